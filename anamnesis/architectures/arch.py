@@ -99,6 +99,9 @@ class Vocabulary(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
+_BPE = Vocabulary("gpt2")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arch:
     """One architecture.
@@ -125,6 +128,8 @@ class Arch:
     vocabulary : Vocabulary
     dropped : tuple of str
         Globs of tensors that llama.cpp does not take, beside those of other modalities.
+    left : function, optional
+        Facts and a tensor's name to whether llama.cpp does not take it, where no glob says it.
     config : mapping
         On the way back: what config.json has in all models of it.
     spelt : mapping of str to str
@@ -133,6 +138,9 @@ class Arch:
     naming : Naming, optional
     uncomputed : function, optional
         On the way back: from a function that finds keys, and config.json so far, to further facts.
+    unextra : function, optional
+        On the way back: from a function that finds a tensor's float32 values, or None, and
+        config.json so far, to further facts.
     """
 
     gguf: str
@@ -144,9 +152,11 @@ class Arch:
     computed: Callable[[Facts], Mapping[str, Any]] | None = None
     extra: Callable[[Facts], Mapping[str, Any]] | None = None
     derived: Callable[[Facts], Mapping[str, Any]] | None = None
-    vocabulary: Vocabulary = Vocabulary("gpt2")
+    vocabulary: Vocabulary = _BPE
     dropped: tuple[str, ...] = ()
+    left: Callable[[Facts, str], bool] | None = None
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
     naming: Naming | None = None
     uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
+    unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None

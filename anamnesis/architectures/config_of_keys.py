@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anamnesis.architectures.arch import Arch, Key
+from anamnesis.architectures.arch import Arch, Find, Key
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT
 from anamnesis.architectures.rope import LLAMA3_PRESETS, llama3_factors
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["config_facts", "shortest"]
+__all__ = ["config_facts", "needed", "shortest"]
 
 # What transformers calls a fact, where the first of the converter's spellings is a rare one.
 _SPELT = {"feed_forward_length": "intermediate_size"}
@@ -88,8 +89,31 @@ def config_facts(
             config[fact] = metadata[key_name]
     if arch.uncomputed is not None:
         config |= arch.uncomputed(find, config)
+    if arch.unextra is not None:
+        config |= arch.unextra(lambda name: _values(weights.get(name)), config)
     _match_factors(arch, config, weights)
     return config, taken
+
+
+def needed(find: Find, name: str) -> Any:
+    """Return a key's value.
+
+    Raises
+    ------
+    ParseError
+        If there is none.
+    """
+    value = find(name)
+    if value is None:
+        raise ParseError(f"the header has no *.{name}, which config.json needs")
+    return value
+
+
+def _values(weight: Weight | None) -> Any:
+    """Return what a small tensor has, in its own float32."""
+    if weight is None or weight.own_dtype is not DTYPES["F32"]:
+        return None
+    return np.frombuffer(weight.parts[0].read(), "<f4")
 
 
 def _word(key: Key, value: Any) -> Any:

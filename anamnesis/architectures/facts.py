@@ -96,10 +96,7 @@ def read_facts(config: Mapping[str, Any], arch: Arch) -> Facts:
     own = text or config
     model_type = own.get("model_type") if isinstance(own.get("model_type"), str) else None
     defaults = DEFAULTS.get(model_type or arch.model_type, DEFAULTS.get(arch.model_type, {}))
-    values = {**defaults, **told}
-    for name, default in defaults.items():  # null means the class's own, too
-        if values[name] is None:
-            values[name] = default
+    values = {**defaults, **told}  # null stays: a class has its own for what is not there only
     facts = Facts(values, *_ropes(values))
     if arch.derived is not None:
         for name, value in arch.derived(facts).items():

@@ -18,17 +18,25 @@ def every_arch() -> tuple[Arch, ...]:
     """Return all rows."""
     from anamnesis.architectures.table import (
         decoders,
+        deepseek,
+        gemma,
         gemma4,
+        glm,
+        gpt_oss,
         granite,
         lfm2,
         llama,
         mistral,
         olmo,
+        phi,
         qwen,
         qwen_next,
     )
 
-    tables = (llama, mistral, qwen, qwen_next, granite, olmo, decoders, lfm2, gemma4)
+    tables = (
+        *(llama, mistral, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
+        *(granite, olmo, decoders, lfm2),
+    )
     return tuple(arch for table in tables for arch in table.ARCHS)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.check import check_sizes
 from anamnesis.architectures.facts import Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, groups
@@ -28,7 +29,8 @@ __all__ = ["AsGguf", "as_gguf", "has_gguf_names"]
 
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
-_NOT_TAKEN = "llama.cpp computes it"
+_COMPUTES = "llama.cpp computes it"
+_NOT_TAKEN = "llama.cpp does not take it"
 _IN_GGUF = re.compile(r"(blk|enc|dec)\.\d+\.|token_embd\.|output(_norm)?\.")
 
 # Tensors of vision, audio and speech, as the converter knows them.
@@ -120,11 +122,13 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     weights: dict[str, Weight] = {}
     dropped = []
     goes = chooser(arch.dropped) if arch.dropped else lambda name: False
-    for name, weight in ledger.weights.items():
-        why = _why_left(name) or (_NOT_TAKEN if goes(name) else None)
+    for stored, weight in ledger.weights.items():
+        name = stored.replace("language_model.", "")
+        why = _why_left(stored)
+        if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
+            why = _NOT_TAKEN
         if why is None:
-            called = name.replace("language_model.", "")
-            weights[arch.naming.there(called, facts) if arch.naming else called] = weight
+            weights[arch.naming.there(name, facts) if arch.naming else name] = weight
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
     return weights, dropped
@@ -133,7 +137,7 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
 def _why_left(name: str) -> str | None:
     if name.startswith(_OF_OTHERS_FIRST) or any(word in name for word in _OF_OTHERS):
         return _OTHER
-    return _NOT_TAKEN if name.endswith(_COMPUTED) else None
+    return _COMPUTES if name.endswith(_COMPUTED) else None
 
 
 def _weights(
@@ -205,16 +209,18 @@ def _metadata(
     tokenizer_pre: str | None,
 ) -> dict[str, Any]:
     from anamnesis.architectures.general import general_keys
-    from anamnesis.architectures.tokenizers import read_vocabulary
+    from anamnesis.architectures.tokenizers.read import read_vocabulary
 
     root = checkpoint.root
     assert root is not None
     vocabulary = arch.vocabulary
+    keys = model_keys(arch, facts)
+    check_sizes(arch, keys, weights)
     return {
         "general.architecture": {"type": "string", "value": arch.gguf},
         "general.type": {"type": "string", "value": "model"},
-        **general_keys(root, checkpoint.config, _shapes(weights), budget),
-        **model_keys(arch, facts),
+        **general_keys(root, facts.values, _shapes(weights), budget),
+        **keys,
         **read_vocabulary(
             root, facts.values, vocabulary.kind, budget, pre=tokenizer_pre, **vocabulary.options
         ),

@@ -119,6 +119,11 @@ class Source(ABC):
         return self
 
     @property
+    def way(self) -> str:
+        """How it sees what is beneath, where the same bytes may be seen otherwise; empty if not."""
+        return ""
+
+    @property
     def shows_base(self) -> bool:
         """Whether it has the offsets and the bytes of `base`."""
         return self.base is self

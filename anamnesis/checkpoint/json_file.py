@@ -28,8 +28,10 @@ _UNCOUNTED = 100  # values, as an ordinary config has them
 _VALUE_BYTES = 100  # that each value takes in Python, with its key and its place
 
 
-def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
-    """Read a JSON object from a file.
+def read_json(
+    path: str | os.PathLike[str], budget: Budget, *, max_values: int = JSON_MAX_VALUES
+) -> dict[str, Any]:
+    """Read a JSON object from a file of at most so many values.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def read_json(path: str | os.PathLike[str], budget: Budget) -> dict[str, Any]:
             raise LimitExceeded("JSON_MAX_BYTES", f"{path}: {source.size:,} bytes of JSON")
         budget.alloc(source.size, os.path.basename(path))
         raw = source.read(0, source.size)
-    _check_count(raw, path, budget)
+    _check_count(raw, path, budget, max_values)
     try:
         value = json.loads(raw)
     except RecursionError:
@@ -77,11 +79,13 @@ def read_quant_files(
     return found
 
 
-def _check_count(raw: bytes, path: str | os.PathLike[str], budget: Budget) -> None:
+def _check_count(
+    raw: bytes, path: str | os.PathLike[str], budget: Budget, max_values: int
+) -> None:
     """Refuse many small values, and account for them before any is made."""
     most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
-    if most > JSON_MAX_VALUES:
-        raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {JSON_MAX_VALUES:,} values")
+    if most > max_values:
+        raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {max_values:,} values")
     most = max(0, most - _UNCOUNTED)
     name = os.path.basename(path)
     budget.items(most, f"the values of {name}")

@@ -55,6 +55,9 @@ class Checkpoint:
         Whether there is a config.json, even an empty one.
     lone_part : str or None
         Why a file seems to be a part of a model whose other parts are not known.
+    made : dict of str to bytes
+        Files that lie beside the weights of a model that is seen as a directory, and are on no
+        disk.
     beside : (str or None, Budget), optional
         The single file whose neighbours may say how it is quantised, and what reading them may
         cost; they are read on demand.
@@ -70,6 +73,7 @@ class Checkpoint:
     indexes: list[Index] = field(default_factory=list)
     has_config: bool = False
     lone_part: str | None = None
+    made: dict[str, bytes] = field(default_factory=dict)
     beside: tuple[str | None, Budget] | None = None
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import accumulate
 
 from anamnesis.base.source import Source
@@ -50,6 +51,14 @@ class JoinedSource(Source):
     def base(self) -> Source:
         """The source of the first piece's file."""
         return self._tensors[0].source.base
+
+    @property
+    def way(self) -> str:
+        """Which pieces there are, in few words."""
+        told = sha256()
+        for tensor in self._tensors:
+            told.update(repr((tensor.name, tensor.offset, tensor.source.way)).encode())
+        return f"joined {told.hexdigest()}"
 
     def check(self) -> None:
         """Check the sources beneath."""

@@ -94,6 +94,11 @@ class MappedSource(Source):
         """The source of the whole file."""
         return self._like.base
 
+    @property
+    def way(self) -> str:
+        """What the sources beneath say."""
+        return " ".join(filter(None, (given.source.way for given in self._inputs)))
+
     def check(self) -> None:
         """Check the sources beneath."""
         for given in self._inputs:

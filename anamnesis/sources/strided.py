@@ -290,6 +290,11 @@ class StridedSource(Source):
         """The source of the whole file."""
         return self._inner.base
 
+    @property
+    def way(self) -> str:
+        """What the source beneath says."""
+        return self._inner.way
+
     def check(self) -> None:
         """Check the source beneath."""
         self._inner.check()

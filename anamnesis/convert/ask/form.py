@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Form", "check_ending", "form_of"]
 
 _DIRECTORIES = "safetensors"  # the container that has them
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 # Of files that others write; any other ending may be a part of a name: `Qwen2.5-7b`, `model.tmp`.
 _FOREIGN = {
@@ -35,12 +36,15 @@ class Form(NamedTuple):
         Whether the path is that of a file by its ending, or there is none for a directory.
     is_cut : bool
         Whether it is cut into shards of safetensors.
+    is_named_directory : bool
+        Whether the path is that of a directory: it ends in a separator, or is one.
     """
 
     container: str = _DIRECTORIES
     name: str = ""
     is_named_file: bool = False
     is_cut: bool = False
+    is_named_directory: bool = False
 
     @property
     def has_directories(self) -> bool:
@@ -78,7 +82,9 @@ def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
     promised = _promised(target, out)
     name = os.path.basename(os.path.abspath(out))
     is_file = asked_format(name) is not None and not os.path.isdir(out)
-    return Form(target.container or promised or target.usual, name, is_file, is_cut)
+    is_directory = os.fspath(out).endswith(_SEPARATORS) or os.path.isdir(out)
+    container = target.container or promised or target.usual
+    return Form(container, name, is_file, is_cut, is_directory and not is_file)
 
 
 def _promised(target: Target, out: str | os.PathLike[str]) -> str | None:

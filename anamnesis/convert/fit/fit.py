@@ -237,7 +237,10 @@ class _Fitting:
         imatrix = self._request.imatrix
         for name, weight in self._weights.items():
             importance = None if imatrix is None else imatrix.importance(name, weight.shape)
-            parts = [(part.name, part.dtype.name, part.shape, part.offset) for part in weight.parts]
+            parts = [
+                (part.name, part.dtype.name, part.shape, part.offset, part.source.way)
+                for part in weight.parts
+            ]
             told.append(repr((name, parts, importance and importance.digest)))
         journal = Journal(self._asked.journal, "\n".join(told))
         try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.mix import asked_mix
 from anamnesis.convert.ask.request import Request
@@ -40,19 +43,31 @@ class Seen(NamedTuple):
 
 
 def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
-    """Return a Hugging Face directory that becomes a GGUF under llama.cpp's names, if asked for.
+    """Return a model under the names of what it becomes, if asked for; all else as it is.
 
-    All else as it is.
+    A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
+    directory has transformers', with config.json and a tokenizer.
 
     Raises
     ------
     UnsupportedError
-        If its architecture is not known, or a tensor is none of it.
+        If its architecture is not known, a tensor is none of it, or config.json cannot say it.
     ParseError, LimitExceeded
         If config.json or the tokenizer is malformed, or lacks what is needed.
     """
-    if not _is_renamed(checkpoint, ledger, request):
+    if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
+    if _is_named_directory(checkpoint, request):
+        return _as_directory(checkpoint, ledger, request)
+    if _is_hugging_face(checkpoint, ledger, request):
+        return _as_gguf(checkpoint, ledger, request)
+    return Seen(checkpoint, ledger, request, {})
+
+
+# --- to GGUF --------------------------------------------------------------------------------------
+
+
+def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     from anamnesis.architectures.to_gguf import as_gguf  # only here: a large table
 
     seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
@@ -62,8 +77,8 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
 
 
-def _is_renamed(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
-    if request.form.container != "gguf" or request.names == "keep":
+def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
+    if request.form.container != "gguf":
         return False
     if checkpoint.root is None or not checkpoint.config.get("architectures"):
         return False
@@ -103,3 +118,36 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
             *(Dropped(name, _READ) for name in checkpoint.sidecars),
         ],
     )
+
+
+# --- to a directory -------------------------------------------------------------------------------
+
+
+def _is_named_directory(checkpoint: Checkpoint, request: Request) -> bool:
+    if not (request.form.has_directories and request.form.is_named_directory):
+        return False
+    return all(container.id == "gguf" for container in checkpoint.shards.values())
+
+
+def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
+    from anamnesis.architectures.from_gguf import as_hf  # only here: a large table
+
+    first, *_ = checkpoint.shards.values()
+    seen = as_hf(ledger, first.metadata)
+    n = len(checkpoint.shards)
+    shards = {}
+    for i, container in enumerate(checkpoint.shards.values(), 1):
+        number = f"-{i:05d}-of-{n:05d}" if n > 1 else ""
+        shards[f"{MODEL_STEM}{number}{EXTENSION}"] = replace(
+            container, id="safetensors", self_contained=False, metadata={}
+        )
+    view = replace(
+        checkpoint,
+        root=Path(first.source.path or os.curdir).parent,
+        shards=shards,
+        config=seen.config,
+        has_config=True,
+        made=seen.files,
+        left_out=[*checkpoint.left_out, *seen.left],
+    )
+    return Seen(view, seen.ledger, request, seen.names)

@@ -170,6 +170,7 @@ class _Directory:
                 name: json.dumps(told, indent=4).encode()
                 for name, told in self.choice.declaration.files().items()
             }
+        directory.described |= self.checkpoint.made
         self._check_kept(directory)
         directory.named = self._named(files, directory)
         asked = self.request

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.plan.account import Account
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
@@ -269,9 +270,15 @@ class Plan:
             for offset, raw in file.fixed:
                 state.update(offset.to_bytes(8, "little") + raw)
             for made in file.weights:
-                parts = [(part.name, part.dtype.name, part.offset) for part in made.weight.parts]
+                parts = [_told(part) for part in made.weight.parts]
                 codes = made.encoding.codes
                 given = (codes.given,) if codes is not None and codes.given else ()
                 encoding = (made.encoding.id, made.encoding.values.name, *given)
                 state.update(repr((made.weight.id, encoding, parts)).encode())
         return state.hexdigest()
+
+
+def _told(part: StoredTensor) -> tuple[str | int, ...]:
+    """Return what tells a stored tensor from the others of its model."""
+    way = part.source.way
+    return (part.name, part.dtype.name, part.offset, *([way] if way else []))

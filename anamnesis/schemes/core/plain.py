@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
+from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 
 __all__ = ["Moved", "Plain", "PlainColumns", "PlainMatrix", "plain_dtype"]
@@ -30,6 +32,15 @@ class Plain(Weight):
     def own_dtype(self) -> DType | None:
         """The dtype."""
         return self.parts[0].dtype
+
+    def with_rows(
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+    ) -> Weight | None:
+        """Take them from stored tensors of one dtype."""
+        if any(type(piece) not in (Plain, PlainMatrix) for piece in pieces):
+            return None
+        stored = rows.of_lone([piece.parts[0] for piece in pieces], name, shape)
+        return None if stored is None else Plain(name, shape, (stored,))
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between whole bytes, or blocks."""

@@ -20,6 +20,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.taken_rows import TakenRows
 
 __all__ = [
     "TILE_STEP",
@@ -211,6 +212,15 @@ class Scratch:
         self._slots: dict[int, bytearray | mmap] = {}
         self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
         self._ahead: dict[int, tuple[Source, Run, memoryview]] = {}  # that slots gather rows from
+        self._beneath: Scratch | None = None
+
+    @property
+    def beneath(self) -> Scratch:
+        """The buffers of what a weight is made of that is seen as another one."""
+        if self._beneath is None:
+            self._beneath = Scratch()
+            self._beneath.reads_ahead = False  # it is decoded in another order
+        return self._beneath
 
     def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
         """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again.
@@ -376,6 +386,26 @@ class Weight(ABC):
             How many of them make a matrix of the stack.
         alternates : bool
             Whether their rows take turns in it.
+        """
+        return None
+
+    def with_rows(
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+    ) -> Weight | None:
+        """Return rows of weights, this one the first of them, in their own codes where they lie.
+
+        None if that cannot be, as of codes in blocks of several rows.
+
+        Parameters
+        ----------
+        name : str
+            Of the result.
+        shape : tuple of int
+            Whose matrices, one after the other, have these rows; of a vector each value is one.
+        pieces : sequence of Weight
+            All with as many columns.
+        rows : TakenRows
+            Which, of the rows of all pieces.
         """
         return None
 

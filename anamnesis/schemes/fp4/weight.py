@@ -12,6 +12,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import (
     Band,
     Bands,
@@ -121,6 +122,30 @@ class Fp4Weight(TiledWeight):
         if seconds:
             parts.append(stack_of(seconds[::per_matrix], 1)._replace(shape=(n,)))
         return replace(self, name=name, shape=shape, parts=tuple(parts))
+
+    def with_rows(
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+    ) -> Self | None:
+        """Take rows of codes and scales, if a second scale stays that of its matrix, or of all."""
+        own = [p.parts for p in pieces if isinstance(p, Fp4Weight) and self._is_like(p)]
+        if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2 or 0 in self.shape:
+            return None
+        seconds = own[0][2:]
+        if seconds and (len(own) > 1 or not _stay(seconds[0], self.shape, shape, rows)):
+            return None
+        n_rows = prod(self.shape[:-1])
+        parts = []
+        for i in range(2):
+            row_bytes = own[0][i].n_bytes // n_rows
+            taken = rows.of([part[i] for part in own], row_bytes)
+            parts.append(taken._replace(shape=(*shape[:-1], row_bytes)))
+        return replace(self, name=name, shape=shape, parts=(*parts, *seconds))
+
+    def _is_like(self, other: Fp4Weight) -> bool:
+        """Tell whether a row of another weight is stored as those of this one are."""
+        are_alike = [part.dtype for part in self.parts] == [part.dtype for part in other.parts]
+        widths = [(w.shape[-1], w.stored_cols) for w in (self, other)]
+        return self.id == other.id and are_alike and widths[0] == widths[1]
 
     @property
     def in_rows(self) -> tuple[StoredTensor, StoredTensor]:
@@ -258,6 +283,14 @@ class Fp4Weight(TiledWeight):
         second = self.parts[2]
         matrix = rows.start // self.shape[-2] if second.n_elements > 1 else 0
         return bytes(scratch.read(_SECOND, second, 4 * matrix, 4))
+
+
+def _stay(
+    second: StoredTensor, was: tuple[int, ...], shape: tuple[int, ...], rows: TakenRows
+) -> bool:
+    """Tell whether a second scale belongs to rows of the result as it does to those it had."""
+    n = second.n_elements
+    return n == 1 or (n == prod(shape[:-2]) == prod(was[:-2]) and rows.keeps_matrices(n))
 
 
 def _are_of_matrices(seconds: Sequence[StoredTensor], per_matrix: int) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
+from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut
 
 __all__ = ["GgmlWeight"]
@@ -34,6 +36,15 @@ class GgmlWeight(Weight):
 
         view = seen(self.name, self.parts[0], kind)
         return view if isinstance(view, kind) else None
+
+    def with_rows(
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+    ) -> Weight | None:
+        """Take them from stored tensors of one type, whose rows are whole blocks."""
+        if any(type(piece) is not GgmlWeight for piece in pieces):
+            return None
+        stored = rows.of_lone([piece.parts[0] for piece in pieces], name, shape)
+        return None if stored is None else GgmlWeight(name, shape, (stored,))
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between any two blocks."""

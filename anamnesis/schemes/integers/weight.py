@@ -13,6 +13,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
 from anamnesis.schemes.parts.codes import Integers, Rows, Words
 from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
@@ -201,6 +202,28 @@ class IntegerWeight(Weight):
             return None
         shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
         return self._with(name, shape, parts_as_stacks(pieces, per_matrix, alternates=alternates))
+
+    def with_rows(
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+    ) -> Self | None:
+        """Take rows of codes, scales and biases."""
+        own = [p.parts for p in pieces if isinstance(p, IntegerWeight) and self._is_like(p)]
+        if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2:
+            return None
+        n_rows = prod(self.shape[:-1])
+        parts = tuple(
+            rows.of(some, some[0].n_bytes // n_rows)._replace(
+                shape=(*shape[:-1], some[0].shape[-1])
+            )
+            for some in zip(*own, strict=True)
+        )
+        return self._with(name, shape, parts)
+
+    def _is_like(self, other: IntegerWeight) -> bool:
+        """Tell whether each row of another weight is stored as those of this one are."""
+        parts = [[(part.dtype, part.shape[-1:]) for part in w.parts] for w in (self, other)]
+        is_like = self.id == other.id and type(self) is type(other) and parts[0] == parts[1]
+        return is_like and other._is_by_rows and self.shape[-1] == other.shape[-1]
 
     @property
     def _is_by_rows(self) -> bool:

@@ -1,0 +1,154 @@
+"""Gemma 2 and the text models of Gemma 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
+from anamnesis.architectures.facts import CONFIG, Facts, missing
+from anamnesis.architectures.ops import First, Mapped
+from anamnesis.architectures.table.blocks import ATTENTION, MLP, OUTER, layer
+from anamnesis.architectures.table.windows import layer_types, window_pattern
+from anamnesis.base.errors import UnsupportedError
+
+__all__ = ["ARCHS"]
+
+# In Hugging Face's files a norm's weight is what is added to 1.
+_PLUS_ONE = Mapped("plus-one", "minus-one")
+_NORMS = (
+    Rule("model.norm", ("output_norm",), (_PLUS_ONE,)),
+    layer("input_layernorm", "attn_norm", _PLUS_ONE),
+    layer("post_attention_layernorm", "post_attention_norm", _PLUS_ONE),
+    layer("pre_feedforward_layernorm", "ffn_norm", _PLUS_ONE),
+    layer("post_feedforward_layernorm", "post_ffw_norm", _PLUS_ONE),
+)
+_HEAD_NORMS = (
+    layer("self_attn.q_norm", "attn_q_norm", _PLUS_ONE),
+    layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
+)
+_EMBEDDING, _, _HEAD = OUTER
+_WINDOW = Key("attention.sliding_window", ("sliding_window",))
+_ATTENTION_CAP = Key("attn_logit_softcapping", ("attn_logit_softcapping",), "float32")
+_CAP = Key("final_logit_softcapping", ("final_logit_softcapping",), "float32")
+_CONFIG = {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False}
+
+# Layers of the models of 27B, by which llama.cpp knows that a query is not scaled by its length.
+_GEMMA2_27B, _GEMMA3_27B = 46, 62
+_GEMMA2_THETA = 10000.0  # llama.cpp's own, which goes unsaid
+_GEMMA2_PERIOD, _GEMMA3_PERIOD = 2, 6
+_GEMMA3_VOCABULARY = 262_208
+
+
+def _vocabulary(facts: Facts) -> int:
+    return facts.number("vocab_size")
+
+
+def _scalar(layers: int, of_27b: int, hidden: int, heads: int, head_dim: int) -> int:
+    """Return what llama.cpp takes a query to be scaled by the root of."""
+    return hidden // heads if layers == of_27b else head_dim
+
+
+def _check_scale(facts: Facts, of_27b: int) -> None:
+    """Refuse a scale that GGUF has no key for, if it is not the one that llama.cpp assumes."""
+    layers, heads = facts.number("num_hidden_layers"), facts.number("num_attention_heads")
+    taken = _scalar(layers, of_27b, facts.number("hidden_size"), heads, facts.head_dim)
+    if facts.get("query_pre_attn_scalar") != taken:
+        raise UnsupportedError(
+            f"{CONFIG}: query_pre_attn_scalar is {facts.get('query_pre_attn_scalar')!r}, and"
+            f" llama.cpp, whose files cannot say it, takes {taken} for a model of {layers} layers"
+        )
+
+
+def _gemma2(facts: Facts) -> Mapping[str, Any]:
+    _check_scale(facts, _GEMMA2_27B)
+    for name in ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window"):
+        if facts.get(name) is None:  # llama.cpp has numbers of its own where there are none
+            raise missing([name])
+    keys = dict(window_pattern(facts, _GEMMA2_PERIOD))
+    if facts.rope.get("rope_theta") == _GEMMA2_THETA:
+        keys["rope.freq_base"] = None
+    return keys
+
+
+def _gemma3(facts: Facts) -> Mapping[str, Any]:
+    _check_scale(facts, _GEMMA3_27B)
+    if facts.get("attn_logit_softcapping") is not None:
+        raise UnsupportedError(
+            f"{CONFIG}: attn_logit_softcapping is {facts.get('attn_logit_softcapping')!r},"
+            " which llama.cpp does not have for gemma3"
+        )
+    keys: dict[str, Any] = {}
+    if not facts.get("final_logit_softcapping"):
+        keys[_CAP.name] = None
+    if facts.get("sliding_window_pattern") == 1:  # each layer sees all
+        return keys | {_WINDOW.name: None}
+    return {**keys, **window_pattern(facts, _GEMMA3_PERIOD)}
+
+
+def _gemma3_sizes(facts: Facts) -> Mapping[str, Any]:
+    """Return the vocabulary of the class, which a model with images leaves out."""
+    return {"vocab_size": _GEMMA3_VOCABULARY}
+
+
+def _scalar_of(config: Mapping[str, Any], of_27b: int) -> int:
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    layers, hidden, heads = (config[name] for name in names)
+    return _scalar(layers, of_27b, hidden, heads, config.get("head_dim", hidden // heads))
+
+
+def _gemma2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    theta = {"rope_theta": _GEMMA2_THETA, "rope_type": "default"}
+    return {
+        "query_pre_attn_scalar": _scalar_of(config, _GEMMA2_27B),
+        "rope_parameters": {**theta, **config.get("rope_parameters", {})},
+        **layer_types(find, config),
+    }
+
+
+def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    told: dict[str, Any] = {"query_pre_attn_scalar": _scalar_of(config, _GEMMA3_27B)}
+    local = find("rope.freq_base_swa")
+    if local is not None:
+        told["rope_parameters"] = {
+            "full_attention": config.get("rope_parameters", {"rope_type": "default"}),
+            "sliding_attention": {"rope_theta": local, "rope_type": "default"},
+        }
+    if config.get("sliding_window") is None:
+        return told | {"layer_types": ["full_attention"] * config["num_hidden_layers"]}
+    return told | dict(layer_types(find, config))
+
+
+ARCHS = (
+    Arch(
+        gguf="gemma2",
+        hf=("Gemma2ForCausalLM",),
+        model_type="gemma2",
+        rules=(_EMBEDDING, *_NORMS, *ATTENTION, *MLP),
+        keys=(_WINDOW, _ATTENTION_CAP, _CAP),
+        computed=_gemma2,
+        uncomputed=_gemma2_config,
+        vocabulary=Vocabulary("gemma"),
+        dropped=("lm_head",),
+        config=_CONFIG,
+    ),
+    Arch(
+        gguf="gemma3",
+        hf=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+        model_type="gemma3_text",
+        rules=(
+            _EMBEDDING._replace(ops=(First(_vocabulary),)),
+            _HEAD,
+            *_NORMS,
+            *_HEAD_NORMS,
+            *ATTENTION,
+            *MLP,
+        ),
+        keys=(_WINDOW, _CAP),
+        computed=_gemma3,
+        derived=_gemma3_sizes,
+        uncomputed=_gemma3_config,
+        vocabulary=Vocabulary("gemma"),
+        config=_CONFIG,
+    ),
+)

@@ -1,0 +1,49 @@
+"""Which layers of a model see a window only, where llama.cpp does not assume it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Find
+from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.base.errors import ParseError
+
+__all__ = ["layer_types", "window_pattern"]
+
+_PATTERN = "attention.sliding_window_pattern"
+_WINDOW, _FULL = "sliding_attention", "full_attention"
+
+
+def window_pattern(facts: Facts, period: int) -> Mapping[str, Any]:
+    """Return the key that says it, if it is not that the last of each `period` layers sees all.
+
+    Raises
+    ------
+    ParseError
+        If `layer_types` names not each layer's, or other ones.
+    """
+    n = facts.number("num_hidden_layers")
+    told = facts.get("layer_types")
+    if told is None:
+        own = facts.get("sliding_window_pattern", "_sliding_window_pattern")
+        told = _types(n, own if type(own) is int and own > 0 else period)
+    if not isinstance(told, list) or len(told) != n or not set(told) <= {_WINDOW, _FULL}:
+        raise ParseError(f"layer_types are no {n} of {_WINDOW!r} and {_FULL!r}", source=CONFIG)
+    if told == _types(n, period):
+        return {}
+    return {_PATTERN: {"type": "bool", "value": [kind == _WINDOW for kind in told]}}
+
+
+def layer_types(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what config.json says by that key, a list or a period; nothing without it."""
+    told = find(_PATTERN)
+    if told is None:
+        return {}
+    if isinstance(told, int):
+        return {"layer_types": _types(config["num_hidden_layers"], told)}
+    return {"layer_types": [_WINDOW if windowed else _FULL for windowed in told]}
+
+
+def _types(n: int, period: int) -> list[str]:
+    return [_WINDOW if (i + 1) % period else _FULL for i in range(n)]

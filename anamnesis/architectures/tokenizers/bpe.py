@@ -1,0 +1,179 @@
+"""Byte-pair vocabularies of tokenizer.json, or of vocab.json and merges.txt.
+
+Where they fall back to bytes (`<0x0A>`), llama.cpp joins by scores and not by merges: the score of
+a token is then the number of the first merge that makes it, below zero. llama.cpp's own converter
+gives all of them -1000, by which no pair comes before another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
+from anamnesis.architectures.tokenizers.decoded import decoder_of
+from anamnesis.architectures.tokenizers.folder import FAST, Folder, section
+from anamnesis.architectures.tokenizers.tokens import (
+    ADDED_SCORE,
+    TokenType,
+    Vocabulary,
+    check_text,
+    declared_size,
+    looks_special,
+)
+from anamnesis.base.errors import ParseError
+
+__all__ = ["byte_fallback", "byte_level", "falls_back_to_bytes", "merges_of", "vocabulary_of"]
+
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
+_SLOW = "vocab.json"
+
+
+def falls_back_to_bytes(folder: Folder) -> bool:
+    """Tell whether tokenizer.json is a vocabulary of sentencepiece's kind: bytes are tokens."""
+    tokenizer = folder.json(FAST) or {}
+    model = section(tokenizer, "model")
+    return (
+        model.get("type") == "BPE"
+        and model.get("byte_fallback") is True
+        and section(tokenizer, "decoder").get("type") == "Sequence"
+    )
+
+
+def vocabulary_of(folder: Folder) -> dict[str, int]:
+    """Return the ids of tokens that are no added ones.
+
+    Raises
+    ------
+    ParseError
+        If there are none, or an id is none.
+    """
+    tokenizer = folder.json(FAST)
+    name = _SLOW if tokenizer is None else FAST
+    vocab = folder.json(_SLOW) if tokenizer is None else section(tokenizer, "model").get("vocab")
+    if vocab is None:
+        raise ParseError(
+            "no tokenizer.json, vocab.json or tokenizer.model", source=str(folder.root)
+        )
+    if not isinstance(vocab, dict):
+        raise folder.malformed(name, "the vocabulary must be an object")
+    for text, i in vocab.items():
+        if not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < 2**31:
+            raise folder.malformed(name, f"the id of token {text!r} is {i!r}")
+    return vocab
+
+
+def byte_level(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
+    """Return a vocabulary whose tokens are bytes, in GPT-2's letters, or words' pieces.
+
+    Raises
+    ------
+    ParseError
+        If a token is beyond the config's `vocab_size`.
+    """
+    vocab = vocabulary_of(folder)
+    added = added_tokens(folder, vocab)
+    by_id = {i: text for text, i in vocab.items()}
+    by_id |= {i: token.text for i, token in added.items()}
+    last = max(by_id, default=-1)
+    size = declared_size(config, "vocab_size", default=last + 1)
+    if last >= size:
+        raise ParseError(
+            f"token {by_id[last]!r} has id {last}, and the config's vocab_size is {size:,}",
+            source=str(folder.root),
+        )
+    found = Vocabulary(size, str(folder.root), folder.budget)
+    decode = decoder_of(folder.json(FAST) or {"decoder": {"type": "ByteLevel"}})
+    by_text = {token.text: token for token in added.values()}
+    for i, text in by_id.items():
+        token = by_text.get(text)
+        if token is None:
+            found.put(i, text, TokenType.NORMAL)
+        else:
+            put_added(found, i, token._replace(text=text if token.normalized else decode(text)))
+    return found
+
+
+def put_added(found: Vocabulary, i: int, token: Added) -> None:
+    """Set an added token; llama.cpp looks for one that is not special in text as it is."""
+    if token.special or looks_special(token.text):
+        found.put(i, token.text, TokenType.CONTROL, ADDED_SCORE)
+    else:
+        text = token.text.replace("\u2581", " ")
+        found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
+
+
+def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
+    """Return a vocabulary of sentencepiece's kind, whose bytes are tokens of their own.
+
+    Parameters
+    ----------
+    ranked : bool
+        Whether tokens get scores by merges; all are -1000 otherwise.
+
+    Raises
+    ------
+    ParseError
+        If an id has no token.
+    """
+    vocab = vocabulary_of(folder)
+    added = added_tokens(folder, vocab)
+    special = special_texts(folder)
+    by_id = {i: text for text, i in vocab.items()}
+    texts = by_id | {i: token.text for i, token in added.items()}
+    if len(texts) != max(texts, default=-1) + 1:
+        missing = next(i for i in range(len(texts) + 1) if i not in texts)
+        raise folder.malformed(FAST, f"no token has id {missing}")
+    ranks = _ranks(merges_of(folder)) if ranked else {}
+    last = -float(len(ranks)) if ranked else ADDED_SCORE
+    found = Vocabulary(len(texts), str(folder.root), folder.budget)
+    for i, text in texts.items():
+        if _BYTE.fullmatch(text):
+            found.put(i, text, TokenType.BYTE, ADDED_SCORE)
+        elif text in special:
+            found.put(i, text, TokenType.CONTROL, ADDED_SCORE)
+        elif i in by_id:
+            found.put(i, text, TokenType.NORMAL, ranks.get(text, last))
+        else:
+            found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
+    return found
+
+
+def _ranks(merges: list[str]) -> dict[str, float]:
+    ranks: dict[str, float] = {}
+    for rank, merge in enumerate(merges):
+        ranks.setdefault(merge.replace(" ", "", 1), -float(rank))
+    return ranks
+
+
+def merges_of(folder: Folder) -> list[str]:
+    """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it.
+
+    Raises
+    ------
+    ParseError
+        If a merge is no pair.
+    """
+    told = section(folder.json(FAST) or {}, "model").get("merges")
+    if not isinstance(told, list) or not told:
+        return _merges_txt(folder)
+    found: list[str] = []
+    for merge in told:
+        match merge:
+            case str():
+                found.append(merge)
+            case [str(left), str(right)]:
+                found.append(f"{left.replace(' ', 'Ġ')} {right.replace(' ', 'Ġ')}")
+            case _:
+                raise folder.malformed(FAST, f"a merge is {merge!r}, no pair")
+    check_text(str(folder.root), *found)
+    return found
+
+
+def _merges_txt(folder: Folder) -> list[str]:
+    lines = (folder.text("merges.txt") or "").split("\n")
+    if lines[0].strip().startswith("#"):
+        del lines[0]
+    pairs = (line.split(None, 3) for line in lines)
+    return [f"{pair[0]} {pair[1]}" for pair in pairs if len(pair) == 2]

@@ -1,0 +1,115 @@
+"""The files beside a model's weights that say how text becomes tokens, read with caps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.checkpoint.json_file import read_json
+from anamnesis.sources.file import FileSource
+
+__all__ = [
+    "CONFIG",
+    "FAST",
+    "TEMPLATES_MAX_FILES",
+    "TOKENIZER_MAX_BYTES",
+    "TOKENIZER_MAX_VALUES",
+    "Folder",
+    "objects",
+    "section",
+]
+
+TOKENIZER_MAX_BYTES = 50_000_000  # tokenizer.model of Gemma 3 has 4.7 MB
+TOKENIZER_MAX_VALUES = 8_000_000  # tokenizer.json of Gemma 4 has 1.8 million
+TEMPLATES_MAX_FILES = 100
+
+CONFIG = "tokenizer_config.json"
+FAST = "tokenizer.json"
+
+
+class Folder:
+    """A directory's tokenizer files. What is missing, or a link out of the directory, is None.
+
+    Parameters
+    ----------
+    root : Path
+    budget : Budget
+        Accounts for each file once.
+    """
+
+    def __init__(self, root: Path, budget: Budget) -> None:
+        self.root = root
+        self.budget = budget
+        real = os.path.realpath(root)
+        cached = repository_of(real)  # whose files are links into its `blobs`
+        self._fence = real if cached is None else cached[0]
+        self._json: dict[str, dict[str, Any] | None] = {}
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a file."""
+        path = self.root / name
+        return path.is_file() and Path(os.path.realpath(path)).is_relative_to(self._fence)
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """Return a JSON object, read once; nobody may change it."""
+        if name not in self._json:
+            found = None
+            if self.has(name):
+                path = self.root / name
+                found = read_json(path, self.budget, max_values=TOKENIZER_MAX_VALUES)
+            self._json[name] = found
+        return self._json[name]
+
+    def raw(self, name: str) -> bytes | None:
+        """Return a file's bytes."""
+        if not self.has(name):
+            return None
+        with FileSource(self.root / name) as source:
+            if source.size > TOKENIZER_MAX_BYTES:
+                told = f"{source.name}: {source.size:,} bytes"
+                raise LimitExceeded("TOKENIZER_MAX_BYTES", told)
+            self.budget.alloc(source.size, name)
+            return bytes(source.read(0, source.size))
+
+    def text(self, name: str) -> str | None:
+        """Return a file's text, its ends of lines as Python's text files have them."""
+        raw = self.raw(name)
+        if raw is None:
+            return None
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            at = error.start
+            raise ParseError("not UTF-8", source=str(self.root / name), offset=at) from None
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Return the files of a folder that end so, in the order of their names."""
+        try:
+            found = sorted(name for name in os.listdir(self.root / folder) if name.endswith(suffix))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        if len(found) > TEMPLATES_MAX_FILES:
+            told = f"{self.root / folder}: more than {TEMPLATES_MAX_FILES} files"
+            raise LimitExceeded("TEMPLATES_MAX_FILES", told)
+        return [f"{folder}/{name}" for name in found]
+
+    def malformed(self, name: str, what: str) -> ParseError:
+        """Return the error that a file is not as it should be."""
+        return ParseError(what, source=str(self.root / name))
+
+
+def section(told: Any, *keys: str) -> dict[str, Any]:
+    """Return an object in an object; one that is missing, or is none, is empty."""
+    for key in keys:
+        told = told.get(key) if isinstance(told, dict) else None
+    return told if isinstance(told, dict) else {}
+
+
+def objects(told: Any) -> list[dict[str, Any]]:
+    """Return those items of a list that are objects; of what is no list, none."""
+    return [item for item in told if isinstance(item, dict)] if isinstance(told, list) else []

@@ -1,0 +1,103 @@
+"""Vocabularies of sentencepiece's model files, with what other files add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.tokenizers.added import content
+from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
+from anamnesis.architectures.tokenizers.sentencepiece import SentencePieceModel, parse_model
+from anamnesis.architectures.tokenizers.tokens import (
+    ADDED_SCORE,
+    TokenType,
+    Vocabulary,
+    declared_size,
+    looks_special,
+)
+from anamnesis.base.errors import ParseError
+
+__all__ = ["MODEL", "model_of", "sentencepiece"]
+
+MODEL = "tokenizer.model"
+
+
+def model_of(folder: Folder, name: str = MODEL) -> SentencePieceModel:
+    """Read a model file.
+
+    Raises
+    ------
+    ParseError
+        If it is missing, or none.
+    """
+    raw = folder.raw(name)
+    if raw is None:
+        raise ParseError(f"no {name}", source=str(folder.root))
+    return parse_model(raw, str(folder.root / name), folder.budget)
+
+
+def sentencepiece(
+    folder: Folder, config: Mapping[str, Any], *, as_told: bool = False
+) -> Vocabulary:
+    """Return the vocabulary of tokenizer.model, added tokens in the places of its pieces.
+
+    As many tokens as the config says; pieces beyond them are left out.
+
+    Parameters
+    ----------
+    folder : Folder
+    config : mapping
+    as_told : bool
+        Whether tokens are special only if a file says so, and tokenizer.json is one of the files,
+        as Phi-3 has it.
+
+    Raises
+    ------
+    ParseError
+        If a file is malformed.
+    """
+    pieces = model_of(folder).pieces
+    keys = ("vocab_size",) if as_told else ("vocab_size_per_layer_input", "vocab_size")
+    size = declared_size(config, *keys, default=len(pieces))
+    found = Vocabulary(size or len(pieces), str(folder.root), folder.budget)
+    put_pieces(found, pieces[: len(found)])
+    for text, i in (folder.json("added_tokens.json") or {}).items():
+        if _is_in(folder, "added_tokens.json", i, found):
+            found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
+    for i, token in section(folder.json(CONFIG) or {}, "added_tokens_decoder").items():
+        _put_added(folder, CONFIG, found, i, token, as_told=as_told)
+    if as_told:
+        for token in objects((folder.json(FAST) or {}).get("added_tokens")):
+            _put_added(folder, FAST, found, token.get("id"), token, as_told=True)
+    return found
+
+
+def put_pieces(found: Vocabulary, pieces: Any) -> None:
+    """Set tokens to pieces; what is user-defined in a model is a plain token in a GGUF."""
+    for i, piece in enumerate(pieces):
+        is_user = piece.type == TokenType.USER_DEFINED
+        found.put(i, piece.text, TokenType.NORMAL if is_user else piece.type, piece.score)
+
+
+def _put_added(
+    folder: Folder, name: str, found: Vocabulary, i: Any, token: Any, *, as_told: bool
+) -> None:
+    if isinstance(i, str) and i.isascii() and i.isdigit() and len(i) < 10:
+        i = int(i)
+    text = content(token) if isinstance(token, Mapping) else None
+    if text is None:
+        raise folder.malformed(name, f"added token {i!r} has no content")
+    if not _is_in(folder, name, i, found):
+        return
+    is_special = bool(token.get("special"))
+    if is_special or (not as_told and looks_special(text)):
+        found.put(i, text, TokenType.CONTROL, ADDED_SCORE)
+    else:
+        text = text if as_told else text.replace("\u2581", " ")
+        found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
+
+
+def _is_in(folder: Folder, name: str, i: Any, found: Vocabulary) -> bool:
+    if not isinstance(i, int) or isinstance(i, bool) or i < 0:
+        raise folder.malformed(name, f"the id of an added token is {i!r}")
+    return i < len(found)

@@ -1,0 +1,188 @@
+"""Which of llama.cpp's pre-tokenizers a tokenizer.json has: by what it makes of one text, or says.
+
+llama.cpp names them after models, and its converter tells them by a digest of the ids that a text
+becomes. That takes the `tokenizers` library, and a vocabulary that nobody changed; without either,
+the regexes by which a text is split say what is needed to read it alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from anamnesis.architectures.tokenizers.added import content
+from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
+from anamnesis.architectures.tokenizers.pre_digests import DIGESTS, TEXT
+from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step, known_regexes
+from anamnesis.base.errors import UnsupportedError
+
+__all__ = ["PRE_MAX_STEPS", "pre_tokenizer"]
+
+PRE_MAX_STEPS = 32  # a real one has seven
+# Of what has vocab.json and merges.txt, and no tokenizer.json.
+_OF_CLASSES = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2", "RobertaTokenizer": "gpt-2"}
+
+# What changes a text by no more than a constant factor, whatever else it says.
+_HARMLESS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer"})
+_SPLITS = frozenset({"ByteLevel", "Digits", "Punctuation", "BertPreTokenizer", "Whitespace"})
+_POSTS = frozenset({"ByteLevel", "TemplateProcessing", "BertProcessing", "RobertaProcessing"})
+_MODEL_KEYS = frozenset(
+    {
+        *("type", "vocab", "merges", "unk_token", "fuse_unk", "byte_fallback", "ignore_merges"),
+        *("continuing_subword_prefix", "end_of_word_suffix", "max_input_chars_per_word"),
+    }
+)
+
+
+def pre_tokenizer(folder: Folder, told: str | None) -> str:
+    """Return the name that llama.cpp has for how a text is split.
+
+    Parameters
+    ----------
+    folder : Folder
+    told : str, optional
+        The name, by who knows it; nothing is looked at then.
+
+    Raises
+    ------
+    UnsupportedError
+        If nothing known splits texts so.
+    """
+    if told is not None:
+        return told
+    tokenizer = folder.json(FAST)
+    if tokenizer is None:
+        name = _OF_CLASSES.get(str((folder.json(CONFIG) or {}).get("tokenizer_class")))
+    else:
+        name = _by_digest(folder, tokenizer) or _by_steps(tokenizer)
+    if name is not None:
+        return name
+    raise UnsupportedError(
+        f"{folder.root / FAST}: llama.cpp has no name for how this tokenizer splits a text, or it"
+        " is not known here",
+        remedy='tokenizer_pre="NAME" says which it is, such as "gpt-2" or "qwen2"',
+    )
+
+
+# --- by what it makes of one text ---------------------------------------------------------------
+
+
+def _by_digest(folder: Folder, tokenizer: Mapping[str, Any]) -> str | None:
+    """Return the name of the model that makes the same ids of `TEXT`; None if nobody can tell."""
+    ids = _ids(folder, tokenizer)
+    return None if ids is None else DIGESTS.get(hashlib.sha256(str(ids).encode()).hexdigest())
+
+
+def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
+    """Return the ids of `TEXT`, as transformers gives them: what it is told to add is added.
+
+    The library takes regexes that never end and texts that grow without end: it gets only what is
+    known to do neither.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return None
+    if not _is_harmless(tokenizer):
+        return None
+    known = ("version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor")
+    told = {key: tokenizer.get(key) for key in known}
+    model = section(tokenizer, "model")
+    told["model"] = {key: value for key, value in model.items() if key in _MODEL_KEYS}
+    config = folder.json(CONFIG) or {}
+    says = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
+    is_told = any(isinstance(value, bool) for value in says.values())
+    try:
+        library = Tokenizer.from_str(json.dumps(told))
+        ids = list(library.encode(TEXT, add_special_tokens=not is_told).ids)
+        ends = {
+            name: library.token_to_id(content(config.get(f"{name}_token")) or "") for name in says
+        }
+    except Exception:  # what it makes of a broken file, it says in no type of its own
+        return None
+    if is_told:
+        before = [ends["bos"]] if says["bos"] is True and ends["bos"] is not None else []
+        after = [ends["eos"]] if says["eos"] is True and ends["eos"] is not None else []
+        ids = [*before, *ids, *after]
+    return ids
+
+
+def _is_harmless(tokenizer: Mapping[str, Any]) -> bool:
+    steps = [*_flat(tokenizer.get("normalizer"), "normalizers")]
+    steps += _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    posts = [*_flat(tokenizer.get("post_processor"), "processors")]
+    if len(steps) + len(posts) > PRE_MAX_STEPS:
+        return False
+    return all(map(_is_known, steps)) and all(step.get("type") in _POSTS for step in posts)
+
+
+def _is_known(step: Mapping[str, Any]) -> bool:
+    match step:
+        case {"type": "Split", "pattern": {"Regex": str(regex)}}:
+            return regex in known_regexes()
+        case {"type": "Split", "pattern": {"String": str()}}:
+            return True
+        case {"type": "Replace", "pattern": {"String": " "}, "content": str(new)}:
+            return len(new) == 1
+        case {"type": "Metaspace" | "Prepend"}:
+            return len(str(step.get("replacement", step.get("prepend")))) == 1
+    return step.get("type") in _HARMLESS | _SPLITS
+
+
+def _flat(told: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    if not isinstance(told, dict):
+        return
+    if told.get("type") == "Sequence":
+        for inner in objects(told.get(key)):
+            yield from _flat(inner, key)
+    else:
+        yield told
+
+
+# --- by what it says ----------------------------------------------------------------------------
+
+
+def _by_steps(tokenizer: Mapping[str, Any]) -> str | None:
+    """Return the first name of those that split alike."""
+    model = section(tokenizer, "model")
+    if model.get("type") == "WordPiece":
+        return "bert-bge"  # llama.cpp asks nothing of it
+    told = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    if len(told) > PRE_MAX_STEPS or model.get("type") != "BPE":
+        return None
+    steps = _steps(told)
+    ignores = model.get("ignore_merges") is True
+    normalizers = {n.get("type") for n in _flat(tokenizer.get("normalizer"), "normalizers")}
+    for row in PATTERNS:
+        if (
+            row.steps == steps
+            and row.ignore_merges in (None, ignores)
+            and (row.normalizer is None or row.normalizer in normalizers)
+        ):
+            return row.names[0]
+    return None
+
+
+def _steps(told: Sequence[Mapping[str, Any]]) -> tuple[Step, ...] | None:
+    """Return the steps as the table has them; None if one has no name there."""
+    steps: list[Step] = []
+    for step in told:
+        match step:
+            case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated"}:
+                steps.append(("split", regex))
+            case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Removed"} if (
+                step.get("invert") is True
+            ):
+                steps.append(("split", regex))
+            case {"type": "Digits", "individual_digits": True}:
+                steps.append(("digits",))
+            case {"type": "Punctuation"}:
+                steps.append(("punctuation",))
+            case {"type": "ByteLevel"}:
+                if step.get("use_regex", True) is True:
+                    steps.append(("words",))
+            case _:
+                return None
+    return tuple(steps)

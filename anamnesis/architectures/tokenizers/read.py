@@ -1,0 +1,223 @@
+"""The tokenizer files of a directory as keys of a GGUF, in the order of llama.cpp's converter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anamnesis.architectures.tokenizers.added import added_tokens
+from anamnesis.architectures.tokenizers.bpe import (
+    byte_fallback,
+    byte_level,
+    falls_back_to_bytes,
+    merges_of,
+    vocabulary_of,
+)
+from anamnesis.architectures.tokenizers.folder import CONFIG, Folder
+from anamnesis.architectures.tokenizers.pieces import MODEL, model_of, sentencepiece
+from anamnesis.architectures.tokenizers.pre import pre_tokenizer
+from anamnesis.architectures.tokenizers.sentencepiece import BPE
+from anamnesis.architectures.tokenizers.special import special_keys
+from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size
+from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
+from anamnesis.architectures.tokenizers.wordpiece import wordpiece
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.limits import Budget
+
+__all__ = ["KINDS", "read_vocabulary"]
+
+_SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
+_ADD_BOS = "tokenizer.ggml.add_bos_token"
+_MERGES = "tokenizer.ggml.merges"
+
+_CODE_LLAMA, _GRANITE = 32_016, 49_152  # tokens, by which llama.cpp's converter knows them
+_INFILL = ("prefix", "suffix", "middle", "eot")
+
+# What Gemma 4 writes into chats for programs to find, though its files call it special.
+_GEMMA4_SHOWN = frozenset(
+    {
+        *("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>"),
+        *("<|tool_response>", "<tool_response|>", '<|"|>'),
+    }
+)
+
+
+class _Asked(NamedTuple):
+    folder: Folder
+    config: Mapping[str, Any]
+    fallbacks: Mapping[str, str | int]
+    pre: str | None
+
+
+def read_vocabulary(
+    root: Path,
+    config: Mapping[str, Any],
+    kind: str,
+    budget: Budget,
+    *,
+    pre: str | None = None,
+    fallbacks: Mapping[str, str | int] | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the `tokenizer.*` keys of a model.
+
+    Parameters
+    ----------
+    root : Path
+        Its directory.
+    config : mapping
+        config.json, as it is: of ids and `vocab_size`, those in `text_config` too.
+    kind : str
+        One of `KINDS`: how its architecture reads its files.
+    budget : Budget
+    pre : str, optional
+        llama.cpp's name of the pre-tokenizer, where the files do not tell.
+    fallbacks : mapping, optional
+        Special tokens that no file tells, by name: `{"eot": "<|user|>"}`, or an id.
+    before, after : mapping, optional
+        Keys that the files may set otherwise, and keys that they may not.
+
+    Returns
+    -------
+    dict
+        In the reference's order. Tokens and merges are lists of str, scores an array of float32,
+        types one of int32, ids int (`uint32` in a GGUF).
+
+    Raises
+    ------
+    ParseError
+        If a file is missing or malformed.
+    UnsupportedError
+        If `kind` is none, or nobody knows the pre-tokenizer.
+    LimitExceeded
+        If a file is over a cap or the budget.
+    """
+    if kind not in KINDS:
+        raise UnsupportedError(f"no kind of tokenizer is called {kind!r}")
+    asked = _Asked(Folder(Path(root), budget), config, fallbacks or {}, pre)
+    return {**(before or {}), **KINDS[kind](asked), **(after or {})}
+
+
+def _special(asked: _Asked, n_vocab: int | None = None) -> dict[str, Any]:
+    """Return the keys of special tokens, those that the architecture knows for want of others."""
+    ids: dict[str, int] = {}
+    texts = {name: told for name, told in asked.fallbacks.items() if isinstance(told, str)}
+    by_text: dict[str, int] = {}
+    if texts:
+        added = added_tokens(asked.folder, vocabulary_of(asked.folder))
+        by_text = {token.text: i for i, token in added.items()}
+    for name, told in asked.fallbacks.items():
+        if isinstance(told, int):
+            ids[name] = told
+        elif told in by_text:
+            ids[name] = by_text[told]
+        else:
+            raise asked.folder.malformed("tokenizer.json", f"no added token {told!r}, for {name}")
+    return special_keys(asked.folder, asked.config, n_vocab=n_vocab, fallbacks=ids)
+
+
+def _sentencepiece(asked: _Asked, *, as_told: bool = False) -> dict[str, Any]:
+    found = sentencepiece(asked.folder, asked.config, as_told=as_told)
+    return found.keys("llama", "default", scored=True) | _special(asked, len(found))
+
+
+def _byte_fallback(asked: _Asked) -> dict[str, Any]:
+    found = byte_fallback(asked.folder, ranked=True)
+    return found.keys("llama", "default", scored=True) | _special(asked, len(found))
+
+
+def _gpt2(asked: _Asked) -> dict[str, Any]:
+    found = byte_level(asked.folder, asked.config)
+    pre = pre_tokenizer(asked.folder, asked.pre)
+    keys = found.keys("gpt2", pre, scored=False)
+    if merges := merges_of(asked.folder):
+        keys[_MERGES] = merges
+    return keys | _special(asked)
+
+
+def _first_of(asked: _Asked) -> dict[str, Any]:
+    """Read tokenizer.model; without it, what tokenizer.json has."""
+    if asked.folder.has(MODEL):
+        return _sentencepiece(asked)
+    if falls_back_to_bytes(asked.folder):
+        return _byte_fallback(asked)
+    return _gpt2(asked)
+
+
+def _llama(asked: _Asked) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    told = (asked.folder.json(CONFIG) or {}).get("add_prefix_space")
+    if isinstance(told, bool):
+        found[_SPACE_PREFIX] = told
+    found |= _first_of(asked)
+    size = declared_size(asked.config, "vocab_size", default=32_000)
+    if size == _CODE_LLAMA:
+        found |= special_keys(asked.folder, asked.config, names=_INFILL, fallbacks={"eot": 32_010})
+    if size == _GRANITE:
+        found[_ADD_BOS] = False
+    return found
+
+
+def _gemma(asked: _Asked) -> dict[str, Any]:
+    """Read as Llama's without tokenizer.model too; no space is put before a text."""
+    is_gpt2 = not asked.folder.has(MODEL) and not falls_back_to_bytes(asked.folder)
+    return _gpt2(asked) if is_gpt2 else {**_first_of(asked), _SPACE_PREFIX: False}
+
+
+def _phi3(asked: _Asked) -> dict[str, Any]:
+    told = (asked.folder.json(CONFIG) or {}).get("tokenizer_class")
+    if told == "GPT2Tokenizer":
+        return _gpt2(asked)
+    return _sentencepiece(asked, as_told=True)
+
+
+def _gemma4(asked: _Asked) -> dict[str, Any]:
+    found = byte_fallback(asked.folder, ranked=False)
+    for i, text in enumerate(found.tokens):
+        if text in _GEMMA4_SHOWN:
+            found.types[i] = TokenType.USER_DEFINED
+    keys = found.keys("gemma4", None, scored=True)
+    if merges := merges_of(asked.folder):
+        keys[_MERGES] = merges
+    return {**keys, **_special(asked), _SPACE_PREFIX: False, _ADD_BOS: True}
+
+
+def _type_count(asked: _Asked) -> dict[str, Any]:
+    return {
+        "tokenizer.ggml.token_type_count": declared_size(asked.config, "type_vocab_size", default=1)
+    }
+
+
+def _bert(asked: _Asked) -> dict[str, Any]:
+    found = wordpiece(asked.folder, asked.config)
+    keys = found.keys("bert", pre_tokenizer(asked.folder, asked.pre), scored=False)
+    return _type_count(asked) | keys | _special(asked, len(found))
+
+
+def _t5(asked: _Asked) -> dict[str, Any]:
+    if asked.folder.has(MODEL) and model_of(asked.folder).model_type == BPE:
+        return _sentencepiece(asked)
+    found, keys = t5(asked.folder, asked.config)
+    return found.keys("t5", "default", scored=True) | keys | _special(asked, len(found))
+
+
+def _unigram(asked: _Asked) -> dict[str, Any]:
+    found, keys = xlm_roberta(asked.folder, asked.config)
+    (prefix, *others) = keys.items()
+    keys = dict([prefix]) | _type_count(asked) | dict(others)
+    return found.keys("t5", "default", scored=True) | keys | _special(asked, len(found))
+
+
+KINDS: Mapping[str, Callable[[_Asked], dict[str, Any]]] = {
+    "llama": _llama,
+    "spm": _gemma,
+    "qwen": _first_of,
+    "gpt2": _gpt2,
+    "phi3": _phi3,
+    "gemma4": _gemma4,
+    "bert": _bert,
+    "t5": _t5,
+    "unigram": _unigram,
+}

@@ -1,0 +1,150 @@
+"""sentencepiece's model files: pieces, scores and types out of their protobuf.
+
+    ModelProto      1 pieces, repeated   2 trainer_spec   3 normalizer_spec
+    SentencePiece   1 piece: string      2 score: float   3 type: enum
+    TrainerSpec     3 model_type: enum (1 unigram, 2 BPE, 3 word, 4 character)
+    NormalizerSpec  2 precompiled_charsmap: bytes         3 add_dummy_prefix: bool
+                    4 remove_extra_whitespaces: bool
+
+A field is a tag, `number << 3 | wire type`, and a value: 0 a varint, 1 eight bytes, 2 a length and
+as many bytes, 5 four bytes. The last value of a field that is not repeated counts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from anamnesis.base.errors import ParseError
+from anamnesis.base.limits import Budget
+
+__all__ = ["BPE", "UNIGRAM", "Piece", "SentencePieceModel", "parse_model"]
+
+UNIGRAM, BPE = 1, 2  # types of models
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+_PIECE_BYTES = 200  # that each takes in Python
+_FLOAT = struct.Struct("<f")
+_KINDS = range(1, 7)
+
+Field = tuple[int, int, int, int, int]  # number, wire type, value, start and end of its bytes
+
+
+class Piece(NamedTuple):
+    """A piece; its type is one of `tokens.TokenType`."""
+
+    text: str
+    score: float
+    type: int
+
+
+class SentencePieceModel(NamedTuple):
+    """What a model file says that a GGUF has a place for."""
+
+    pieces: list[Piece]
+    model_type: int = UNIGRAM
+    charsmap: bytes = b""
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+
+
+def parse_model(raw: bytes, source: str, budget: Budget) -> SentencePieceModel:
+    """Read a model file.
+
+    Raises
+    ------
+    ParseError
+        If it is none.
+    LimitExceeded
+        If its pieces are over the budget.
+    """
+    pieces: list[Piece] = []
+    told: dict[str, int | bytes] = {}
+    reader = _Reader(raw, source)
+    for number, wire, _, start, end in reader.fields(0, len(raw)):
+        if wire != _BYTES:
+            continue
+        if number == 1:
+            budget.items(1, "the pieces of a tokenizer.model")
+            budget.alloc(_PIECE_BYTES + end - start, "the pieces of a tokenizer.model")
+            pieces.append(_piece(reader, start, end))
+        elif number in (2, 3):
+            _read_spec(reader, number, start, end, told)
+    if not pieces:
+        raise ParseError("no sentencepiece model: it has no pieces", source=source)
+    return SentencePieceModel(
+        pieces,
+        int(told.get("model_type", UNIGRAM)),
+        bytes(told.get("charsmap", b"")),
+        bool(told.get("prefix", True)),
+        bool(told.get("spaces", True)),
+    )
+
+
+def _piece(reader: _Reader, start: int, end: int) -> Piece:
+    raw, score, kind = b"", 0.0, 1
+    for number, wire, value, at, to in reader.fields(start, end):
+        if number == 1 and wire == _BYTES:
+            raw = reader.raw[at:to]
+        elif number == 2 and wire == _FOUR:
+            (score,) = _FLOAT.unpack_from(reader.raw, at)
+        elif number == 3 and wire == _VARINT and value in _KINDS:
+            kind = value  # one that nobody knows is as if it were not there
+    try:
+        return Piece(raw.decode(), score, kind)
+    except UnicodeDecodeError:
+        raise reader.error("a piece is not UTF-8", start) from None
+
+
+def _read_spec(
+    reader: _Reader, which: int, start: int, end: int, told: dict[str, int | bytes]
+) -> None:
+    for number, wire, value, at, to in reader.fields(start, end):
+        if which == 2 and number == 3 and wire == _VARINT:
+            told["model_type"] = value
+        elif which == 3 and number == 2 and wire == _BYTES:
+            told["charsmap"] = reader.raw[at:to]
+        elif which == 3 and number in (3, 4) and wire == _VARINT:
+            told["prefix" if number == 3 else "spaces"] = value
+
+
+class _Reader:
+    """Fields of messages, which must end where their message does."""
+
+    def __init__(self, raw: bytes, source: str) -> None:
+        self.raw = raw
+        self.source = source
+
+    def fields(self, pos: int, end: int) -> Iterator[Field]:
+        """Yield the fields of the message from `pos` to `end`."""
+        while pos < end:
+            at = pos
+            tag, pos = self.varint(pos, end)
+            number, wire = tag >> 3, tag & 7
+            value, start = 0, pos
+            if wire == _VARINT:
+                value, pos = self.varint(pos, end)
+            elif wire == _BYTES:
+                length, start = self.varint(pos, end)
+                pos = start + length
+            elif wire in (_EIGHT, _FOUR):
+                pos += 8 if wire == _EIGHT else 4
+            else:
+                raise self.error(f"no sentencepiece model: a field of wire type {wire}", at)
+            if pos > end or not number:
+                raise self.error("no sentencepiece model: a field is cut off", at)
+            yield number, wire, value, start, pos
+
+    def varint(self, pos: int, end: int) -> tuple[int, int]:
+        """Return a number of seven bits a byte, the lowest first, and where it ends."""
+        value = 0
+        for i in range(min(_LONGEST_VARINT, end - pos)):
+            byte = self.raw[pos + i]
+            value |= (byte & 0x7F) << 7 * i
+            if byte < 0x80:
+                return value & 0xFFFFFFFFFFFFFFFF, pos + i + 1
+        raise self.error("no sentencepiece model: a number is cut off", pos)
+
+    def error(self, what: str, offset: int) -> ParseError:
+        return ParseError(what, source=self.source, offset=offset)

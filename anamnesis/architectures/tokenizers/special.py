@@ -1,0 +1,304 @@
+"""Special tokens, templates and normalisers of a tokenizer, as keys of a GGUF.
+
+What is said twice differently: an id of tokenizer_config.json goes before one of config.json, and
+a post-processor's template before `add_bos_token` and the like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from string import ascii_letters, digits
+from typing import Any
+
+from anamnesis.architectures.tokenizers.added import SPECIAL_NAMES, content
+from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
+from anamnesis.architectures.tokenizers.tokens import check_text
+from anamnesis.base.errors import ParseError
+
+__all__ = ["special_keys"]
+
+# GGUF's keys of ids; `cls` has none.
+_ID_KEYS = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",
+    "pad": "padding_token_id",
+    "mask": "mask_token_id",
+    "eot": "eot_token_id",
+    "eom": "eom_token_id",
+}
+_ADD_KEYS = ("bos", "eos", "sep")
+_NAME_CHARS = frozenset(ascii_letters + digits)
+
+
+def special_keys(
+    folder: Folder,
+    config: Mapping[str, Any],
+    *,
+    names: Sequence[str] = SPECIAL_NAMES,
+    n_vocab: int | None = None,
+    fallbacks: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Return the keys of special tokens, of what is added to text, templates and normalisers.
+
+    Parameters
+    ----------
+    folder : Folder
+    config : mapping
+        config.json.
+    names : sequence of str
+        Which special tokens are asked for.
+    n_vocab : int, optional
+        Ids that are not below it are left out.
+    fallbacks : mapping, optional
+        Ids by name (`{"eot": 107}`) of those that no file tells.
+
+    Raises
+    ------
+    ParseError
+        If an id cannot be one.
+    """
+    reading = _Reading(folder, names)
+    ids = _Ids(str(folder.root), n_vocab)
+    for name, text in reading.named():
+        ids.put(name, reading.id_of(text))
+    inner = section(config, "text_config")
+    for name in reading.names:
+        key = f"{name}_token_id"
+        told = config.get(key)
+        ids.put(name, inner.get(key) if told is None else told)
+    for name, i in (fallbacks or {}).items():
+        ids.put(name, i)
+    found: dict[str, Any] = {}
+    for name, i in ids.found.items():
+        if name in _ID_KEYS:
+            found[f"tokenizer.ggml.{_ID_KEYS[name]}"] = i
+    for name, value in reading.add.items():
+        if name in _ADD_KEYS:
+            found[f"tokenizer.ggml.add_{name}_token"] = value
+    found |= _templates(folder)
+    return found | _normalizer(section(folder.json(FAST) or {}, "normalizer"))
+
+
+class _Ids:
+    """Ids by name; the first that is told counts."""
+
+    def __init__(self, source: str, n_vocab: int | None) -> None:
+        self.source = source
+        self.n_vocab = n_vocab
+        self.found: dict[str, int] = {}
+
+    def put(self, name: str, told: Any) -> None:
+        if not isinstance(told, int):  # a list of them, say
+            return
+        told = int(told)
+        if not 0 <= told < 2**32:
+            raise ParseError(f"the id of the {name} token is {told}", source=self.source)
+        if self.n_vocab is None or told < self.n_vocab:
+            self.found.setdefault(name, told)
+
+
+class _Reading:
+    """What tokenizer.json and tokenizer_config.json say, the latter amended by the former."""
+
+    def __init__(self, folder: Folder, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.add: dict[str, bool] = {}
+        self.tokenizer = folder.json(FAST)
+        told = folder.json(CONFIG)
+        self.config = dict(told) if told else None
+        self.special = {name: self._token(name) for name in ("bos", "cls", "eos", "sep")}
+        self.ids: dict[str, Any] = {}
+        for token in objects((self.tokenizer or {}).get("added_tokens")):
+            if isinstance(text := token.get("content"), str):
+                self.ids.setdefault(text, token.get("id"))
+        if self.tokenizer:
+            self._read_template(self.tokenizer)
+        self._read_config()
+
+    def id_of(self, text: str) -> Any:
+        """Return the id of an added token."""
+        return self.ids.get(text)
+
+    def named(self) -> Iterator[tuple[str, str]]:
+        """Yield the special tokens that have names and texts."""
+        for name in self.names:
+            text = content((self.config or {}).get(f"{name}_token"))
+            if text is not None:
+                yield name, text
+
+    def _read_config(self) -> None:
+        for name in self.names:
+            told = (self.config or {}).get(f"add_{name}_token")
+            if isinstance(told, bool):
+                self.add.setdefault(name, told)
+
+    def _read_template(self, tokenizer: Mapping[str, Any]) -> None:
+        for name, other in (("bos", "cls"), ("eos", "sep")):
+            if not self.special[name] and self.special[other]:
+                self._set(name, self.special[other])
+        processor = section(tokenizer, "post_processor")
+        processors = objects(processor.get("processors")) if "processors" in processor else None
+        for step in [processor] if processors is None else processors:
+            match step.get("type"):
+                case "ByteLevel":
+                    self.add.setdefault("bos", False)
+                    self.add.setdefault("eos", False)
+                case "RobertaProcessing":
+                    self._read_roberta(step)
+                case "TemplateProcessing":
+                    self._read_steps(step)
+
+    def _token(self, name: str) -> str | None:
+        return content((self.config or {}).get(f"{name}_token"))
+
+    def _set(self, name: str, value: Any, told_as: str | None = None) -> None:
+        """Let a special token be this one, where there is a config to say so."""
+        if self.config:
+            self.config[f"{told_as or name}_token"] = value
+            if told_as is None:
+                self.special[name] = value
+
+    def _read_roberta(self, step: Mapping[str, Any]) -> None:
+        self.add |= {"bos": True, "eos": True, "sep": True}
+        for name, other in (("cls", "bos"), ("sep", "eos")):
+            if not self.special[name]:
+                told = step.get(name)
+                self._set(name, told[0] if isinstance(told, list) and told else self.special[other])
+
+    def _read_steps(self, step: Mapping[str, Any]) -> None:
+        single, pair = objects(step.get("single")), objects(step.get("pair"))
+        first = last = None
+        if len(single) > 1:
+            first, last = _special_at(single[0]), _special_at(single[-1])
+        if first:
+            self._read_first(first)
+        if last:
+            self._read_last(last)
+        if pair:
+            self._read_pair(pair, first, last)
+
+    def _read_first(self, first: str) -> None:
+        if not self.config:
+            self.special["bos"] = first
+        elif not self._is(first, "bos", "cls"):
+            for name in ("bos", "cls"):
+                if not self.special[name]:
+                    self._set(name, first)
+        self.add["bos"] = self._is(first, "bos", "cls")
+
+    def _read_last(self, last: str) -> None:
+        if not self.config:
+            self.special["eos"] = last
+        elif not self._is(last, "eos"):
+            spare = next((name for name in ("eot", "eom") if name not in self.names), None)
+            if spare:
+                self.names.append(spare)
+                self._set("eos", self.special["eos"], told_as=spare)
+            self._set("eos", last)
+        self.add["eos"] = True
+
+    def _is(self, text: str, *names: str) -> bool:
+        return any(self.special[name] == text for name in names)
+
+    def _read_pair(self, pair: list[Any], first: str | None, last: str | None) -> None:
+        """Find out whether there is a separator between A and B."""
+        start = 1 if first and _special_at(pair[0]) == first else 0
+        stop = len(pair) - 1 if last and _special_at(pair[-1]) == last else len(pair)
+        pair = pair[start:stop]
+        if not pair or _sequence_at(pair[0]) != "A" or _sequence_at(pair[-1]) != "B":
+            return
+        between = pair[1:-1]
+        if not between:
+            return
+        separator = _special_at(between[0])
+        adds = bool(separator and self._is(separator, "sep", "eos") and not last)
+        if len(between) == 2 and (second := _special_at(between[1])):
+            adds |= self._is(second, "sep", "eos")
+        self.add["sep"] = adds
+        if adds and not self.special["sep"]:
+            self._set("sep", self.special["eos"], told_as="sep")
+
+
+def _special_at(step: Mapping[str, Any]) -> str | None:
+    told = section(step, "SpecialToken").get("id")
+    return told if isinstance(told, str) else None
+
+
+def _sequence_at(step: Mapping[str, Any]) -> Any:
+    return section(step, "Sequence").get("id")
+
+
+def _normalizer(told: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for step in _steps(told):
+        match step.get("type"):
+            case "Lowercase":
+                found["lowercase"] = True
+            case "StripAccents":
+                found["strip_accents"] = True
+            case "BertNormalizer":
+                for key in ("lowercase", "strip_accents"):
+                    if key in step:
+                        found[key] = step[key]
+    order = ("lowercase", "strip_accents")
+    told_bools = {key: found[key] for key in order if isinstance(found.get(key), bool)}
+    return {f"tokenizer.ggml.normalizer.{key}": value for key, value in told_bools.items()}
+
+
+def _steps(told: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if told.get("type") == "Sequence":
+        for inner in objects(told.get("normalizers")):
+            yield from _steps(inner)
+    else:
+        yield told
+
+
+# --- chat templates -----------------------------------------------------------------------------
+
+
+def _templates(folder: Folder) -> dict[str, Any]:
+    """Return one template, or several by their names, of which `default` has no name in a GGUF."""
+    config = folder.json(CONFIG)
+    if not config:
+        return {}
+    told = config["chat_template"] if "chat_template" in config else _beside(folder)
+    if isinstance(told, str):
+        check_text(CONFIG, told)
+        return {"tokenizer.chat_template": told} if told else {}
+    found: dict[str, Any] = {}
+    names: dict[str, None] = {}
+    default = None
+    for choice in objects(told):
+        name, template = choice.get("name"), choice.get("template")
+        if not isinstance(name, str) or not isinstance(template, str):
+            continue
+        check_text(CONFIG, template)
+        name = "".join(char if char in _NAME_CHARS else "_" for char in name)
+        if name == "default":
+            default = template
+        elif name:
+            names[name] = None
+            if template:  # a GGUF of the reference has no empty strings
+                found[f"tokenizer.chat_template.{name}"] = template
+    if names:
+        found["tokenizer.chat_templates"] = list(names)
+    if default:
+        found["tokenizer.chat_template"] = default
+    return found
+
+
+def _beside(folder: Folder) -> Any:
+    """Return the templates that are files of their own."""
+    template = folder.text("chat_template.jinja")
+    if template is None:
+        return (folder.json("chat_template.json") or {}).get("chat_template")
+    others = folder.names("additional_chat_templates", ".jinja")
+    if not others:
+        return template
+    named: list[dict[str, Any]] = [{"name": "default", "template": template}]
+    for path in others:
+        name = path.rpartition("/")[2].removesuffix(".jinja")
+        named.append({"name": name, "template": folder.text(path)})
+    return named

@@ -1,0 +1,137 @@
+"""A vocabulary in the making: tokens by id, with scores and types as GGUF has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget
+
+__all__ = [
+    "ADDED_SCORE",
+    "VOCABULARY_MAX_TOKENS",
+    "TokenType",
+    "Vocabulary",
+    "declared_size",
+    "looks_special",
+]
+
+VOCABULARY_MAX_TOKENS = 1_000_000  # Gemma has 262,144
+_TOKEN_BYTES = 100  # that each takes in Python, with its score and its type
+
+PAD_SCORE = -10000.0
+ADDED_SCORE = -1000.0
+
+# What some models add without saying that it is special, besides the two forms below.
+_SPECIAL = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
+_SPECIAL_FORMS = (("<|", "|>"), ("<\uff5c", "\uff5c>"), ("<unused", ">"))
+
+
+class TokenType(IntEnum):
+    """What a token is, as llama.cpp numbers it; sentencepiece numbers its pieces so, too."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class Vocabulary:
+    """Tokens by id. Those that nobody sets are `[PAD7]`, unused.
+
+    Parameters
+    ----------
+    size : int
+    source : str
+        The file that errors name.
+    budget : Budget
+
+    Attributes
+    ----------
+    tokens : list of str
+    scores : array of float32
+    types : array of int32
+    """
+
+    def __init__(self, size: int, source: str, budget: Budget) -> None:
+        if size > VOCABULARY_MAX_TOKENS:
+            raise LimitExceeded("VOCABULARY_MAX_TOKENS", f"{source}: {size:,} tokens")
+        budget.items(size, "the tokens of a vocabulary")
+        budget.alloc(_TOKEN_BYTES * size, "the tokens of a vocabulary")
+        self.source = source
+        self.tokens = [f"[PAD{i}]" for i in range(size)]
+        self.scores = np.full(size, PAD_SCORE, np.float32)
+        self.types = np.full(size, TokenType.UNUSED, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def put(self, i: int, text: str, kind: int, score: float = 0.0) -> None:
+        """Set a token."""
+        self.tokens[i] = text
+        self.types[i] = kind
+        self.scores[i] = score
+
+    def keys(self, model: str, pre: str | None, *, scored: bool) -> dict[str, Any]:
+        """Return the keys that begin each tokenizer of a GGUF, in the reference's order.
+
+        Raises
+        ------
+        ParseError
+            If a token is no text that UTF-8 has.
+        """
+        check_text(self.source, *self.tokens)
+        found: dict[str, Any] = {"tokenizer.ggml.model": model}
+        if pre is not None:
+            found["tokenizer.ggml.pre"] = pre
+        if self.tokens:  # GGUF has no array without a type
+            found["tokenizer.ggml.tokens"] = self.tokens
+            if scored:
+                found["tokenizer.ggml.scores"] = self.scores
+            found["tokenizer.ggml.token_type"] = self.types
+        return found
+
+
+def check_text(source: str, *texts: str) -> None:
+    """Raise `ParseError` if a text has half of a surrogate pair, which JSON may have."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ParseError(f"{text!r} has half of a surrogate pair", source=source) from None
+
+
+def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:
+    """Return how many tokens a config says, by the first of its keys that it has.
+
+    Raises
+    ------
+    ParseError
+        If it says no number.
+    """
+    config = text_config(config)
+    for key in keys:
+        if (size := config.get(key)) is not None:
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise ParseError(f"{key} must be a number of tokens, not {size!r}", source="config")
+            return size
+    return default
+
+
+def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a config says of the language model, as if it said nothing else."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, Mapping) else config
+
+
+def looks_special(text: str) -> bool:
+    """Tell whether a token that is not marked special is one that no text should have."""
+    return text in _SPECIAL or any(
+        text.startswith(start) and text.endswith(end) for start, end in _SPECIAL_FORMS
+    )

@@ -1,0 +1,27 @@
+"""WordPiece vocabularies, whose words begin with `▁` in a GGUF, where BERT's go on with `##`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.tokenizers.bpe import byte_level
+from anamnesis.architectures.tokenizers.folder import Folder
+from anamnesis.architectures.tokenizers.tokens import TokenType, Vocabulary
+
+__all__ = ["wordpiece"]
+
+
+def wordpiece(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
+    """Return the vocabulary of a tokenizer.json.
+
+    Raises
+    ------
+    ParseError
+        If a token is beyond the config's `vocab_size`.
+    """
+    found = byte_level(folder, config)
+    for i, text in enumerate(found.tokens):
+        if found.types[i] != TokenType.CONTROL:
+            found.tokens[i] = text[2:] if text.startswith("##") else f"\u2581{text}"
+    return found

@@ -1,0 +1,131 @@
+"""Values made of others one by one, in float32 as torch has it: by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.source import Source
+from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+__all__ = ["FUNCTIONS", "Function", "ValuesSource"]
+
+_F32 = DTYPES["F32"]
+_AT_ONCE = 1 << 16  # values
+
+
+class Function(NamedTuple):
+    """What becomes of each value.
+
+    Attributes
+    ----------
+    call : function
+        Of an array of float32, which it may change.
+    inverse : str
+        The name of the function that undoes it, but for rounding.
+    """
+
+    call: Callable[[Floats], Floats]
+    inverse: str
+
+
+def _plus_one(values: Floats) -> Floats:
+    values += 1
+    return values
+
+
+def _minus_one(values: Floats) -> Floats:
+    values -= 1
+    return values
+
+
+def _minus_exp(values: Floats) -> Floats:
+    import numpy as np  # only here, for the sake of a quick start
+
+    return -np.exp(values.astype(np.float64)).astype(np.float32)
+
+
+def _log_of_minus(values: Floats) -> Floats:
+    import numpy as np
+
+    return np.log(-values.astype(np.float64)).astype(np.float32)
+
+
+FUNCTIONS = {
+    "plus-one": Function(_plus_one, "minus-one"),
+    "minus-one": Function(_minus_one, "plus-one"),
+    "minus-exp": Function(_minus_exp, "log-of-minus"),
+    "log-of-minus": Function(_log_of_minus, "minus-exp"),
+}
+
+
+class ValuesSource(Source):
+    """The values of a weight in float32, row-major, decoded as they are read.
+
+    Parameters
+    ----------
+    weight : Weight
+    function : str, optional
+        Of `FUNCTIONS`, that makes other values of them. Those of a weight in F16 are rounded to
+        that, as torch has them.
+    """
+
+    def __init__(self, weight: Weight, function: str = "") -> None:
+        self._weight = weight
+        self._function = function
+        self.name = weight.parts[0].source.name
+        self.size = 4 * weight.n_elements
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        import numpy as np
+
+        if offset >= self.size:
+            return 0
+        first, begin = divmod(offset, 4)
+        stop = min(-(-(offset + len(view)) // 4), first + _AT_ONCE, self.size // 4)
+        values = np.empty(stop - first, np.float32)
+        raw = values.view(np.uint8).data
+        decode_run(self._weight, Band(first, stop), _F32, Scratch(), raw, resolve_level())
+        part = self._made(values).view(np.uint8).data[begin : begin + len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+    def _made(self, values: Floats) -> Floats:
+        import numpy as np
+
+        if not self._function:
+            return values
+        with np.errstate(all="ignore"):
+            made = FUNCTIONS[self._function].call(values)
+            own = self._weight.own_dtype
+            if own is not None and own.name == "F16":
+                made = made.astype(np.float16).astype(np.float32)
+        return made
+
+    @property
+    def base(self) -> Source:
+        """The source of the whole file."""
+        return self._weight.parts[0].source.base
+
+    @property
+    def way(self) -> str:
+        """Which values, and what is made of them."""
+        told = [(part.name, part.offset, part.source.way) for part in self._weight.parts]
+        return f"{self._function or 'values'} of {self._weight.id} {told}"
+
+    def check(self) -> None:
+        """Check the sources beneath."""
+        for part in self._weight.parts:
+            part.source.check()
+
+    def stamp(self) -> list[int]:
+        """Return what the file's source says."""
+        return self._weight.parts[0].source.stamp()
