@@ -1,0 +1,312 @@
+"""tokenizer.json of a GGUF's vocabulary, of each kind, so that it encodes as llama.cpp does."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.tokenizers.merges import merges_by_score
+from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
+from anamnesis.architectures.tokenizers.stored import StoredVocabulary
+from anamnesis.architectures.tokenizers.tokens import TokenType
+from anamnesis.base.errors import ParseError, UnsupportedError
+
+__all__ = ["byte_fallback", "byte_level", "gemma4", "unigram", "wordpiece"]
+
+_SPACE = "\u2581"  # sentencepiece's
+_SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
+
+
+def _sequence(key: str, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    return {"type": "Sequence", key: steps}
+
+
+def _tokenizer(
+    vocabulary: StoredVocabulary,
+    model: Mapping[str, Any],
+    *,
+    normalizer: Any = None,
+    pre_tokenizer: Any = None,
+    decoder: Any = None,
+) -> dict[str, Any]:
+    added = [
+        {
+            "id": i,
+            "content": vocabulary.tokens[i],
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+            "special": special,
+        }
+        for i, special in vocabulary.added().items()
+    ]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": _post_processor(vocabulary),
+        "decoder": decoder,
+        "model": dict(model),
+    }
+
+
+def _bpe(vocabulary: StoredVocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
+    vocab: dict[str, int] = {}
+    for i, token in enumerate(vocabulary.tokens):
+        if not vocabulary.is_padding(i):
+            vocab.setdefault(token, i)  # llama.cpp, too, finds the first of two that are the same
+    kept = [
+        [left, right]
+        for left, right in merges
+        if left in vocab and right in vocab and left + right in vocab
+    ]
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": vocab,
+        "merges": kept,
+    }
+
+
+# --- byte-pair vocabularies of bytes ------------------------------------------------------------
+
+# What llama.cpp does with a vocabulary that names no pre-tokenizer.
+_DEFAULT: tuple[Step, ...] = (
+    ("split", r"[\p{P}\$\+<=>\^~\|]+"),
+    ("words",),
+    ("split", r"\p{N}+"),
+    ("split", "[0-9][0-9][0-9]"),
+)
+_IGNORING = frozenset({"tekken", "minicpm5", "youtu", "granite-embed-multi-97m", "glm4", "glm5"})
+
+
+def byte_level(vocabulary: StoredVocabulary) -> dict[str, Any]:
+    """Return a tokenizer whose tokens are of bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        If nobody knows how its pre-tokenizer splits a text.
+    """
+    pre = vocabulary.pre
+    rows = [row for row in PATTERNS if pre in row.names]
+    if not rows and pre != "default":
+        raise UnsupportedError(f"tokenizer.ggml.pre: how {pre!r} splits a text is not known")
+    steps = rows[0].steps if rows else _DEFAULT
+    model = _bpe(vocabulary, vocabulary.merges)
+    is_ignoring = rows and rows[0].ignore_merges is True and pre != "chatglm-bpe"
+    model["ignore_merges"] = bool(is_ignoring) or pre in _IGNORING
+    return _tokenizer(
+        vocabulary,
+        model,
+        pre_tokenizer=_sequence("pretokenizers", _pre_tokenizers(steps)),
+        decoder=_byte_level(use_regex=True),
+    )
+
+
+def _byte_level(*, use_regex: bool) -> dict[str, Any]:
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
+
+
+def _pre_tokenizers(steps: tuple[Step, ...]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for kind, *rest in steps:
+        if kind == "split":
+            pattern = {"Regex": rest[0]}
+            found.append(
+                {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+            )
+        elif kind == "digits":
+            found.append({"type": "Digits", "individual_digits": True})
+        elif kind == "punctuation":
+            found.append({"type": "Punctuation", "behavior": "Contiguous"})
+        else:
+            found.append(_byte_level(use_regex=True))
+    if ("words",) not in steps:
+        found.append(_byte_level(use_regex=False))
+    return found
+
+
+# --- vocabularies of sentencepiece's kind -------------------------------------------------------
+
+
+def _of_bytes(*, prefix: bool) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if prefix:
+        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return {"type": "Sequence", "decoders": steps}
+
+
+def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
+    """Return a tokenizer that joins pieces by their scores, said as merges.
+
+    Raises
+    ------
+    ParseError
+        If there are no scores.
+    """
+    if not vocabulary.scores:
+        raise ParseError("the GGUF has no tokenizer.ggml.scores")
+    joined = (TokenType.NORMAL, TokenType.UNUSED)
+    scores: dict[str, float] = {}
+    for i, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
+        if kind in joined and not vocabulary.is_padding(i):
+            scores.setdefault(token, vocabulary.scores[i])
+    model = _bpe(vocabulary, merges_by_score(scores))
+    unknown = vocabulary.text_of("unk")
+    model |= {"fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
+    has_prefix = vocabulary.flag("add_space_prefix") is not False
+    steps = [{"type": "Prepend", "prepend": _SPACE}] if has_prefix else []
+    return _tokenizer(
+        vocabulary,
+        model,
+        normalizer=_sequence("normalizers", [*steps, _SPACES]),
+        decoder=_of_bytes(prefix=has_prefix),
+    )
+
+
+def gemma4(vocabulary: StoredVocabulary) -> dict[str, Any]:
+    """Return a tokenizer that has merges over sentencepiece's pieces."""
+    model = _bpe(vocabulary, vocabulary.merges)
+    unknown = vocabulary.text_of("unk")
+    model |= {"fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
+    return _tokenizer(vocabulary, model, normalizer=_SPACES, decoder=_of_bytes(prefix=False))
+
+
+def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
+    """Return a tokenizer that looks for the pieces with the best sum of scores.
+
+    Raises
+    ------
+    ParseError
+        If there are no scores.
+    """
+    if not vocabulary.scores:
+        raise ParseError("the GGUF has no tokenizer.ggml.scores")
+    n = len(vocabulary.tokens)
+    while n and vocabulary.is_padding(n - 1):
+        n -= 1
+    pairs = zip(vocabulary.tokens[:n], vocabulary.scores, strict=False)
+    model = {
+        "type": "Unigram",
+        "unk_id": vocabulary.ids.get("unk"),
+        "vocab": [[token, score] for token, score in pairs],
+        "byte_fallback": False,
+    }
+    steps: list[dict[str, Any]] = []
+    if charsmap := vocabulary.bytes("precompiled_charsmap"):
+        told = base64.b64encode(charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": told})
+    if vocabulary.flag("remove_extra_whitespaces") is not False:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    has_prefix = vocabulary.flag("add_space_prefix") is not False
+    spaces = {
+        "type": "Metaspace",
+        "replacement": _SPACE,
+        "prepend_scheme": "always" if has_prefix else "never",
+        "split": True,
+    }
+    return _tokenizer(
+        vocabulary,
+        model,
+        normalizer=_sequence("normalizers", steps),
+        pre_tokenizer=spaces,
+        decoder=spaces,
+    )
+
+
+# --- WordPiece ----------------------------------------------------------------------------------
+
+
+def wordpiece(vocabulary: StoredVocabulary) -> dict[str, Any]:
+    """Return BERT's tokenizer."""
+    vocab: dict[str, int] = {}
+    for i, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
+        vocab.setdefault(token if kind == TokenType.CONTROL else _word_piece(token), i)
+    unknown = vocabulary.text_of("unk")
+    model = {
+        "type": "WordPiece",
+        "unk_token": unknown if unknown is not None else "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+        "vocab": vocab,
+    }
+    lowercase = vocabulary.flag("normalizer.lowercase")
+    normalizer = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": vocabulary.flag("normalizer.strip_accents"),
+        "lowercase": lowercase is not False,
+    }
+    return _tokenizer(
+        vocabulary,
+        model,
+        normalizer=normalizer,
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+    )
+
+
+def _word_piece(token: str) -> str:
+    return token[1:] if token.startswith(_SPACE) else f"##{token}"
+
+
+# --- what is added to a text --------------------------------------------------------------------
+
+
+def _post_processor(vocabulary: StoredVocabulary) -> dict[str, Any] | None:
+    """Return what adds the tokens that begin and end a text; None if nothing is said of them."""
+    first, last = "bos", "eos"
+    if vocabulary.model == "bert":
+        first, last = "cls", "sep"
+        adds = [vocabulary.adds("bos"), vocabulary.adds("sep")]
+    else:
+        adds = [vocabulary.adds("bos"), vocabulary.adds("eos")]
+    before = [first] if adds[0] and first in vocabulary.ids else []
+    after = [last] if adds[1] and last in vocabulary.ids else []
+    if not before and not after:
+        told = vocabulary.flag("add_bos_token") is not None and vocabulary.model == "gpt2"
+        return _byte_level(use_regex=True) if told else None
+    single = [*_specials(vocabulary, before, 0), _text_at("A", 0), *_specials(vocabulary, after, 0)]
+    between = [] if vocabulary.model == "bert" else before
+    second = [*_specials(vocabulary, between, 1), _text_at("B", 1)]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *second, *_specials(vocabulary, after, 1)],
+        "special_tokens": {
+            text: {"id": text, "ids": [vocabulary.ids[name]], "tokens": [text]}
+            for name in (*before, *after)
+            for text in [vocabulary.tokens[vocabulary.ids[name]]]
+        },
+    }
+
+
+def _specials(vocabulary: StoredVocabulary, names: list[str], type_id: int) -> list[Any]:
+    texts = [vocabulary.tokens[vocabulary.ids[name]] for name in names]
+    return [{"SpecialToken": {"id": text, "type_id": type_id}} for text in texts]
+
+
+def _text_at(name: str, type_id: int) -> dict[str, Any]:
+    return {"Sequence": {"id": name, "type_id": type_id}}

@@ -1,0 +1,173 @@
+"""The vocabulary of a GGUF, its keys checked and llama.cpp's defaults filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.architectures.tokenizers.pre_table import PATTERNS
+from anamnesis.architectures.tokenizers.tokens import VOCABULARY_MAX_TOKENS, TokenType
+from anamnesis.base.errors import LimitExceeded, ParseError
+
+__all__ = ["MERGES_MAX_COUNT", "StoredVocabulary"]
+
+MERGES_MAX_COUNT = 2_000_000  # Gemma 4 has half a million
+
+_KEYS = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",
+    "pad": "padding_token_id",
+    "cls": "cls_token_id",
+    "mask": "mask_token_id",
+    "eot": "eot_token_id",
+    "eom": "eom_token_id",
+}
+# What llama.cpp takes for a vocabulary that does not say.
+_IDS: Mapping[str, Mapping[str, int]] = {
+    "llama": {"bos": 1, "eos": 2, "unk": 0},
+    "bert": {"cls": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
+    "t5": {"eos": 1, "unk": 2, "pad": 0},
+}
+_ADDS: Mapping[str, frozenset[str]] = {
+    "llama": frozenset({"bos"}),
+    "t5": frozenset({"eos"}),
+    "bert": frozenset({"bos", "sep"}),
+}
+
+
+class StoredVocabulary:
+    """What a GGUF's `tokenizer.*` keys say.
+
+    Attributes
+    ----------
+    model : str
+        llama.cpp's name of the kind: `gpt2`, `llama`, …
+    pre : str
+    tokens : list of str
+    types : list of int
+        All normal, if the file does not say.
+    scores : list of float
+        Empty, if the file has none.
+    merges : list of (str, str)
+    ids : dict
+        Those of special tokens, by name.
+
+    Raises
+    ------
+    ParseError
+        If a key is missing, or of another type than it must be.
+    LimitExceeded
+        If there are more tokens or merges than any vocabulary has.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self._metadata = metadata
+        self.model = self._text("model") or ""
+        self.pre = self._text("pre") or "default"
+        self.tokens = self._array("tokens", str, VOCABULARY_MAX_TOKENS)
+        if not self.model or not self.tokens:
+            raise ParseError("the GGUF has no vocabulary")
+        self.types = self._array("token_type", int, VOCABULARY_MAX_TOKENS)
+        self.types = self.types or [int(TokenType.NORMAL)] * len(self.tokens)
+        self.scores = self._array("scores", (int, float), VOCABULARY_MAX_TOKENS)
+        for key, items in (("token_type", self.types), ("scores", self.scores)):
+            if items and len(items) != len(self.tokens):
+                told = f"{len(items):,} items for {len(self.tokens):,} tokens"
+                raise ParseError(f"tokenizer.ggml.{key}: {told}")
+        merges = self._array("merges", str, MERGES_MAX_COUNT)
+        self.merges = [_pair(merge) for merge in merges]
+        self.ids = self._ids()
+        _check_utf8(self.tokens)
+
+    def flag(self, name: str) -> bool | None:
+        """Return a flag such as `add_space_prefix`; None if the file does not have it."""
+        told = self._metadata.get(f"tokenizer.ggml.{name}")
+        return told if isinstance(told, bool) else None
+
+    def adds(self, name: str) -> bool:
+        """Tell whether `bos`, `eos` or `sep` is added to a text."""
+        flag = self.flag(f"add_{name}_token")
+        if flag is not None:
+            return flag
+        if self.model == "gpt2":
+            return name == "bos" and self.pre in _ADDING
+        return name in _ADDS.get(self.model, ())
+
+    def bytes(self, name: str) -> bytes:
+        """Return an array of bytes; none if the file does not have it."""
+        told = self._array(name, int, 1 << 24)
+        try:
+            return bytes(told)
+        except ValueError:
+            raise ParseError(f"tokenizer.ggml.{name} must be bytes") from None
+
+    def text_of(self, name: str) -> str | None:
+        """Return a special token's text."""
+        return self.tokens[self.ids[name]] if name in self.ids else None
+
+    def is_padding(self, i: int) -> bool:
+        """Tell whether a token only fills a place up to the number of rows that the model has."""
+        return self.types[i] == TokenType.UNUSED and self.tokens[i] == f"[PAD{i}]"
+
+    def added(self) -> dict[int, bool]:
+        """Return which tokens are looked for in a text before it is split; True if special."""
+        found = {
+            i: kind != TokenType.USER_DEFINED
+            for i, kind in enumerate(self.types)
+            if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+        }
+        return dict(sorted((found | dict.fromkeys(self.ids.values(), True)).items()))
+
+    def _ids(self) -> dict[str, int]:
+        found = dict(_IDS.get(self.model, {}))
+        for name, key in _KEYS.items():
+            told = self._metadata.get(f"tokenizer.ggml.{key}")
+            if isinstance(told, int) and not isinstance(told, bool):
+                found[name] = told
+        if self.model == "bert" and "bos" in found:
+            found.setdefault("cls", found["bos"])
+        return {name: i for name, i in found.items() if 0 <= i < len(self.tokens)}
+
+    def _text(self, key: str) -> str | None:
+        told = self._metadata.get(f"tokenizer.ggml.{key}")
+        if told is not None and not isinstance(told, str):
+            raise ParseError(f"tokenizer.ggml.{key} must be a string")
+        return told
+
+    def _array(self, key: str, kind: Any, most: int) -> list[Any]:
+        told = self._metadata.get(f"tokenizer.ggml.{key}")
+        if told is None:
+            return []
+        told = told.tolist() if hasattr(told, "tolist") else told
+        if not isinstance(told, (list, tuple)) or not all(isinstance(x, kind) for x in told):
+            raise ParseError(f"tokenizer.ggml.{key} must be an array of another type")
+        if len(told) > most:
+            raise LimitExceeded("VOCABULARY_MAX_TOKENS", f"tokenizer.ggml.{key}: {len(told):,}")
+        return list(told)
+
+
+# With these llama.cpp adds the token that begins a text, unless told not to.
+_ADDING = frozenset(
+    {
+        *next(row.names for row in PATTERNS if "llama-bpe" in row.names),
+        *("tekken", "chameleon"),
+    }
+)
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    """Part a merge at its first space that does not begin it, as llama.cpp does."""
+    at = merge.find(" ", 1)
+    if at < 0:
+        raise ParseError(f"tokenizer.ggml.merges: {merge!r} is no pair")
+    return merge[:at], merge[at + 1 :]
+
+
+def _check_utf8(tokens: list[str]) -> None:
+    for i, token in enumerate(tokens):
+        try:
+            token.encode()
+        except UnicodeEncodeError:
+            raise ParseError(f"tokenizer.ggml.tokens: token {i} is not UTF-8") from None
