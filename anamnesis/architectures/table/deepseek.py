@@ -62,6 +62,7 @@ _KEYS = (
     Key("rope.dimension_count", ("qk_rope_head_dim",)),
     *EXPERT_KEYS,
 )
+_NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")
 SPELT = {"expert_count": "n_routed_experts", "expert_gating_func": "scoring_func"}
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -83,7 +84,8 @@ def _left(facts: Facts, name: str) -> bool:
 def _keys(facts: Facts) -> Mapping[str, Any]:
     if facts.get("rope_interleave") is False:
         raise UnsupportedError(f"{CONFIG}: rope_interleave is false, which llama.cpp cannot do")
-    facts.number("num_experts_per_tok")
+    for name in _NEEDED:
+        facts.number(name)
     rank, rope = facts.number("kv_lora_rank"), facts.number("qk_rope_head_dim")
     nope = facts.number("qk_nope_head_dim")
     keys: dict[str, Any] = {

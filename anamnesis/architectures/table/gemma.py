@@ -128,7 +128,7 @@ ARCHS = (
         keys=(_WINDOW, _ATTENTION_CAP, _CAP),
         computed=_gemma2,
         uncomputed=_gemma2_config,
-        vocabulary=Vocabulary("gemma"),
+        vocabulary=Vocabulary("spm"),
         dropped=("lm_head",),
         config=_CONFIG,
     ),
@@ -148,7 +148,7 @@ ARCHS = (
         computed=_gemma3,
         derived=_gemma3_sizes,
         uncomputed=_gemma3_config,
-        vocabulary=Vocabulary("gemma"),
+        vocabulary=Vocabulary("spm"),
         config=_CONFIG,
     ),
 )

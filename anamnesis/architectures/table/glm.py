@@ -33,6 +33,8 @@ _PREDICTING = plain(
     }
 )
 _PREDICTED = "nextn_predict_layers"
+# By <|endoftext|> as the end of a turn, chats would not end.
+_TOKENS = {"bos": "[gMASK]", "eot": "<|user|>", "unk": "<|endoftext|>", "eom": "<|observation|>"}
 
 
 def _keys(facts: Facts) -> Mapping[str, Any]:
@@ -82,7 +84,7 @@ ARCHS = (
         spelt=SPELT,
         uncomputed=_config,
         unextra=_switches,
-        vocabulary=Vocabulary("glm"),
+        vocabulary=Vocabulary("gpt2", {"fallbacks": _TOKENS}),
         config={"hidden_act": "silu"},
     ),
 )

@@ -1,0 +1,61 @@
+"""Configs of published models give the keys of llama.cpp's converter, and back."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anamnesis.architectures.config_of_keys import config_facts
+from anamnesis.architectures.keys import model_keys
+from anamnesis.formats.gguf.values import Value, typed
+from helpers.arch_rows import PUBLISHED, facts_of
+
+CASES: dict[str, dict[str, Any]] = json.loads(PUBLISHED.read_text())
+
+
+def keys(config: dict[str, Any]) -> dict[str, Value]:
+    arch, facts = facts_of(config)
+    return {name: typed(value) for name, value in model_keys(arch, facts).items()}
+
+
+def recorded(name: str) -> dict[str, Value]:
+    arch, _ = facts_of(CASES[name]["config"])
+    found = CASES[name]["keys"].items()
+    return {f"{arch.gguf}.{key}": typed({"type": t, "value": v}) for key, (t, v) in found}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_keys_are_those_of_the_converter(name: str) -> None:
+    assert keys(CASES[name]["config"]) == recorded(name)
+
+
+def stored(array: np.ndarray[Any, Any]) -> Any:
+    from anamnesis.base.dtypes import DTYPES
+
+    part = SimpleNamespace(read=array.astype("<f4").tobytes)
+    return SimpleNamespace(shape=array.shape, own_dtype=DTYPES["F32"], parts=[part])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_config_comes_back_from_keys(name: str) -> None:
+    arch, facts = facts_of(CASES[name]["config"])
+    metadata = {key: value["value"] for key, value in model_keys(arch, facts).items()}
+    weights = {"token_embd.weight": stored(np.empty((facts.number("vocab_size"), 0)))}
+    if arch.extra is not None:
+        weights |= {key: stored(array) for key, array in arch.extra(facts).items()}
+    config, taken = config_facts(arch, metadata, weights)
+    again = keys(json.loads(json.dumps(config)))
+    assert again == recorded(name)
+    assert taken == set(metadata)
+    back = facts_of(config)[1]
+    if arch.extra is not None:
+        made, first = arch.extra(back), arch.extra(facts)
+        assert {k: a.tobytes() for k, a in made.items()} == {
+            k: a.tobytes() for k, a in first.items()
+        }
+    for fact in ("query_pre_attn_scalar", "q_lora_rank", "qk_nope_head_dim", "num_attention_heads"):
+        assert back.get(fact) == facts.get(fact)
