@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from anamnesis.architectures.facts import Facts
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Arch", "Constants", "Find", "Key", "Op", "Rule", "Vocabulary"]
+__all__ = ["Arch", "Constants", "Find", "Key", "Naming", "Op", "Rule", "Vocabulary"]
 
 
 class Op(Protocol):
@@ -25,6 +25,16 @@ class Op(Protocol):
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return what Hugging Face has."""
+
+
+class Naming(Protocol):
+    """Names that a fact decides, such as those of layers that follow the others."""
+
+    def there(self, name: str, facts: Facts) -> str:
+        """Return the name that rules speak of; the same one if it is."""
+
+    def back(self, name: str, facts: Facts) -> str:
+        """Return Hugging Face's."""
 
 
 class Rule(NamedTuple):
@@ -125,6 +135,7 @@ class Arch:
     spelt : mapping of str to str
         On the way back: what config.json calls a key's fact, where the first of its spellings is
         another's.
+    naming : Naming, optional
     uncomputed : function, optional
         On the way back: from a function that finds keys, and config.json so far, to further facts.
     unextra : function, optional
@@ -146,5 +157,6 @@ class Arch:
     left: Callable[[Facts, str], bool] | None = None
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
+    naming: Naming | None = None
     uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
     unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None

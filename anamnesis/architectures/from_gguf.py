@@ -158,7 +158,8 @@ def _weights(
                     continue
                 claimed.update(given)
                 for name, weight in _turned_back(rule, given, layer, suffix, weights, facts):
-                    made[name], names[name] = weight, given
+                    called = arch.naming.back(name, facts) if arch.naming else name
+                    made[called], names[called] = operations.renamed(weight, called), given
     return made, names
 
 

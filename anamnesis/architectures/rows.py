@@ -20,6 +20,7 @@ def every_arch() -> tuple[Arch, ...]:
         decoders,
         deepseek,
         gemma,
+        gemma4,
         glm,
         gpt_oss,
         granite,
@@ -29,10 +30,11 @@ def every_arch() -> tuple[Arch, ...]:
         olmo,
         phi,
         qwen,
+        qwen_next,
     )
 
     tables = (
-        *(llama, mistral, qwen, gemma, phi, gpt_oss, deepseek, glm),
+        *(llama, mistral, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
         *(granite, olmo, decoders, lfm2),
     )
     return tuple(arch for table in tables for arch in table.ARCHS)

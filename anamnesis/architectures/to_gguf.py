@@ -128,7 +128,7 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
         if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
             why = _NOT_TAKEN
         if why is None:
-            weights[name] = weight
+            weights[arch.naming.there(name, facts) if arch.naming else name] = weight
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
     return weights, dropped

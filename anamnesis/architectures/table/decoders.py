@@ -90,6 +90,7 @@ def _stablelm(facts: Facts) -> Mapping[str, Any]:
         "rope.dimension_count": {"type": "uint32", "value": int(part * dim)},
         "attention.key_length": None,
         "attention.value_length": None,
+        "attention.layer_norm_rms_epsilon": None,
     }
     return keys if facts.rope.get("rope_theta") != _THETA else keys | {"rope.freq_base": None}
 

@@ -30,13 +30,7 @@ _RULES = (
 
 
 def _windows(facts: Facts) -> Mapping[str, Any]:
-    """Return which layers have windows, and their rope: the other layers', unless it is told."""
-    local = facts.local_rope if "rope_type" in facts.local_rope else facts.rope
-    theta = local.get("rope_theta")
-    return {
-        _PATTERN: {"type": "bool", "value": of_kind(facts, SLIDING, _PERIOD)},
-        "rope.freq_base_swa": theta and {"type": "float32", "value": float(theta)},
-    }
+    return {_PATTERN: {"type": "bool", "value": of_kind(facts, SLIDING, _PERIOD)}}
 
 
 def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,202 @@
+"""The text models of Gemma 4: windows, shared keys and values, embeddings for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
+from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.table.blocks import ATTENTION, HEAD_NORMS, MLP, OUTER, layer, plain
+from anamnesis.architectures.table.patterns import (
+    FULL,
+    SLIDING,
+    WINDOW,
+    layer_kinds,
+    layer_types,
+    of_kind,
+)
+from anamnesis.base.errors import ParseError, UnsupportedError
+
+__all__ = ["ARCHS"]
+
+_PERIOD, _GLOBAL_HEAD_DIM = 6, 512  # transformers' own
+_PARTIAL, _STILL = 0.25, 1e30
+_PATTERN = "attention.sliding_window_pattern"
+_KV_HEADS, _FFN = "attention.head_count_kv", "feed_forward_length"
+_LENGTHS = ("attention.key_length", "attention.value_length")
+_CAP = Key("final_logit_softcapping", ("final_logit_softcapping",), "float32")
+
+_LAYER = "model.layers.{bid}"
+_RULES = (
+    *OUTER,
+    Rule("model.embed_tokens_per_layer", ("per_layer_token_embd",)),
+    Rule("model.per_layer_model_projection", ("per_layer_model_proj",)),
+    Rule("model.per_layer_projection_norm", ("per_layer_proj_norm",)),
+    *plain(
+        {
+            "input_layernorm": "attn_norm",
+            "post_attention_layernorm": "post_attention_norm",
+            "pre_feedforward_layernorm": "ffn_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+            "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+            "post_feedforward_layernorm_1": "post_ffw_norm_1",
+            "post_feedforward_layernorm_2": "post_ffw_norm_2",
+            "per_layer_input_gate": "inp_gate",
+            "per_layer_projection": "proj",
+            "post_per_layer_input_norm": "post_norm",
+        }
+    ),
+    *ATTENTION,
+    *HEAD_NORMS,
+    *MLP,
+    layer("router.proj", "ffn_gate_inp"),
+    *(
+        Rule(f"{_LAYER}.{hf}", (f"blk.{{bid}}.{gguf}",), exact=True)
+        for hf, gguf in {
+            "layer_scalar": "layer_output_scale.weight",
+            "experts.gate_up_proj": "ffn_gate_up_exps.weight",
+            "experts.down_proj": "ffn_down_exps.weight",
+            "router.scale": "ffn_gate_inp.scale",
+            "router.per_expert_scale": "ffn_down_exps.scale",
+        }.items()
+    ),
+)
+
+
+def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
+    """Return what layers with full attention have instead of a fact; None if it is the same.
+
+    transformers says it by the numbers of layers since 5.20, and before by a name of its own.
+    """
+    if facts.get(elsewhere) is not None:
+        return facts.get(elsewhere)
+    told = facts.get("per_layer_config")
+    if told is None:
+        return None
+    if not isinstance(told, Mapping) or not all(isinstance(one, Mapping) for one in told.values()):
+        raise ParseError("per_layer_config is no object of objects", source=CONFIG)
+    for i, kind in enumerate(layer_types(facts, SLIDING, _PERIOD)):
+        value = told.get(str(i), {}).get(name)
+        if kind == FULL and value is not None:
+            return value
+    return None
+
+
+def _head_dim(facts: Facts) -> int:
+    """Return the values of a head with full attention."""
+    n = _of_full(facts, "head_dim", "global_head_dim") or _GLOBAL_HEAD_DIM
+    if type(n) is not int or n < 1:
+        raise ParseError(f"global_head_dim is {n!r}, not a positive integer", source=CONFIG)
+    return n
+
+
+def _kv_heads(facts: Facts) -> Any:
+    """Return key-value heads, a list where layers have different numbers of them."""
+    some = facts.get("num_key_value_heads")
+    full = _of_full(facts, "num_key_value_heads", "num_global_key_value_heads")
+    if full is None or (
+        facts.get("per_layer_config") is None and not facts.get("attention_k_eq_v")
+    ):
+        return {"type": "uint32", "value": some}
+    windowed = of_kind(facts, SLIDING, _PERIOD)
+    return {"type": "int32", "value": [some if is_one else full for is_one in windowed]}
+
+
+def _feed_forward(facts: Facts) -> Any:
+    """Return the rows of an MLP: twice as many in layers that share keys and values, or not."""
+    n = facts.number("intermediate_size")
+    if not facts.get("use_double_wide_mlp"):
+        return {"type": "uint32", "value": n}
+    layers = facts.number("num_hidden_layers")
+    own = layers - int(facts.get("num_kv_shared_layers") or 0)
+    return {"type": "int32", "value": [n if i < own else 2 * n for i in range(layers)]}
+
+
+def _gemma4(facts: Facts) -> Mapping[str, Any]:
+    full, windowed = _head_dim(facts), facts.number("head_dim")
+    part = facts.local_rope.get("partial_rotary_factor", 1.0)
+    numbers = {
+        **dict.fromkeys(_LENGTHS, full),
+        **{f"{name}_swa": windowed for name in _LENGTHS},
+        "rope.dimension_count": full,
+        "rope.dimension_count_swa": int(windowed * part),
+        "embedding_length_per_layer_input": facts.get("hidden_size_per_layer_input") or 0,
+    }
+    keys: dict[str, Any] = {
+        name: {"type": "uint32", "value": value} for name, value in numbers.items()
+    }
+    keys[_PATTERN] = {"type": "bool", "value": of_kind(facts, SLIDING, _PERIOD)}
+    keys[_KV_HEADS], keys[_FFN] = _kv_heads(facts), _feed_forward(facts)
+    if facts.get("use_bidirectional_attention") == "all":
+        keys["attention.causal"] = {"type": "bool", "value": False}
+    return keys if facts.get(_CAP.name) else keys | {_CAP.name: None}
+
+
+def _still(facts: Facts) -> Mapping[str, Any]:
+    """Return `rope_freqs.weight` [d / 2]: what does not rotate has endless wavelengths."""
+    kind = facts.rope.get("rope_type", "proportional")
+    if kind != "proportional":
+        raise UnsupportedError(
+            f"{CONFIG}: rope_type of full attention is {kind!r}; llama.cpp has 'proportional' only"
+        )
+    half = _head_dim(facts) // 2
+    n = int(_head_dim(facts) * facts.rope.get("partial_rotary_factor", _PARTIAL) / 2)
+    return {"rope_freqs.weight": np.array([1.0] * n + [_STILL] * (half - n), np.float32)}
+
+
+def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    n = config["num_hidden_layers"]
+    windowed = find(_PATTERN)
+    kinds = [SLIDING if (i + 1) % _PERIOD else FULL for i in range(n)]
+    kinds = kinds if windowed is None else layer_kinds(windowed)
+    heads, rows = config.get("num_key_value_heads"), config.get("intermediate_size")
+    told: dict[str, Any] = {
+        "layer_types": kinds,
+        "head_dim": find("attention.key_length_swa"),
+        "global_head_dim": find("attention.key_length"),
+        "hidden_size_per_layer_input": find("embedding_length_per_layer_input") or 0,
+        "enable_moe_block": find("expert_count") is not None,
+        "rope_parameters": {
+            FULL: {
+                "rope_type": "proportional",
+                "partial_rotary_factor": _PARTIAL,
+                "rope_theta": find("rope.freq_base"),
+            },
+            SLIDING: {"rope_type": "default", "rope_theta": find("rope.freq_base_swa")},
+        },
+    }
+    for name in ("attention.value_length", "rope.dimension_count"):
+        find(name), find(f"{name}_swa")
+    if isinstance(heads, list):
+        by_kind = dict(zip(kinds, heads, strict=True))
+        told["num_key_value_heads"] = by_kind.get(SLIDING, by_kind[FULL])
+        told["num_global_key_value_heads"] = by_kind[FULL]
+        told["attention_k_eq_v"] = True
+    if isinstance(rows, list):
+        told["intermediate_size"] = rows[0]
+        told["use_double_wide_mlp"] = True
+    return told
+
+
+ARCHS = (
+    Arch(
+        gguf="gemma4",
+        hf=("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
+        model_type="gemma4_text",
+        rules=_RULES,
+        keys=(
+            WINDOW,
+            Key("attention.shared_kv_layers", ("num_kv_shared_layers",)),
+            Key("expert_feed_forward_length", ("moe_intermediate_size",)),
+            _CAP,
+        ),
+        computed=_gemma4,
+        uncomputed=_gemma4_config,
+        extra=_still,
+        vocabulary=Vocabulary("gemma4"),
+        spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},
+    ),
+)

@@ -1,0 +1,339 @@
+"""Qwen 3-Next and 3.5: linear attention in most layers, and layers that predict further tokens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anamnesis.architectures import operations
+from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.ops import Mapped, Reshape
+from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
+from anamnesis.architectures.table.patterns import layer_kinds, of_kind
+from anamnesis.architectures.table.qwen import EXPERT_KEYS, SHARED_EXPERT
+from anamnesis.base.errors import ParseError
+from anamnesis.schemes.core.weight import Weight
+
+__all__ = ["ARCHS"]
+
+_LINEAR = "linear_attention"
+_INTERVAL, _PARTIAL = 4, 0.25
+_SECTIONS = [11, 11, 10, 0]  # of all models whose config.json does not say it
+_RECURRENT, _NEXTN = "attention.recurrent_layers", "nextn_predict_layers"
+_INNER, _ROTATING = "ssm.inner_size", "rope.dimension_count"
+
+
+# --- heads of linear attention --------------------------------------------------------------------
+#
+# K key heads are shared by r = V / K value heads each. Hugging Face has value heads by key heads,
+# [K, r]; llama.cpp has them as its broadcast repeats key heads, [r, K].
+
+
+def _key_heads(facts: Facts) -> tuple[int, int]:
+    """Return how many there are, and how many value heads share one."""
+    n, n_values = facts.number("linear_num_key_heads"), facts.number("linear_num_value_heads")
+    if n_values % n:
+        raise ParseError(
+            f"linear_num_value_heads is {n_values}, not a multiple of linear_num_key_heads, {n}",
+            source=CONFIG,
+        )
+    return n, n_values // n
+
+
+def _tiled(facts: Facts, first: int, size: int) -> list[int]:
+    """Return indices that put value heads of `size`, behind the `first`, into llama.cpp's order."""
+    n, shared = _key_heads(facts)
+    heads = [key * shared + value for value in range(shared) for key in range(n)]
+    return [*range(first), *(first + head * size + i for head in heads for i in range(size))]
+
+
+@dataclass(frozen=True, slots=True)
+class _ValueRows:
+    """Rows of value heads by llama.cpp's order of them.
+
+    Attributes
+    ----------
+    after_keys : bool
+        Whether queries and keys come first: as many rows of each as key heads have.
+    is_scalar : bool
+        Whether a head has one row, not `linear_value_head_dim`.
+    """
+
+    after_keys: bool = False
+    is_scalar: bool = False
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(.. K, r, d) -> (.. r, K, d)."""
+        return [operations.in_order(w, w.name, self._order(w, facts)) for w in weights]
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(.. r, K, d) -> (.. K, r, d)."""
+        return [
+            operations.in_order(w, w.name, operations.inverse(self._order(w, facts)))
+            for w in weights
+        ]
+
+    def _order(self, weight: Weight, facts: Facts) -> list[int]:
+        first = 0
+        if self.after_keys:
+            first = 2 * facts.number("linear_num_key_heads") * facts.number("linear_key_head_dim")
+        size = 1 if self.is_scalar else facts.number("linear_value_head_dim")
+        order = _tiled(facts, first, size)
+        if weight.shape[0] != len(order):
+            raise ParseError(
+                f"{weight.name} has {weight.shape[0]:,} rows, not the {len(order):,} of the heads"
+                f" that {CONFIG} speaks of"
+            )
+        return order
+
+
+@dataclass(frozen=True, slots=True)
+class _ValueColumns:
+    """Columns of value heads by llama.cpp's order of them."""
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(rows, K r d) -> (rows, r K d)."""
+        order = _tiled(facts, 0, facts.number("linear_value_head_dim"))
+        return [operations.gathered_columns(w, w.name, order) for w in weights]
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(rows, r K d) -> (rows, K r d)."""
+        order = operations.inverse(_tiled(facts, 0, facts.number("linear_value_head_dim")))
+        return [operations.gathered_columns(w, w.name, order) for w in weights]
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """Rows of queries, keys, values and gates that each key head has, as two matrices."""
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(K (q k v z), cols) -> (all q, all k, all v; cols), (all z; cols)."""
+        (weight,) = weights
+        joined, gates = self._orders(facts)
+        n = weight.shape[0]
+        if n != len(joined) + len(gates):
+            raise ParseError(
+                f"{weight.name} has {n:,} rows, not the {len(joined) + len(gates):,} of the heads"
+                f" that {CONFIG} speaks of"
+            )
+        return [
+            operations.gathered_rows(
+                weight.name, [weight], n, order, (len(order), *weight.shape[1:])
+            )
+            for order in (joined, gates)
+        ]
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(all q, all k, all v; cols), (all z; cols) -> (K (q k v z), cols)."""
+        joined, gates = self._orders(facts)
+        order = operations.inverse([*joined, *gates])
+        shape = (len(order), *weights[0].shape[1:])
+        return [operations.gathered_rows(weights[0].name, weights, len(order), order, shape)]
+
+    def _orders(self, facts: Facts) -> tuple[list[int], list[int]]:
+        n, shared = _key_heads(facts)
+        keys = facts.number("linear_key_head_dim")
+        values = shared * facts.number("linear_value_head_dim")
+        period = 2 * (keys + values)
+        parts, start = [], 0
+        for size in (keys, keys, values, values):
+            rows = [head * period + start + i for head in range(n) for i in range(size)]
+            parts.append(rows)
+            start += size
+        return [*parts[0], *parts[1], *parts[2]], parts[3]
+
+
+# --- layers that predict further tokens -----------------------------------------------------------
+
+_PREDICTING = {
+    "fc": "eh_proj",
+    "pre_fc_norm_embedding": "enorm",
+    "pre_fc_norm_hidden": "hnorm",
+    "norm": "shared_head.norm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Further:
+    """Names of `mtp.`, whose layers llama.cpp counts behind the others."""
+
+    def there(self, name: str, facts: Facts) -> str:
+        """`mtp.layers.0.x` -> `model.layers.N.x`, `mtp.fc.x` -> `model.layers.N.eh_proj.x`."""
+        told = re.fullmatch(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.(\w+))", name)
+        if told is None or (told[3] and told[3] not in _PREDICTING):
+            return name
+        n = facts.number("num_hidden_layers")
+        if told[1]:
+            return f"model.layers.{n + int(told[1])}.{told[2]}"
+        return f"model.layers.{n}.{_PREDICTING[told[3]]}.{told[4]}"
+
+    def back(self, name: str, facts: Facts) -> str:
+        """`model.layers.N.x` -> `mtp.layers.0.x`, or `mtp.fc.x` if there is one for all."""
+        told = re.fullmatch(r"model\.layers\.(\d+)\.((.+)\.(\w+)|.+)", name)
+        n = facts.number("num_hidden_layers")
+        if told is None or int(told[1]) < n:
+            return name
+        for own, called in _PREDICTING.items():
+            if told[3] == called:
+                return f"mtp.{own}.{told[4]}"
+        return f"mtp.layers.{int(told[1]) - n}.{told[2]}"
+
+
+def _n_predicting(facts: Facts) -> int:
+    """Return how many such layers are stored."""
+    n = facts.number("num_hidden_layers")
+    numbers = [
+        int(m[1]) for name in facts.names if (m := re.match(r"model\.layers\.(\d+)\.", name))
+    ]
+    return max(0, *(i + 1 - n for i in numbers)) if numbers else 0
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+_KEYS = (
+    Key("ssm.conv_kernel", ("linear_conv_kernel_dim",)),
+    Key("ssm.state_size", ("linear_key_head_dim",)),
+    Key("ssm.group_count", ("linear_num_key_heads",)),
+    Key("ssm.time_step_rank", ("linear_num_value_heads",)),
+    Key("full_attention_interval", ("full_attention_interval",)),
+)
+
+
+def _interval(facts: Facts) -> Mapping[str, Any]:
+    return {"full_attention_interval": _INTERVAL}
+
+
+def _linear(facts: Facts) -> Mapping[str, Any]:
+    """Return the keys of Qwen 3-Next."""
+    n_further = _n_predicting(facts)
+    interval = facts.number("full_attention_interval")
+    recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
+    part = facts.rope.get("partial_rotary_factor", _PARTIAL)
+    inner = facts.number("linear_value_head_dim") * facts.number("linear_num_value_heads")
+    keys: dict[str, Any] = {
+        "block_count": {"type": "uint32", "value": len(recurrent)},
+        _INNER: {"type": "uint32", "value": inner},
+        _RECURRENT: {"type": "bool", "value": recurrent},
+        _ROTATING: {"type": "uint32", "value": int(facts.head_dim * part)},
+    }
+    return keys | {_NEXTN: {"type": "uint32", "value": n_further}} if n_further else keys
+
+
+def _linear_35(facts: Facts) -> Mapping[str, Any]:
+    """Return the keys of Qwen 3.5, which has sections of three positions, of text the same ones."""
+    keys = dict(_linear(facts))
+    if facts.rope.get("mrope_section") is None:
+        keys["rope.dimension_sections"] = {"type": "int32", "value": _SECTIONS}
+    return keys
+
+
+def _linear_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    n_further = find(_NEXTN) or 0
+    n = config["num_hidden_layers"] - n_further
+    recurrent = find(_RECURRENT)
+    if recurrent is None:
+        period = config.get("full_attention_interval", _INTERVAL)
+        recurrent = [(i + 1) % period != 0 for i in range(n)]
+    told: dict[str, Any] = {
+        "num_hidden_layers": n,
+        "layer_types": layer_kinds(recurrent[:n], _LINEAR),
+    }
+    inner, rotating = find(_INNER), find(_ROTATING)
+    if inner is not None:
+        told["linear_value_head_dim"] = inner // config["linear_num_value_heads"]
+    if rotating is not None:
+        rope = dict(config.get("rope_parameters", {}))
+        told["rope_parameters"] = {**rope, "partial_rotary_factor": rotating / config["head_dim"]}
+    return told | {"mtp_num_hidden_layers": n_further} if n_further else told
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+_PLUS_ONE = Mapped("plus-one", "minus-one")
+_SQUEEZE = Reshape(lambda s: (s[0], *s[2:]), lambda s: (s[0], 1, *s[1:]))
+_COMMON = (
+    OUTER[0],
+    OUTER[2],
+    Rule("model.norm", ("output_norm",), (_PLUS_ONE,)),
+    layer("input_layernorm", "attn_norm", _PLUS_ONE),
+    layer("post_attention_layernorm", "post_attention_norm", _PLUS_ONE),
+    *ATTENTION,
+    layer("self_attn.q_norm", "attn_q_norm", _PLUS_ONE),
+    layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
+    layer("linear_attn.norm", "ssm_norm"),
+    layer("eh_proj", "nextn.eh_proj"),
+    layer("enorm", "nextn.enorm", _PLUS_ONE),
+    layer("hnorm", "nextn.hnorm", _PLUS_ONE),
+    layer("shared_head.norm", "nextn.shared_head_norm", _PLUS_ONE),
+)
+_ATTENDING = "model.layers.{bid}.linear_attn"
+_NEXT = (
+    *_COMMON,
+    Rule(f"{_ATTENDING}.in_proj_qkvz", ("blk.{bid}.attn_qkv", "blk.{bid}.attn_gate"), (_Apart(),)),
+    layer("linear_attn.in_proj_ba", "ssm_ba"),
+    layer("linear_attn.conv1d", "ssm_conv1d", _SQUEEZE),
+    layer("linear_attn.out_proj", "ssm_out"),
+    Rule(
+        f"{_ATTENDING}.A_log",
+        ("blk.{bid}.ssm_a",),
+        (Mapped("minus-exp", "log-of-minus"),),
+        exact=True,
+    ),
+    Rule(f"{_ATTENDING}.dt_bias", ("blk.{bid}.ssm_dt.bias",), exact=True),
+)
+_SCALARS = _ValueRows(is_scalar=True)
+_35 = (
+    *_COMMON,
+    layer("linear_attn.in_proj_qkv", "attn_qkv", _ValueRows(after_keys=True)),
+    layer("linear_attn.in_proj_z", "attn_gate", _ValueRows()),
+    layer("linear_attn.in_proj_b", "ssm_beta", _SCALARS),
+    layer("linear_attn.in_proj_a", "ssm_alpha", _SCALARS),
+    layer("linear_attn.conv1d", "ssm_conv1d", _SQUEEZE, _ValueRows(after_keys=True)),
+    layer("linear_attn.out_proj", "ssm_out", _ValueColumns()),
+    Rule(
+        f"{_ATTENDING}.A_log",
+        ("blk.{bid}.ssm_a",),
+        (_SCALARS, Mapped("minus-exp", "log-of-minus")),
+        exact=True,
+    ),
+    Rule(f"{_ATTENDING}.dt_bias", ("blk.{bid}.ssm_dt.bias",), (_SCALARS,), exact=True),
+)
+
+ARCHS = (
+    Arch(
+        gguf="qwen3next",
+        hf=("Qwen3NextForCausalLM",),
+        model_type="qwen3_next",
+        rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
+        keys=(*EXPERT_KEYS, *_KEYS),
+        computed=_linear,
+        uncomputed=_linear_config,
+        derived=_interval,
+        naming=_Further(),
+    ),
+    Arch(
+        gguf="qwen35",
+        hf=("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+        model_type="qwen3_5_text",
+        rules=(*_35, *MLP),
+        keys=_KEYS,
+        computed=_linear_35,
+        uncomputed=_linear_config,
+        derived=_interval,
+        naming=_Further(),
+    ),
+    Arch(
+        gguf="qwen35moe",
+        hf=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+        model_type="qwen3_5_moe_text",
+        rules=(*_35, *EXPERTS, *SHARED_EXPERT),
+        keys=(*EXPERT_KEYS, *_KEYS),
+        computed=_linear_35,
+        uncomputed=_linear_config,
+        derived=_interval,
+        naming=_Further(),
+    ),
+)
