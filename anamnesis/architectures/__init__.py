@@ -1,0 +1,1 @@
+"""Architectures: Hugging Face's models as llama.cpp's, and back, as rows of data."""
