@@ -190,9 +190,9 @@ def words(seed: int, n: int) -> npt.NDArray[np.uint64]:
 def values(seed: int, shape: tuple[int, ...]) -> Floats:
     """Return numbers as weights have them: a bell, some larger ones, and a row of zeros."""
     n = int(np.prod(shape))
-    words = words(seed, n).view(np.uint16).reshape(n, 4)
-    bell = (words.astype(np.int32).sum(axis=1) - 2 * 65535).astype(np.float32) * 2.0**-20
-    bell[(words[:, 0] & 1023) == 7] *= 16
+    halves = words(seed, n).view(np.uint16).reshape(n, 4)
+    bell = (halves.astype(np.int32).sum(axis=1) - 2 * 65535).astype(np.float32) * 2.0**-20
+    bell[(halves[:, 0] & 1023) == 7] *= 16
     rows = bell.reshape(-1, shape[-1])
     if len(rows) > 8:
         rows[5] = 0
