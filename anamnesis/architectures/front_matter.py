@@ -1,4 +1,4 @@
-"""The front matter of a README.md: the part of YAML that model cards are written in.
+"""The front matter of a README.md: the part of YAML that model cards have.
 
 Between two lines `---` stand entries `key: value`. What is read of values:
 

@@ -1,4 +1,4 @@
-"""What a language model says of itself: architecture, context length and vocabulary."""
+"""What a language model says of itself: architecture, context, vocabulary."""
 
 from __future__ import annotations
 

@@ -113,9 +113,8 @@ class Encode(Task):
         told = self._options["cast_all"]
         self._options["cast_all"] = target.casts_all(self._options["dtype"], told)
         self._is_folder = form.is_named_directory
-        self._form = form._replace(
-            is_named_directory=False, name="", is_named_file=False
-        )  # of what has no name yet
+        # Of what has no name yet.
+        self._form = form._replace(is_named_directory=False, name="", is_named_file=False)
 
     @property
     def naming(self) -> Naming:
@@ -160,7 +159,7 @@ class Encode(Task):
         return self.naming if told else self.naming._replace(word=None)
 
     def _makes_directory(self, model: Model) -> bool:
-        """Tell whether a GGUF model becomes a Hugging Face directory, which a final `/` asks for."""
+        """Tell whether a GGUF model becomes a Hugging Face directory: `-o model/`."""
         is_asked = self._is_folder and self._options.get("names") != "keep"
         if not (is_asked and self._form.has_directories and model.format_id == "gguf"):
             return False

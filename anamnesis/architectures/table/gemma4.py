@@ -1,4 +1,4 @@
-"""The text models of Gemma 4: windows, shared keys and values, embeddings for each layer."""
+"""Gemma 4: windows, shared keys and values, embeddings for each layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of layers, where a model has several: `layer_types` of config.json, or a period."""
+"""Kinds of layers, where a model has several: `layer_types`, or a period."""
 
 from __future__ import annotations
 

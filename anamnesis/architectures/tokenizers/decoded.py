@@ -1,4 +1,4 @@
-"""What a token of tokenizer.json reads as: its decoder, as the tokenizers library runs it."""
+"""What a token of tokenizer.json reads as, by its decoder."""
 
 from __future__ import annotations
 

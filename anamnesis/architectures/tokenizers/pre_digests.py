@@ -1,4 +1,4 @@
-"""SHA-256 of the ids that tokenizers make of one text, by llama.cpp's names of them.
+"""Digests of the ids of one text, by llama.cpp's names of pre-tokenizers.
 
 `python tools/record_tokenizers.py` takes them out of llama.cpp's converter.
 """

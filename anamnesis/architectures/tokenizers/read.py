@@ -1,4 +1,4 @@
-"""The tokenizer files of a directory as keys of a GGUF, in the order of llama.cpp's converter."""
+"""The tokenizer files of a directory as keys of a GGUF."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vocabulary in the making: tokens by id, with scores and types as GGUF has them."""
+"""A vocabulary in the making: tokens by id, with scores and types."""
 
 from __future__ import annotations
 

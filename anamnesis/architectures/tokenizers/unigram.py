@@ -1,4 +1,4 @@
-"""Unigram vocabularies: T5's spiece.model, XLM-R's sentencepiece.bpe.model or tokenizer.json."""
+"""Unigram vocabularies: T5's and XLM-R's sentencepiece, or tokenizer.json."""
 
 from __future__ import annotations
 

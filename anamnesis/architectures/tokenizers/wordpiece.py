@@ -1,4 +1,4 @@
-"""WordPiece vocabularies, whose words begin with `▁` in a GGUF, where BERT's go on with `##`."""
+"""WordPiece vocabularies: GGUF marks where words begin, BERT where they go on."""
 
 from __future__ import annotations
 
