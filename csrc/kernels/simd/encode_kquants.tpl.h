@@ -389,9 +389,9 @@ AMN_FORCE_INLINE float magnitude_of(float a) {
 }
 
 /* The first of the largest magnitudes. */
-AMN_FORCE_INLINE float extreme_of_16(const float *scales) {
+AMN_FORCE_INLINE float extreme_of_floats(int n, const float *scales) {
   float extreme = 0.0f;
-  for (int i = 0; i < 16; i++)
+  for (int i = 0; i < n; i++)
     if (magnitude_of(scales[i]) > magnitude_of(extreme)) extreme = scales[i];
   return extreme;
 }
@@ -414,7 +414,7 @@ AMN_FORCE_INLINE void q6_k_pack(const uint8_t *codes, block_q6_k *block) {
 /* The codes of scales, and how they are used; 0 if the scalar code must do it. */
 AMN_FORCE_INLINE int q6_k_finish(const float *x, const float *scales, const uint32_t *is_zero,
                                  block_q6_k *block) {
-  const float extreme = extreme_of_16(scales);
+  const float extreme = extreme_of_floats(16, scales);
   if (magnitude_of(extreme) < SEARCH_NONE) {
     memset(block, 0, sizeof *block);
     return 1;
@@ -568,7 +568,7 @@ AMN_FORCE_INLINE void q3_k_store(const float *x, const float *scales, const uint
                                  uint8_t *dst) {
   uint32_t levels[16];
   uint8_t scale_codes[16] = {0};
-  const float extreme = extreme_of_16(scales);
+  const float extreme = extreme_of_floats(16, scales);
   const float inverse = -32.0f / extreme;
   for (int i = 0; i < 16; i += 8)
     v_store(levels + i, nearest_s32(v_mul_f32(v_set_f32(inverse), v_load_f32(scales + i))));
