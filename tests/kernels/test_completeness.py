@@ -33,7 +33,7 @@ INTEGERS = (
     *(f"PADDED{bits}" for bits in (3, 5, 6, 7)),
 )
 
-SCALAR_ENCODERS = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ4_NL", "IQ4_XS")
+SCALAR_ENCODERS = ("IQ4_NL", "IQ4_XS")
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
