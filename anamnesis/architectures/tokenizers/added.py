@@ -93,7 +93,7 @@ def _stored(folder: Folder) -> Iterator[tuple[int, Added]]:
     config = folder.json(CONFIG) or {}
     if "added_tokens_decoder" in config:
         for i, token in section(config, "added_tokens_decoder").items():
-            if content(token) is not None:
+            if isinstance(token, dict) and content(token) is not None:
                 yield _id(folder, CONFIG, i), _added(token)
         return
     special = special_texts(folder)
