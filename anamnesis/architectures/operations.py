@@ -35,6 +35,8 @@ __all__ = [
     "first_rows",
     "gathered_columns",
     "gathered_rows",
+    "half",
+    "heads_by_turns",
     "in_order",
     "interleaved",
     "inverse",
@@ -118,8 +120,10 @@ def gathered_rows(
         rows are taken that a group does not have.
     """
     total = sum(n_rows(piece.shape) for piece in pieces)
-    if period < 1 or total % period or not all(0 <= row < period for row in order):
-        raise ValueError(f"{name}: {total:,} rows are no groups of {period:,} with rows {order}")
+    if period < 1 or total % period:
+        raise ValueError(f"{name}: {total:,} rows are no groups of {period:,}")
+    if not all(0 <= row < period for row in order):
+        raise ValueError(f"{name}: a group of {period:,} rows has not all that are to be taken")
     return _taken(name, pieces, RowOrder.of(order, period, total // period), shape)
 
 
@@ -166,6 +170,15 @@ def rows_between(weight: Weight, name: str, period: int, first: int, stop: int) 
     )
 
 
+def half(weight: Weight, name: str, i: int) -> Weight:
+    """Return the first (0) or second (1) half of the rows of each matrix, or of a vector's values.
+
+    `interleaved` by halves puts them together again.
+    """
+    rows = weight.shape[-2] if len(weight.shape) > 1 else weight.shape[0]
+    return rows_between(weight, name, rows, i * (rows // 2), (i + 1) * (rows // 2))
+
+
 def every_other(weight: Weight, name: str, first: int, step: int = 2) -> Weight:
     """Return every `step`-th row from row `first` on; `interleaved` by 1 undoes it."""
     return gathered_rows(name, [weight], step, [first], _with_rows(weight, step, 1))
@@ -197,6 +210,17 @@ def in_order(weight: Weight, name: str, order: Sequence[int]) -> Weight:
     Row i is what was row `order[i]`; `inverse(order)` undoes it.
     """
     return gathered_rows(name, [weight], len(order), order, weight.shape)
+
+
+def heads_by_turns(n: int, m: int, head_rows: int, before: int = 0) -> list[int]:
+    """Return the order of heads [n, m] as [m, n], behind `before` rows that stay.
+
+    Of n key heads with m value heads each: these are grouped by key heads, and come out tiled. Its
+    `inverse` is that of (m, n).
+    """
+    heads = (i * m + j for j in range(m) for i in range(n))
+    rows = (before + head * head_rows + row for head in heads for row in range(head_rows))
+    return [*range(before), *rows]
 
 
 def inverse(order: Sequence[int]) -> list[int]:
