@@ -25,7 +25,7 @@ from anamnesis.schemes.core.weight import (
     cut,
     decode_run,
 )
-from anamnesis.sources.gathered import RowOrder, together
+from anamnesis.sources.row_order import RowOrder, together
 
 __all__ = ["AnyTiles", "Gathered", "GatheredColumns", "Reshaped", "Seen", "n_rows", "parts_of"]
 
