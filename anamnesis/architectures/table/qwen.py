@@ -11,10 +11,11 @@ from anamnesis.architectures.table.blocks import (
     NORMS,
     OUTER,
     plain,
+    told_by,
 )
 from anamnesis.architectures.table.llama import kv_heads
 
-__all__ = ["ARCHS", "EXPERT_KEYS", "SHARED_EXPERT"]
+__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT"]
 
 SHARED_EXPERT = plain(
     {
@@ -24,6 +25,7 @@ SHARED_EXPERT = plain(
         "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     }
 )
+EXPERTS_SPELT = {"expert_count": "num_experts"}
 EXPERT_KEYS = (
     Key("expert_feed_forward_length", ("moe_intermediate_size",)),
     Key("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
@@ -39,6 +41,7 @@ ARCHS = (
     ),
     Arch(
         gguf="qwen2moe",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen2MoeForCausalLM",),
         model_type="qwen2_moe",
         rules=(
@@ -50,6 +53,7 @@ ARCHS = (
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
+        unextra=told_by({"qkv_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
     Arch(
@@ -57,14 +61,17 @@ ARCHS = (
         hf=("Qwen3ForCausalLM",),
         model_type="qwen3",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        unextra=told_by({"attention_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen3moe",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen3MoeForCausalLM",),
         model_type="qwen3_moe",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
         keys=EXPERT_KEYS[:1],
+        unextra=told_by({"attention_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
 )
