@@ -26,6 +26,7 @@ __all__ = [
     "BIASES",
     "KEYS",
     "PERMUTED",
+    "POOLING",
     "head_dim",
     "kv_heads",
     "rope_dimensions",
@@ -42,6 +43,7 @@ PERMUTED = (
     *plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
 )
 BIASES = told_by({"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"})
+POOLING = Key("pooling_type", ("pooling_type",))
 KEYS = (Key("vocab_size", ("vocab_size",)),)
 
 
