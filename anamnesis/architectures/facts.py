@@ -11,7 +11,7 @@ from anamnesis.base.errors import ParseError
 if TYPE_CHECKING:
     from anamnesis.architectures.arch import Arch
 
-__all__ = ["CONFIG", "Facts", "read_facts"]
+__all__ = ["CONFIG", "Facts", "missing", "read_facts", "real"]
 
 CONFIG = "config.json"
 
@@ -19,6 +19,7 @@ _THETAS = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 _LOCAL_THETAS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 _PARTIAL = ("partial_rotary_factor", "rope_pct", "rope_percent")
 _MOST = 1 << 32
+_MOST_REAL = 1 << 127
 
 
 class Facts:
@@ -68,6 +69,22 @@ class Facts:
         if self.get("head_dim") is not None:
             return self.number("head_dim")
         return self.number("hidden_size") // self.number("num_attention_heads")
+
+
+def real(section: Mapping[str, Any], name: str, default: float) -> float:
+    """Return a number of a section, such as the rope's.
+
+    Raises
+    ------
+    ParseError
+        If it is there and none that float32 holds.
+    """
+    value = section.get(name)
+    if value is None:
+        return default
+    if type(value) not in (int, float) or not abs(value) < _MOST_REAL:
+        raise ParseError(f"{name} is {value!r}, no number of float32", source=CONFIG)
+    return float(value)
 
 
 def missing(names: Iterable[str]) -> ParseError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
-from anamnesis.architectures.config_of_keys import config_facts
+from anamnesis.architectures.config_of_keys import config_facts, shortest
 from anamnesis.architectures.facts import Facts, read_facts
 from anamnesis.architectures.names import filled
 from anamnesis.base.dropped import Dropped
@@ -186,7 +186,7 @@ def _generation(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if config.get(name) is not None:
             told[name] = config[name]
-    sampling = {fact: metadata[key] for key, fact in _SAMPLING.items() if key in metadata}
+    sampling = {fact: shortest(metadata[key]) for key, fact in _SAMPLING.items() if key in metadata}
     if sampling:
         told = {**told, "do_sample": True, **sampling}
         del told["_from_model_config"]

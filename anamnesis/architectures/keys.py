@@ -97,10 +97,19 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     keys |= arch.fixed
     if arch.computed is not None:
         keys |= arch.computed(facts)
+    _check(keys)
     for name in REQUIRED:
         if name not in keys:
             raise missing(next(k.facts for k in (BLOCK_COUNT, *BEFORE_ROPE) if k.name == name))
     return {f"{arch.gguf}.{name}": value for name, value in keys.items() if value is not None}
+
+
+def _check(keys: Mapping[str, Any]) -> None:
+    for name, value in keys.items():
+        try:
+            typed(value or 0)
+        except ValueError as error:
+            raise ParseError(f"{name} of the GGUF header: {error}", source=CONFIG) from None
 
 
 def _put(keys: dict[str, Any], facts: Facts, said: tuple[Key, ...]) -> None:
@@ -117,7 +126,7 @@ def _typed(key: Key, value: Any) -> Mapping[str, Any]:
                 f"{CONFIG}: {key.facts[0]} is {value!r}, which GGUF has no word for"
             )
         value = key.values[value]
-    if key.type == "float32" and type(value) is int:
+    if key.type == "float32" and type(value) is int and abs(value) < 1 << 127:
         value = float(value)
     made = {"type": key.type, "value": value}
     try:

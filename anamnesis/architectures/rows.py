@@ -10,7 +10,7 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["arch_of_class", "archs_of_gguf", "every_arch"]
+__all__ = ["arch_of_class", "archs_of_gguf", "every_arch", "is_known"]
 
 
 @cache
@@ -79,3 +79,9 @@ def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
             remedy="name an output that ends in .safetensors, which keeps llama.cpp's names",
         )
     return found
+
+
+def is_known(metadata: Mapping[str, Any]) -> bool:
+    """Tell whether a GGUF is a whole model that transformers has: its architecture, its tokens."""
+    name = metadata.get("general.architecture")
+    return "tokenizer.ggml.model" in metadata and any(arch.gguf == name for arch in every_arch())

@@ -1,4 +1,8 @@
-"""Values made of others one by one, in float32 as torch has it: by name."""
+"""Values made of others one by one, in float32, by named functions.
+
+Sums are torch's to the bit. Of its exp and log the last bit depends on the CPU, for MKL has several
+of each, which differ in one to five of a hundred values: here they are rounded once, from float64.
+"""
 
 from __future__ import annotations
 

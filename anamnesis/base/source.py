@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol, Self, runtime_checkable
 
@@ -95,6 +96,12 @@ class Source(ABC):
     def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
         for i in range(len(view) // row_bytes):
             self.read_into(offset + i * stride, view[i * row_bytes : (i + 1) * row_bytes])
+
+    def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
+        """Fill views with bytes that follow each other from `offset` on; errors as `read_into`."""
+        for view in views:
+            self.read_into(offset, view)
+            offset += len(view)
 
     def _ends(self, at: int, missing: int) -> ParseError:
         return ParseError(

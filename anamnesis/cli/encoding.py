@@ -112,7 +112,10 @@ class Encode(Task):
         self._is_asked = bool(self._options["dtype"] or target.dtype)
         told = self._options["cast_all"]
         self._options["cast_all"] = target.casts_all(self._options["dtype"], told)
-        self._form = form._replace(name="", is_named_file=False)  # of what has no name yet
+        self._is_folder = form.is_named_directory
+        self._form = form._replace(
+            is_named_directory=False, name="", is_named_file=False
+        )  # of what has no name yet
 
     @property
     def naming(self) -> Naming:
@@ -145,6 +148,8 @@ class Encode(Task):
         """
         from anamnesis.cli.naming import any_of_dtype
 
+        if self._makes_directory(model):
+            return self.naming._replace(form=self._form._replace(is_named_directory=True))
         if self._target.encoding is not None:
             return self.naming
         weights = model.weights.values()
@@ -153,6 +158,15 @@ class Encode(Task):
             return self.naming._replace(word=None, keeps_dtypes=True, full_stem=True)
         told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
         return self.naming if told else self.naming._replace(word=None)
+
+    def _makes_directory(self, model: Model) -> bool:
+        """Tell whether a GGUF model becomes a Hugging Face directory, which a final `/` asks for."""
+        is_asked = self._is_folder and self._options.get("names") != "keep"
+        if not (is_asked and self._form.has_directories and model.format_id == "gguf"):
+            return False
+        from anamnesis.architectures.rows import is_known  # only here: a large table
+
+        return is_known(model.metadata)
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         """Forget or convert."""

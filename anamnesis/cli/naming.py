@@ -127,7 +127,9 @@ def derived_name(
         stem = _without_quantization(stem) or stem
         if not naming.keeps_dtypes:
             stem = _DTYPE.sub("", stem) or stem
-    extension = naming.form.extension if naming.form.becomes_file(directory=directory) else ""
+    becomes_directory = directory or naming.form.is_named_directory
+    is_file = naming.form.becomes_file(directory=becomes_directory)
+    extension = naming.form.extension if is_file else ""
 
     def called(stem: str, word: str | None) -> str:
         return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
@@ -372,9 +374,12 @@ class OutputNames:
             return derived_path(path, naming, full_stem=full_stem)
         is_directory = os.path.isdir(path) or indexed_directory(path) is not None
         is_one = naming.form.becomes_file(directory=is_directory)
+        if naming.form.is_named_directory and not self._several:
+            return self._out
         if self._several or (is_one and _names_a_folder(self._out)):
             folder = os.path.join(self._out, self._folders.get(path, ""))
-            return derived_path(path, naming, folder, full_stem=full_stem)
+            made = derived_path(path, naming, folder, full_stem=full_stem)
+            return made + os.sep if naming.form.is_named_directory else made
         return self._out
 
 

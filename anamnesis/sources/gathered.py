@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GatheredSource", "Placed", "RowOrder", "RowRun", "together"]
 
-_DIRECT_BYTES = 32 << 10  # what is longer is read straight to where it goes
+_DIRECT_BYTES = 32 << 10
 _GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
-_AT_ONCE = 512 << 10  # read, and then put in order, at a time: in cache
+_AT_ONCE = 512 << 10  # bytes that are read, and then put in order, at a time: in cache
 _ROWS_AT_ONCE = 1 << 14
+_SCATTERED_BYTES = 1 << 10  # rows that are longer are put in order by the read itself
+_KEPT_PATTERNS = 8
 
 
 class RowRun(NamedTuple):
@@ -78,6 +80,12 @@ class RowOrder:
     def per_group(self) -> int:
         """Rows of a group of the result."""
         return self._ends[-1] if self.runs else 0
+
+    @property
+    def step(self) -> int:
+        """How many rows further each group is taken; 0 if not all of its runs are."""
+        steps = {run.step for run in self.runs}
+        return steps.pop() if len(steps) == 1 else 0
 
     @property
     def start(self) -> int | None:
@@ -165,6 +173,40 @@ def together(rows: Indices, gap: int) -> tuple[list[Placed], Indices]:
     return spans, rows - starts[span] + places[span]
 
 
+class _Pattern(NamedTuple):
+    """How some rows lie.
+
+    Attributes
+    ----------
+    spans : list of Placed
+        What is read.
+    places : array of int64
+        Where in that each row lies.
+    height : int
+        Rows that are read.
+    slots : list of int
+        Which row each of them is, -1 if none; empty if one is several.
+    """
+
+    spans: list[Placed]
+    places: Indices
+    height: int
+    slots: list[int]
+
+    @classmethod
+    def of(cls, rows: Indices, gap: int) -> _Pattern:
+        """Return the pattern of some rows, of which `gap` may be read with those around them."""
+        import numpy as np
+
+        spans, places = together(rows, gap)
+        last = spans[-1]
+        height = last.at + last.stop - last.start
+        slots = np.full(height, -1)
+        slots[places] = np.arange(len(rows))
+        is_once = np.count_nonzero(slots >= 0) == len(rows)
+        return cls(spans, places, height, slots.tolist() if is_once else [])
+
+
 class GatheredSource(Source):
     """Rows of a stored tensor, in an order.
 
@@ -182,6 +224,7 @@ class GatheredSource(Source):
         self._row_bytes = row_bytes
         self._order = order
         self._of = stored.name
+        self._patterns: dict[tuple[int, int], _Pattern] = {}
         self.name = stored.source.name
         self.size = order.n_rows * row_bytes
 
@@ -201,23 +244,54 @@ class GatheredSource(Source):
 
     def _gather(self, first: int, n: int, view: memoryview) -> int:
         """Read some rows, with what lies between, and put them in order; return their bytes."""
+        length = self._row_bytes
+        while True:
+            start, pattern = self._pattern(first, n)
+            if n == 1 or pattern.height * length <= 2 * _AT_ONCE:
+                break
+            n //= 2
+        begin = self._offset + start * length
+        if length >= _SCATTERED_BYTES and pattern.slots:
+            self._scatter(begin, pattern, view)
+        else:
+            self._take(begin, pattern, view[: n * length])
+        return n * length
+
+    def _scatter(self, begin: int, pattern: _Pattern, view: memoryview) -> None:
+        """Read each span into the places of its rows."""
+        length = self._row_bytes
+        with _room(length) as unwanted:
+            for start, stop, at in pattern.spans:
+                lines = [
+                    unwanted if slot < 0 else view[slot * length : (slot + 1) * length]
+                    for slot in pattern.slots[at : at + stop - start]
+                ]
+                self._inner.read_into_each(begin + start * length, lines)
+
+    def _take(self, begin: int, pattern: _Pattern, view: memoryview) -> None:
+        """Read all spans, then take the rows from there."""
         import numpy as np
 
         length = self._row_bytes
-        while True:
-            spans, places = together(self._order.rows(first, n), _GAP_BYTES // length)
-            n_rows = spans[-1].at + spans[-1].stop - spans[-1].start
-            if n == 1 or n_rows * length <= 2 * _AT_ONCE:
-                break
-            n //= 2
-        with _room(n_rows * length) as room:
-            for start, stop, at in spans:
+        with _room(pattern.height * length) as room:
+            for start, stop, at in pattern.spans:
                 part = room[at * length : (at + stop - start) * length]
-                self._inner.read_into(self._offset + start * length, part)
-            lines = np.frombuffer(room, np.uint8).reshape(n_rows, length)
-            out = np.frombuffer(view, np.uint8, n * length).reshape(n, length)
-            np.take(lines, places, axis=0, out=out, mode="clip")
-        return n * length
+                self._inner.read_into(begin + start * length, part)
+            lines = np.frombuffer(room, np.uint8).reshape(-1, length)
+            out = np.frombuffer(view, np.uint8).reshape(-1, length)
+            np.take(lines, pattern.places, axis=0, out=out, mode="clip")
+
+    def _pattern(self, first: int, n: int) -> tuple[int, _Pattern]:
+        """Return from which row on some lie as a pattern says; most groups are alike."""
+        step = self._order.step
+        group, within = divmod(first, self._order.per_group) if step else (0, first)
+        found = self._patterns.get((within, n))
+        if found is None:
+            found = _Pattern.of(self._order.rows(within, n), _GAP_BYTES // self._row_bytes)
+            if len(self._patterns) >= _KEPT_PATTERNS:
+                self._patterns.clear()
+            self._patterns[within, n] = found
+        return group * step, found
 
     @property
     def base(self) -> Source:

@@ -37,6 +37,15 @@ class JoinedSource(Source):
         tensor.source.read_into(tensor.offset + begin, view[:n])
         return n
 
+    def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
+        """Fill views from one piece, if that has them all."""
+        at = bisect_right(self._starts, offset) - 1
+        tensor, begin = self._tensors[at], offset - self._starts[at]
+        if begin + sum(map(len, views)) <= tensor.n_bytes:
+            tensor.source.read_into_each(tensor.offset + begin, views)
+        else:
+            super().read_into_each(offset, views)
+
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
         """Return bytes that lie in one piece, if that is in memory."""
         if not 0 <= offset < self.size:

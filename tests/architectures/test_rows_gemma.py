@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anamnesis.architectures.config_of_keys import config_facts
+from anamnesis.architectures.keys import model_keys
 from anamnesis.base.errors import ParseError, UnsupportedError
-from helpers.arch_rows import keys_of, published, taken
+from helpers.arch_rows import facts_of, keys_of, published, taken
 
 WINDOW, FULL = "sliding_attention", "full_attention"
 PATTERN = "attention.sliding_window_pattern"
@@ -72,6 +74,15 @@ def test_gemma_3_with_a_cap_of_attention_is_refused() -> None:
 def test_another_pattern_of_windows_is_said(facts: dict[str, Any], expected: Any) -> None:
     told = {**published("gemma-3-1b-it"), "sliding_window_pattern": None, **facts}
     assert keys_of(told).get(PATTERN) == expected
+
+
+@pytest.mark.parametrize("told", [[True, False] * 13, 2])
+def test_a_pattern_that_is_said_comes_back(told: Any) -> None:
+    arch, facts = facts_of({**published("gemma-3-1b-it"), "layer_types": [WINDOW, FULL] * 13})
+    metadata = {key: value["value"] for key, value in model_keys(arch, facts).items()}
+    config, said = config_facts(arch, {**metadata, f"gemma3.{PATTERN}": told}, {})
+    assert config["layer_types"] == [WINDOW, FULL] * 13
+    assert f"gemma3.{PATTERN}" in said
 
 
 def test_gemma_3_without_windows_says_none() -> None:

@@ -43,7 +43,8 @@ def with_rope(**facts: Any) -> dict[str, Any]:
     [
         ({"short_factor": [1.0] * 47}, "short_factor is no list of 48 numbers"),
         ({"short_factor": None}, "short_factor is no list of 48 numbers"),
-        ({"long_factor": ["1"] * 48}, "long_factor has values that are no numbers"),
+        ({"long_factor": ["1"] * 48}, "long_factor is '1', no number of float32"),
+        ({"long_factor": [10**400] * 48}, "long_factor is 10+, no number of float32"),
         ({"type": "linear"}, "rope_type is 'linear', which has no long_factor"),
     ],
 )

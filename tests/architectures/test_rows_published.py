@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from anamnesis.architectures.config_of_keys import config_facts
 from anamnesis.architectures.keys import model_keys
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.formats.gguf.values import Value, typed
 from helpers.arch_rows import PUBLISHED, facts_of
 
@@ -59,3 +61,33 @@ def test_config_comes_back_from_keys(name: str) -> None:
         }
     for fact in ("query_pre_attn_scalar", "q_lora_rank", "qk_nope_head_dim", "num_attention_heads"):
         assert back.get(fact) == facts.get(fact)
+
+
+LIES: list[Any] = ["x", [], {}, [[]], -1, 0, True, 2**70, 10**400, 0.5, float("inf"), None]
+
+
+def made(config: dict[str, Any]) -> None:
+    arch, facts = facts_of(config)
+    model_keys(arch, facts)
+    if arch.extra is not None:
+        arch.extra(facts)
+
+
+def lying(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, told in config.items():
+        for lie in LIES if name != "architectures" else []:
+            yield {**config, name: lie}
+        if isinstance(told, dict):
+            yield from ({**config, name: other} for other in lying(told))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_facts_of_another_kind_are_errors_or_keys(name: str) -> None:
+    errors = []
+    for config in lying(CASES[name]["config"]):
+        try:
+            made(config)
+        except AnamnesisError as error:
+            errors.append(str(error))
+    assert len(errors) > 20
+    assert not [text for text in errors if "\n" in text]

@@ -448,9 +448,7 @@ CASES: dict[str, Case] = {
     "qwen3next": _decoder(
         "Qwen3Next", "bpe_qwen2", LINEAR_MOE, flags=("--no-mtp",), note="no MTP tensors"
     ),
-    "qwen35": _decoder(
-        "Qwen3_5", "bpe_qwen35", LINEAR, flags=("--no-mtp",), note="no MTP tensors"
-    ),
+    "qwen35": _decoder("Qwen3_5", "bpe_qwen35", LINEAR, flags=("--no-mtp",), note="no MTP tensors"),
     "qwen35moe": _decoder(
         "Qwen3_5Moe", "bpe_qwen35", LINEAR_MOE, flags=("--no-mtp",), note="no MTP tensors"
     ),

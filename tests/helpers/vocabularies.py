@@ -113,7 +113,9 @@ class Cut:
     pre: str = ""
     special: tuple[str, ...] = ("<|endoftext|>", "<|endoftext|>")
     add_bos: bool = False
-    template: str = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
+    template: str = (
+        "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
+    )
 
 
 IM = ("<|endoftext|>", "<|im_end|>", "<|im_start|>")
@@ -452,7 +454,9 @@ def _letters(real: Vocabulary, start: int) -> Iterator[int]:
 
 def _cut_wordpiece(real: Vocabulary) -> Vocabulary:
     """Return words of BERT: GGUF writes the start of a word as ▁, BERT the middle as ##."""
-    words = [t[1:] if t.startswith("▁") else t if t.startswith("[") else f"##{t}" for t in real.tokens]
+    words = [
+        t[1:] if t.startswith("▁") else t if t.startswith("[") else f"##{t}" for t in real.tokens
+    ]
     letters = [w for w in words if len(w.removeprefix("##")) == 1 and w.removeprefix("##") < "\x7f"]
     longer = [w for w in words[1996:] if not w.startswith("[")]
     kept = list(dict.fromkeys([*BERT, *letters, *longer]))[:512]

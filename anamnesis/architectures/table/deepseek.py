@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.config_of_keys import needed, shortest
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import PerHead, Turn
 from anamnesis.architectures.table.blocks import EXPERTS, MLP, NORMS, OUTER, plain
 from anamnesis.base.errors import UnsupportedError
@@ -96,8 +96,8 @@ def _keys(facts: Facts) -> Mapping[str, Any]:
     }
     if facts.get("norm_topk_prob"):
         keys["expert_weights_norm"] = {"type": "bool", "value": True}
-    scale = facts.rope.get("mscale_all_dim")
-    if scale is not None:
+    if facts.rope.get("mscale_all_dim") is not None:
+        scale = real(facts.rope, "mscale_all_dim", 0.0)
         if scale and facts.rope.get("mscale") != scale:
             raise UnsupportedError(
                 f"{CONFIG}: mscale is {facts.rope.get('mscale')!r} and mscale_all_dim {scale!r},"

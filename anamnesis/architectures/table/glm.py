@@ -7,7 +7,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
 from anamnesis.architectures.config_of_keys import needed
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.facts import Facts, real
 from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, plain
 from anamnesis.architectures.table.deepseek import CORRECTION, EXPERT_KEYS, SHARED, SPELT
 
@@ -39,7 +39,9 @@ _TOKENS = {"bos": "[gMASK]", "eot": "<|user|>", "unk": "<|endoftext|>", "eom": "
 
 def _keys(facts: Facts) -> Mapping[str, Any]:
     n, more = facts.number("num_hidden_layers"), facts.get("num_nextn_predict_layers")
-    part = facts.rope.get("partial_rotary_factor", 0.5)
+    if more:
+        facts.number("num_nextn_predict_layers")
+    part = real(facts.rope, "partial_rotary_factor", 0.5)
     keys: dict[str, Any] = {
         "block_count": {"type": "uint32", "value": n + (more or 0)},
         "rope.dimension_count": {"type": "uint32", "value": int(facts.head_dim * part)},

@@ -10,7 +10,7 @@ import numpy as np
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
 from anamnesis.architectures.config_of_keys import shortest
-from anamnesis.architectures.facts import CONFIG, Facts, missing
+from anamnesis.architectures.facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.table.blocks import NORMS, OUTER, plain
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.base.errors import ParseError
@@ -26,7 +26,7 @@ _ROPE_KINDS = ("su", "longrope", "yarn")  # the three are one for transformers' 
 
 def _rope_dimensions(facts: Facts) -> int:
     """Return how many values of a head rotate."""
-    part = facts.rope.get("partial_rotary_factor", 1.0)
+    part = real(facts.rope, "partial_rotary_factor", 1.0)
     return int(part * facts.number("hidden_size")) // facts.number("num_attention_heads")
 
 
@@ -52,10 +52,9 @@ def _keys(facts: Facts) -> Mapping[str, Any]:
         **dict.fromkeys(("rope.scaling.type", "attention.key_length", "attention.value_length")),
     }
     if facts.rope.get("long_factor"):
-        told = facts.rope.get("attention_factor")
-        if told is None:
-            told = _attention_factor(facts.number("max_position_embeddings"), _original(facts))
-        keys[_ATTENTION_FACTOR] = {"type": "float32", "value": float(told)}
+        made = _attention_factor(facts.number("max_position_embeddings"), _original(facts))
+        told = real(facts.rope, "attention_factor", made)
+        keys[_ATTENTION_FACTOR] = {"type": "float32", "value": told}
     return keys
 
 
@@ -74,9 +73,7 @@ def _numbers(rope: Mapping[str, Any], name: str, n: int) -> Any:
     told = rope.get(name)
     if not isinstance(told, list) or len(told) != n:
         raise ParseError(f"{name} is no list of {n} numbers", source=CONFIG)
-    if not all(type(value) in (int, float) for value in told):
-        raise ParseError(f"{name} has values that are no numbers", source=CONFIG)
-    return np.array(told, np.float32)
+    return np.array([real({name: value}, name, 1.0) for value in told], np.float32)
 
 
 def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -88,6 +85,7 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     original = find(_ORIGINAL)
     if original is not None:
         told["original_max_position_embeddings"] = original
+    rope.pop("original_max_position_embeddings", None)
     attention = find(_ATTENTION_FACTOR)
     made = original and np.float32(_attention_factor(config["max_position_embeddings"], original))
     if attention is not None and np.float32(attention) != made:

@@ -12,6 +12,7 @@ from anamnesis.base.errors import ParseError
 __all__ = ["layer_types", "window_pattern"]
 
 _PATTERN = "attention.sliding_window_pattern"
+_MOST_LAYERS = 512  # of a model that llama.cpp runs
 _WINDOW, _FULL = "sliding_attention", "full_attention"
 
 
@@ -23,12 +24,14 @@ def window_pattern(facts: Facts, period: int) -> Mapping[str, Any]:
     ParseError
         If `layer_types` names not each layer's, or other ones.
     """
-    n = facts.number("num_hidden_layers")
-    told = facts.get("layer_types")
+    n, told = facts.number("num_hidden_layers"), facts.get("layer_types")
+    own = facts.get("sliding_window_pattern", "_sliding_window_pattern")
+    if told is None and own in (None, period):
+        return {}
     if told is None:
-        own = facts.get("sliding_window_pattern", "_sliding_window_pattern")
-        told = _types(n, own if type(own) is int and own > 0 else period)
-    if not isinstance(told, list) or len(told) != n or not set(told) <= {_WINDOW, _FULL}:
+        told = _types(n, own) if type(own) is int and own > 0 and n <= _MOST_LAYERS else own
+    is_told = isinstance(told, list) and len(told) == n
+    if not is_told or not all(kind in (_WINDOW, _FULL) for kind in told):
         raise ParseError(f"layer_types are no {n} of {_WINDOW!r} and {_FULL!r}", source=CONFIG)
     if told == _types(n, period):
         return {}

@@ -37,7 +37,7 @@ class Form(NamedTuple):
     is_cut : bool
         Whether it is cut into shards of safetensors.
     is_named_directory : bool
-        Whether the path is that of a directory: it ends in a separator, or is one.
+        Whether the path is that of a directory: it ends in a separator.
     """
 
     container: str = _DIRECTORIES
@@ -82,7 +82,7 @@ def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
     promised = _promised(target, out)
     name = os.path.basename(os.path.abspath(out))
     is_file = asked_format(name) is not None and not os.path.isdir(out)
-    is_directory = os.fspath(out).endswith(_SEPARATORS) or os.path.isdir(out)
+    is_directory = os.fspath(out).endswith(_SEPARATORS)
     container = target.container or promised or target.usual
     return Form(container, name, is_file, is_cut, is_directory and not is_file)
 

@@ -126,7 +126,12 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
 def _is_named_directory(checkpoint: Checkpoint, request: Request) -> bool:
     if not (request.form.has_directories and request.form.is_named_directory):
         return False
-    return all(container.id == "gguf" for container in checkpoint.shards.values())
+    first, *_ = checkpoint.shards.values()
+    if first.id != "gguf":
+        return False
+    from anamnesis.architectures.rows import is_known  # only here: a large table
+
+    return is_known(first.metadata)
 
 
 def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:

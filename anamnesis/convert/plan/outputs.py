@@ -151,7 +151,9 @@ class _Directory:
         weights = self.choice.weights
         files = self._same_shards(weights) if limit is None else self._new_shards(weights, limit)
         account = self.choice.account
-        directory = DirectoryOutput(self.root, sidecars=self._sidecars())
+        directory = DirectoryOutput(
+            None if self.checkpoint.made else self.root, sidecars=self._sidecars()
+        )
         if PARAMS_NAME in self.choice.declaration.config_names:
             self._check_params()
             directory.params_sections = self.choice.declaration.sections()
