@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anamnesis.architectures.facts import Facts
 
-__all__ = ["LLAMA3_PRESETS", "llama3_factors"]
+__all__ = ["llama3_factors", "llama3_scalings"]
 
-# Those of the models that Meta published: 3.1 and 3.3, then 3.2.
-LLAMA3_PRESETS = tuple(
-    {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
-    for factor in (8.0, 32.0)
-)
+_LENGTHS = (8192, *(1 << i for i in range(6, 21)))  # Meta's first
+
+
+def llama3_scalings(factors: NDArray[np.float32]) -> Iterator[dict[str, Any]]:
+    """Yield scalings that may give such factors; the longest wavelengths tell by how much.
+
+    The ends of the ramp are those of all published models, and lengths are powers of 2.
+    """
+    for length in _LENGTHS:
+        yield {
+            "rope_type": "llama3",
+            "factor": float(factors[-1]),
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": length,
+        }
 
 
 def llama3_factors(facts: Facts) -> Mapping[str, Any]:

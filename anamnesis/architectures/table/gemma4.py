@@ -158,6 +158,7 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "head_dim": find("attention.key_length_swa"),
         "global_head_dim": find("attention.key_length"),
         "hidden_size_per_layer_input": find("embedding_length_per_layer_input") or 0,
+        "vocab_size_per_layer_input": config.get("vocab_size"),
         "enable_moe_block": find("expert_count") is not None,
         "rope_parameters": {
             FULL: {
@@ -181,6 +182,16 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return told
 
 
+def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how much of a head with full attention rotates, by the factors that are 1."""
+    factors = find("rope_freqs.weight")
+    if factors is None or not len(factors):
+        return {}
+    rope = dict(config["rope_parameters"])
+    part = int((factors == 1).sum()) / len(factors)
+    return {"rope_parameters": {**rope, FULL: {**rope[FULL], "partial_rotary_factor": part}}}
+
+
 ARCHS = (
     Arch(
         gguf="gemma4",
@@ -195,6 +206,7 @@ ARCHS = (
         ),
         computed=_gemma4,
         uncomputed=_gemma4_config,
+        unextra=_rotating,
         extra=_still,
         vocabulary=Vocabulary("gemma4"),
         spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},

@@ -13,7 +13,7 @@ from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.architectures.ops import Mapped, Reshape
 from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
 from anamnesis.architectures.table.patterns import layer_kinds, of_kind
-from anamnesis.architectures.table.qwen import EXPERT_KEYS, SHARED_EXPERT
+from anamnesis.architectures.table.qwen import EXPERT_KEYS, EXPERTS_SPELT, SHARED_EXPERT
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -305,6 +305,7 @@ _35 = (
 ARCHS = (
     Arch(
         gguf="qwen3next",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen3NextForCausalLM",),
         model_type="qwen3_next",
         rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
@@ -327,6 +328,7 @@ ARCHS = (
     ),
     Arch(
         gguf="qwen35moe",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
         model_type="qwen3_5_moe_text",
         rules=(*_35, *EXPERTS, *SHARED_EXPERT),
