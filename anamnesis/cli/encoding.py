@@ -26,6 +26,9 @@ _OPTIONS_OF_PATTERNS = {
     "exclude": "--exclude",
     "overrides": "--tensor",
     "rename": "--rename",
+    "least": "--least",
+    "most": "--most",
+    "types": "--types",
 }
 
 

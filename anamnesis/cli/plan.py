@@ -56,6 +56,16 @@ def _bound(text: str) -> tuple[str, str]:
     return pattern, type_named(name)
 
 
+def _bits_a_weight(text: str) -> float:
+    try:
+        bits = float(text)
+    except ValueError:
+        bits = 0.0
+    if not bits > 0:
+        raise ValueError(f"write a number above 0, such as 4.5, not {text!r}")
+    return bits
+
+
 _TARGETS = option(
     "Output",
     "--to",
@@ -99,14 +109,13 @@ _FITTING = (
     option(
         "GGUF",
         "--target-bpw",
-        type=float,
+        type=Parsed("bits", _bits_a_weight),
         metavar="BITS",
         help="The same, for so many bits a weight on average.",
     ),
     option(
         "GGUF",
         "--types",
-        default="k",
         metavar="TYPE,...",
         help="What there is to choose from: q4_k, ..., or k, iq, legacy. [default: k]",
     ),
@@ -190,8 +199,13 @@ def command(
         from anamnesis.cli.fit import run_fit
 
         asked = {"target_size": target_size, "target_bpw": target_bpw, **fitting, "full": full}
+        asked |= {"sample": sample, "loss": loss}
         run_fit(paths, to, asked, recipe, given, open_model=open_model, as_json=as_json)
         return
+    for name, value in {**fitting, "save_recipe": recipe}.items():
+        if value:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} is for --target-size and --target-bpw")
 
     def planned(model: Model, target: Target) -> Plan:
         own = dict(given)

@@ -309,9 +309,12 @@ class _Chooser:
         n = given.shape[-1]
         if not n % _elements(type):
             return type, why
-        why = f"rows of {n:,} values are no {type} blocks of {_elements(type)}"
         if type not in FALLBACKS and _elements(type) > 32:
-            raise UnsupportedError(f"{given.name}: {why}, and no type takes its place")
+            raise UnsupportedError(
+                f"{given.name}: rows of {n:,} values are no {type} blocks of {_elements(type)}, and"
+                " no type takes its place"
+            )
+        why = f"rows of {n:,} fit no {type}"
         other = FALLBACKS.get(type, type)
         return ("F16" if n % _elements(other) else other), why
 
