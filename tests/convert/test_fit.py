@@ -110,6 +110,17 @@ def test_bounds(path: Path) -> None:
                 model.fit(target_bpw=4.5, **bounds)  # type: ignore[arg-type]
 
 
+def test_a_value_without_a_code_is_named(tmp_path: Path) -> None:
+    values = np.ones((8, 256), np.float32)
+    values[3, 7] = np.nan
+    an.save({"good.weight": np.ones((8, 256), "f4"), "bad.weight": values}, tmp_path / "m.gguf")
+    with (
+        an.parse(tmp_path / "m.gguf") as model,
+        pytest.raises(an.UnsupportedError, match=r"bad\.weight: nan at \[3, 7\], which gguf-q"),
+    ):
+        model.fit(target_bpw=4.5)
+
+
 def test_a_journal_is_gone_on_from(path: Path, tmp_path: Path) -> None:
     journal = tmp_path / "errors.jsonl"
     with an.parse(path) as model:
