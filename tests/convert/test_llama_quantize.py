@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anamnesis as an
@@ -74,6 +75,28 @@ def test_all_runs_are_recorded() -> None:
 def test_same_bytes(run: Run, folder: Path) -> None:
     for threads in THREADS.get(run.id, (1,)):
         assert made(run, folder, threads) == RECORDED["outputs"][run.id], threads
+
+
+@pytest.mark.parametrize(
+    ("value", "mix", "said"),
+    [
+        (np.nan, "q8_0", r"nan at \[3, 7\], which gguf-q8_0 cannot encode"),
+        (np.inf, "f16", r"inf at \[3, 7\], which llama-quantize refuses, too"),
+        (-np.inf, "bf16", r"-inf at \[3, 7\], which llama-quantize refuses, too"),
+        (np.nan, "f32", r"nan at \[3, 7\], which llama-quantize refuses, too"),
+        (7e4, "f16", r"too large a value at \[3, 7\], which llama-quantize refuses, too"),
+        (3e38, "q4_0", r"the scale of the block at \[3, 0\] is too large for float16"),
+    ],
+)
+def test_what_is_not_finite_is_refused(value: float, mix: str, said: str, folder: Path) -> None:
+    values = np.full((8, 256), 0.25, np.float32)
+    values[3, 7] = value
+    arrays = {"blk.0.ffn_up.weight": values, "blk.0.attn_q.weight": np.ones((8, 256), "f4")}
+    an.save(arrays, "bad.gguf", metadata={"general.architecture": "llama"})
+    with pytest.raises(an.UnsupportedError, match=rf"blk\.0\.ffn_up\.weight: {said}"):
+        an.convert("bad.gguf", "out.gguf", f"gguf-{mix}")
+    assert not Path("out.gguf").exists()
+    an.convert("bad.gguf", "out.gguf", "gguf-copy")
 
 
 def test_same_bytes_from_the_command_line(folder: Path) -> None:

@@ -348,6 +348,7 @@ RUNS = (
     Run("qwen2", "q6_k"),
     Run("qwen2", "q4_0", (), "gguf"),
     Run("qwen2", "q5_1", (), "dat"),
+    Run("qwen2", "q5_1", ("--tensor-type", r"blk\.1\.=bf16")),
     Run("qwen2", "f16"),
     Run("qwen2", "q2_0"),
     Run("ragged", "q4_k_m"),

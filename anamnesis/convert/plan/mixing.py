@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.dtypes import BLOCK_DTYPES, OUTPUT_DTYPES
+from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.ask.mix import AskedMix
 from anamnesis.convert.ask.request import Request
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
+from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.encodings import find, made
 from anamnesis.schemes.ggml.choose import Choice, Given, choose
+from anamnesis.schemes.ggml.finite import finite_encoding
 from anamnesis.schemes.ggml.header import (
     ImatrixOf,
     file_type,
@@ -133,7 +134,7 @@ class Mixing:
         if type not in self._made:
             row = find(f"gguf-{type.lower()}")
             dtype = OUTPUT_DTYPES.get(type.lower())
-            self._made[type] = plain_encoding(dtype) if dtype is not None else made(_known(row))
+            self._made[type] = finite_encoding(dtype) if dtype is not None else made(_known(row))
         return self._made[type]
 
     @property
@@ -174,15 +175,13 @@ def _type_of(encoding: Encoding | None) -> str | None:
 def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
     """Tell whether an override says what the mix does not: no type of ggml's, or of what it keeps.
 
-    A glob that asks for blocks reaches what the mix quantises alone, and no norm or router among
-    it.
+    A glob that asks for a type reaches what the mix quantises alone, and no norm or router.
     """
     if override is None:
         return False
     pattern, encoding = override
     type = _type_of(encoding)
-    is_meant = pattern == name or type not in BLOCK_DTYPES
-    return type is None or (choice.type is None and is_meant)
+    return type is None or (choice.type is None and pattern == name)
 
 
 def _known(row: Any) -> Any:
