@@ -77,6 +77,18 @@ def test_same_bytes(run: Run, folder: Path) -> None:
         assert made(run, folder, threads) == RECORDED["outputs"][run.id], threads
 
 
+def test_same_parts(folder: Path) -> None:
+    run = whole_gguf.IN_PARTS
+    whole_gguf.make(run, folder)
+    an.convert("model.gguf", "in.gguf", "gguf", split_max_size=whole_gguf.PART_BYTES)
+    first = min(path.name for path in folder.glob("in-*.gguf"))
+    an.convert(first, "out.gguf", f"gguf-{run.mix}", keep_split=True)
+    made = [digest(path.read_bytes()) for path in sorted(folder.glob("out-*.gguf"))]
+    assert made == RECORDED["parts"]
+    an.convert(first, "whole.gguf", f"gguf-{run.mix}")
+    assert digest(Path("whole.gguf").read_bytes()) == RECORDED["outputs"]["llama q4_k_m"]
+
+
 @pytest.mark.parametrize(
     ("value", "mix", "said"),
     [

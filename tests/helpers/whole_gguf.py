@@ -374,6 +374,9 @@ RUNS = (
     Run("blocks", "q8_0", ("--allow-requantize",)),
 )
 
+IN_PARTS = Run("llama", "q4_k_m", ("--keep-split",))  # of a model in parts of `PART_BYTES`
+PART_BYTES = 2_000_000
+
 
 def make(run: Run, folder: Path) -> list[str]:
     """Make the files that a run reads in a folder, and return its command line within that.
