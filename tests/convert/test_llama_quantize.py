@@ -77,6 +77,15 @@ def test_same_bytes(run: Run, folder: Path) -> None:
         assert made(run, folder, threads) == RECORDED["outputs"][run.id], threads
 
 
+def test_types_without_an_encoder_are_refused_where_the_matrix_has_no_entry(folder: Path) -> None:
+    """The tool gives up on these: its matrix has no embeddings, and its own mixes need none."""
+    whole_gguf.make(Run("qwen2", "iq2_xs", (), "gguf"), folder)
+    asked: dict[str, Any] = {"imatrix": "imatrix.gguf", "pure": True}
+    with pytest.raises(an.UnsupportedError, match=r"'token_embd\.weight' becomes IQ2_XS, which is"):
+        an.convert("model.gguf", "out.gguf", "gguf-iq2_xs", **asked)
+    an.convert("model.gguf", "out.gguf", "gguf-iq2_xs", token_embedding_type="q4_k", **asked)
+
+
 def test_same_parts(folder: Path) -> None:
     run = whole_gguf.IN_PARTS
     whole_gguf.make(run, folder)

@@ -112,14 +112,16 @@ class Mixing:
             if choice.type is None:
                 self.left[name] = choice.why
                 continue
-            self._check_importance(weights[name], choice)
-            self.encodings[name] = self._encoding(choice.type)
+            encoding = self._encoding(choice.type)
+            if choice.needs_imatrix or getattr(encoding.codes, "needs_importance", False):
+                self._check_importance(weights[name], choice)
+            self.encodings[name] = encoding
             self.why[name] = choice.why
 
     def _check_importance(self, weight: Weight, choice: Choice) -> None:
         """Refuse a type that is garbage without importance, as llama-quantize does."""
         imatrix = self._request.imatrix
-        if not choice.needs_imatrix or not self._request.wants(weight.name):
+        if not self._request.wants(weight.name):
             return
         if imatrix is None or imatrix.importance(weight.name, weight.shape) is None:
             has = "which is not there" if imatrix is None else "which has no entry for it"
