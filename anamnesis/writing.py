@@ -329,7 +329,7 @@ class Writing:
             If there can be no such output.
         """
         from anamnesis.convert.ask.resolve import resolve
-        from anamnesis.convert.conversion import plan
+        from anamnesis.convert.planning import plan
 
         if measure is not True and measure < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")

@@ -152,6 +152,15 @@ _FITTING = (
 )
 
 
+def _usual_sample(target: Target) -> int:
+    """Return how many bands are measured if nobody says: none of mixes."""
+    if target.mix is not None:
+        return 0
+    from anamnesis.convert.write.sample import SAMPLE  # only here, for the sake of a quick start
+
+    return SAMPLE
+
+
 def _planning(command: Any) -> Any:
     made = opens_models(json_option(command), encodes=True, writes=True)
     for add in reversed((_TARGETS, *_SAMPLE, *_FITTING, *encoded_options(writes=False), *PLANNED)):
@@ -189,7 +198,6 @@ def command(
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.encoding_voice import found_lines
     from anamnesis.cli.inputs import with_components
-    from anamnesis.convert.write.sample import SAMPLE
 
     needs(paths, "to", to or None)
     assert to is not None
@@ -209,8 +217,7 @@ def command(
 
     def planned(model: Model, target: Target) -> Plan:
         own = dict(given)
-        usual = SAMPLE if target.mix is None else 0
-        measure = loss and (full or sample or usual)
+        measure = loss and (full or sample or _usual_sample(target))
         _, options = what_is_asked(target, own, None)
         try:
             return model.plan(target.text, measure=measure, **options, **own)

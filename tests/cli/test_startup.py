@@ -85,6 +85,15 @@ def test_planning_imports_no_arrays(tmp_path: Path, write_model: Callable[..., P
     assert not modules("plan", write_model(SMALL), "--to", "gguf", cwd=tmp_path) & HEAVY
 
 
+def test_planning_a_mix_imports_nothing_that_writes(
+    tmp_path: Path, write_model: Callable[..., Path]
+) -> None:
+    loaded = modules("plan", write_model(SMALL), "--to", "gguf-q4_k_m", cwd=tmp_path)
+    assert not loaded & HEAVY
+    assert not [name for name in loaded if name.startswith("anamnesis.convert.resume")]
+    assert "anamnesis.convert.write.pipeline" not in loaded
+
+
 def test_no_encoding_needs_arrays() -> None:
     """To import numpy takes as long as all else that a small conversion does."""
     code = """
