@@ -175,6 +175,7 @@ def _planning(command: Any) -> Any:
         "amn plan model-bf16.safetensors --to fp8-block",
         "amn plan Qwen3-8B/ --to int4,fp8-block,nvfp4",
         "amn plan Qwen3-8B/ --to gguf-f16 --json",
+        "amn plan model-f16.gguf --to gguf --target-bpw 4.5",
     ),
 )
 @paths_argument

@@ -12,9 +12,9 @@ from helpers.cli_runs import SMALL, amn, python
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
 OF_A_CONVERSION = {
-    "anamnesis.convert.run",
-    "anamnesis.convert.staging",
-    "anamnesis.convert.pipeline",
+    "anamnesis.convert.resume.run",
+    "anamnesis.convert.resume.staging",
+    "anamnesis.convert.write.pipeline",
     "hashlib",
 }
 
