@@ -352,7 +352,8 @@ class Writing:
 
         The error is the sum of squared errors that the encoders themselves make, by importance if
         there is an importance matrix. As it was measured, it is never above that of a mix of
-        llama-quantize's of that size, if the types are those of the mix. The error of weights is not the quality of a model.
+        llama-quantize's of that size, if the types are those of the mix. The error of
+        weights is not the quality of a model.
 
         Parameters
         ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,15 @@ def test_a_recipe_reads_as_people_write_it() -> None:
         '"blk.3[01].ffn_down.weight" = "q6_k"',
         '"blk.*.attn_v.weight" = "q5_k"',
     ]
+
+
+def test_patterns_take_nothing_from_each_other() -> None:
+    types = {f"model.layers.{i}.proj.weight": "Q5_K" if i % 2 else "Q6_K" for i in range(12)}
+    types |= {f"model.layers.{i}.mlp.proj.weight": "Q4_K" for i in range(12)}
+    types |= {f"model.layers.{i}.up.proj.weight": "Q4_K" for i in range(12)}
+    types |= {"model.layers.3.up.proj.weight": "Q8_0", "norm.2.weight": "Q4_K"}
+    text = recipe_text("gguf-q4_k", "Q4_K", types)
+    rows = [line.replace('"', "").split(" = ") for line in text.splitlines() if line[:1] == '"']
+    for name, type in types.items():
+        found = next((told for glob, told in rows if fnmatchcase(name, glob)), "q4_k")
+        assert found.upper() == type, name

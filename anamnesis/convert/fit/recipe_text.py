@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from textwrap import wrap
 from typing import Any
 
+from anamnesis.base.patterns import chooser
+
 __all__ = ["recipe_text"]
 
 _COLUMNS = 77
-_LAYER = re.compile(r"blk\.([0-9]+)\.(.+)")
+_LAYER = re.compile(r"(.*?\.)([0-9]+)\.(.+)")  # the first number is that of a layer
 _SPECIAL = re.compile(r"([\[*?])")
 
 
@@ -73,22 +75,32 @@ def _toml(value: Any) -> str:
 
 
 def _patterns(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield patterns with their types; what another pattern would take comes first."""
+    rows = list(_by_layers(base, types))
+    fits = [(chooser((pattern,)), type) for pattern, type in rows]
+    for name, type in types.items():
+        if next((found for fit, found in fits if fit(name)), base) != type:
+            yield _literal(name), type
+    yield from rows
+
+
+def _by_layers(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield patterns with their types; of layers' weights the rarer types come first."""
-    kinds: dict[str, dict[int, str]] = defaultdict(dict)
+    kinds: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for name, type in types.items():
         found = _LAYER.fullmatch(name)
         if found is None and type != base:
             yield _literal(name), type
         elif found is not None:
-            kinds[found[2]][int(found[1])] = type
-    for rest, by_layer in kinds.items():
+            kinds[found[1], found[3]][int(found[2])] = type
+    for (front, rest), by_layer in kinds.items():
         counts = Counter(by_layer.values()).most_common()
         for type, _ in reversed(counts[1:]):
             layers = [layer for layer, own in by_layer.items() if own == type]
             for glob in _globs(layers):
-                yield f"blk.{glob}.{_literal(rest)}", type
+                yield f"{_literal(front)}{glob}.{_literal(rest)}", type
         if counts[0][0] != base:
-            yield f"blk.*.{_literal(rest)}", counts[0][0]
+            yield f"{_literal(front)}*.{_literal(rest)}", counts[0][0]
 
 
 def _globs(layers: Iterable[int]) -> Iterator[str]:
