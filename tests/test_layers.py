@@ -54,7 +54,7 @@ ROOMS = {
     ),
     "convert": (
         {"fit"},
-        {"conversion"},
+        {"conversion", "planning"},
         {"resume"},
         {"write"},
         {"plan"},
