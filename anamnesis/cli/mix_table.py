@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,11 +24,18 @@ class _Row(NamedTuple):
     why: str
 
 
-def mix_lines(plan: Plan) -> Iterator[str]:
-    """Yield a row for each tensor; names are cut to fit a terminal, and not in a pipe."""
+def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
+    """Yield a row for each tensor; names are cut to fit a terminal, and not in a pipe.
+
+    Parameters
+    ----------
+    plan : Plan
+    chosen : container of str, optional
+        Weights of which nothing says their types but the size of all.
+    """
     from anamnesis.base.printable import printable, shortened
 
-    rows = list(_rows(plan))
+    rows = list(_rows(plan, chosen))
     head = _Row("tensor", "type", "size", "bits", "")
     longest = max((len(row.name) for row in rows), default=0)
     if sys.stdout.isatty():
@@ -45,7 +52,7 @@ def _figures(row: _Row) -> str:
     return _FIGURES.format(type=row.type, size=row.size, bits=row.bits)
 
 
-def _rows(plan: Plan) -> Iterator[_Row]:
+def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
     from anamnesis.base.sizes import format_size
     from anamnesis.schemes.ggml.choose import OWN
 
@@ -53,5 +60,5 @@ def _rows(plan: Plan) -> Iterator[_Row]:
         for part in made.parts:
             bits = 8 * part.n_bytes / max(prod(part.shape), 1)
             why = plan.why.get(made.weight.name, "")
-            why = "" if why == OWN else why
+            why = "" if why == OWN or made.weight.name in chosen else why
             yield _Row(part.name, part.dtype.name, format_size(part.n_bytes), f"{bits:.4g}", why)
