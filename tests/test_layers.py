@@ -31,6 +31,7 @@ LAYERS = (
     {"tensor"},
     {"frameworks"},
     {"convert"},
+    {"architectures"},
     {"checkpoint"},
     {"schemes", "formats"},
     {"sources"},

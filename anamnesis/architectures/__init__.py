@@ -1,1 +1,1 @@
-"""Models of one naming seen as models of another: a Hugging Face directory and a GGUF."""
+"""Models of one naming seen as models of another: Hugging Face's and GGUF's."""

@@ -79,9 +79,7 @@ def read_quant_files(
     return found
 
 
-def _check_count(
-    raw: bytes, path: str | os.PathLike[str], budget: Budget, max_values: int
-) -> None:
+def _check_count(raw: bytes, path: str | os.PathLike[str], budget: Budget, max_values: int) -> None:
     """Refuse many small values, and account for them before any is made."""
     most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
     if most > max_values:
