@@ -15,18 +15,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-import ggml_c
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-PROJECT = Path(__file__).parents[1]
-sys.path.insert(0, str(PROJECT / "tests"))
+import ggml_c
 
 from helpers.tokenizer_dirs import DIRECTORIES, shown, write
 
+PROJECT = Path(__file__).parents[1]
 PROGRAM = PROJECT / "tests/helpers/reference_tokenizers.py"
 OUT = PROJECT / "tests/architectures/tokenizers/recorded.json"
 DIGESTS = PROJECT / "anamnesis/architectures/tokenizers/pre_digests.py"
 HEAD = '''\
-"""SHA-256 of the ids that tokenizers make of one text, by llama.cpp's names of them.
+"""SHA-256 of the ids that known tokenizers make of one text, and their names.
 
 `python tools/record_tokenizers.py` takes them out of llama.cpp's converter.
 """

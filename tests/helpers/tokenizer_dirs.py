@@ -127,7 +127,7 @@ def byte_letters() -> list[str]:
 
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or"]
 VOCAB = {text: i for i, text in enumerate([*byte_letters(), *(m.replace(" ", "") for m in MERGES)])}
-BPE = {"type": "BPE", "vocab": VOCAB, "merges": MERGES}
+BPE: dict[str, Any] = {"type": "BPE", "vocab": VOCAB, "merges": MERGES}
 M = len(VOCAB)
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
@@ -197,7 +197,7 @@ UNIGRAM = [
     ["\u2581a", -1.5],
     ["b", -2],
 ]
-FALLBACK = {
+FALLBACK: dict[str, Any] = {
     "type": "BPE",
     "byte_fallback": True,
     "fuse_unk": True,

@@ -1,4 +1,4 @@
-"""tokenizer.json of a GGUF's vocabulary, of each kind, so that it encodes as llama.cpp does."""
+"""tokenizer.json of a GGUF's vocabulary, of each kind, encoding as llama.cpp."""
 
 from __future__ import annotations
 

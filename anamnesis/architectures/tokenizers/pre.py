@@ -1,4 +1,4 @@
-"""Which of llama.cpp's pre-tokenizers a tokenizer.json has: by what it makes of one text, or says.
+"""Which of llama.cpp's pre-tokenizers a tokenizer.json has, and how it is told.
 
 llama.cpp names them after models, and its converter tells them by a digest of the ids that a text
 becomes. That takes the `tokenizers` library, and a vocabulary that nobody changed; without either,
