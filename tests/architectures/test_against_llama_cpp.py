@@ -29,7 +29,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
     root = recorded_hf.remake(name, tmp_path / "hf")
     path = tmp_path / "ours.gguf"
     with an.parse(root) as model:
-        model.convert(path, "gguf-f32")
+        model.convert(path, "gguf-f32", tokenizer_pre=recorded_hf.recorded(name).pre)
     found = llama_cpp_run.logits(path, IDS, tmp_path / "logits")
     expected = llama_cpp_run.transformers_logits(root, IDS)
     assert llama_cpp_run.nmse(found, expected) < BOUNDS[name]
