@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Reshape
 from anamnesis.architectures.table.blocks import OUTER, layer, plain
 from anamnesis.architectures.table.llama import KEYS
@@ -49,13 +49,15 @@ _RULES = (
 def _layer_types(facts: Facts) -> Mapping[str, Any]:
     """Return the kind of each layer, which older files give as the numbers of those that attend."""
     full = facts.get("full_attn_idxs")
-    n = facts.number("num_hidden_layers")
+    if full is not None and not isinstance(full, list):
+        raise ParseError(f"full_attn_idxs is {full!r}, no list", source=CONFIG)
+    n = facts.n_layers
     kinds = [_CONV if full is not None and i not in full else FULL for i in range(n)]
     return {"layer_types": kinds, "num_key_value_heads": facts.get("num_attention_heads")}
 
 
 def _lfm2(facts: Facts) -> Mapping[str, Any]:
-    n = facts.number("num_hidden_layers")
+    n = facts.n_layers
     kinds, heads = facts.get("layer_types"), facts.number("num_key_value_heads")
     if not isinstance(kinds, list) or len(kinds) != n:
         raise ParseError(f"layer_types are not {n} words, one for each layer", source=CONFIG)
@@ -71,9 +73,7 @@ def _feed_forward(facts: Facts) -> int:
     if not facts.get("block_auto_adjust_ff_dim"):
         return n
     n = int(2 * n / 3)
-    factor = facts.get("block_ffn_dim_multiplier")
-    if factor is not None:
-        n = int(factor * n)
+    n = int(real(facts.values, "block_ffn_dim_multiplier", 1.0) * n)
     step = facts.number("block_multiple_of")
     return step * -(-n // step)
 
