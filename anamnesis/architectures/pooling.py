@@ -1,4 +1,4 @@
-"""How a model of embeddings joins those of its tokens, as sentence-transformers says it."""
+"""How a model of embeddings joins those of tokens, by sentence-transformers."""
 
 from __future__ import annotations
 

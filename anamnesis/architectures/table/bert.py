@@ -1,4 +1,4 @@
-"""Encoders that embed texts: BERT, RoBERTa, XLM-R, Nomic's; and their heads that rank."""
+"""Encoders that embed or rank texts: BERT, RoBERTa, XLM-R and those of Nomic."""
 
 from __future__ import annotations
 

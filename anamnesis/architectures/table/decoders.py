@@ -1,4 +1,4 @@
-"""Decoders that are like Llama but for a norm or two: SmolLM 3, Seed-OSS, Ernie, Cohere, …"""
+"""Decoders that are like Llama but for a norm or two, of several makers."""
 
 from __future__ import annotations
 

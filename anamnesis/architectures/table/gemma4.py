@@ -1,4 +1,4 @@
-"""The text models of Gemma 4: windows, shared keys and values, embeddings for each layer."""
+"""The text models of Gemma 4: windows, shared keys, embeddings of layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of layers, where a model has several: `layer_types` of config.json, or a period."""
+"""Kinds of layers, by `layer_types` of config.json or by a period."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Qwen 3-Next and 3.5: linear attention in most layers, and layers that predict further tokens."""
+"""Qwen 3-Next and 3.5: linear attention, and layers that predict ahead."""
 
 from __future__ import annotations
 
