@@ -1,4 +1,4 @@
-"""Encoders that embed or rank texts: BERT, RoBERTa, XLM-R and those of Nomic."""
+"""Encoders that embed or rank texts: BERT, RoBERTa, XLM-R, Nomic BERT."""
 
 from __future__ import annotations
 
