@@ -2,7 +2,8 @@
 
 Where they fall back to bytes (`<0x0A>`), llama.cpp joins by scores and not by merges: the score of
 a token is then the number of the first merge that makes it, below zero. llama.cpp's own converter
-gives all of them -1000, by which no pair comes before another.
+gives all of them -1000, by which no pair comes before another; and it takes added tokens for plain
+ones where the vocabulary has them too.
 """
 
 from __future__ import annotations
@@ -133,6 +134,8 @@ def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
             found.put(i, text, TokenType.BYTE, ADDED_SCORE)
         elif text in special:
             found.put(i, text, TokenType.CONTROL, ADDED_SCORE)
+        elif ranked and i in added:
+            put_added(found, i, added[i])
         elif i in by_id:
             found.put(i, text, TokenType.NORMAL, ranks.get(text, last))
         else:

@@ -166,6 +166,14 @@ def _gemma(asked: _Asked) -> dict[str, Any]:
     return _gpt2(asked) if is_gpt2 else {**_first_of(asked), _SPACE_PREFIX: False}
 
 
+def _gemma1(asked: _Asked) -> dict[str, Any]:
+    """Read as Gemma's, with the token that ends a turn, which no file tells."""
+    found = _gemma(asked)
+    prefix = {key: found.pop(key) for key in (_SPACE_PREFIX,) if key in found}
+    eot = special_keys(asked.folder, asked.config, names=_INFILL, fallbacks={"eot": 107})
+    return found | {key: eot[key] for key in eot if key not in found} | prefix
+
+
 def _phi3(asked: _Asked) -> dict[str, Any]:
     told = (asked.folder.json(CONFIG) or {}).get("tokenizer_class")
     if told == "GPT2Tokenizer":
@@ -213,6 +221,7 @@ def _unigram(asked: _Asked) -> dict[str, Any]:
 KINDS: Mapping[str, Callable[[_Asked], dict[str, Any]]] = {
     "llama": _llama,
     "spm": _gemma,
+    "gemma1": _gemma1,
     "qwen": _first_of,
     "gpt2": _gpt2,
     "phi3": _phi3,
