@@ -124,9 +124,8 @@ class Encode(Task):
         told = self._options["cast_all"]
         self._options["cast_all"] = target.casts_all(self._options["dtype"], told)
         self._is_folder = form.is_named_directory
-        self._form = form._replace(
-            is_named_directory=False, name="", is_named_file=False
-        )  # of what has no name yet
+        # Of what has no name yet.
+        self._form = form._replace(is_named_directory=False, name="", is_named_file=False)
 
     @property
     def naming(self) -> Naming:

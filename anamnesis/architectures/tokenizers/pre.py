@@ -66,7 +66,7 @@ def pre_tokenizer(folder: Folder, told: str | None) -> str:
     raise UnsupportedError(
         f"{folder.root / FAST}: llama.cpp has no name for how this tokenizer splits a text, or it"
         " is not known here",
-        remedy='tokenizer_pre="NAME" says which it is, such as "gpt-2" or "qwen2"',
+        remedy="tokenizer_pre='NAME' says which it is, such as gpt-2 or qwen2",
     )
 
 

@@ -179,7 +179,7 @@ class _Fitting:
         self._asked, self._options = asked, dict(options)
         request = self._resolved("gguf-q8_0", {})
         seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
-        self._checkpoint, self._ledger = seen.checkpoint, seen.ledger
+        self._checkpoint, self._ledger, self._names = seen.checkpoint, seen.ledger, seen.names
         self._options = _with_pinned(options, self._ledger.weights)
         self._request = self._resolved("gguf-q8_0", {})
         choice, self._plan = self._planned(self._request)
@@ -234,7 +234,9 @@ class _Fitting:
     def _planned(self, request: Request) -> tuple[Choice, Plan]:
         choice = Choice(self._checkpoint, self._ledger, request)
         choice.check()
-        return choice, make_plan(self._checkpoint, choice, choice.request)
+        made = make_plan(self._checkpoint, choice, choice.request)
+        made.names = self._names
+        return choice, made
 
     def _check_patterns(self) -> None:
         for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):

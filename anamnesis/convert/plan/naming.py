@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Seen", "seen_as_asked"]
 
+_KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
+_AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _READ = "what it says is in the GGUF header"
 
 
@@ -89,13 +92,24 @@ def _check_kept(seen: Seen) -> None:
             )
 
 
+@contextmanager
+def _advised(remedy: str) -> Iterator[None]:
+    """Say what else can be done about a model whose own words tell nothing."""
+    try:
+        yield
+    except (ParseError, UnsupportedError) as error:
+        error.remedy = error.remedy or remedy
+        raise
+
+
 # --- to GGUF --------------------------------------------------------------------------------------
 
 
 def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     from anamnesis.architectures.to_gguf import as_gguf  # only here: a large table
 
-    seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
+    with _advised(_KEEP):
+        seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
     if request.mix is None and request.encoding is None:
         name = _own_float(seen.ledger)
         request = replace(request, mix=asked_mix(name, {}), keep_blocks=False)
@@ -166,7 +180,8 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     from anamnesis.architectures.from_gguf import as_hf  # only here: a large table
 
     first, *_ = checkpoint.shards.values()
-    seen = as_hf(ledger, first.metadata)
+    with _advised(_AS_FILE):
+        seen = as_hf(ledger, first.metadata)
     n = len(checkpoint.shards)
     shards = {}
     for i, container in enumerate(checkpoint.shards.values(), 1):
