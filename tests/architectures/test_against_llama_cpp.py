@@ -19,6 +19,8 @@ BOUNDS = {
     **dict.fromkeys(("qwen2", "qwen3", "qwen3moe", "qwen35", "glm4moe", "deepseek3"), USUAL),
     **dict.fromkeys(("gemma2", "gemma3", "starcoder2"), GELU),
     "gpt_oss": USUAL,
+    "bert": GELU,
+    "nomic_bert": USUAL,
 }
 IDS = [1, *((7 * i * i) % 500 + 3 for i in range(99))]
 
@@ -30,6 +32,7 @@ def test_logits(name: str, tmp_path: Path) -> None:
     path = tmp_path / "ours.gguf"
     with an.parse(root) as model:
         model.convert(path, "gguf-f32", tokenizer_pre=recorded_hf.recorded(name).pre)
-    found = llama_cpp_run.logits(path, IDS, tmp_path / "logits")
+    compute = llama_cpp_run.embeddings if "bert" in name else llama_cpp_run.logits
+    found = compute(path, IDS, tmp_path / "computed")
     expected = llama_cpp_run.transformers_logits(root, IDS)
     assert llama_cpp_run.nmse(found, expected) < BOUNDS[name]
