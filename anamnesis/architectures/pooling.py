@@ -1,4 +1,4 @@
-"""How a model of embeddings joins those of its tokens, as sentence-transformers says it."""
+"""How a model pools embeddings of tokens, as sentence-transformers tells it."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class Encode(Task):
         return self.naming if told else self.naming._replace(word=None)
 
     def _makes_directory(self, model: Model) -> bool:
-        """Tell whether a GGUF model becomes a Hugging Face directory, which a final `/` asks for."""
+        """Tell whether a GGUF model becomes a Hugging Face directory: a final `/` asks for one."""
         is_asked = self._is_folder and self._options.get("names") != "keep"
         if not (is_asked and self._form.has_directories and model.format_id == "gguf"):
             return False

@@ -1,4 +1,4 @@
-"""Encoders that embed texts: BERT, RoBERTa, XLM-R, Nomic's; and their heads that rank."""
+"""Encoders that embed or rank texts: BERT, RoBERTa, XLM-R, Nomic BERT."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anamnesis.schemes.core.weight import Weight
 
 __all__ = ["ARCHS"]
 
-_ENCODER = {"attention.causal": {"type": "bool", "value": False}}
+_CAUSAL = {"attention.causal": {"type": "bool", "value": False}}
 _LABELS = "classifier.output_labels"
 _TYPE_COUNT = "tokenizer.ggml.token_type_count"
 
@@ -130,6 +130,26 @@ _ABOVE = (
 )
 
 
+def _encoder(facts: Facts) -> Mapping[str, Any]:
+    """Return the keys of all encoders, and what their heads' numbers mean if config.json says it.
+
+    Raises
+    ------
+    ParseError
+        If it says it otherwise than by numbers.
+    """
+    labels = facts.get("id2label")
+    if not isinstance(labels, Mapping) or not labels:
+        return _CAUSAL
+    try:
+        words = [str(labels[i]) for i in sorted(labels, key=int)]
+    except ValueError:
+        raise ParseError("id2label is not by numbers", source=CONFIG) from None
+    if len(words) == 2 and words[0] == "LABEL_0":  # transformers' own
+        return _CAUSAL
+    return {**_CAUSAL, _LABELS: {"type": "string", "value": words}}
+
+
 def _roberta(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of an encoder whose positions begin behind that of padding.
 
@@ -143,21 +163,7 @@ def _roberta(facts: Facts) -> Mapping[str, Any]:
         raise UnsupportedError(
             f"{CONFIG}: type_vocab_size is {facts.get('type_vocab_size')!r}; only 1 is known here"
         )
-    return {**_ENCODER, "context_length": {"type": "uint32", "value": length}}
-
-
-def _ranking(facts: Facts) -> Mapping[str, Any]:
-    """Return an encoder's keys, and what its head's numbers mean."""
-    labels = facts.get("id2label")
-    if not isinstance(labels, Mapping) or not labels:
-        return _roberta(facts)
-    try:
-        words = [str(labels[i]) for i in sorted(labels, key=int)]
-    except ValueError:
-        raise ParseError("id2label is not by numbers", source=CONFIG) from None
-    if len(words) == 2 and words[0] == "LABEL_0":  # transformers' own
-        return _roberta(facts)
-    return {**_roberta(facts), _LABELS: {"type": "string", "value": words}}
+    return {**_encoder(facts), "context_length": {"type": "uint32", "value": length}}
 
 
 def _padding(facts: Facts) -> Mapping[str, Any]:
@@ -165,25 +171,23 @@ def _padding(facts: Facts) -> Mapping[str, Any]:
 
 
 def _roberta_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    find("attention.causal")
     padding = config.get("pad_token_id", 1)
-    labels = find(_LABELS)
-    told = {
+    return {
+        **_encoder_config(find, config),
         "max_position_embeddings": config["max_position_embeddings"] + padding + 1,
         "type_vocab_size": 1,
     }
+
+
+def _encoder_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    find("attention.causal")
+    labels = find(_LABELS)
     if labels is None:
-        return told
+        return {}
     return {
-        **told,
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }
-
-
-def _bert_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    find("attention.causal")
-    return {}
 
 
 # Positions that Nomic's models have by their config, and were trained for.
@@ -214,7 +218,7 @@ def _nomic(facts: Facts) -> Mapping[str, Any]:
                 f"{CONFIG}: {name} is {facts.get(name)!r}, and llama.cpp's nomic-bert has {value!r}"
             )
     if facts.get("n_positions") is None:
-        return _ENCODER
+        return _encoder(facts)
     told = facts.number("n_positions")
     trained = facts.get("max_trained_positions")
     if told not in _TRAINED or trained not in (None, 2048):
@@ -222,7 +226,7 @@ def _nomic(facts: Facts) -> Mapping[str, Any]:
             f"{CONFIG}: n_positions is {told} and max_trained_positions {trained!r}; llama.cpp"
             " knows what models of 8192 or 2048 positions were trained for"
         )
-    return {**_ENCODER, "context_length": {"type": "uint32", "value": _TRAINED[told]}}
+    return {**_encoder(facts), "context_length": {"type": "uint32", "value": _TRAINED[told]}}
 
 
 ARCHS = (
@@ -233,11 +237,11 @@ ARCHS = (
         tokenizer="bert",
         rules=_rules(),
         keys=(POOLING,),
-        fixed=_ENCODER,
+        computed=_encoder,
         vocabulary=Vocabulary("bert"),
         dropped=_ABOVE,
         naming=_Older("bert."),
-        uncomputed=_bert_config,
+        uncomputed=_encoder_config,
         pools=True,
     ),
     Arch(
@@ -277,7 +281,7 @@ ARCHS = (
         tokenizer="t5",
         rules=(*_rules(_Behind()), *_HEAD),
         keys=(POOLING,),
-        computed=_ranking,
+        computed=_roberta,
         uncomputed=_roberta_config,
         derived=_padding,
         vocabulary=Vocabulary("unigram"),
@@ -293,7 +297,7 @@ ARCHS = (
         rules=_NOMIC,
         keys=(POOLING,),
         computed=_nomic,
-        uncomputed=_bert_config,
+        uncomputed=_encoder_config,
         vocabulary=Vocabulary("bert"),
         dropped=_ABOVE,
         naming=_Older("bert."),

@@ -1,4 +1,4 @@
-"""Decoders that are like Llama but for a norm or two: SmolLM 3, Seed-OSS, Ernie, Cohere, …"""
+"""Decoders that are like Llama but for a norm or two, of several makers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import ATTENTION, MLP, NORMS, OUTER, layer, plain, told_by
@@ -38,7 +38,7 @@ def _smollm3(facts: Facts) -> Mapping[str, Any]:
     UnsupportedError
         If others do.
     """
-    n = facts.number("num_hidden_layers")
+    n = facts.n_layers
     rotate = [int((i + 1) % _PERIOD != 0) for i in range(n)]
     if facts.get("no_rope_layers") not in (None, [], rotate):
         raise UnsupportedError(
@@ -58,12 +58,12 @@ def _cohere2(facts: Facts) -> Mapping[str, Any]:
     """
     if facts.get("attention_bias"):
         raise UnsupportedError(f"{CONFIG}: attention_bias is set; llama.cpp's cohere2 has none")
-    part = facts.get("rotary_pct")
+    part = real(facts.values, "rotary_pct", 1.0)
     dim = facts.number("hidden_size") // facts.number("num_attention_heads")
     return {
         "rope.dimension_count": {
             "type": "uint32",
-            "value": int((1 if part is None else part) * dim),
+            "value": int(part * dim),
         },
         **_NO_SCALING,
         **window_pattern(facts, _PERIOD),
@@ -78,7 +78,7 @@ def _cohere2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _stablelm(facts: Facts) -> Mapping[str, Any]:
     """Return how much of a head rotates; not how fast, if that is what llama.cpp assumes."""
     dim = facts.number("hidden_size") // facts.number("num_attention_heads")
-    part = facts.rope.get("partial_rotary_factor", 1.0)
+    part = real(facts.rope, "partial_rotary_factor", 1.0)
     keys: dict[str, Any] = {
         "rope.dimension_count": {"type": "uint32", "value": int(part * dim)},
         "attention.key_length": None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts, missing
+from anamnesis.architectures.facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER
 from anamnesis.architectures.table.llama import KEYS, PERMUTED, head_dim, rope_dimensions, rotating
@@ -38,10 +38,9 @@ def _mistral3(facts: Facts) -> Mapping[str, Any]:
             f" whose files cannot say it, takes {_MSCALE}"
         )
     for key, name in _FURTHER.items():
-        value = facts.rope.get(name)
-        if not isinstance(value, (int, float)):
+        if facts.rope.get(name) is None:
             raise missing([f"rope_parameters.{name}"])
-        keys[key] = {"type": "float32", "value": float(value)}
+        keys[key] = {"type": "float32", "value": real(facts.rope, name, 0.0)}
     return keys
 
 

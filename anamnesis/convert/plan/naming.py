@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
@@ -58,10 +59,32 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
     if _is_named_directory(checkpoint, request):
-        return _as_directory(checkpoint, ledger, request)
-    if _is_hugging_face(checkpoint, ledger, request):
-        return _as_gguf(checkpoint, ledger, request)
-    return Seen(checkpoint, ledger, request, {})
+        seen = _as_directory(checkpoint, ledger, request)
+    elif _is_hugging_face(checkpoint, ledger, request):
+        seen = _as_gguf(checkpoint, ledger, request)
+    else:
+        return Seen(checkpoint, ledger, request, {})
+    _check_kept(seen)
+    return seen
+
+
+def _check_kept(seen: Seen) -> None:
+    """Refuse to keep what is stored as several tensors, whose rows go to other places.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    for name, weight in seen.ledger.weights.items():
+        override = seen.request.override(name)
+        if override is None or override[1] is not None:
+            continue
+        if len(weight.parts) != 1 or weight.parts[0].name != name:
+            raise UnsupportedError(
+                f"{name!r} cannot be kept as it is stored: it has another name there, and its rows"
+                " another order",
+                remedy="names='keep' leaves both",
+            )
 
 
 # --- to GGUF --------------------------------------------------------------------------------------
