@@ -9,7 +9,7 @@ ones where the vocabulary has them too.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
@@ -143,14 +143,14 @@ def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
     return found
 
 
-def _ranks(merges: list[str]) -> dict[str, float]:
+def _ranks(merges: Iterable[str]) -> dict[str, float]:
     ranks: dict[str, float] = {}
     for rank, merge in enumerate(merges):
         ranks.setdefault(merge.replace(" ", "", 1), -float(rank))
     return ranks
 
 
-def merges_of(folder: Folder) -> list[str]:
+def merges_of(folder: Folder) -> Sequence[str]:
     """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it.
 
     Raises
@@ -158,6 +158,8 @@ def merges_of(folder: Folder) -> list[str]:
     ParseError
         If a merge is no pair.
     """
+    if folder.merges:
+        return folder.merges
     told = section(folder.json(FAST) or {}, "model").get("merges")
     if not isinstance(told, list) or not told:
         return _merges_txt(folder)

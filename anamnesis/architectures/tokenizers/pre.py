@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import content
+from anamnesis.architectures.tokenizers.bpe import merges_of
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
 from anamnesis.architectures.tokenizers.pre_digests import DIGESTS, TEXT
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Pattern, Step, known_regexes
+from anamnesis.architectures.tokenizers.reduced import SPACES, reduced
 from anamnesis.base.errors import UnsupportedError
 
 __all__ = ["PRE_MAX_STEPS", "pre_tokenizer"]
@@ -107,9 +109,8 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
         return None
     known = ("version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor")
     told = {key: tokenizer.get(key) for key in known}
-    model = section(tokenizer, "model")
-    told["model"] = {key: value for key, value in model.items() if key in _MODEL_KEYS}
     config = folder.json(CONFIG) or {}
+    told["model"] = _model(folder, tokenizer, config)
     says = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
     is_told = any(isinstance(value, bool) for value in says.values())
     try:
@@ -127,6 +128,34 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
         after = [ends["eos"]] if says["eos"] is True and ends["eos"] is not None else []
         ids = [*before, *ids, *after]
     return ids
+
+
+def _model(
+    folder: Folder, tokenizer: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the model with what it takes to split `TEXT`."""
+    told = section(tokenizer, "model")
+    model = {key: value for key, value in told.items() if key in _MODEL_KEYS}
+    if model.get("type") != "BPE":
+        return model
+    merges = merges_of(folder)
+    steps = [*_flat(tokenizer.get("normalizer"), "normalizers")]
+    steps += _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    if not all(map(_is_spelt, steps)):
+        return {**model, "merges": [merge.split(" ", 1) for merge in merges]}
+    added = {
+        str(one.get("content")): one.get("id") for one in objects(tokenizer.get("added_tokens"))
+    }
+    ends = (content(config.get(f"{name}_token")) or "" for name in ("bos", "eos"))
+    return reduced(model, merges, TEXT, added, ends)
+
+
+def _is_spelt(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step leaves a text in one of the ways that `reduced` knows."""
+    if step.get("type") in ("StripAccents", "BertNormalizer"):
+        return False
+    letters = [step.get(key) for key in ("replacement", "prepend", "content")]
+    return all(one in (None, *SPACES) for one in letters)
 
 
 def _is_harmless(tokenizer: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.formats.gguf.strings import Strings
 
 __all__ = [
     "ADDED_SCORE",
@@ -91,7 +92,7 @@ class Vocabulary:
         if pre is not None:
             found["tokenizer.ggml.pre"] = pre
         if self.tokens:  # GGUF has no array without a type
-            found["tokenizer.ggml.tokens"] = self.tokens
+            found["tokenizer.ggml.tokens"] = Strings(self.tokens)
             if scored:
                 found["tokenizer.ggml.scores"] = self.scores
             found["tokenizer.ggml.token_type"] = self.types

@@ -15,6 +15,8 @@ from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.mix import asked_mix
 from anamnesis.convert.ask.request import Request
+from anamnesis.formats.gguf.strings import Strings
+from anamnesis.formats.gguf.values import typed
 from anamnesis.schemes.claim.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -122,7 +124,10 @@ def _own_float(ledger: Ledger) -> str:
 
 def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
     """Return the checkpoint as if its files were one GGUF model; its sources stay."""
-    metadata: dict[str, Any] = seen.metadata
+    metadata: dict[str, Any] = {
+        key: typed(value) if isinstance(value, Strings) else value
+        for key, value in seen.metadata.items()
+    }
     shards = {}
     for name, container in checkpoint.shards.items():
         shards[name] = replace(container, id="gguf", self_contained=True, metadata=metadata)
