@@ -154,6 +154,11 @@ def libllama() -> Path:
     return next(path.parent for name in names for path in _llama().rglob(name))
 
 
+def built_libllama() -> Path | None:
+    """The folder with libllama, or None where it is not built."""
+    return libllama() if (home() / "llama" / "done").exists() else None
+
+
 def _llama() -> Path:
     """The folder of programs and libraries; of ggml what they call is as in the plain build."""
     tree = llama_cpp()

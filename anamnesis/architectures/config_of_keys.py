@@ -85,8 +85,7 @@ def config_facts(
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
     for key_name, fact in _TOKENS.items():
-        if key_name in metadata:
-            config[fact] = metadata[key_name]
+        config[fact] = metadata.get(key_name)  # or null: classes have ids of their own
     if arch.uncomputed is not None:
         config |= arch.uncomputed(find, config)
     if arch.unextra is not None:

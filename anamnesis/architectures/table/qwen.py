@@ -75,6 +75,7 @@ ARCHS = (
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
+        config={"norm_topk_prob": False},  # as llama.cpp computes it
         unextra=told_by({"qkv_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
@@ -96,6 +97,7 @@ ARCHS = (
         model_type="qwen3_moe",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
         keys=EXPERT_KEYS[:1],
+        config={"norm_topk_prob": True},  # as llama.cpp computes it
         unextra=told_by({"attention_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
