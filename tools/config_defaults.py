@@ -30,8 +30,17 @@ MODEL_TYPES = (
     *("qwen3_5_text", "qwen3_5_moe_text", "gemma2", "gemma3_text", "gemma4_text", "phi3"),
     *("gpt_oss", "deepseek_v2", "deepseek_v3", "glm4_moe", "ministral3", "granite", "granitemoe"),
     *("granitemoeshared", "granitemoehybrid", "smollm3", "olmo2", "olmo3", "seed_oss"),
-    *("ernie4_5", "cohere2", "stablelm", "starcoder2", "lfm2", "bert", "roberta", "xlm-roberta"),
-    *("nomic_bert", "distilbert", "modernbert"),
+    *(
+        "ernie4_5",
+        "cohere2",
+        "stablelm",
+        "starcoder2",
+        "lfm2",
+        "lfm2_moe",
+        "bert",
+        "roberta",
+        "xlm-roberta",
+    ),
 )
 # Of training, of running, or of every class; and sizes, without which a config.json is none.
 LEFT_OUT = (

@@ -144,24 +144,37 @@ def gguf_split() -> Path:
 
 
 def llama_quantize() -> Path:
-    """The program llama-quantize, built if need be: a quarter of an hour on one CPU.
+    """The program llama-quantize, built if need be: a quarter of an hour on one CPU."""
+    return next(path for path in _llama().rglob("llama-quantize*"))
 
-    Of llama.cpp's library it needs nearly all; of ggml what it calls is as in the plain build.
-    """
+
+def libllama() -> Path:
+    """The folder with libllama, built with llama-quantize if need be."""
+    names = ("libllama.so", "libllama.dylib", "llama.dll")
+    return next(path.parent for name in names for path in _llama().rglob(name))
+
+
+def built_libllama() -> Path | None:
+    """The folder with libllama, or None where it is not built."""
+    return libllama() if (home() / "llama" / "done").exists() else None
+
+
+def _llama() -> Path:
+    """The folder of programs and libraries; of ggml what they call is as in the plain build."""
     tree = llama_cpp()
-    place = home() / "quantize"
-    with _lock("quantize.lock"):  # others need not wait for so long
+    place = home() / "llama"
+    with _lock("llama.lock"):  # others need not wait for so long
         if not (place / "done").exists():
             place.mkdir(exist_ok=True)
             less = ("LLAMA_CURL", "LLAMA_OPENSSL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES")
-            less += ("LLAMA_BUILD_SERVER", "BUILD_SHARED_LIBS", "GGML_NATIVE", "GGML_OPENMP")
+            less += ("LLAMA_BUILD_SERVER", "GGML_NATIVE", "GGML_OPENMP")
             options = [f"-D{name}=OFF" for name in less]
-            options += ["-DCMAKE_BUILD_TYPE=Release", *BUILDS["plain"]]
+            options += ["-DBUILD_SHARED_LIBS=ON", "-DCMAKE_BUILD_TYPE=Release", *BUILDS["plain"]]
             _run(["cmake", "-S", str(tree), "-B", "build", *options], place)
-            target = ["--target", "llama-quantize", "--parallel"]
+            target = ["--target", "llama-quantize", "llama", "--parallel"]
             _run(["cmake", "--build", "build", *target], place)
             (place / "done").touch()
-    return next(path for path in (place / "build" / "bin").rglob("llama-quantize*"))
+    return place / "build" / "bin"
 
 
 def _run(command: list[str], folder: Path) -> None:

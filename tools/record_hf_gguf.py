@@ -1,15 +1,15 @@
 """Record what llama.cpp's converter makes of tiny models: `python tools/record_hf_gguf.py`.
 
-The models are those of `tests/helpers/tiny_hf.py`. The converter runs as it is, in one process for
-all, for importing torch is most of its time; only what splits the words of a cut vocabulary is
-told to it, for it knows whole ones by a hash. With names, only those are recorded; with `--keep`,
-directories and files stay in that folder, each as NAME/hf and NAME/ref.gguf.
+The models are those of `tests/helpers/tiny_hf.py`; what has a whole vocabulary is made but not
+recorded, for no test can make it again without llama.cpp. The converter runs as it is, in one
+process for all, for importing torch is most of its time; only what splits the words of a cut
+vocabulary is told to it, for it knows whole ones by a hash. With names, only those are recorded;
+with `--keep`, directories and files stay in that folder, each as NAME/hf and NAME/ref.gguf.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import ggml_c
-import gguf
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from helpers import tiny_hf, vocabularies
+from helpers import recorded_hf, tiny_hf, vocabularies
 
 OUT = Path(__file__).parents[1] / "tests/architectures/recorded"
 # Runs the converter in turn with each list of arguments.
@@ -33,16 +32,15 @@ from pathlib import Path
 told = json.loads(sys.stdin.read())
 sys.path.insert(0, told["llama.cpp"])
 import convert_hf_to_gguf as converter
-from conversion.base import TextModel
+from conversion.base import ModelBase, TextModel
+find = TextModel.get_vocab_base_pre
 for run in told["runs"]:
-    if run["pre"]:
-        TextModel.get_vocab_base_pre = lambda self, tokenizer: run["pre"]
+    TextModel.get_vocab_base_pre = lambda self, tokenizer: run["pre"] or find(self, tokenizer)
     sys.argv = ["convert_hf_to_gguf.py", *run["arguments"]]
     try:
         converter.main()
     except (Exception, SystemExit):
         Path(run["failed"]).write_text(traceback.format_exc())
-    from conversion.base import ModelBase
     for kinds in ModelBase._model_classes.values():
         for kind in kinds.values():
             if "no_mtp" in vars(kind):
@@ -61,7 +59,7 @@ def convert(names: Sequence[str], folder: Path, outtype: str = "f32") -> dict[st
         more = ["--outtype", outtype, "--outfile", str(there / "ref.gguf"), *case.flags]
         runs.append(
             {
-                "pre": vocabularies.CUTS[case.vocabulary].pre,
+                "pre": vocabularies.CUTS[case.vocabulary].pre if is_small(case) else "",
                 "arguments": [str(there / "hf"), *more],
                 "failed": str(failed),
             }
@@ -75,39 +73,17 @@ def convert(names: Sequence[str], folder: Path, outtype: str = "f32") -> dict[st
     return {name: path.read_text() for name, path in found.items() if path.exists()}
 
 
-def digest(raw: bytes) -> str:
-    """Return what is recorded of bytes."""
-    return hashlib.sha256(raw).hexdigest()
-
-
-def value(field: gguf.ReaderField) -> dict[str, Any]:
-    """Return a key's type and value; of a long array how long it is, and its digest as JSON."""
-    found: dict[str, Any] = {"type": field.types[0].name.lower()}
-    content = field.contents()
-    if field.types[0] == gguf.GGUFValueType.ARRAY:
-        found["of"] = field.types[-1].name.lower()
-        if len(content) > 64:
-            raw = json.dumps(content, ensure_ascii=False).encode()
-            return {**found, "length": len(content), "sha256": digest(raw)}
-    return {**found, "value": content}
-
-
-def described(path: Path) -> dict[str, Any]:
-    """Return keys and tensors of a GGUF file."""
-    read = gguf.GGUFReader(path)
-    keys = {n: value(field) for n, field in read.fields.items() if not n.startswith("GGUF.")}
-    tensors = {
-        t.name: [t.tensor_type.name, [int(n) for n in t.shape[::-1]], digest(t.data.tobytes())]
-        for t in read.tensors
-    }
-    return {"keys": keys, "tensors": tensors}
+def is_small(case: tiny_hf.Case) -> bool:
+    """Tell whether a model's vocabulary is a cut one."""
+    return not case.vocabulary.startswith("whole:")
 
 
 def record(name: str, made: tuple[dict[str, str | bytes], list[Any]], path: Path) -> None:
     """Write down a model and its GGUF."""
     files, tensors = made
     case = tiny_hf.CASES[name]
-    texts = {n: t for n, t in files.items() if n in ("config.json", "generation_config.json")}
+    cut = vocabularies.of(case.vocabulary)
+    texts = {n: t for n, t in files.items() if cut.get(n) != t}
     others = {n: t if isinstance(t, bytes) else t.encode() for n, t in files.items()}
     found = {
         "llama.cpp": ggml_c.PACKAGE,
@@ -117,9 +93,9 @@ def record(name: str, made: tuple[dict[str, str | bytes], list[Any]], path: Path
         "vocabulary": case.vocabulary,
         "n_shards": case.n_shards,
         "files": texts,
-        "digests": {n: digest(raw) for n, raw in others.items()},
+        "digests": {n: recorded_hf.digest(raw) for n, raw in others.items()},
         "stored": tensors,
-        **described(path),
+        **recorded_hf.described(path),
     }
     lines = [f"{json.dumps(k)}: {_text(v)}" for k, v in found.items()]
     (OUT / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
@@ -140,16 +116,18 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("names", nargs="*")
     asked.add_argument("--keep", type=Path)
+    asked.add_argument("--vocabularies", action="store_true", help="cut them anew")
     told = asked.parse_args()
     names = told.names or list(tiny_hf.CASES)
-    vocabularies.record(ggml_c.llama_cpp() / "models")
+    if told.vocabularies:
+        vocabularies.record(ggml_c.llama_cpp() / "models")
     with tempfile.TemporaryDirectory() as temporary:
         folder = (told.keep or Path(temporary)).absolute()
         made = {name: tiny_hf.make(name, folder / name / "hf") for name in names}
         failed = convert(names, folder)
         for name in names:
             print(name, failed.get(name, "recorded"))
-            if name not in failed:
+            if name not in failed and is_small(tiny_hf.CASES[name]):
                 record(name, made[name], folder / name / "ref.gguf")
 
 

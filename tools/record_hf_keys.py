@@ -24,6 +24,11 @@ sys.path[:0] = [told["llama.cpp"], told["llama.cpp"] + "/gguf-py"]
 import gguf, torch
 from safetensors.torch import save_file
 from conversion import ModelType, get_model_class
+PLAIN = {bool: "bool", int: "int32", float: "float32", str: "string"}  # of items of arrays
+def kind_of(value):
+    if value.type == gguf.GGUFValueType.ARRAY and value.sub_type is None:
+        return PLAIN[type(value.value[0])]
+    return (value.sub_type or value.type).name.lower()
 found = {}
 for name, config in told["configs"].items():
     with tempfile.TemporaryDirectory() as there:
@@ -31,12 +36,15 @@ for name, config in told["configs"].items():
         (root / "config.json").write_text(json.dumps(config))
         save_file({"model.norm.weight": torch.zeros(1)}, root / "model.safetensors")
         kind = get_model_class(config["architectures"][0])
+        if hasattr(kind, "opt_num_mtp_layers"):  # for want of such tensors
+            kind.no_mtp = True
         model = kind(root, gguf.LlamaFileType.ALL_F32, root / "out.gguf")
+        model = getattr(model, "impl", model)
         list(model.generate_extra_tensors())
         model.set_gguf_parameters()
         keys = {key: value for shard in model.gguf_writer.kv_data for key, value in shard.items()}
         found[name] = {
-            key.partition(".")[2]: [(value.sub_type or value.type).name.lower(), value.value]
+            key.partition(".")[2]: [kind_of(value), value.value]
             for key, value in keys.items()
             if not key.startswith("general.")
         }

@@ -130,6 +130,11 @@ class Arch:
         Globs of tensors that llama.cpp does not take, beside those of other modalities.
     left : function, optional
         Facts and a tensor's name to whether llama.cpp does not take it, where no glob says it.
+    pools : bool
+        Whether it may embed texts, and sentence-transformers' files say how: `pooling_type`.
+    tokenizer : str
+        On the way back: `tokenizer.ggml.model` of its files, if other rows of its name differ in
+        nothing else.
     config : mapping
         On the way back: what config.json has in all models of it.
     spelt : mapping of str to str
@@ -155,6 +160,8 @@ class Arch:
     vocabulary: Vocabulary = _BPE
     dropped: tuple[str, ...] = ()
     left: Callable[[Facts, str], bool] | None = None
+    pools: bool = False
+    tokenizer: str = ""
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
     naming: Naming | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from anamnesis.architectures.arch import Arch, Find, Key
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT
-from anamnesis.architectures.rope import LLAMA3_PRESETS, llama3_factors
+from anamnesis.architectures.rope import llama3_factors, llama3_scalings
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 
@@ -85,8 +85,7 @@ def config_facts(
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
     for key_name, fact in _TOKENS.items():
-        if key_name in metadata:
-            config[fact] = metadata[key_name]
+        config[fact] = metadata.get(key_name)  # or null: classes have ids of their own
     if arch.uncomputed is not None:
         config |= arch.uncomputed(find, config)
     if arch.unextra is not None:
@@ -151,7 +150,7 @@ def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
 
 
 def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Say Llama 3's scaling by the preset that gives the factors of the file.
+    """Say Llama 3's scaling by one that gives the factors of the file.
 
     Raises
     ------
@@ -164,7 +163,7 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     from anamnesis.architectures.facts import read_facts
 
     raw = stored.parts[0].read()
-    for preset in LLAMA3_PRESETS:
+    for preset in llama3_scalings(np.frombuffer(raw, "<f4")):
         rope = {**config.get("rope_parameters", {}), **preset}
         facts = read_facts({**config, "rope_parameters": rope}, arch)
         if llama3_factors(facts)["rope_freqs.weight"].tobytes() == raw:

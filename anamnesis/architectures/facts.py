@@ -11,7 +11,7 @@ from anamnesis.base.errors import ParseError
 if TYPE_CHECKING:
     from anamnesis.architectures.arch import Arch
 
-__all__ = ["CONFIG", "Facts", "missing", "read_facts", "real"]
+__all__ = ["CONFIG", "HEAD_DIM_MAX", "LAYERS_MAX", "Facts", "missing", "read_facts", "real"]
 
 CONFIG = "config.json"
 
@@ -19,6 +19,8 @@ _THETAS = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 _LOCAL_THETAS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 _PARTIAL = ("partial_rotary_factor", "rope_pct", "rope_percent")
 _MOST = 1 << 32
+LAYERS_MAX = 512  # llama.cpp's own
+HEAD_DIM_MAX = 1 << 16  # the largest real heads have 576 values
 _MOST_REAL = 1 << 127
 
 
@@ -63,11 +65,29 @@ class Facts:
             raise ParseError(f"{names[0]} is {value!r}, not a positive integer", source=CONFIG)
         return value
 
+    def limited(self, most: int, *names: str) -> int:
+        """Return a positive integer that is no more than what llama.cpp takes, or a real model has.
+
+        Raises
+        ------
+        ParseError
+            If there is none, or it is none, or more.
+        """
+        value = self.number(*names)
+        if value > most:
+            raise ParseError(f"{names[0]} is {value:,}, more than {most:,}", source=CONFIG)
+        return value
+
+    @property
+    def n_layers(self) -> int:
+        """How many layers there are."""
+        return self.limited(LAYERS_MAX, "num_hidden_layers", "n_layer")
+
     @property
     def head_dim(self) -> int:
         """The values of a head."""
         if self.get("head_dim") is not None:
-            return self.number("head_dim")
+            return self.limited(HEAD_DIM_MAX, "head_dim")
         return self.number("hidden_size") // self.number("num_attention_heads")
 
 
@@ -140,7 +160,7 @@ def _ropes(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
     local = told.get("sliding_attention")
     if isinstance(told.get("full_attention"), Mapping) or isinstance(local, Mapping):
-        return dict(told.get("full_attention") or {}), dict(local or {})
+        return dict(_section(told, "full_attention")), dict(_section(told, "sliding_attention"))
     if "rope_theta" not in told and first(_THETAS) is not None:
         told["rope_theta"] = first(_THETAS)
     if "rope_type" not in told and told.get("type") is not None:

@@ -84,7 +84,7 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     from anamnesis.architectures.tokenizers import vocabulary_files
 
     weights = ledger.weights
-    arch = _fitting(archs_of_gguf(metadata), weights)
+    arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
     config, taken = config_facts(arch, metadata, weights)
     facts = read_facts(config, arch)
     facts.names = frozenset(weights)
@@ -108,10 +108,11 @@ def _all_names(names: Mapping[str, tuple[str, ...]]) -> set[str]:
     return {one for some in names.values() for one in some}
 
 
-def _fitting(archs: tuple[Arch, ...], weights: Mapping[str, Weight]) -> Arch:
+def _fitting(archs: tuple[Arch, ...], weights: Mapping[str, Weight], tokenizer: Any) -> Arch:
     """Return the first row whose rules claim all tensors; they are of one name in GGUF."""
     stray: list[str] = []
-    for arch in archs:
+    of_tokenizer = tuple(arch for arch in archs if arch.tokenizer in ("", tokenizer))
+    for arch in of_tokenizer or archs:
         known = {_blank(name) for rule in arch.rules for name in _full_names(rule)}
         stray = [n for n in weights if _blank(n) not in known and n not in _made_by(arch)]
         if not stray:

@@ -25,7 +25,7 @@ from anamnesis.schemes.core.weight import (
     cut,
     decode_run,
 )
-from anamnesis.sources.gathered import RowOrder, together
+from anamnesis.sources.row_order import RowOrder, together
 
 __all__ = ["AnyTiles", "Gathered", "GatheredColumns", "Reshaped", "Seen", "n_rows", "parts_of"]
 
@@ -118,7 +118,7 @@ class Gathered(Seen):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between groups, or where two runs of rows begin at tiles; or a row."""
         rows, cols = self.order.n_rows, self._cols
-        n_elements = n_bytes // dtype.n_bytes(1)
+        n_elements = min(n_bytes, band_bytes()) // dtype.n_bytes(1)
         for step in (self.order.per_group * cols, 2 * TILE_STEP * cols):
             if 0 < step <= _MOST_BANDS * n_elements:
                 n_elements = max(n_elements // step, 1) * step
@@ -187,7 +187,7 @@ class GatheredColumns(Seen):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut between rows."""
         cols = self.shape[-1]
-        at_once = n_bytes // max(dtype.n_bytes(cols), 1)
+        at_once = min(n_bytes, band_bytes()) // max(dtype.n_bytes(cols), 1)
         return Bands(n_rows(self.shape), cols, max(at_once, 1), max(cols, 1))
 
     def decode(

@@ -156,6 +156,8 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
         keys["rope.scaling.type"] = {"type": "string", "value": "longrope"}
     sections = rope.get("mrope_section")
     if sections is not None:
+        if not isinstance(sections, list):
+            raise ParseError(f"mrope_section is {sections!r}, no list", source=CONFIG)
         padded = [*sections, 0, 0, 0, 0][:4]
         keys["rope.dimension_sections"] = _typed(
             Key("rope.dimension_sections", ("mrope_section",), "int32"), padded

@@ -81,13 +81,21 @@ class Stack:
     counts: tuple[str, ...] = ("num_local_experts", "num_experts", "n_routed_experts")
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """E x (rows, cols) -> (E, rows, cols)."""
-        return [operations.stacked(weights[0].name, weights)]
+        """E x (rows, cols) -> (E, rows, cols), or E x (n,) -> (E, n)."""
+        name, n = weights[0].name, len(weights)
+        if len(weights[0].shape) > 1:
+            return [operations.stacked(name, weights)]
+        rows = [operations.reshaped(w, w.name, (1, *w.shape)) for w in weights]
+        return [operations.gathered_rows(name, rows, n, range(n), (n, *weights[0].shape))]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(E, rows, cols) -> E x (rows, cols)."""
+        """(E, rows, cols) -> E x (rows, cols), or (E, n) -> E x (n,)."""
         (stack,) = weights
-        return [operations.matrix_of(stack, stack.name, i) for i in range(stack.shape[0])]
+        n, *shape = stack.shape
+        if len(shape) == 1:
+            rows = [operations.rows_between(stack, stack.name, n, i, i + 1) for i in range(n)]
+            return [operations.reshaped(row, row.name, tuple(shape)) for row in rows]
+        return [operations.matrix_of(stack, stack.name, i) for i in range(n)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.facts import CONFIG, Facts, real
+from anamnesis.base.errors import ParseError
 
-__all__ = ["LLAMA3_PRESETS", "llama3_factors"]
+__all__ = ["llama3_factors", "llama3_scalings"]
 
-# Those of the models that Meta published: 3.1 and 3.3, then 3.2.
-LLAMA3_PRESETS = tuple(
-    {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    }
-    for factor in (8.0, 32.0)
-)
+_LENGTHS = (8192, *(1 << i for i in range(6, 21)))  # Meta's first
+
+
+def llama3_scalings(factors: NDArray[np.float32]) -> Iterator[dict[str, Any]]:
+    """Yield scalings that may give such factors; the longest wavelengths tell by how much.
+
+    The ends of the ramp are those of all published models, and lengths are powers of 2.
+    """
+    for length in _LENGTHS:
+        yield {
+            "rope_type": "llama3",
+            "factor": float(factors[-1]),
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": length,
+        }
 
 
 def llama3_factors(facts: Facts) -> Mapping[str, Any]:
@@ -31,16 +38,23 @@ def llama3_factors(facts: Facts) -> Mapping[str, Any]:
     Short wavelengths stay, long ones are `factor` times as long, between them a ramp. All of it is
     in float32, and a number divided by an array is the array's reciprocal times it, as torch has
     it; powers are rounded once, where torch is off by a unit in some of a hundred.
+
+    Raises
+    ------
+    ParseError
+        If a number of the scaling is none, or is not positive.
     """
     rope = facts.rope
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return {}
-    base, dim = rope.get("rope_theta", 10000.0), facts.head_dim
+    dim = facts.head_dim
+    base, factor = _positive(rope, "rope_theta", 10000.0), _positive(rope, "factor", 8.0)
+    low, high = _positive(rope, "low_freq_factor", 1.0), _positive(rope, "high_freq_factor", 4.0)
+    length = _positive(rope, "original_max_position_embeddings", 8192)
+    if low >= high:
+        raise ParseError(f"low_freq_factor, {low}, is not below high_freq_factor", source=CONFIG)
     exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
-    freqs = np.float32(1) / np.power(float(base), exponents.astype(np.float64)).astype(np.float32)
-    factor = rope.get("factor", 8.0)
-    low, high = rope.get("low_freq_factor", 1.0), rope.get("high_freq_factor", 4.0)
-    length = rope.get("original_max_position_embeddings", 8192)
+    freqs = np.float32(1) / np.power(base, exponents.astype(np.float64)).astype(np.float32)
     factors = []
     for freq in freqs:
         wavelength = np.float32(1) / freq * np.float32(2 * math.pi)
@@ -54,3 +68,10 @@ def llama3_factors(facts: Facts) -> Mapping[str, Any]:
             ramp = (np.float32(1) - smooth) / np.float32(factor) + smooth
             factors.append(np.float32(1) / ramp)
     return {"rope_freqs.weight": np.array(factors, np.float32)}
+
+
+def _positive(rope: Mapping[str, Any], name: str, default: float) -> float:
+    value = real(rope, name, default)
+    if value <= 0:
+        raise ParseError(f"{name} is {value}, not positive", source=CONFIG)
+    return value

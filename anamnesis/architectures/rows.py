@@ -17,6 +17,7 @@ __all__ = ["arch_of_class", "archs_of_gguf", "every_arch", "is_known"]
 def every_arch() -> tuple[Arch, ...]:
     """Return all rows."""
     from anamnesis.architectures.table import (
+        bert,
         decoders,
         deepseek,
         gemma,
@@ -35,7 +36,7 @@ def every_arch() -> tuple[Arch, ...]:
 
     tables = (
         *(llama, mistral, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
-        *(granite, olmo, decoders, lfm2),
+        *(granite, olmo, decoders, lfm2, bert),
     )
     return tuple(arch for table in tables for arch in table.ARCHS)
 

@@ -15,6 +15,7 @@ from anamnesis.architectures.facts import Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, groups
 from anamnesis.architectures.ops import Stack
+from anamnesis.architectures.pooling import pooling_type
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
@@ -107,6 +108,8 @@ def as_gguf(
     facts = read_facts(checkpoint.config, arch)
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
+    if arch.pools:
+        facts.values["pooling_type"] = pooling_type(checkpoint.root, budget)
     made, names = _weights(weights, arch, facts)
     metadata = _metadata(checkpoint, arch, facts, made, budget, tokenizer_pre)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
@@ -29,9 +29,21 @@ _VALUE_BYTES = 100  # that each value takes in Python, with its key and its plac
 
 
 def read_json(
-    path: str | os.PathLike[str], budget: Budget, *, max_values: int = JSON_MAX_VALUES
+    path: str | os.PathLike[str],
+    budget: Budget,
+    *,
+    max_values: int = JSON_MAX_VALUES,
+    cut: Callable[[bytes], bytes] | None = None,
 ) -> dict[str, Any]:
     """Read a JSON object from a file of at most so many values.
+
+    Parameters
+    ----------
+    path : path
+    budget : Budget
+    max_values : int
+    cut : function, optional
+        Takes something out of the text before Python makes objects of it.
 
     Raises
     ------
@@ -46,6 +58,8 @@ def read_json(
         budget.alloc(source.size, os.path.basename(path))
         raw = source.read(0, source.size)
     _check_count(raw, path, budget, max_values)
+    if cut is not None:
+        raw = cut(raw)
     try:
         value = json.loads(raw)
     except RecursionError:

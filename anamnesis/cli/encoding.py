@@ -26,6 +26,9 @@ _OPTIONS_OF_PATTERNS = {
     "exclude": "--exclude",
     "overrides": "--tensor",
     "rename": "--rename",
+    "least": "--least",
+    "most": "--most",
+    "types": "--types",
 }
 
 
@@ -60,6 +63,8 @@ def what_is_asked(
         )
     if given["split_max_size"] is not None and form.container != "gguf":
         raise click.UsageError(f"--split-max-size is for GGUF files, not {form.container}")
+    if given["imatrix"] is not None and form.container != "gguf":
+        raise click.UsageError(f"--imatrix is for GGUF files, not {form.container}")
     for option in ("include", "exclude"):
         if given[option] and target.encoding is None:
             raise click.UsageError(
@@ -73,7 +78,13 @@ def what_is_asked(
     names = ("dtype", "include", "exclude", "split_max_size", "lossless")
     options = {name: given.pop(name) for name in names}
     options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
-    options |= mix_options(given)
+    mixing = mix_options(given)
+    for name in mixing if target.mix is None else ():
+        if name != "imatrix":
+            option = name.replace("_", "-")
+            told = f"--{option} is for a mix of GGUF's types, such as gguf-q4_k_m"
+            raise click.UsageError(f"{told}, not {target.text}")
+    options |= mixing
     return form, options | {"metadata": {**(metadata or {}), **settings}}
 
 
@@ -159,7 +170,7 @@ class Encode(Task):
         return self.naming if told else self.naming._replace(word=None)
 
     def _makes_directory(self, model: Model) -> bool:
-        """Tell whether a GGUF model becomes a Hugging Face directory: `-o model/`."""
+        """Tell whether a GGUF model becomes a Hugging Face directory: a final `/` asks for one."""
         is_asked = self._is_folder and self._options.get("names") != "keep"
         if not (is_asked and self._form.has_directories and model.format_id == "gguf"):
             return False

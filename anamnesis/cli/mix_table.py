@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,14 +26,20 @@ class _Row(NamedTuple):
     why: str
 
 
-def mix_lines(plan: Plan) -> Iterator[str]:
+def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
     """Yield a row for each tensor: its name, type and size, and what it is made of.
 
     A terminal that is too narrow shows the latter of none, and then names that are cut.
+
+    Parameters
+    ----------
+    plan : Plan
+    chosen : container of str, optional
+        Weights of which nothing says their types but the size of all.
     """
     from anamnesis.base.printable import printable
 
-    rows = list(_rows(plan))
+    rows = list(_rows(plan, chosen))
     head = _Row("tensor", "type", "size", "bits", "made of" if plan.names else "", "")
     name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
     if sys.stdout.isatty():
@@ -57,14 +63,14 @@ def _figures(row: _Row) -> str:
     return _FIGURES.format(type=row.type, size=row.size, bits=row.bits)
 
 
-def _rows(plan: Plan) -> Iterator[_Row]:
+def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
     from anamnesis.base.sizes import format_size
     from anamnesis.schemes.ggml.choose import OWN
 
     for made in plan.weights():
         name = made.weight.name
         why = plan.why.get(name, "")
-        why = "" if why == OWN else why
+        why = "" if why == OWN or name in chosen else why
         for part in made.parts:
             bits = 8 * part.n_bytes / max(prod(part.shape), 1)
             size = format_size(part.n_bytes)

@@ -21,6 +21,8 @@ from anamnesis.schemes.core.arrays import decode
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.sizes import cut_into
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.encodings import find
+from anamnesis.schemes.encodings import made as made_encoding
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.ggml.weight import GgmlWeight
 from anamnesis.schemes.integers.weight import IntegerWeight
@@ -175,6 +177,33 @@ CASES = {
         lambda xs: xs[0][order_of(len(xs[0]))],
         lambda made, _: ops.in_order(made, "old", ops.inverse(order_of(made.shape[0]))),
     ),
+    "heads-by-turns": Case(
+        lambda ws: ops.in_order(
+            ws[0], "new", ops.heads_by_turns(5, 2, 6, before=ws[0].shape[0] - 60)
+        ),
+        lambda xs: np.concatenate(
+            [
+                xs[0][:-60],
+                xs[0][-60:].reshape(5, 2, 6, -1).swapaxes(0, 1).reshape(60, -1),
+            ]
+        ),
+        lambda made, ws: ops.in_order(
+            made, "old", ops.heads_by_turns(2, 5, 6, before=ws[0].shape[0] - 60)
+        ),
+    ),
+    "half": Case(
+        lambda ws: ops.half(ops.stacked("s", ws), "new", 1),
+        lambda xs: np.stack(xs)[:, len(xs[0]) // 2 :],
+    ),
+    "halves-and-back": Case(
+        lambda ws: ops.interleaved(
+            "new",
+            [ops.half(ws[0], "h", i) for i in range(2)],
+            [ws[0].shape[0] // 2] * 2,
+            ws[0].shape,
+        ),
+        lambda xs: xs[0],
+    ),
     "first-rows": Case(
         lambda ws: ops.first_rows(ws[0], "new", 7),
         lambda xs: xs[0][:7],
@@ -251,21 +280,19 @@ def test_values(case: str, kind: str, tmp_path: Path) -> None:
     weights = weights_of(kind, tmp_path)
     make, expected_of, undo = CASES[case]
     rng = np.random.default_rng(1)
-    for dtype in ("bf16", "f32"):
+    for dtype, n_bytes, threads in (("bf16", 64, 1), ("f32", 3000, 2), ("bf16", 1 << 20, 1)):
         wholes = [whole(weight, dtype) for weight in weights]
         expected = np.ascontiguousarray(expected_of(wholes))
-        for n_bytes in BAND_BYTES:
-            with cut_into(n_bytes):
-                made = make(weights)
-                assert made.shape == expected.shape
-                for threads in (1, 2):
-                    got = decode(made, OUTPUT_DTYPES[dtype], None, threads, LEVEL)
-                    assert got.tobytes() == expected.tobytes()
-                check_runs(made, expected, dtype, rng)
-                if undo is not None:
-                    back = undo(made, weights)
-                    assert back.shape == weights[0].shape
-                    assert whole(back, dtype).tobytes() == wholes[0].tobytes()
+        with cut_into(n_bytes):
+            made = make(weights)
+            assert made.shape == expected.shape
+            got = decode(made, OUTPUT_DTYPES[dtype], None, threads, LEVEL)
+            assert got.tobytes() == expected.tobytes()
+            check_runs(made, expected, dtype, rng)
+            if undo is not None:
+                back = undo(made, weights)
+                assert back.shape == weights[0].shape
+                assert whole(back, dtype).tobytes() == wholes[0].tobytes()
 
 
 def check_runs(made: Weight, expected: Array, dtype: str, rng: np.random.Generator) -> None:
@@ -362,6 +389,24 @@ def test_seconds_scales_stay_with_their_matrices(tmp_path: Path) -> None:
     assert whole(across, "f32").tobytes() == whole(stack, "f32").reshape(132, -1)[33:99].tobytes()
 
 
+def test_codes_of_gathered_rows_are_moved_into_blocks(tmp_path: Path) -> None:
+    """As of gpt-oss: the gates are every other row of a stack whose transpose the model has."""
+    stack = ops.stacked("s", weights_of("mxfp4", tmp_path))
+    seen = ops.turned(stack, "gate_up")
+    gates = ops.every_other(ops.turned(seen, "gate_up"), "blk.0.ffn_gate_exps.weight", 0)
+    assert gates.shape == (2, 33, 160)
+    row = find("gguf-mxfp4")
+    assert row is not None
+    encoding = made_encoding(row)
+    repack = encoding.layout.write(encoding.layout.view(gates), encoding)
+    assert repack is not None
+    (stored,) = repack.parts
+    assert stored.dtype.name == "MXFP4"
+    blocks = GgmlWeight("w", gates.shape, (stored,))
+    expected = whole(stack, "f32")[:, ::2] + np.float32(0)  # ggml has no -0
+    assert whole(blocks, "f32").tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
 # --- values --------------------------------------------------------------------------------------
 
 
@@ -440,7 +485,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     one, other = weights_of("bf16", tmp_path)
     with pytest.raises(ValueError, match="66 rows are no groups of 5"):
         ops.rows_between(one, "new", 5, 0, 2)
-    with pytest.raises(ValueError, match=r"groups of 6 with rows \[6\]"):
+    with pytest.raises(ValueError, match="group of 6 rows has not all"):
         ops.gathered_rows("new", [one], 6, [6], (11, 133))
     with pytest.raises(ValueError, match="not as many groups"):
         ops.interleaved("new", [one, other], (2, 3), (132, 133))

@@ -20,7 +20,7 @@ FUZZERS = (
     *("fuzz_zip", "fuzz_zip_limits", "fuzz_npz", "fuzz_npz_limits"),
     *("fuzz_pickle", "fuzz_pickle_limits", "fuzz_pth", "fuzz_pth_limits"),
     *("fuzz_write_safetensors", "fuzz_write_gguf", "fuzz_write_npz", "fuzz_write_pth"),
-    *("fuzz_scan", "fuzz_imatrix"),
+    *("fuzz_scan", "fuzz_imatrix", "fuzz_tokenizer_model", "fuzz_tokenizer_json"),
 )
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
@@ -48,7 +48,7 @@ def test_corpus(fuzzer: str, seed: str) -> None:
 def test_random_inputs(fuzzer: str) -> None:
     random.seed(fuzzer)
     check = import_module(fuzzer).check
-    is_limited = fuzzer.endswith("_limits") or fuzzer == "fuzz_imatrix"
+    is_limited = fuzzer.endswith("_limits") or fuzzer in ("fuzz_imatrix", "fuzz_tokenizer_model")
     limits = b"\x30\x38\x10" if is_limited else b""
     if fuzzer.startswith(("fuzz_zip", "fuzz_npz")):
         limits += limits[-1:]  # of the decompression ratio
@@ -94,3 +94,13 @@ def test_seeds_of_importance_are_read() -> None:
     found = [an.read_imatrix(fuzz.file_from(path.read_bytes()[3:])) for path in seeds]
     assert {one.kind for one in found} == {"gguf", "dat"}
     assert max(len(entry.counts) for one in found for entry in one.entries.values()) > 1
+
+
+def test_seeds_of_tokenizers_are_read() -> None:
+    """Each kind reads one of them, and what a tokenizer.model holds is among them."""
+    fuzz, pieces = import_module("fuzz_tokenizer_json"), import_module("fuzz_tokenizer_model")
+    seeds = [path.read_bytes() for path in (CORPUS / "fuzz_tokenizer_json").iterdir()]
+    read = {kind for seed in seeds for kind in fuzz.kinds_read(seed)}
+    assert read == set(fuzz.KINDS)
+    models = (path.read_bytes() for path in (CORPUS / "fuzz_tokenizer_model").iterdir())
+    assert all(pieces.read(pieces.file_from(data[3:])) is not None for data in models)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from helpers.handmade import Entry, safetensors_bytes, write_index
-from helpers.whole_gguf import words
+from helpers.whole_gguf import splitmix
 
 __all__ = ["Tensor", "entry", "write"]
 
@@ -25,14 +25,14 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def values(name: str, shape: Sequence[int]) -> Floats:
-    """Return values of a weight: near 1 of a norm, small of a bias, else as training starts."""
+    """Return values of a weight: near 1/2 of a norm, small of a bias, else as training starts."""
     n = math.prod(shape)
-    parts = words(zlib.crc32(name.encode()), n).view(np.uint16).reshape(n, 4).astype(np.int32)
+    parts = splitmix(zlib.crc32(name.encode()), n).view(np.uint16).reshape(n, 4).astype(np.int32)
     bell = ((parts.sum(axis=1) - 2 * 65535) * 2.0**-16).astype(np.float32).reshape(shape)
     if name.endswith("A_log"):
         return np.log(np.float32(2) + bell)
-    if len(shape) == 1 and "norm" in name and name.endswith("weight"):
-        return np.float32(1) + bell * np.float32(0.25)
+    if len(shape) == 1 and "norm" in name.lower() and name.endswith("weight"):
+        return np.float32(0.5) + bell * np.float32(0.25)
     if len(shape) == 1 or name.endswith("bias"):
         return bell * np.float32(0.125)
     return bell * np.float32(2.0 ** -round(math.log2(math.sqrt(shape[-1])) - 0.75))
@@ -42,7 +42,7 @@ def entry(tensor: Tensor) -> Entry:
     """Return a tensor as `handmade` writes it."""
     name, dtype, shape = tensor
     if dtype == "U8":
-        raw = words(zlib.crc32(name.encode()), math.prod(shape)).astype(np.uint8)
+        raw = splitmix(zlib.crc32(name.encode()), math.prod(shape)).astype(np.uint8)
         if name.endswith("_scales"):  # of MXFP4: powers of 2 near 1/32
             raw = raw % np.uint8(4) + np.uint8(120)
         return dtype, shape, raw.tobytes()

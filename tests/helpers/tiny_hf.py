@@ -58,6 +58,12 @@ class Case:
         Of all tensors but those that the architecture keeps in float32.
     note : str
         What is unusual.
+    drop : tuple of str
+        Ends of names of tensors that published models do not have.
+    more : function, optional
+        Returns tensors that published models have too, from those that transformers saves.
+    tokenizer : dict
+        Put into tokenizer_config.json.
     """
 
     model: str
@@ -70,6 +76,7 @@ class Case:
     n_shards: int = 1
     note: str = ""
     drop: tuple[str, ...] = ()
+    more: Callable[[list[Tensor]], list[Tensor]] | None = None
     tokenizer: Config = field(default_factory=dict)
 
 
@@ -85,7 +92,12 @@ BASE: Config = {
     "tie_word_embeddings": False,
 }
 WIDE: Config = {**BASE, "hidden_size": 256, "intermediate_size": 512}
-MOE: Config = {**BASE, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+MOE: Config = {
+    **BASE,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "norm_topk_prob": True,
+}
 DEEPSEEK: Config = {
     **MOE,
     "num_hidden_layers": 3,
@@ -100,6 +112,14 @@ DEEPSEEK: Config = {
     "v_head_dim": 32,
     "routed_scaling_factor": 2.5,
 }
+DEEPSEEK_2: Config = {**DEEPSEEK, "norm_topk_prob": False, "n_group": 1, "topk_group": 1}
+ENCODER: Config = {
+    **{k: v for k, v in BASE.items() if k not in ("num_key_value_heads", "tie_word_embeddings")},
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "type_vocab_size": 2,
+}
+PLAIN = {"rope_type": "default", "rope_theta": 150000.0}
 LINEAR: Config = {
     **BASE,
     "num_hidden_layers": 4,
@@ -117,6 +137,47 @@ LINEAR_MOE: Config = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 64,
     "shared_expert_intermediate_size": 64,
+}
+GLM: Config = {
+    **MOE,
+    "num_hidden_layers": 3,
+    "head_dim": 32,
+    "attention_bias": True,
+    "use_qk_norm": True,
+    "n_routed_experts": 4,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    "routed_scaling_factor": 1.5,
+    "norm_topk_prob": True,
+}
+# Of Gemma: llama.cpp scales by the size of a head, but for the models of 27B.
+HEADS_32: Config = {"head_dim": 32, "query_pre_attn_scalar": 32}
+HEADS_64: Config = {"head_dim": 64, "query_pre_attn_scalar": 64}
+ONE_LAYER: Config = {
+    **BASE,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 1,
+    "tie_word_embeddings": True,
+}
+VISION: Config = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 56,
+    "patch_size": 14,
+}
+VISION_QWEN: Config = {
+    "depth": 1,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_heads": 2,
+    "patch_size": 14,
+    "out_hidden_size": 128,
+    "num_position_embeddings": 16,
 }
 LLAMA3 = {
     "rope_type": "llama3",
@@ -180,6 +241,97 @@ def _drop(*names: str) -> Callable[[Config], None]:
     return edit
 
 
+def _nextn(i: int, like: int) -> Callable[[list[Tensor]], list[Tensor]]:
+    """Return what makes a layer that predicts one more token: as another, and how it is fed."""
+
+    def more(found: list[Tensor]) -> list[Tensor]:
+        before, after = f"model.layers.{like}.", f"model.layers.{i}."
+        layer = [(n.replace(before, after), t, s) for n, t, s in found if n.startswith(before)]
+        norms = [
+            (f"{after}{n}.weight", "F32", [128]) for n in ("enorm", "hnorm", "shared_head.norm")
+        ]
+        ends = [
+            (f"{after}{n}.weight", "F32", [512, 128]) for n in ("embed_tokens", "shared_head.head")
+        ]
+        return [*layer, *norms, *ends, (f"{after}eh_proj.weight", "F32", [128, 256])]
+
+    return more
+
+
+def _qwen_mtp(found: list[Tensor]) -> list[Tensor]:
+    """Return the layer that predicts one more token, as Qwen publishes it."""
+    full = [(n, t, s) for n, t, s in found if ".layers.3." in n]
+    layer = [(f"mtp.layers.0.{n.partition('.layers.3.')[2]}", t, s) for n, t, s in full]
+    norms = ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")
+    return [
+        *layer,
+        *((f"mtp.{n}.weight", "F32", [128]) for n in norms),
+        ("mtp.fc.weight", "F32", [128, 256]),
+    ]
+
+
+def _nomic() -> list[Tensor]:
+    """Return the tensors of a nomic-embed-text-v1.5."""
+    sizes = {
+        "attn.Wqkv.weight": [384, 128],
+        "attn.out_proj.weight": [128, 128],
+        "mlp.fc11.weight": [256, 128],
+        "mlp.fc12.weight": [256, 128],
+        "mlp.fc2.weight": [128, 256],
+    }
+    sizes |= {f"{n}.{part}": [128] for n in ("norm1", "norm2") for part in ("weight", "bias")}
+    ends = {
+        "embeddings.word_embeddings.weight": [512, 128],
+        "embeddings.token_type_embeddings.weight": [2, 128],
+        "emb_ln.weight": [128],
+        "emb_ln.bias": [128],
+    }
+    layers = {f"encoder.layers.{i}.{n}": s for i in range(2) for n, s in sizes.items()}
+    return [(name, "F32", shape) for name, shape in (ends | layers).items()]
+
+
+def _as_nomic(config: Config) -> None:
+    """Write config.json as nomic-embed-text-v1.5 has it."""
+    config.clear()
+    config.update(
+        architectures=["NomicBertModel"],
+        model_type="nomic_bert",
+        activation_function="swiglu",
+        causal=False,
+        dtype="float32",
+        layer_norm_epsilon=1e-12,
+        max_trained_positions=2048,
+        mlp_fc1_bias=False,
+        mlp_fc2_bias=False,
+        hidden_size=128,
+        intermediate_size=256,
+        n_embd=128,
+        n_head=4,
+        n_inner=256,
+        n_layer=2,
+        n_positions=8192,
+        num_attention_heads=4,
+        num_hidden_layers=2,
+        pad_vocab_size_multiple=64,
+        prenorm=False,
+        qkv_proj_bias=False,
+        rotary_emb_base=1000,
+        rotary_emb_fraction=1.0,
+        rotary_emb_interleaved=False,
+        rotary_emb_scale_base=None,
+        type_vocab_size=2,
+        use_rms_norm=False,
+        vocab_size=512,
+    )
+
+
+def _fused_experts(found: list[Tensor]) -> list[Tensor]:
+    """Return experts as three-dimensional tensors, gate and up in one."""
+    routers = [n.removesuffix("gate.weight") for n, _, _ in found if n.endswith("mlp.gate.weight")]
+    shapes = {"gate_up_proj": [4, 128, 128], "down_proj": [4, 128, 64]}
+    return [(f"{r}experts.{n}", "F32", s) for r in routers for n, s in shapes.items()]
+
+
 def _decoder(kind: str, vocabulary: str, settings: Config, **more: Any) -> Case:
     return Case(f"{kind}ForCausalLM", settings, vocabulary, **more)
 
@@ -215,7 +367,7 @@ CASES: dict[str, Case] = {
     "llama_yarn": _decoder(
         "Llama", "spm", {**BASE, "rope_parameters": YARN, "head_dim": 64}, edit=older
     ),
-    "mistral": _decoder("Mistral", "spm", {**WIDE, "sliding_window": 64}, dtype="BF16"),
+    "mistral": _decoder("Mistral", "spm", {**WIDE, "sliding_window": 4096}, dtype="BF16"),
     "mistral_tekken": _decoder("Mistral", "bpe_tekken", {**BASE, "head_dim": 64}),
     "mixtral": _decoder(
         "Mixtral", "spm", {**BASE, "num_local_experts": 4, "num_experts_per_tok": 2}, n_shards=3
@@ -236,12 +388,17 @@ CASES: dict[str, Case] = {
     "qwen2moe": _decoder(
         "Qwen2Moe",
         "bpe_qwen2",
-        {**MOE, "num_experts": 4, "shared_expert_intermediate_size": 192},
+        {
+            **MOE,
+            "norm_topk_prob": False,
+            "num_experts": 4,
+            "shared_expert_intermediate_size": 192,
+        },
     ),
     "gemma2": _decoder(
         "Gemma2",
         "spm_gemma",
-        {**BASE, "head_dim": 64, "sliding_window": 64, "tie_word_embeddings": True},
+        {**BASE, **HEADS_64, "sliding_window": 64, "tie_word_embeddings": True},
     ),
     "gemma3": _decoder(
         "Gemma3",
@@ -249,7 +406,7 @@ CASES: dict[str, Case] = {
         {
             **WIDE,
             "num_hidden_layers": 7,
-            "head_dim": 32,
+            **HEADS_32,
             "sliding_window": 64,
             "tie_word_embeddings": True,
         },
@@ -262,7 +419,7 @@ CASES: dict[str, Case] = {
         {
             **BASE,
             "num_hidden_layers": 6,
-            "head_dim": 64,
+            **HEADS_64,
             "sliding_window": 64,
             "tie_word_embeddings": True,
         },
@@ -294,6 +451,7 @@ CASES: dict[str, Case] = {
             "num_experts_per_tok": 2,
             "sliding_window": 64,
             "intermediate_size": 128,
+            "rope_parameters": PLAIN,
         },
         dtype="BF16",
         note="experts in BF16, transposed",
@@ -323,7 +481,7 @@ CASES: dict[str, Case] = {
     "deepseek2": _decoder(
         "DeepseekV2",
         "bpe_deepseek3",
-        {**DEEPSEEK, "topk_method": "greedy", "n_group": 1, "topk_group": 1},
+        {**DEEPSEEK_2, "topk_method": "greedy"},
         edit=_set(scoring_func="softmax"),
         note="V2; transformers 5 does not save scoring_func",
     ),
@@ -331,11 +489,9 @@ CASES: dict[str, Case] = {
         "DeepseekV2",
         "bpe_deepseek3",
         {
-            **DEEPSEEK,
+            **DEEPSEEK_2,
             "q_lora_rank": None,
             "topk_method": "greedy",
-            "n_group": 1,
-            "topk_group": 1,
             "rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707},
         },
         edit=_both(oldest, _set(scoring_func="softmax")),
@@ -354,25 +510,7 @@ CASES: dict[str, Case] = {
         edit=_both(older, _set(scoring_func="sigmoid")),
         note="V3: groups, e_score_correction_bias, yarn",
     ),
-    "glm4moe": _decoder(
-        "Glm4Moe",
-        "bpe_glm4",
-        {
-            **MOE,
-            "num_hidden_layers": 3,
-            "head_dim": 32,
-            "attention_bias": True,
-            "use_qk_norm": True,
-            "n_routed_experts": 4,
-            "n_shared_experts": 1,
-            "first_k_dense_replace": 1,
-            "n_group": 1,
-            "topk_group": 1,
-            "routed_scaling_factor": 1.5,
-            "norm_topk_prob": True,
-        },
-        edit=_set(num_nextn_predict_layers=0),
-    ),
+    "glm4moe": _decoder("Glm4Moe", "bpe_glm4", GLM, edit=_set(num_nextn_predict_layers=0)),
     "granite": _decoder(
         "Granite",
         "bpe_starcoder",
@@ -426,14 +564,8 @@ CASES: dict[str, Case] = {
         note="rotary_pct is added: the reference needs it",
     ),
     "stablelm": _decoder("StableLm", "bpe_gpt2", {**BASE, "use_qkv_bias": True}),
-    "stablelm_qk": _decoder(
-        "StableLm",
-        "bpe_gpt2",
-        {**BASE, "qk_layernorm": True, "num_key_value_heads": 2},
-        note="norms of each head, stacked",
-    ),
     "starcoder2": _decoder(
-        "Starcoder2", "bpe_starcoder", {**BASE, "tie_word_embeddings": True, "sliding_window": 64}
+        "Starcoder2", "bpe_starcoder", {**BASE, "tie_word_embeddings": True, "sliding_window": 4096}
     ),
     "lfm2": _decoder(
         "Lfm2",
@@ -462,7 +594,7 @@ CASES: dict[str, Case] = {
             "num_hidden_layers": 6,
             "head_dim": 32,
             "global_head_dim": 64,
-            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
             "hidden_size_per_layer_input": 32,
             "num_kv_shared_layers": 2,
             "sliding_window": 64,
@@ -509,9 +641,122 @@ CASES: dict[str, Case] = {
             },
         },
     ),
+    "gemma3_vision": Case(
+        "Gemma3ForConditionalGeneration",
+        {
+            "text_config": {
+                **{k: v for k, v in BASE.items() if k != "tie_word_embeddings"},
+                **HEADS_64,
+                "sliding_window": 64,
+            },
+            "vision_config": VISION,
+            "mm_tokens_per_image": 4,
+            "tie_word_embeddings": True,
+            "boi_token_index": 5,
+            "eoi_token_index": 6,
+            "image_token_index": 7,
+        },
+        "spm_gemma",
+        drop=("embed_tokens.weight",),
+        more=lambda found: [
+            (n.replace("norm.", "embed_tokens."), t, [520, 128])
+            for n, t, _ in found
+            if n.endswith(("language_model.norm.weight", "language_model.model.norm.weight"))
+        ],
+        note="text_config; a vision tower, not taken; more rows of the embedding than words",
+    ),
+    "mistral3_vision": Case(
+        "Mistral3ForConditionalGeneration",
+        {
+            "text_config": {**BASE, "model_type": "mistral", "head_dim": 32},
+            "vision_config": {**VISION, "model_type": "pixtral", "head_dim": 16},
+            "image_token_index": 10,
+        },
+        "bpe_tekken",
+        note="text_config; a vision tower, not taken",
+    ),
+    "qwen35_vision": Case(
+        "Qwen3_5ForConditionalGeneration",
+        {"text_config": LINEAR, "vision_config": VISION_QWEN, "tie_word_embeddings": False},
+        "bpe_qwen35",
+        flags=("--no-mtp",),
+        note="text_config; a vision tower, not taken",
+    ),
+    "qwen35_mtp": _decoder(
+        "Qwen3_5",
+        "bpe_qwen35",
+        {**LINEAR, "mtp_num_hidden_layers": 1},
+        edit=_set(mtp_num_hidden_layers=1),
+        more=_qwen_mtp,
+        note="MTP as blk.4",
+    ),
+    "qwen35moe_fused": _decoder(
+        "Qwen3_5Moe",
+        "bpe_qwen35",
+        LINEAR_MOE,
+        flags=("--no-mtp",),
+        drop=tuple(
+            f"experts.{i}.{part}_proj.weight" for i in range(4) for part in ("gate", "up", "down")
+        ),
+        more=_fused_experts,
+        note="experts in three dimensions, as published",
+    ),
+    "glm4moe_nextn": _decoder(
+        "Glm4Moe",
+        "bpe_glm4",
+        GLM,
+        edit=_set(num_nextn_predict_layers=1),
+        more=_nextn(3, 2),
+        note="NextN as blk.3",
+    ),
+    "deepseek3_mtp": _decoder(
+        "DeepseekV3",
+        "bpe_deepseek3",
+        {**DEEPSEEK, "n_group": 2, "topk_group": 1, "norm_topk_prob": True},
+        edit=_set(scoring_func="sigmoid", num_nextn_predict_layers=1),
+        more=_nextn(3, 2),
+        note="MTP, not taken",
+    ),
+    "nomic_bert": Case(
+        "BertModel",
+        ENCODER,
+        "wordpiece",
+        edit=lambda config: _as_nomic(config),
+        drop=("",),
+        more=lambda found: _nomic(),
+        note="no class of transformers: names and config as published",
+    ),
+    "llama_whole": _decoder(
+        "Llama",
+        "whole:llama-bpe",
+        {**ONE_LAYER, "vocab_size": 128256, "bos_token_id": 128000, "eos_token_id": 128001},
+        dtype="BF16",
+        note="a whole vocabulary",
+    ),
+    "llama_spm_whole": _decoder(
+        "Llama",
+        "whole:llama-spm",
+        {**ONE_LAYER, "vocab_size": 32000},
+        dtype="BF16",
+        note="a whole vocabulary",
+    ),
+    "qwen2_whole": _decoder(
+        "Qwen2",
+        "whole:qwen2",
+        {**ONE_LAYER, "vocab_size": 151936, "bos_token_id": 151643, "eos_token_id": 151643},
+        dtype="BF16",
+        note="a whole vocabulary",
+    ),
+    "phi3_whole": _decoder(
+        "Phi3",
+        "whole:phi-3",
+        {**ONE_LAYER, "vocab_size": 32064, "eos_token_id": 32000, "pad_token_id": 32000},
+        dtype="BF16",
+        note="a whole vocabulary",
+    ),
     "bert": Case(
         "BertModel",
-        {**BASE, "type_vocab_size": 2, "bos_token_id": None, "eos_token_id": None},
+        ENCODER,
         "wordpiece",
         note="no head",
     ),
@@ -533,7 +778,7 @@ def files(case: Case, saved: Path) -> dict[str, str | bytes]:
     config["dtype"] = "bfloat16" if case.dtype == "BF16" else "float32"
     if case.edit is not None:
         case.edit(config)
-    made = vocabularies.files(vocabularies.CUTS[case.vocabulary])
+    made = vocabularies.of(case.vocabulary)
     if case.tokenizer:
         told = json.loads(made["tokenizer_config.json"])
         made["tokenizer_config.json"] = json.dumps({**told, **case.tokenizer}, indent=2)
@@ -552,12 +797,13 @@ def tensors(case: Case, saved: Path) -> list[Tensor]:
     found: list[Tensor] = []
     for path in sorted(saved.glob("*.safetensors")):
         with safe_open(path, "pt") as opened:
-            for name in opened.keys():
+            for name in opened.keys():  # noqa: SIM118
                 if not name.endswith(case.drop) or not case.drop:
                     part = opened.get_slice(name)
                     dtype = case.dtype if part.get_dtype() in ("F32", "BF16") else part.get_dtype()
                     found.append((name, dtype, list(part.get_shape())))
-    return sorted([*found, *case.extra])
+    more = case.more(found) if case.more is not None else []
+    return sorted([*found, *case.extra, *more])
 
 
 def make(name: str, folder: Path) -> tuple[dict[str, str | bytes], list[Tensor]]:

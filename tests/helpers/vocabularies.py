@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CUTS", "Cut", "Vocabulary", "files", "read", "record", "whole"]
+__all__ = ["CUTS", "Cut", "Vocabulary", "files", "of", "read", "record", "whole"]
 
 RECORDED = Path(__file__).parents[1] / "architectures/recorded/vocabularies.json"
-CONTROL, USER_DEFINED = 3, 4
+UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (
@@ -69,7 +69,7 @@ SPLITS: dict[str, list[dict[str, Any]]] = {
     "command-r": [DIGITS, _bytes(regex=True)],
     "deepseek-v3": [
         _split(r"\p{N}{1,3}"),
-        _split(r"[一-龥぀-ゟ゠-ヿ]+"),
+        _split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
         _split(DEEPSEEK3),
         _bytes(regex=False),
     ],
@@ -136,7 +136,10 @@ CUTS: dict[str, Cut] = {
         "bpe", "gpt-4o", ("<|startoftext|>", "<|return|>", "<|endoftext|>", "<|start|>", "<|end|>")
     ),
     "bpe_deepseek3": Cut(
-        "bpe", "deepseek-v3", ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"), add_bos=True
+        "bpe",
+        "deepseek-v3",
+        ("<\uff5cbegin▁of▁sentence\uff5c>", "<\uff5cend▁of▁sentence\uff5c>"),
+        add_bos=True,
     ),
     "bpe_glm4": Cut(
         "bpe",
@@ -210,6 +213,16 @@ def files(cut: Cut) -> dict[str, str | bytes]:
     return byte_level(
         cut.pre, tokens, found.merges[: n - 256], special, named, cut.add_bos, cut.template
     )
+
+
+def of(name: str) -> dict[str, str | bytes]:
+    """Return the files of a small tokenizer, or of a whole one, `whole:llama-bpe`."""
+    kind, _, real = name.partition("whole:")
+    if not real:
+        return files(CUTS[kind])
+    import ggml_c
+
+    return whole(real, ggml_c.llama_cpp() / "models")
 
 
 def whole(name: str, models: Path) -> dict[str, str | bytes]:
@@ -350,14 +363,16 @@ def _spm_files(
 
 
 def _spm_model(found: Vocabulary) -> bytes:
-    """Return SentencePiece's ModelProto: pieces, how they were trained, how texts are normalised."""
-    pieces = zip(found.tokens, found.scores, found.types, strict=True)
+    """Return SentencePiece's ModelProto: pieces, how it was trained, how texts are normalised."""
+    types = [UNKNOWN, *found.types[1:]]  # in GGUF it may be a special one
+    pieces = zip(found.tokens, found.scores, types, strict=True)
     body = b"".join(
         _bytes_field(
             1,
             _bytes_field(1, token.encode()) + b"\x15" + struct.pack("<f", score) + _int(3, kind),
         )
         for token, score, kind in pieces
+        if not token.startswith("[PAD")  # behind the vocabulary
     )
     trainer = _int(3, 2) + _int(4, len(found.tokens)) + _int(35, 1) + _int(40, 0) + _int(41, 1)
     normalizer = _bytes_field(1, b"identity") + _int(3, 1) + _int(4, 0) + _int(5, 1)
@@ -393,7 +408,8 @@ def _cut_gemma4(real: Vocabulary) -> Vocabulary:
     merges = []
     for merge in real.merges:
         first, second = merge.split(" ", 1)
-        if first in known and second in known and first + second in known:
+        whole = first + second
+        if first in known and second in known and whole in known and len(whole.strip("\n▁\t")):
             merges.append(merge)
     return Vocabulary(tokens, types, [], merges, {})
 

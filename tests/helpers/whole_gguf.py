@@ -177,7 +177,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 # --- their bytes ----------------------------------------------------------------------------------
 
 
-def words(seed: int, n: int) -> npt.NDArray[np.uint64]:
+def splitmix(seed: int, n: int) -> npt.NDArray[np.uint64]:
     """Return `n` words of splitmix64."""
     with np.errstate(over="ignore"):
         x = np.arange(1, n + 1, dtype=np.uint64) + np.uint64(seed) * np.uint64(1 << 32)
@@ -190,9 +190,9 @@ def words(seed: int, n: int) -> npt.NDArray[np.uint64]:
 def values(seed: int, shape: tuple[int, ...]) -> Floats:
     """Return numbers as weights have them: a bell, some larger ones, and a row of zeros."""
     n = int(np.prod(shape))
-    halves = words(seed, n).view(np.uint16).reshape(n, 4)
-    bell = (halves.astype(np.int32).sum(axis=1) - 2 * 65535).astype(np.float32) * 2.0**-20
-    bell[(halves[:, 0] & 1023) == 7] *= 16
+    words = splitmix(seed, n).view(np.uint16).reshape(n, 4)
+    bell = (words.astype(np.int32).sum(axis=1) - 2 * 65535).astype(np.float32) * 2.0**-20
+    bell[(words[:, 0] & 1023) == 7] *= 16
     rows = bell.reshape(-1, shape[-1])
     if len(rows) > 8:
         rows[5] = 0
@@ -259,7 +259,7 @@ def importance(name: str) -> dict[str, tuple[Floats, Floats]]:
         if len(shape) < 2 or "embd" in tensor or "_inp" in tensor:
             continue
         n = shape[0] if len(shape) > 2 else 1
-        counts = (words(7_000 + i, n) % np.uint64(50)).astype(np.float32)[:, None] + 1
+        counts = (splitmix(7_000 + i, n) % np.uint64(50)).astype(np.float32)[:, None] + 1
         sums = np.abs(values(9_000 + i, (n, shape[-1]))) * counts
         sums[:, 3::17] *= 64
         if n > 1 and tensor.startswith("blk.1."):
@@ -348,6 +348,7 @@ RUNS = (
     Run("qwen2", "q6_k"),
     Run("qwen2", "q4_0", (), "gguf"),
     Run("qwen2", "q5_1", (), "dat"),
+    Run("qwen2", "q5_1", ("--tensor-type", r"blk\.1\.=bf16")),
     Run("qwen2", "f16"),
     Run("qwen2", "q2_0"),
     Run("ragged", "q4_k_m"),
@@ -372,6 +373,9 @@ RUNS = (
     Run("blocks", "iq4_xs", ("--allow-requantize",)),
     Run("blocks", "q8_0", ("--allow-requantize",)),
 )
+
+IN_PARTS = Run("llama", "q4_k_m", ("--keep-split",))  # of a model in parts of `PART_BYTES`
+PART_BYTES = 2_000_000
 
 
 def make(run: Run, folder: Path) -> list[str]:

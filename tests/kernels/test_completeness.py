@@ -33,8 +33,6 @@ INTEGERS = (
     *(f"PADDED{bits}" for bits in (3, 5, 6, 7)),
 )
 
-SCALAR_ENCODERS = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ4_NL", "IQ4_XS")
-
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
     ("scaled", "F8_E4M3"): BOTH,
@@ -73,7 +71,6 @@ NATIVE = {
     **{("block", row.name): BOTH for row in _core.block_types()},
     **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
     **{("encode", name): BOTH for name in _core.ENCODERS},
-    **{("encode", name): ("scalar",) for name in SCALAR_ENCODERS},
 }
 
 

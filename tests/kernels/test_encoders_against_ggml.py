@@ -92,6 +92,24 @@ def test_awkward_rows(name: str, level: str, rng: np.random.Generator) -> None:
             assert made == theirs.tobytes(), what
 
 
+@pytest.mark.against("ggml")
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", ["IQ4_NL", "IQ4_XS"])
+def test_beside_midpoints(name: str, level: str, rng: np.random.Generator) -> None:
+    """Numbers on IQ4's levels, on the midpoints between them, and beside those."""
+    block = np.frombuffer(np.float16(1).tobytes() + bytes(range(16)), np.uint8)
+    levels = ggml_c.ggml().to_float(_core.BLOCKS["IQ4_NL"], block)[:16]
+    shape = (256, 512)
+    middles = rng.choice((levels[1:] + levels[:-1]) / 2, shape)
+    near = middles * rng.uniform(0.992, 1.008, shape).astype(np.float32)
+    numbers = np.choose(rng.integers(0, 3, shape), (rng.choice(levels, shape), middles, near))
+    numbers[:, ::32] = levels[0]
+    numbers *= rng.choice(np.array([-1, 1, -0.25, 2.0**-20], np.float32), (shape[0], 1))
+    for kind, weights in importances(shape[1], rng):
+        theirs = ggml_c.ggml().quantize(_core.BLOCKS[name], numbers, weights)
+        assert ours(name, numbers, weights, level) == theirs.tobytes(), kind
+
+
 @pytest.mark.oracle
 @pytest.mark.against("ggml")
 @pytest.mark.parametrize("level", LEVELS)

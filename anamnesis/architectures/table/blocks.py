@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from anamnesis.architectures.arch import Op, Rule
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anamnesis.architectures.arch import Find, Op, Rule
 from anamnesis.architectures.ops import Halves, Stack
 
 __all__ = [
@@ -17,6 +20,7 @@ __all__ = [
     "layer",
     "plain",
     "stacks",
+    "told_by",
 ]
 
 
@@ -28,6 +32,15 @@ def layer(hf: str, gguf: str, *ops: Op) -> Rule:
 def apart(hf: str, gguf: tuple[str, ...], *ops: Op) -> Rule:
     """Return the rule of a tensor of a layer that becomes several."""
     return Rule(f"model.layers.{{bid}}.{hf}", tuple(f"blk.{{bid}}.{name}" for name in gguf), ops)
+
+
+def told_by(tensors: dict[str, str]) -> Callable[[Find, Mapping[str, Any]], Mapping[str, Any]]:
+    """Return what says, on the way back, which switches are on: by a tensor of layer 0 of each."""
+
+    def switches(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {fact: find(f"blk.0.{tensor}") is not None for fact, tensor in tensors.items()}
+
+    return switches
 
 
 def plain(pairs: dict[str, str]) -> tuple[Rule, ...]:

@@ -1,4 +1,4 @@
-"""Decoders like Llama but for a norm or two, of several makers."""
+"""Decoders that are like Llama but for a norm or two, of several makers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.rope import llama3_factors
-from anamnesis.architectures.table.blocks import ATTENTION, MLP, NORMS, OUTER, layer, plain
+from anamnesis.architectures.table.blocks import ATTENTION, MLP, NORMS, OUTER, layer, plain, told_by
 from anamnesis.architectures.table.llama import (
+    BIASES,
     KEYS,
     PERMUTED,
     head_dim,
     kv_heads,
     rope_dimensions,
+    rotating,
 )
-from anamnesis.architectures.table.patterns import SLIDING, WINDOW, layer_kinds, layer_types
+from anamnesis.architectures.table.patterns import WINDOW
+from anamnesis.architectures.table.windows import layer_types, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
 __all__ = ["ARCHS"]
@@ -35,7 +38,7 @@ def _smollm3(facts: Facts) -> Mapping[str, Any]:
     UnsupportedError
         If others do.
     """
-    n = facts.number("num_hidden_layers")
+    n = facts.n_layers
     rotate = [int((i + 1) % _PERIOD != 0) for i in range(n)]
     if facts.get("no_rope_layers") not in (None, [], rotate):
         raise UnsupportedError(
@@ -45,47 +48,37 @@ def _smollm3(facts: Facts) -> Mapping[str, Any]:
     return rope_dimensions(facts)
 
 
-def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    find("rope.dimension_count")  # all of a head
-    return {}
-
-
 def _cohere2(facts: Facts) -> Mapping[str, Any]:
     """Return how much of a head rotates.
 
     Raises
     ------
     UnsupportedError
-        If the model has biases, or windows where llama.cpp has none.
+        If the model has biases.
     """
-    kinds = layer_types(facts, SLIDING, _PERIOD)
-    if kinds != layer_kinds([(i + 1) % _PERIOD != 0 for i in range(len(kinds))]):
-        raise UnsupportedError(
-            f"{CONFIG}: layer_types is not three of {SLIDING!r} and one other by turns, which"
-            " llama.cpp takes cohere2 to have"
-        )
     if facts.get("attention_bias"):
         raise UnsupportedError(f"{CONFIG}: attention_bias is set; llama.cpp's cohere2 has none")
-    part = facts.get("rotary_pct")
+    part = real(facts.values, "rotary_pct", 1.0)
     dim = facts.number("hidden_size") // facts.number("num_attention_heads")
     return {
         "rope.dimension_count": {
             "type": "uint32",
-            "value": int((1 if part is None else part) * dim),
+            "value": int(part * dim),
         },
         **_NO_SCALING,
+        **window_pattern(facts, _PERIOD),
     }
 
 
 def _cohere2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     find("rope.dimension_count")
-    return {}
+    return layer_types(find, config)
 
 
 def _stablelm(facts: Facts) -> Mapping[str, Any]:
     """Return how much of a head rotates; not how fast, if that is what llama.cpp assumes."""
     dim = facts.number("hidden_size") // facts.number("num_attention_heads")
-    part = facts.rope.get("partial_rotary_factor", 1.0)
+    part = real(facts.rope, "partial_rotary_factor", 1.0)
     keys: dict[str, Any] = {
         "rope.dimension_count": {"type": "uint32", "value": int(part * dim)},
         "attention.key_length": None,
@@ -111,7 +104,8 @@ ARCHS = (
         rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
         keys=KEYS,
         computed=_smollm3,
-        uncomputed=_rotating,
+        uncomputed=rotating,
+        unextra=BIASES,
         extra=llama3_factors,
         derived=kv_heads,
         vocabulary=Vocabulary("llama"),
@@ -131,6 +125,13 @@ ARCHS = (
             *ATTENTION,
             *MLP,
         ),
+        unextra=told_by(
+            {
+                "attention_bias": "attn_q.bias",
+                "attention_out_bias": "attn_output.bias",
+                "mlp_bias": "ffn_up.bias",
+            }
+        ),
         derived=kv_heads,
     ),
     Arch(
@@ -138,6 +139,7 @@ ARCHS = (
         hf=("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
         model_type="ernie4_5",
         rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
+        unextra=told_by({"use_bias": "ffn_up.bias"}),
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
     ),
@@ -172,6 +174,7 @@ ARCHS = (
         keys=(Key("use_parallel_residual", ("use_parallel_residual",), "bool"),),
         computed=_stablelm,
         uncomputed=_stablelm_config,
+        unextra=told_by({"use_qkv_bias": "attn_q.bias", "qk_layernorm": "attn_q_norm.weight"}),
         derived=kv_heads,
     ),
     Arch(
@@ -184,6 +187,7 @@ ARCHS = (
             *ATTENTION,
             *plain({"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}),
         ),
+        unextra=told_by({"use_bias": "attn_q.bias"}),
         derived=kv_heads,
         spelt={"attention.layer_norm_epsilon": "norm_epsilon"},
     ),

@@ -1,4 +1,4 @@
-"""Gemma 4: windows, shared keys and values, embeddings for each layer."""
+"""The text models of Gemma 4: windows, shared keys, embeddings of layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.facts import CONFIG, HEAD_DIM_MAX, Facts, real
 from anamnesis.architectures.table.blocks import ATTENTION, HEAD_NORMS, MLP, OUTER, layer, plain
 from anamnesis.architectures.table.patterns import (
     FULL,
@@ -88,8 +88,10 @@ def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
 def _head_dim(facts: Facts) -> int:
     """Return the values of a head with full attention."""
     n = _of_full(facts, "head_dim", "global_head_dim") or _GLOBAL_HEAD_DIM
-    if type(n) is not int or n < 1:
-        raise ParseError(f"global_head_dim is {n!r}, not a positive integer", source=CONFIG)
+    if type(n) is not int or not 0 < n <= HEAD_DIM_MAX:
+        raise ParseError(
+            f"global_head_dim is {n!r}, not an integer from 1 to {HEAD_DIM_MAX:,}", source=CONFIG
+        )
     return n
 
 
@@ -110,14 +112,16 @@ def _feed_forward(facts: Facts) -> Any:
     n = facts.number("intermediate_size")
     if not facts.get("use_double_wide_mlp"):
         return {"type": "uint32", "value": n}
-    layers = facts.number("num_hidden_layers")
-    own = layers - int(facts.get("num_kv_shared_layers") or 0)
+    layers, shared = facts.n_layers, facts.get("num_kv_shared_layers") or 0
+    if type(shared) is not int:
+        raise ParseError(f"num_kv_shared_layers is {shared!r}, no integer", source=CONFIG)
+    own = layers - shared
     return {"type": "int32", "value": [n if i < own else 2 * n for i in range(layers)]}
 
 
 def _gemma4(facts: Facts) -> Mapping[str, Any]:
     full, windowed = _head_dim(facts), facts.number("head_dim")
-    part = facts.local_rope.get("partial_rotary_factor", 1.0)
+    part = real(facts.local_rope, "partial_rotary_factor", 1.0)
     numbers = {
         **dict.fromkeys(_LENGTHS, full),
         **{f"{name}_swa": windowed for name in _LENGTHS},
@@ -143,7 +147,9 @@ def _still(facts: Facts) -> Mapping[str, Any]:
             f"{CONFIG}: rope_type of full attention is {kind!r}; llama.cpp has 'proportional' only"
         )
     half = _head_dim(facts) // 2
-    n = int(_head_dim(facts) * facts.rope.get("partial_rotary_factor", _PARTIAL) / 2)
+    n = int(_head_dim(facts) * real(facts.rope, "partial_rotary_factor", _PARTIAL) / 2)
+    if not 0 <= n <= half:
+        raise ParseError("partial_rotary_factor is not from 0 to 1", source=CONFIG)
     return {"rope_freqs.weight": np.array([1.0] * n + [_STILL] * (half - n), np.float32)}
 
 
@@ -158,6 +164,7 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "head_dim": find("attention.key_length_swa"),
         "global_head_dim": find("attention.key_length"),
         "hidden_size_per_layer_input": find("embedding_length_per_layer_input") or 0,
+        "vocab_size_per_layer_input": config.get("vocab_size"),
         "enable_moe_block": find("expert_count") is not None,
         "rope_parameters": {
             FULL: {
@@ -181,6 +188,16 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return told
 
 
+def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how much of a head with full attention rotates, by the factors that are 1."""
+    factors = find("rope_freqs.weight")
+    if factors is None or not len(factors):
+        return {}
+    rope = dict(config["rope_parameters"])
+    part = int((factors == 1).sum()) / len(factors)
+    return {"rope_parameters": {**rope, FULL: {**rope[FULL], "partial_rotary_factor": part}}}
+
+
 ARCHS = (
     Arch(
         gguf="gemma4",
@@ -195,6 +212,7 @@ ARCHS = (
         ),
         computed=_gemma4,
         uncomputed=_gemma4_config,
+        unextra=_rotating,
         extra=_still,
         vocabulary=Vocabulary("gemma4"),
         spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},

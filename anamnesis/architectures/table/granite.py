@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
+from anamnesis.architectures.arch import Arch, Key, Vocabulary
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Halves
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer
-from anamnesis.architectures.table.llama import KEYS, PERMUTED, kv_heads
+from anamnesis.architectures.table.llama import BIASES, KEYS, PERMUTED, kv_heads, rotating
 
 __all__ = ["ARCHS"]
 
@@ -42,11 +42,6 @@ def _heads(facts: Facts) -> Mapping[str, Any]:
     }
 
 
-def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    find("rope.dimension_count")  # all of a head
-    return {}
-
-
 ARCHS = (
     Arch(
         gguf="granite",
@@ -56,7 +51,8 @@ ARCHS = (
         keys=_KEYS,
         computed=_heads,
         derived=kv_heads,
-        uncomputed=_rotating,
+        uncomputed=rotating,
+        unextra=BIASES,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -67,7 +63,8 @@ ARCHS = (
         keys=_KEYS,
         computed=_heads,
         derived=kv_heads,
-        uncomputed=_rotating,
+        uncomputed=rotating,
+        unextra=BIASES,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -78,7 +75,8 @@ ARCHS = (
         keys=(*_KEYS, _SHARED_KEY),
         computed=_heads,
         derived=kv_heads,
-        uncomputed=_rotating,
+        uncomputed=rotating,
+        unextra=BIASES,
         vocabulary=Vocabulary("llama"),
     ),
 )

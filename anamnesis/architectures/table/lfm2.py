@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Reshape
-from anamnesis.architectures.table.blocks import OUTER, layer, plain
+from anamnesis.architectures.table.blocks import OUTER, experts, layer, plain
 from anamnesis.architectures.table.llama import KEYS
 from anamnesis.architectures.table.patterns import FULL, layer_kinds
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import ParseError, UnsupportedError
 
 __all__ = ["ARCHS"]
 
@@ -44,25 +44,60 @@ _RULES = (
         Reshape(lambda s: (s[0], *s[2:]), lambda s: (s[0], 1, s[1]) if len(s) == 2 else s),
     ),
 )
+_EXPERTS = (
+    *experts("feed_forward", "w1", "w3", "w2"),
+    layer("feed_forward.gate", "ffn_gate_inp"),
+    Rule(
+        "model.layers.{bid}.feed_forward.expert_bias", ("blk.{bid}.exp_probs_b.bias",), exact=True
+    ),
+)
+_KEYS = (*KEYS, Key("shortconv.l_cache", ("conv_L_cache",)))
 
 
 def _layer_types(facts: Facts) -> Mapping[str, Any]:
     """Return the kind of each layer, which older files give as the numbers of those that attend."""
     full = facts.get("full_attn_idxs")
-    n = facts.number("num_hidden_layers")
+    if full is not None and not isinstance(full, list):
+        raise ParseError(f"full_attn_idxs is {full!r}, no list", source=CONFIG)
+    n = facts.n_layers
     kinds = [_CONV if full is not None and i not in full else FULL for i in range(n)]
     return {"layer_types": kinds, "num_key_value_heads": facts.get("num_attention_heads")}
 
 
-def _lfm2(facts: Facts) -> Mapping[str, Any]:
-    n = facts.number("num_hidden_layers")
+def _by_layers(facts: Facts) -> Mapping[str, Any]:
+    """Return key-value heads of each layer, none of those that convolve.
+
+    Raises
+    ------
+    ParseError
+        If config.json has another number of kinds than of layers.
+    """
+    n = facts.n_layers
     kinds, heads = facts.get("layer_types"), facts.number("num_key_value_heads")
     if not isinstance(kinds, list) or len(kinds) != n:
         raise ParseError(f"layer_types are not {n} words, one for each layer", source=CONFIG)
-    return {
-        "feed_forward_length": {"type": "uint32", "value": _feed_forward(facts)},
-        _KV_HEADS: {"type": "int32", "value": [0 if k == _CONV else heads for k in kinds]},
-    }
+    return {_KV_HEADS: {"type": "int32", "value": [0 if k == _CONV else heads for k in kinds]}}
+
+
+def _lfm2(facts: Facts) -> Mapping[str, Any]:
+    rows = {"type": "uint32", "value": _feed_forward(facts)}
+    return {**_by_layers(facts), "feed_forward_length": rows}
+
+
+def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
+    """Return the keys of a model with experts.
+
+    Raises
+    ------
+    UnsupportedError
+        If they are weighted in another way than llama.cpp takes them to be.
+    """
+    if not facts.get("norm_topk_prob") or facts.get("routed_scaling_factor") != 1:
+        raise UnsupportedError(
+            f"{CONFIG}: norm_topk_prob or routed_scaling_factor is not what llama.cpp takes"
+            " lfm2moe to have, true and 1"
+        )
+    return _by_layers(facts)
 
 
 def _feed_forward(facts: Facts) -> int:
@@ -71,9 +106,7 @@ def _feed_forward(facts: Facts) -> int:
     if not facts.get("block_auto_adjust_ff_dim"):
         return n
     n = int(2 * n / 3)
-    factor = facts.get("block_ffn_dim_multiplier")
-    if factor is not None:
-        n = int(factor * n)
+    n = int(real(facts.values, "block_ffn_dim_multiplier", 1.0) * n)
     step = facts.number("block_multiple_of")
     return step * -(-n // step)
 
@@ -93,11 +126,28 @@ ARCHS = (
         hf=("Lfm2ForCausalLM", "LFM2ForCausalLM"),
         model_type="lfm2",
         rules=_RULES,
-        keys=(*KEYS, Key("shortconv.l_cache", ("conv_L_cache",))),
+        keys=_KEYS,
         computed=_lfm2,
         uncomputed=_lfm2_config,
         derived=_layer_types,
         config={"block_auto_adjust_ff_dim": False},
         spelt={"attention.layer_norm_rms_epsilon": "norm_eps"},
+    ),
+    Arch(
+        gguf="lfm2moe",
+        hf=("Lfm2MoeForCausalLM",),
+        model_type="lfm2_moe",
+        rules=(*_RULES, *_EXPERTS),
+        keys=(
+            Key("expert_feed_forward_length", ("moe_intermediate_size",)),
+            Key("leading_dense_block_count", ("num_dense_layers",)),
+            *_KEYS,
+        ),
+        fixed={"expert_gating_func": {"type": "uint32", "value": 2}},
+        computed=_lfm2moe,
+        uncomputed=_lfm2_config,
+        derived=_layer_types,
+        config={"norm_topk_prob": True, "routed_scaling_factor": 1.0},
+        spelt={"attention.layer_norm_rms_epsilon": "norm_eps", "expert_count": "num_experts"},
     ),
 )

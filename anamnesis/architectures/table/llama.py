@@ -5,13 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Key, Vocabulary
+from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Permute
 from anamnesis.architectures.rope import llama3_factors
-from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, experts, layer, plain, stacks
+from anamnesis.architectures.table.blocks import (
+    MLP,
+    NORMS,
+    OUTER,
+    experts,
+    layer,
+    plain,
+    stacks,
+    told_by,
+)
+from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS", "KEYS", "PERMUTED", "head_dim", "kv_heads", "rope_dimensions"]
+__all__ = [
+    "ARCHS",
+    "BIASES",
+    "KEYS",
+    "PERMUTED",
+    "POOLING",
+    "head_dim",
+    "kv_heads",
+    "rope_dimensions",
+    "rotating",
+]
 
 PERMUTED = (
     layer("self_attn.q_proj", "attn_q", Permute(("num_attention_heads", "n_heads"))),
@@ -22,6 +42,8 @@ PERMUTED = (
     ),
     *plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
 )
+BIASES = told_by({"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"})
+POOLING = Key("pooling_type", ("pooling_type",))
 KEYS = (Key("vocab_size", ("vocab_size",)),)
 
 
@@ -40,6 +62,24 @@ def rope_dimensions(facts: Facts) -> Mapping[str, Any]:
     return {"rope.dimension_count": {"type": "uint32", "value": facts.head_dim}}
 
 
+def rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return nothing: transformers knows that all of a head rotates.
+
+    Raises
+    ------
+    UnsupportedError
+        If not all of it does.
+    """
+    told = find("rope.dimension_count")
+    head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    if told not in (None, head):
+        raise UnsupportedError(
+            f"{told} of {head} values of a head rotate, which config.json of"
+            f" {config['model_type']} cannot say"
+        )
+    return {}
+
+
 ARCHS = (
     Arch(
         gguf="llama",
@@ -48,6 +88,8 @@ ARCHS = (
         rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
         keys=KEYS,
         computed=rope_dimensions,
+        uncomputed=rotating,
+        unextra=BIASES,
         extra=llama3_factors,
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
@@ -59,6 +101,7 @@ ARCHS = (
         rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
         keys=KEYS,
         computed=rope_dimensions,
+        uncomputed=rotating,
         extra=llama3_factors,
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
@@ -78,6 +121,7 @@ ARCHS = (
         ),
         keys=KEYS,
         computed=rope_dimensions,
+        uncomputed=rotating,
         extra=llama3_factors,
         derived=kv_heads,
         vocabulary=Vocabulary("llama"),

@@ -6,38 +6,51 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
-from anamnesis.architectures.facts import Facts, missing
+from anamnesis.architectures.facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER
-from anamnesis.architectures.table.llama import KEYS, PERMUTED, head_dim, rope_dimensions
+from anamnesis.architectures.table.llama import KEYS, PERMUTED, head_dim, rope_dimensions, rotating
+from anamnesis.base.errors import UnsupportedError
 
 __all__ = ["ARCHS"]
 
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _TEMPERATURE = "attention.temperature_scale"
+_MSCALE = 1.0
 # Keys, and what rope_parameters calls them.
 _FURTHER = {_LOG_MULTIPLIER: "mscale_all_dim", _TEMPERATURE: "llama_4_scaling_beta"}
 
 
 def _mistral3(facts: Facts) -> Mapping[str, Any]:
-    """Return llama's keys, and those of scaled attention, which Mistral Small 3 does not have."""
+    """Return llama's keys, and those of scaled attention, which Mistral Small 3 does not have.
+
+    Raises
+    ------
+    UnsupportedError
+        If attention is scaled in another way.
+    """
     keys = dict(rope_dimensions(facts))
     if facts.get("model_type") != "ministral3":
         return keys
+    if facts.rope.get("mscale") != _MSCALE:
+        raise UnsupportedError(
+            f"{CONFIG}: rope_parameters.mscale is {facts.rope.get('mscale')!r}, and llama.cpp,"
+            f" whose files cannot say it, takes {_MSCALE}"
+        )
     for key, name in _FURTHER.items():
-        value = facts.rope.get(name)
-        if not isinstance(value, (int, float)):
+        if facts.rope.get(name) is None:
             raise missing([f"rope_parameters.{name}"])
-        keys[key] = {"type": "float32", "value": float(value)}
+        keys[key] = {"type": "float32", "value": real(facts.rope, name, 0.0)}
     return keys
 
 
 def _mistral3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    find("rope.dimension_count")
+    rotating(find, config)
     told = {name: find(key) for key, name in _FURTHER.items()}
     if None in told.values():
         return {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
-    return {"rope_parameters": {**config.get("rope_parameters", {}), **told}}
+    rope = config.get("rope_parameters", {})
+    return {"rope_parameters": {**rope, **told, "mscale": _MSCALE}}
 
 
 ARCHS = (

@@ -66,6 +66,7 @@ ARCHS = (
         rules=_RULES,
         keys=(WINDOW,),
         computed=_windows,
+        uncomputed=_olmo3,
         derived=kv_heads,
     ),
 )

@@ -1,4 +1,4 @@
-"""Kinds of layers, where a model has several: `layer_types`, or a period."""
+"""Kinds of layers, by `layer_types` of config.json or by a period."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ def layer_types(facts: Facts, other: str, period: int) -> list[str]:
     ParseError
         If config.json has another number of kinds than of layers, or what is no kind.
     """
-    n = facts.number("num_hidden_layers")
+    n = facts.n_layers
     told: Any = facts.get("layer_types")
     if told is None:
         return [other if (i + 1) % period else FULL for i in range(n)]
-    if not isinstance(told, list) or len(told) != n or not set(map(str, told)) <= {FULL, other}:
+    if not isinstance(told, list) or len(told) != n or not _are(told, FULL, other):
         raise ParseError(
             f"layer_types are not {n} of {other!r} and {FULL!r}, one for each layer", source=CONFIG
         )
     return told
+
+
+def _are(told: list[Any], *kinds: str) -> bool:
+    return all(kind in kinds for kind in told)
 
 
 def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from anamnesis.architectures.arch import Arch, Key
+from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     EXPERTS,
@@ -11,10 +14,12 @@ from anamnesis.architectures.table.blocks import (
     NORMS,
     OUTER,
     plain,
+    told_by,
 )
-from anamnesis.architectures.table.llama import kv_heads
+from anamnesis.architectures.table.llama import POOLING, kv_heads
 
-__all__ = ["ARCHS", "EXPERT_KEYS", "SHARED_EXPERT"]
+__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT"]
+
 
 SHARED_EXPERT = plain(
     {
@@ -24,21 +29,41 @@ SHARED_EXPERT = plain(
         "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     }
 )
+EXPERTS_SPELT = {"expert_count": "num_experts"}
 EXPERT_KEYS = (
     Key("expert_feed_forward_length", ("moe_intermediate_size",)),
     Key("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
 )
 
+
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    """Names of a model that embeds texts, which are those of the decoder without its head."""
+
+    def there(self, name: str, facts: Facts) -> str:
+        """`layers.0.x` -> `model.layers.0.x`."""
+        is_bare = name.startswith(("layers.", "embed_tokens.", "norm."))
+        return f"model.{name}" if is_bare else name
+
+    def back(self, name: str, facts: Facts) -> str:
+        """Return the name: that of a decoder."""
+        return name
+
+
 ARCHS = (
     Arch(
         gguf="qwen2",
-        hf=("Qwen2ForCausalLM",),
+        hf=("Qwen2ForCausalLM", "Qwen2Model"),
         model_type="qwen2",
         rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
+        keys=(POOLING,),
+        naming=_Bare(),
+        pools=True,
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen2moe",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen2MoeForCausalLM",),
         model_type="qwen2_moe",
         rules=(
@@ -50,21 +75,30 @@ ARCHS = (
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
+        config={"norm_topk_prob": False},  # as llama.cpp computes it
+        unextra=told_by({"qkv_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen3",
-        hf=("Qwen3ForCausalLM",),
+        hf=("Qwen3ForCausalLM", "Qwen3Model"),
         model_type="qwen3",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        unextra=told_by({"attention_bias": "attn_q.bias"}),
+        keys=(POOLING,),
+        naming=_Bare(),
+        pools=True,
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen3moe",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen3MoeForCausalLM",),
         model_type="qwen3_moe",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
         keys=EXPERT_KEYS[:1],
+        config={"norm_topk_prob": True},  # as llama.cpp computes it
+        unextra=told_by({"attention_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
 )

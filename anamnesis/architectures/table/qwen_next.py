@@ -1,4 +1,4 @@
-"""Qwen 3-Next and 3.5: linear attention, and layers that predict more tokens."""
+"""Qwen 3-Next and 3.5: linear attention, and layers that predict ahead."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Mapped, Reshape
 from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
 from anamnesis.architectures.table.patterns import layer_kinds, of_kind
-from anamnesis.architectures.table.qwen import EXPERT_KEYS, SHARED_EXPERT
+from anamnesis.architectures.table.qwen import EXPERT_KEYS, EXPERTS_SPELT, SHARED_EXPERT
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -43,11 +43,25 @@ def _key_heads(facts: Facts) -> tuple[int, int]:
     return n, n_values // n
 
 
-def _tiled(facts: Facts, first: int, size: int) -> list[int]:
-    """Return indices that put value heads of `size`, behind the `first`, into llama.cpp's order."""
+def _tiled(facts: Facts, first: int, size: int, of: int, name: str) -> list[int]:
+    """Return indices that put value heads of `size`, behind the `first`, into llama.cpp's order.
+
+    Raises
+    ------
+    ParseError
+        If they are not as many as the rows or columns `of` a weight.
+    """
     n, shared = _key_heads(facts)
+    _check_size(name, of, first + n * shared * size)
     heads = [key * shared + value for value in range(shared) for key in range(n)]
     return [*range(first), *(first + head * size + i for head in heads for i in range(size))]
+
+
+def _check_size(name: str, n: int, of_heads: int) -> None:
+    if n != of_heads:
+        raise ParseError(
+            f"{name} has {n:,} rows or columns of heads, not the {of_heads:,} that {CONFIG} says"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +95,7 @@ class _ValueRows:
         if self.after_keys:
             first = 2 * facts.number("linear_num_key_heads") * facts.number("linear_key_head_dim")
         size = 1 if self.is_scalar else facts.number("linear_value_head_dim")
-        order = _tiled(facts, first, size)
-        if weight.shape[0] != len(order):
-            raise ParseError(
-                f"{weight.name} has {weight.shape[0]:,} rows, not the {len(order):,} of the heads"
-                f" that {CONFIG} speaks of"
-            )
-        return order
+        return _tiled(facts, first, size, weight.shape[0], weight.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +104,18 @@ class _ValueColumns:
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(rows, K r d) -> (rows, r K d)."""
-        order = _tiled(facts, 0, facts.number("linear_value_head_dim"))
-        return [operations.gathered_columns(w, w.name, order) for w in weights]
+        return [operations.gathered_columns(w, w.name, self._order(w, facts)) for w in weights]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(rows, r K d) -> (rows, K r d)."""
-        order = operations.inverse(_tiled(facts, 0, facts.number("linear_value_head_dim")))
-        return [operations.gathered_columns(w, w.name, order) for w in weights]
+        return [
+            operations.gathered_columns(w, w.name, operations.inverse(self._order(w, facts)))
+            for w in weights
+        ]
+
+    def _order(self, weight: Weight, facts: Facts) -> list[int]:
+        size = facts.number("linear_value_head_dim")
+        return _tiled(facts, 0, size, weight.shape[-1], weight.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +125,8 @@ class _Apart:
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(K (q k v z), cols) -> (all q, all k, all v; cols), (all z; cols)."""
         (weight,) = weights
-        joined, gates = self._orders(facts)
         n = weight.shape[0]
-        if n != len(joined) + len(gates):
-            raise ParseError(
-                f"{weight.name} has {n:,} rows, not the {len(joined) + len(gates):,} of the heads"
-                f" that {CONFIG} speaks of"
-            )
+        joined, gates = self._orders(facts, n, weight.name)
         return [
             operations.gathered_rows(
                 weight.name, [weight], n, order, (len(order), *weight.shape[1:])
@@ -128,16 +136,18 @@ class _Apart:
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(all q, all k, all v; cols), (all z; cols) -> (K (q k v z), cols)."""
-        joined, gates = self._orders(facts)
+        n = sum(weight.shape[0] for weight in weights)
+        joined, gates = self._orders(facts, n, weights[0].name)
         order = operations.inverse([*joined, *gates])
         shape = (len(order), *weights[0].shape[1:])
         return [operations.gathered_rows(weights[0].name, weights, len(order), order, shape)]
 
-    def _orders(self, facts: Facts) -> tuple[list[int], list[int]]:
+    def _orders(self, facts: Facts, of: int, name: str) -> tuple[list[int], list[int]]:
         n, shared = _key_heads(facts)
         keys = facts.number("linear_key_head_dim")
         values = shared * facts.number("linear_value_head_dim")
         period = 2 * (keys + values)
+        _check_size(name, of, n * period)
         parts, start = [], 0
         for size in (keys, keys, values, values):
             rows = [head * period + start + i for head in range(n) for i in range(size)]
@@ -211,7 +221,7 @@ def _linear(facts: Facts) -> Mapping[str, Any]:
     n_further = _n_predicting(facts)
     interval = facts.number("full_attention_interval")
     recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
-    part = facts.rope.get("partial_rotary_factor", _PARTIAL)
+    part = real(facts.rope, "partial_rotary_factor", _PARTIAL)
     inner = facts.number("linear_value_head_dim") * facts.number("linear_num_value_heads")
     keys: dict[str, Any] = {
         "block_count": {"type": "uint32", "value": len(recurrent)},
@@ -305,6 +315,7 @@ _35 = (
 ARCHS = (
     Arch(
         gguf="qwen3next",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen3NextForCausalLM",),
         model_type="qwen3_next",
         rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
@@ -327,6 +338,7 @@ ARCHS = (
     ),
     Arch(
         gguf="qwen35moe",
+        spelt=EXPERTS_SPELT,
         hf=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
         model_type="qwen3_5_moe_text",
         rules=(*_35, *EXPERTS, *SHARED_EXPERT),

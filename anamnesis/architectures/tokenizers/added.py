@@ -1,4 +1,4 @@
-"""Tokens that were added to a vocabulary: which there are, which are special."""
+"""Tokens that were added to a vocabulary, and which of them are special."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
 
-__all__ = ["SPECIAL_NAMES", "Added", "added_tokens", "named_tokens"]
+__all__ = ["SPECIAL_NAMES", "Added", "added_tokens", "content", "named_tokens", "special_texts"]
 
 SPECIAL_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in transformers' order
 _LISTS = ("extra_special_tokens", "additional_special_tokens")
@@ -29,11 +29,17 @@ def content(token: Any) -> str | None:
 
 
 def named_tokens(folder: Folder) -> dict[str, str]:
-    """Return the texts of special tokens by their names: `{"bos": "<s>"}`."""
+    """Return the texts of special tokens by their names: `{"bos": "<s>"}`.
+
+    What a model has beside the usual ones, such as `image_token`, is one too.
+    """
     told = dict(folder.json(CONFIG) or {})
     if "added_tokens_decoder" not in told:
         told |= folder.json("special_tokens_map.json") or {}
     named = {name: content(told.get(f"{name}_token")) for name in SPECIAL_NAMES}
+    for key, value in told.items():
+        if key.endswith("_token") and isinstance(value, str):
+            named.setdefault(key.removesuffix("_token"), value)
     return {name: text for name, text in named.items() if text}
 
 
@@ -87,7 +93,7 @@ def _stored(folder: Folder) -> Iterator[tuple[int, Added]]:
     config = folder.json(CONFIG) or {}
     if "added_tokens_decoder" in config:
         for i, token in section(config, "added_tokens_decoder").items():
-            if content(token) is not None:
+            if isinstance(token, dict) and content(token) is not None:
                 yield _id(folder, CONFIG, i), _added(token)
         return
     special = special_texts(folder)

@@ -1,4 +1,4 @@
-"""tokenizer.json of a GGUF's vocabulary: it encodes as llama.cpp does."""
+"""tokenizer.json of a GGUF's vocabulary, of each kind, encoding as llama.cpp."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from anamnesis.architectures.tokenizers.decoded import decoder_of
 from anamnesis.architectures.tokenizers.merges import merges_by_score
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import TokenType
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["byte_fallback", "byte_level", "gemma4", "unigram", "wordpiece"]
+__all__ = ["added_token", "byte_fallback", "byte_level", "gemma4", "unigram", "wordpiece"]
 
 _SPACE = "\u2581"  # sentencepiece's
 _SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
@@ -32,14 +33,13 @@ def _tokenizer(
     pre_tokenizer: Any = None,
     decoder: Any = None,
 ) -> dict[str, Any]:
+    read = decoder_of({"decoder": decoder}) if normalizer is None else None
     added = [
-        {
-            "id": i,
-            "content": vocabulary.tokens[i],
-            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
-            "special": special,
-        }
+        {"id": i, **added_token(token, special)}
+        # Nothing is normalised: it only says that the token is stored as it is, and not as read.
+        | {"normalized": read is not None and read(token) != token}
         for i, special in vocabulary.added().items()
+        for token in [vocabulary.tokens[i]]
     ]
     return {
         "version": "1.0",
@@ -52,6 +52,12 @@ def _tokenizer(
         "decoder": decoder,
         "model": dict(model),
     }
+
+
+def added_token(text: str, special: bool) -> dict[str, Any]:
+    """Return an added token as JSON, which is looked for in text that nobody normalised."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"content": text, **flags, "special": special}
 
 
 def _bpe(vocabulary: StoredVocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
@@ -202,23 +208,18 @@ def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
     """
     if not vocabulary.scores:
         raise ParseError("the GGUF has no tokenizer.ggml.scores")
-    n = len(vocabulary.tokens)
-    while n and vocabulary.is_padding(n - 1):
-        n -= 1
-    pairs = zip(vocabulary.tokens[:n], vocabulary.scores, strict=False)
+    n = vocabulary.n_unpadded()
+    pairs = zip(vocabulary.tokens[:n], vocabulary.scores[:n], strict=True)
     model = {
         "type": "Unigram",
         "unk_id": vocabulary.ids.get("unk"),
         "vocab": [[token, score] for token, score in pairs],
         "byte_fallback": False,
     }
-    steps: list[dict[str, Any]] = []
+    normalizer = None
     if charsmap := vocabulary.bytes("precompiled_charsmap"):
         told = base64.b64encode(charsmap).decode()
-        steps.append({"type": "Precompiled", "precompiled_charsmap": told})
-    if vocabulary.flag("remove_extra_whitespaces") is not False:
-        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
-        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+        normalizer = {"type": "Precompiled", "precompiled_charsmap": told}
     has_prefix = vocabulary.flag("add_space_prefix") is not False
     spaces = {
         "type": "Metaspace",
@@ -226,11 +227,13 @@ def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
         "prepend_scheme": "always" if has_prefix else "never",
         "split": True,
     }
+    removes = vocabulary.flag("remove_extra_whitespaces") is not False
+    words = [{"type": "WhitespaceSplit"}] if removes else []
     return _tokenizer(
         vocabulary,
         model,
-        normalizer=_sequence("normalizers", steps),
-        pre_tokenizer=spaces,
+        normalizer=normalizer,
+        pre_tokenizer=_sequence("pretokenizers", [*words, spaces]),
         decoder=spaces,
     )
 
@@ -289,8 +292,7 @@ def _post_processor(vocabulary: StoredVocabulary) -> dict[str, Any] | None:
         told = vocabulary.flag("add_bos_token") is not None and vocabulary.model == "gpt2"
         return _byte_level(use_regex=True) if told else None
     single = [*_specials(vocabulary, before, 0), _text_at("A", 0), *_specials(vocabulary, after, 0)]
-    between = [] if vocabulary.model == "bert" else before
-    second = [*_specials(vocabulary, between, 1), _text_at("B", 1)]
+    second = [_text_at("B", 1)]
     return {
         "type": "TemplateProcessing",
         "single": single,

@@ -2,13 +2,14 @@
 
 Where they fall back to bytes (`<0x0A>`), llama.cpp joins by scores and not by merges: the score of
 a token is then the number of the first merge that makes it, below zero. llama.cpp's own converter
-gives all of them -1000, by which no pair comes before another.
+gives all of them -1000, by which no pair comes before another; and it takes added tokens for plain
+ones where the vocabulary has them too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
@@ -133,6 +134,8 @@ def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
             found.put(i, text, TokenType.BYTE, ADDED_SCORE)
         elif text in special:
             found.put(i, text, TokenType.CONTROL, ADDED_SCORE)
+        elif ranked and i in added:
+            put_added(found, i, added[i])
         elif i in by_id:
             found.put(i, text, TokenType.NORMAL, ranks.get(text, last))
         else:
@@ -140,14 +143,14 @@ def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
     return found
 
 
-def _ranks(merges: list[str]) -> dict[str, float]:
+def _ranks(merges: Iterable[str]) -> dict[str, float]:
     ranks: dict[str, float] = {}
     for rank, merge in enumerate(merges):
         ranks.setdefault(merge.replace(" ", "", 1), -float(rank))
     return ranks
 
 
-def merges_of(folder: Folder) -> list[str]:
+def merges_of(folder: Folder) -> Sequence[str]:
     """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it.
 
     Raises
@@ -155,6 +158,8 @@ def merges_of(folder: Folder) -> list[str]:
     ParseError
         If a merge is no pair.
     """
+    if folder.merges:
+        return folder.merges
     told = section(folder.json(FAST) or {}, "model").get("merges")
     if not isinstance(told, list) or not told:
         return _merges_txt(folder)

@@ -1,4 +1,4 @@
-"""What a token of tokenizer.json reads as, by its decoder."""
+"""What a token of tokenizer.json reads as, once its decoder has run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files beside a model's weights that say how text becomes tokens."""
+"""The files that say how text becomes tokens, read with caps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from anamnesis.architectures.tokenizers.merges_json import cut_merges
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.json_file import read_json
+from anamnesis.formats.gguf.strings import Strings
 from anamnesis.sources.file import FileSource
 
 __all__ = [
@@ -48,6 +50,7 @@ class Folder:
         cached = repository_of(real)  # whose files are links into its `blobs`
         self._fence = real if cached is None else cached[0]
         self._json: dict[str, dict[str, Any] | None] = {}
+        self._merges: Strings | None = None
 
     def has(self, name: str) -> bool:
         """Tell whether there is such a file."""
@@ -60,9 +63,20 @@ class Folder:
             found = None
             if self.has(name):
                 path = self.root / name
-                found = read_json(path, self.budget, max_values=TOKENIZER_MAX_VALUES)
+                cut = self._without_merges if name == FAST else None
+                found = read_json(path, self.budget, max_values=TOKENIZER_MAX_VALUES, cut=cut)
             self._json[name] = found
         return self._json[name]
+
+    def _without_merges(self, raw: bytes) -> bytes:
+        raw, self._merges = cut_merges(raw)
+        return raw
+
+    @property
+    def merges(self) -> Strings | None:
+        """The merges of tokenizer.json, which its object lacks then; None if it has them itself."""
+        self.json(FAST)
+        return self._merges
 
     def raw(self, name: str) -> bytes | None:
         """Return a file's bytes."""

@@ -1,4 +1,4 @@
-"""Which of llama.cpp's pre-tokenizers a tokenizer.json has.
+"""Which of llama.cpp's pre-tokenizers a tokenizer.json has, and how it is told.
 
 llama.cpp names them after models, and its converter tells them by a digest of the ids that a text
 becomes. That takes the `tokenizers` library, and a vocabulary that nobody changed; without either,
@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import content
+from anamnesis.architectures.tokenizers.bpe import merges_of
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
 from anamnesis.architectures.tokenizers.pre_digests import DIGESTS, TEXT
-from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step, known_regexes
+from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Pattern, Step, known_regexes
+from anamnesis.architectures.tokenizers.reduced import SPACES, reduced
 from anamnesis.base.errors import UnsupportedError
 
 __all__ = ["PRE_MAX_STEPS", "pre_tokenizer"]
@@ -23,6 +25,8 @@ __all__ = ["PRE_MAX_STEPS", "pre_tokenizer"]
 PRE_MAX_STEPS = 32  # a real one has seven
 # Of what has vocab.json and merges.txt, and no tokenizer.json.
 _OF_CLASSES = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2", "RobertaTokenizer": "gpt-2"}
+
+_WORD_PIECE = Pattern(("bert-bge",), (("words",),))  # whose name llama.cpp does not ask for
 
 # What changes a text by no more than a constant factor, whatever else it says.
 _HARMLESS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer"})
@@ -56,7 +60,7 @@ def pre_tokenizer(folder: Folder, told: str | None) -> str:
     if tokenizer is None:
         name = _OF_CLASSES.get(str((folder.json(CONFIG) or {}).get("tokenizer_class")))
     else:
-        name = _by_digest(folder, tokenizer) or _by_steps(tokenizer)
+        name = _agreed(_by_digest(folder, tokenizer), _by_steps(tokenizer))
     if name is not None:
         return name
     raise UnsupportedError(
@@ -64,6 +68,22 @@ def pre_tokenizer(folder: Folder, told: str | None) -> str:
         " is not known here",
         remedy="tokenizer_pre='NAME' says which it is, such as gpt-2 or qwen2",
     )
+
+
+def _agreed(digested: str | None, row: Pattern | None) -> str | None:
+    """Return the digest's name, unless the tokenizer says that it splits texts in another way.
+
+    Llama 3's without the token that begins a text has the digest of one that minds its merges.
+    """
+    if row is None:
+        return digested
+    rows = [other for other in PATTERNS if digested in other.names]
+    is_alike = not rows or any(_alike(other, row) for other in rows)
+    return digested if digested is not None and is_alike else row.names[0]
+
+
+def _alike(one: Pattern, other: Pattern) -> bool:
+    return one.steps == other.steps and one.ignore_merges == other.ignore_merges
 
 
 # --- by what it makes of one text ---------------------------------------------------------------
@@ -89,9 +109,8 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
         return None
     known = ("version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor")
     told = {key: tokenizer.get(key) for key in known}
-    model = section(tokenizer, "model")
-    told["model"] = {key: value for key, value in model.items() if key in _MODEL_KEYS}
     config = folder.json(CONFIG) or {}
+    told["model"] = _model(folder, tokenizer, config)
     says = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
     is_told = any(isinstance(value, bool) for value in says.values())
     try:
@@ -100,13 +119,43 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
         ends = {
             name: library.token_to_id(content(config.get(f"{name}_token")) or "") for name in says
         }
-    except Exception:  # what it makes of a broken file, it says in no type of its own
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException:  # of a broken file it panics, which is no Exception
         return None
     if is_told:
         before = [ends["bos"]] if says["bos"] is True and ends["bos"] is not None else []
         after = [ends["eos"]] if says["eos"] is True and ends["eos"] is not None else []
         ids = [*before, *ids, *after]
     return ids
+
+
+def _model(
+    folder: Folder, tokenizer: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the model with what it takes to split `TEXT`."""
+    told = section(tokenizer, "model")
+    model = {key: value for key, value in told.items() if key in _MODEL_KEYS}
+    if model.get("type") != "BPE":
+        return model
+    merges = merges_of(folder)
+    steps = [*_flat(tokenizer.get("normalizer"), "normalizers")]
+    steps += _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    if not all(map(_is_spelt, steps)):
+        return {**model, "merges": [merge.split(" ", 1) for merge in merges]}
+    added = {
+        str(one.get("content")): one.get("id") for one in objects(tokenizer.get("added_tokens"))
+    }
+    ends = (content(config.get(f"{name}_token")) or "" for name in ("bos", "eos"))
+    return reduced(model, merges, TEXT, added, ends)
+
+
+def _is_spelt(step: Mapping[str, Any]) -> bool:
+    """Tell whether a step leaves a text in one of the ways that `reduced` knows."""
+    if step.get("type") in ("StripAccents", "BertNormalizer"):
+        return False
+    letters = [step.get(key) for key in ("replacement", "prepend", "content")]
+    return all(one in (None, *SPACES) for one in letters)
 
 
 def _is_harmless(tokenizer: Mapping[str, Any]) -> bool:
@@ -144,11 +193,11 @@ def _flat(told: Any, key: str) -> Iterator[Mapping[str, Any]]:
 # --- by what it says ----------------------------------------------------------------------------
 
 
-def _by_steps(tokenizer: Mapping[str, Any]) -> str | None:
-    """Return the first name of those that split alike."""
+def _by_steps(tokenizer: Mapping[str, Any]) -> Pattern | None:
+    """Return the names of those that split alike."""
     model = section(tokenizer, "model")
     if model.get("type") == "WordPiece":
-        return "bert-bge"  # llama.cpp asks nothing of it
+        return _WORD_PIECE
     told = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
     if len(told) > PRE_MAX_STEPS or model.get("type") != "BPE":
         return None
@@ -161,7 +210,7 @@ def _by_steps(tokenizer: Mapping[str, Any]) -> str | None:
             and row.ignore_merges in (None, ignores)
             and (row.normalizer is None or row.normalizer in normalizers)
         ):
-            return row.names[0]
+            return row
     return None
 
 

@@ -1,4 +1,4 @@
-"""Digests of the ids of one text, by llama.cpp's names of pre-tokenizers.
+"""SHA-256 of the ids that known tokenizers make of one text, and their names.
 
 `python tools/record_tokenizers.py` takes them out of llama.cpp's converter.
 """

@@ -1,4 +1,4 @@
-"""The tokenizer files of a directory as keys of a GGUF."""
+"""Tokenizer files as keys of a GGUF, in the order of llama.cpp's converter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anamnesis.architectures.tokenizers.pieces import MODEL, model_of, sentencep
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
-from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size
+from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size, text_config
 from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.architectures.tokenizers.wordpiece import wordpiece
 from anamnesis.base.errors import UnsupportedError
@@ -152,7 +152,7 @@ def _llama(asked: _Asked) -> dict[str, Any]:
     if isinstance(told, bool):
         found[_SPACE_PREFIX] = told
     found |= _first_of(asked)
-    size = declared_size(asked.config, "vocab_size", default=32_000)
+    size = text_config(asked.config).get("vocab_size")
     if size == _CODE_LLAMA:
         found |= special_keys(asked.folder, asked.config, names=_INFILL, fallbacks={"eot": 32_010})
     if size == _GRANITE:
@@ -164,6 +164,14 @@ def _gemma(asked: _Asked) -> dict[str, Any]:
     """Read as Llama's without tokenizer.model too; no space is put before a text."""
     is_gpt2 = not asked.folder.has(MODEL) and not falls_back_to_bytes(asked.folder)
     return _gpt2(asked) if is_gpt2 else {**_first_of(asked), _SPACE_PREFIX: False}
+
+
+def _gemma1(asked: _Asked) -> dict[str, Any]:
+    """Read as Gemma's, with the token that ends a turn, which no file tells."""
+    found = _gemma(asked)
+    prefix = {key: found.pop(key) for key in (_SPACE_PREFIX,) if key in found}
+    eot = special_keys(asked.folder, asked.config, names=_INFILL, fallbacks={"eot": 107})
+    return found | {key: eot[key] for key in eot if key not in found} | prefix
 
 
 def _phi3(asked: _Asked) -> dict[str, Any]:
@@ -213,6 +221,7 @@ def _unigram(asked: _Asked) -> dict[str, Any]:
 KINDS: Mapping[str, Callable[[_Asked], dict[str, Any]]] = {
     "llama": _llama,
     "spm": _gemma,
+    "gemma1": _gemma1,
     "qwen": _first_of,
     "gpt2": _gpt2,
     "phi3": _phi3,

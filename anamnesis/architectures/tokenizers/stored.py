@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ _KEYS = {
     "eot": "eot_token_id",
     "eom": "eom_token_id",
 }
+_PADDING = re.compile(r"\[PAD\d+\]")
 # What llama.cpp takes for a vocabulary that does not say.
 _IDS: Mapping[str, Mapping[str, int]] = {
     "llama": {"bos": 1, "eos": 2, "unk": 0},
@@ -83,7 +85,7 @@ class StoredVocabulary:
 
     def flag(self, name: str) -> bool | None:
         """Return a flag such as `add_space_prefix`; None if the file does not have it."""
-        told = self._metadata.get(f"tokenizer.ggml.{name}")
+        told: Any = self._metadata.get(f"tokenizer.ggml.{name}")
         return told if isinstance(told, bool) else None
 
     def adds(self, name: str) -> bool:
@@ -93,7 +95,8 @@ class StoredVocabulary:
             return flag
         if self.model == "gpt2":
             return name == "bos" and self.pre in _ADDING
-        return name in _ADDS.get(self.model, ())
+        adding = _ADDS.get(self.model, frozenset())
+        return name in adding
 
     def bytes(self, name: str) -> bytes:
         """Return an array of bytes; none if the file does not have it."""
@@ -109,7 +112,14 @@ class StoredVocabulary:
 
     def is_padding(self, i: int) -> bool:
         """Tell whether a token only fills a place up to the number of rows that the model has."""
-        return self.types[i] == TokenType.UNUSED and self.tokens[i] == f"[PAD{i}]"
+        return self.types[i] == TokenType.UNUSED and bool(_PADDING.fullmatch(self.tokens[i]))
+
+    def n_unpadded(self) -> int:
+        """Return how many tokens there are without those at the end that fill it."""
+        n = len(self.tokens)
+        while n and self.is_padding(n - 1):
+            n -= 1
+        return n
 
     def added(self) -> dict[int, bool]:
         """Return which tokens are looked for in a text before it is split; True if special."""

@@ -8,7 +8,10 @@ from typing import Any
 
 from anamnesis.architectures.tokenizers import bodies
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST
+from anamnesis.architectures.tokenizers.piece_model import piece_model
+from anamnesis.architectures.tokenizers.pieces import MODEL
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
+from anamnesis.architectures.tokenizers.tokens import ADDED_SCORE
 from anamnesis.base.errors import ParseError, UnsupportedError
 
 __all__ = ["vocabulary_files"]
@@ -25,6 +28,8 @@ _TEMPLATE = "tokenizer.chat_template"
 
 def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary.
+
+    Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
 
     Parameters
     ----------
@@ -51,7 +56,10 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         raise UnsupportedError(
             f"tokenizer.ggml.model: no tokenizer.json can be made of kind {vocabulary.model!r}"
         )
-    return {FAST: _json(body(vocabulary)), CONFIG: _json(_config(vocabulary, metadata))}
+    files = {FAST: _json(body(vocabulary)), CONFIG: _json(_config(vocabulary, metadata))}
+    if vocabulary.model == "llama" and (model := piece_model(vocabulary)) is not None:
+        files[MODEL] = model
+    return files
 
 
 def _json(told: Mapping[str, Any]) -> bytes:
@@ -64,10 +72,21 @@ def _json(told: Mapping[str, Any]) -> bytes:
 def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
+        "clean_up_tokenization_spaces": _removes_spaces(vocabulary),
     }
     for name in vocabulary.ids:
         told[f"{name}_token"] = vocabulary.text_of(name)
+    added = vocabulary.added()
+    if vocabulary.model == "llama":
+        told["added_tokens_decoder"] = {
+            str(i): bodies.added_token(vocabulary.tokens[i], special)
+            for i, special in added.items()
+            if not special or vocabulary.scores[i] == ADDED_SCORE
+        }
+    named = set(vocabulary.ids.values())
+    others = [vocabulary.tokens[i] for i, special in added.items() if special and i not in named]
+    if others:
+        told["additional_special_tokens"] = others
     for name in ("bos", "eos", "sep"):
         if (flag := vocabulary.flag(f"add_{name}_token")) is not None:
             told[f"add_{name}_token"] = flag
@@ -77,6 +96,11 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
     if template:
         told["chat_template"] = template
     return told
+
+
+def _removes_spaces(vocabulary: StoredVocabulary) -> bool:
+    """Tell what llama.cpp's converter takes for the removal of spaces, of XLM-R's kind."""
+    return vocabulary.model == "t5" and vocabulary.flag("remove_extra_whitespaces") is not False
 
 
 def _templates(metadata: Mapping[str, Any]) -> Any:

@@ -127,7 +127,8 @@ class Choice:
             weights.sort(key=lambda weight: place(weight.name))
         elif self._writer.id != "safetensors":  # which sorts its tensors anyway
             places = {name: i for i, name in enumerate(ledger.stored)}
-            weights.sort(key=lambda weight: places[weight.parts[0].name])
+            if all(weight.parts[0].name in places for weight in weights):  # else of other names
+                weights.sort(key=lambda weight: places[weight.parts[0].name])
         self._choose(weights, passed, has_config=checkpoint.has_config)
         if request.rename:
             request.check_renaming([made.weight.name for made in self.weights])

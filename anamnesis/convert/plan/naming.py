@@ -16,6 +16,8 @@ from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.mix import asked_mix
 from anamnesis.convert.ask.request import Request
+from anamnesis.formats.gguf.strings import Strings
+from anamnesis.formats.gguf.values import typed
 from anamnesis.schemes.claim.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -62,10 +64,32 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
     if _is_named_directory(checkpoint, request):
-        return _as_directory(checkpoint, ledger, request)
-    if _is_hugging_face(checkpoint, ledger, request):
-        return _as_gguf(checkpoint, ledger, request)
-    return Seen(checkpoint, ledger, request, {})
+        seen = _as_directory(checkpoint, ledger, request)
+    elif _is_hugging_face(checkpoint, ledger, request):
+        seen = _as_gguf(checkpoint, ledger, request)
+    else:
+        return Seen(checkpoint, ledger, request, {})
+    _check_kept(seen)
+    return seen
+
+
+def _check_kept(seen: Seen) -> None:
+    """Refuse to keep what is stored as several tensors, whose rows go to other places.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    for name, weight in seen.ledger.weights.items():
+        override = seen.request.override(name)
+        if override is None or override[1] is not None:
+            continue
+        if len(weight.parts) != 1 or weight.parts[0].name != name:
+            raise UnsupportedError(
+                f"{name!r} cannot be kept as it is stored: it has another name there, and its rows"
+                " another order",
+                remedy="names='keep' leaves both",
+            )
 
 
 @contextmanager
@@ -114,7 +138,10 @@ def _own_float(ledger: Ledger) -> str:
 
 def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
     """Return the checkpoint as if its files were one GGUF model; its sources stay."""
-    metadata: dict[str, Any] = seen.metadata
+    metadata: dict[str, Any] = {
+        key: typed(value) if isinstance(value, Strings) else value
+        for key, value in seen.metadata.items()
+    }
     shards = {}
     for name, container in checkpoint.shards.items():
         shards[name] = replace(container, id="gguf", self_contained=True, metadata=metadata)

@@ -27,6 +27,7 @@ from anamnesis.formats.gguf.metadata import (
 )
 from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, Encoding
 from anamnesis.formats.gguf.split import SPLIT_KEYS
+from anamnesis.formats.gguf.strings import Strings
 
 __all__ = ["Value", "check_own", "merged", "read_setting", "read_settings", "typed", "untyped"]
 
@@ -87,6 +88,8 @@ def typed(value: Any) -> Value:
     """
     if isinstance(value, Value):
         return value
+    if isinstance(value, Strings):
+        return _of_strings(value)
     if isinstance(value, Mapping):
         if set(value) != {"type", "value"}:
             raise ValueError('a typed value is written {"type": "uint32", "value": 7}')
@@ -96,6 +99,15 @@ def typed(value: Any) -> Value:
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return _of_type(*_of_numpy(value))
     return _of_type(_scalar_type(value), value)
+
+
+def _of_strings(value: Strings) -> Value:
+    if not len(value):
+        raise ValueError("an empty array has no type that its items would show")
+    if len(value) > GGUF_MAX_ARRAY_ITEMS:
+        raise ValueError(f"an array of {len(value):,} strings")
+    head = _ARRAY_HEAD.pack(ValueType.STRING, len(value))
+    return Value(ValueType.ARRAY, head + bytes(value.raw))
 
 
 def untyped(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

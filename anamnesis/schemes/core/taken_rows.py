@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.sources.gathered import GatheredSource, RowOrder
+from anamnesis.sources.gathered import GatheredSource
 from anamnesis.sources.joined import JoinedSource
+from anamnesis.sources.row_order import RowOrder
 
 __all__ = ["TakenRows"]
 

@@ -249,8 +249,10 @@ static inline float search_positive(int n, int largest, const float *x, const fl
                                     uint8_t *codes) {
   float most = 0.0f;
   for (int i = 0; i < n; i++) most = most > x[i] ? most : x[i]; /* NaN only if x[n - 1] is one */
-  memset(codes, 0, (size_t)n);
-  if (most < SEARCH_EPSILON) return 0.0f;
+  if (most < SEARCH_EPSILON) {
+    memset(codes, 0, (size_t)n);
+    return 0.0f;
+  }
 
   int levels[SEARCH_ELEMENTS_MAX];
   float inverse = (float)largest / most;

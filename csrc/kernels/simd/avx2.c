@@ -39,7 +39,9 @@ AMN_TARGET_AVX2_BEGIN
 #include "encode_ternary.tpl.h"
 #include "encode_fp4.tpl.h"
 #include "encode_kquants.tpl.h"
+#include "encode_iq4.tpl.h"
 #include "neighbours.tpl.h"
+#include "encode_iq2.tpl.h"
 #include "encode_iq3.tpl.h"
 #include "encode_iq1.tpl.h"
 

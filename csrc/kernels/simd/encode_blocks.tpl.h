@@ -53,9 +53,13 @@ AMN_FORCE_INLINE vec_f32 reciprocal_f32(vec_f32 d) {
   return v_f32_from_bits(v_and_not(is_zero, v_bits_f32(v_div_f32(v_set_f32(1.0f), d))));
 }
 
-/* Whether any number is infinite or a NaN. */
+/* Where a number is infinite or a NaN. */
+AMN_FORCE_INLINE vec is_not_finite(vec_f32 a) {
+  return v_greater_s32(v_bits_f32(magnitude_f32(a)), v_set_u32(0x7f7fffff));
+}
+
 AMN_FORCE_INLINE int any_not_finite(vec_f32 a) {
-  return v_any(v_greater_s32(v_bits_f32(magnitude_f32(a)), v_set_u32(0x7f7fffff)));
+  return v_any(is_not_finite(a));
 }
 
 /* To half floats, one into each block: at first, first + step, ... */

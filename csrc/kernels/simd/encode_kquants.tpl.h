@@ -189,71 +189,6 @@ AMN_FORCE_INLINE void k_codes_of(const vec *codes, int n, uint8_t out[SUPERS][16
   }
 }
 
-/* make_qp_quants: nine scales about the one that gives the largest the level `largest`, then the
- * codes one by one. Codes wrap around below 0. */
-AMN_FORCE_INLINE vec_f32 search_positive_lanes(int n, int largest, const vec_f32 *x,
-                                               const vec_f32 *weight, vec *codes) {
-  const vec_f32 zero = v_set_f32(0.0f), one = v_set_f32(1.0f);
-  const vec most_code = v_set_u32((uint32_t)largest), byte = v_set_u32(255);
-  vec_f32 most = zero;
-  for (int i = 0; i < n; i++) most = v_max_f32(most, x[i]);
-  const vec is_zero = v_greater_f32(v_set_f32(SEARCH_NONE), most);
-  vec_f32 inverse = v_div_f32(v_set_f32((float)largest), most), best = zero;
-  vec_f32 scale = v_div_f32(one, inverse);
-  for (int i = 0; i < n; i++) {
-    const vec level = v_and(nearest_s32(v_mul_f32(inverse, x[i])), byte);
-    const vec_f32 off = v_sub_f32(x[i], v_mul_f32(scale, v_f32_from_s32(level)));
-    best = v_add_f32(best, v_mul_f32(v_mul_f32(weight[i], off), off));
-  }
-  for (int k = -4; k <= 4; k++) {
-    if (k == 0) continue;
-    const vec_f32 trial = v_div_f32(v_set_f32(0.1f * (float)k + (float)largest), most);
-    vec_f32 error = zero;
-    scale = v_div_f32(one, trial);
-    for (int i = 0; i < n; i++) {
-      const vec level = v_min_s32(nearest_s32(v_mul_f32(trial, x[i])), most_code);
-      const vec_f32 off = v_sub_f32(x[i], v_mul_f32(scale, v_f32_from_s32(level)));
-      error = v_add_f32(error, v_mul_f32(v_mul_f32(weight[i], off), off));
-    }
-    const vec is_better = v_greater_f32(best, error);
-    best = choose_f32(is_better, error, best);
-    inverse = choose_f32(is_better, trial, inverse);
-  }
-  vec_f32 sum_xl = zero, sum_l2 = zero, weighed[16];
-  for (int i = 0; i < n; i++) {
-    const vec level = v_min_s32(nearest_s32(v_mul_f32(inverse, x[i])), most_code);
-    const vec_f32 l = v_f32_from_s32(level);
-    weighed[i] = v_mul_f32(weight[i], x[i]);
-    codes[i] = v_and(level, byte);
-    sum_xl = v_add_f32(sum_xl, v_mul_f32(weighed[i], l));
-    sum_l2 = v_add_f32(sum_l2, v_mul_f32(v_mul_f32(weight[i], l), l));
-  }
-  for (int pass = 0; pass < 5; pass++) {
-    vec changed = v_zero();
-    for (int i = 0; i < n; i++) {
-      const vec_f32 old = v_f32_from_s32(codes[i]);
-      vec_f32 xl = v_sub_f32(sum_xl, v_mul_f32(weighed[i], old));
-      vec_f32 l2 = v_sub_f32(sum_l2, v_mul_f32(v_mul_f32(weight[i], old), old));
-      const vec may = v_and(v_greater_f32(xl, zero), v_greater_f32(l2, zero));
-      const vec level = v_min_s32(nearest_s32(v_div_f32(v_mul_f32(x[i], l2), xl)), most_code);
-      const vec_f32 l = v_f32_from_s32(level);
-      xl = v_add_f32(xl, v_mul_f32(weighed[i], l));
-      l2 = v_add_f32(l2, v_mul_f32(v_mul_f32(weight[i], l), l));
-      const vec gains = v_greater_f32(v_mul_f32(v_mul_f32(xl, xl), sum_l2),
-                                      v_mul_f32(v_mul_f32(sum_xl, sum_xl), l2));
-      const vec is_better = v_and_not(v_equal_u32(level, codes[i]), v_and(may, gains));
-      codes[i] = v_select(is_better, v_and(level, byte), codes[i]);
-      sum_xl = choose_f32(is_better, xl, sum_xl);
-      sum_l2 = choose_f32(is_better, l2, sum_l2);
-      changed = v_or(changed, is_better);
-    }
-    if (!v_any(changed)) break;
-  }
-  for (int i = 0; i < n; i++) codes[i] = v_and_not(is_zero, codes[i]);
-  const vec is_none = v_or(is_zero, v_xor(v_greater_f32(sum_l2, zero), v_set_u8(255)));
-  return v_f32_from_bits(v_and_not(is_none, v_bits_f32(v_div_f32(sum_xl, sum_l2))));
-}
-
 /* Scales and mins of n sub-blocks of each super-block, as codes and two factors. */
 typedef struct {
   uint8_t scale[SUPERS][16], min[SUPERS][16];
@@ -389,9 +324,9 @@ AMN_FORCE_INLINE float magnitude_of(float a) {
 }
 
 /* The first of the largest magnitudes. */
-AMN_FORCE_INLINE float extreme_of_16(const float *scales) {
+AMN_FORCE_INLINE float extreme_of_floats(int n, const float *scales) {
   float extreme = 0.0f;
-  for (int i = 0; i < 16; i++)
+  for (int i = 0; i < n; i++)
     if (magnitude_of(scales[i]) > magnitude_of(extreme)) extreme = scales[i];
   return extreme;
 }
@@ -414,7 +349,7 @@ AMN_FORCE_INLINE void q6_k_pack(const uint8_t *codes, block_q6_k *block) {
 /* The codes of scales, and how they are used; 0 if the scalar code must do it. */
 AMN_FORCE_INLINE int q6_k_finish(const float *x, const float *scales, const uint32_t *is_zero,
                                  block_q6_k *block) {
-  const float extreme = extreme_of_16(scales);
+  const float extreme = extreme_of_floats(16, scales);
   if (magnitude_of(extreme) < SEARCH_NONE) {
     memset(block, 0, sizeof *block);
     return 1;
@@ -568,7 +503,7 @@ AMN_FORCE_INLINE void q3_k_store(const float *x, const float *scales, const uint
                                  uint8_t *dst) {
   uint32_t levels[16];
   uint8_t scale_codes[16] = {0};
-  const float extreme = extreme_of_16(scales);
+  const float extreme = extreme_of_floats(16, scales);
   const float inverse = -32.0f / extreme;
   for (int i = 0; i < 16; i += 8)
     v_store(levels + i, nearest_s32(v_mul_f32(v_set_f32(inverse), v_load_f32(scales + i))));

@@ -1,0 +1,69 @@
+"""Weights under other names and of other shapes, with the inverse of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from anamnesis.architectures.gathered import AnyTiles, Reshaped
+from anamnesis.schemes.core.plain import Plain, PlainMatrix
+from anamnesis.schemes.core.weight import TiledWeight, Weight
+from anamnesis.schemes.ggml.weight import GgmlWeight
+from anamnesis.schemes.parts.transposed import Transposed
+
+__all__ = ["renamed", "reshaped", "turned"]
+
+
+def renamed(weight: Weight, name: str) -> Weight:
+    """Return a weight under another name; what is one stored tensor has it as that too."""
+    if weight.name == name:
+        return weight
+    if _is_lone(weight):
+        stored = weight.parts[0]._replace(name=name)
+        return replace(weight, name=name, parts=(stored,))
+    return replace(weight, name=name)
+
+
+def reshaped(weight: Weight, name: str, shape: tuple[int, ...]) -> Weight:
+    """Return a weight of another shape, of as many values. Its inverse: the shape that it had.
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer values.
+    """
+    if prod(shape) != weight.n_elements:
+        raise ValueError(f"{weight.name} {list(weight.shape)} cannot be of shape {list(shape)}")
+    if weight.shape == shape:
+        return renamed(weight, name)
+    if _is_lone(weight) and (shape[-1] if shape else 1) % weight.parts[0].dtype.block_elements == 0:
+        stored = weight.parts[0]._replace(name=name, shape=shape)
+        return replace(weight, name=name, shape=shape, parts=(stored,))
+    if isinstance(weight, Reshaped):
+        return reshaped(weight.pieces[0], name, shape)
+    return Reshaped(name, shape, weight.parts, (weight,))
+
+
+def turned(weight: Weight, name: str) -> Weight:
+    """Return the transpose of a matrix, or of each of a stack: its own inverse."""
+    if isinstance(weight, Transposed):
+        return renamed(_untiled(weight.stored), name)
+    *lead, rows, cols = weight.shape
+    return Transposed(name, (*lead, cols, rows), weight.parts, _tiled(weight))
+
+
+def _tiled(weight: Weight) -> TiledWeight:
+    if type(weight) is Plain and weight.parts[0].dtype.bits >= 8:
+        return PlainMatrix(weight.name, weight.shape, weight.parts)
+    if isinstance(weight, TiledWeight):
+        return weight
+    return AnyTiles(weight.name, weight.shape, weight.parts, (weight,))
+
+
+def _untiled(weight: TiledWeight) -> Weight:
+    return weight.pieces[0] if isinstance(weight, AnyTiles) else weight
+
+
+def _is_lone(weight: Weight) -> bool:
+    """Tell whether a weight is a stored tensor, of which nothing else counts."""
+    return type(weight) in (Plain, PlainMatrix, GgmlWeight)

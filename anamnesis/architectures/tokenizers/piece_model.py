@@ -1,0 +1,65 @@
+"""sentencepiece's model file of a GGUF's vocabulary: its pieces with their scores."""
+
+from __future__ import annotations
+
+import struct
+
+from anamnesis.architectures.tokenizers.sentencepiece import BPE
+from anamnesis.architectures.tokenizers.stored import StoredVocabulary
+from anamnesis.architectures.tokenizers.tokens import TokenType
+
+__all__ = ["piece_model"]
+
+_N_BYTES = 256
+_NONE = 2**64 - 1  # an id of -1, as protobuf has it
+
+
+def piece_model(vocabulary: StoredVocabulary) -> bytes | None:
+    """Return the file; None if sentencepiece would not load it.
+
+    It wants each piece once, one that is unknown, and all bytes or none.
+    """
+    n = vocabulary.n_unpadded()
+    tokens, types = vocabulary.tokens[:n], vocabulary.types[:n]
+    n_bytes = types.count(TokenType.BYTE)
+    if (
+        len(set(tokens)) < n
+        or "" in tokens
+        or types.count(TokenType.UNKNOWN) != 1
+        or n_bytes not in (0, _N_BYTES)
+        or not all(1 <= kind <= 6 for kind in types)
+    ):
+        return None
+    pieces = [
+        _bytes(1, _bytes(1, token.encode()) + _float(2, score) + _number(3, kind))
+        for token, score, kind in zip(tokens, vocabulary.scores, types, strict=False)
+    ]
+    has_prefix = vocabulary.flag("add_space_prefix") is not False
+    normalizer = _bytes(1, b"identity") + _number(3, has_prefix) + _number(4, 0) + _number(5, 1)
+    trainer = _number(3, BPE) + _number(4, n) + _number(35, n_bytes > 0)
+    for field, name in ((40, "unk"), (41, "bos"), (42, "eos"), (43, "pad")):
+        trainer += _number(field, vocabulary.ids.get(name, _NONE))
+    for field, name in ((45, "unk"), (46, "bos"), (47, "eos"), (48, "pad")):
+        if (text := vocabulary.text_of(name)) is not None:
+            trainer += _bytes(field, text.encode())
+    return b"".join([*pieces, _bytes(2, trainer), _bytes(3, normalizer)])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _float(field: int, value: float) -> bytes:
+    return _varint(field << 3 | 5) + struct.pack("<f", value)

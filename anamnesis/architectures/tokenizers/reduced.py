@@ -1,0 +1,75 @@
+"""A byte-pair vocabulary with only those tokens that one text can become.
+
+The library that splits the text makes tables of a whole vocabulary: of 128,000 tokens in 200 MB.
+All tokens that the text passes through are pieces of it, so the others change nothing.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["SPACES", "reduced"]
+
+_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+SPACES = (" ", "\u2581", "\u0120")  # as it is, as sentencepiece has it, as GPT-2 has it
+_PARTS = ("continuing_subword_prefix", "end_of_word_suffix")  # which are in no text
+
+
+def reduced(
+    model: Mapping[str, Any],
+    merges: Iterable[str],
+    text: str,
+    added: Mapping[str, Any],
+    kept: Iterable[str],
+) -> dict[str, Any]:
+    """Return the `model` of a tokenizer.json with the tokens and merges that a text can need.
+
+    Parameters
+    ----------
+    model : mapping
+        Without its merges.
+    merges : iterable of str
+        Both halves with a space between.
+    text : str
+    added : mapping of str to int
+        Ids of added tokens, which would be numbered anew were they not in the vocabulary.
+    kept : iterable of str
+        Further tokens that stay.
+    """
+    vocab = model.get("vocab")
+    pairs = ([*merge.split(" ", 1)] for merge in merges)
+    if not isinstance(vocab, dict) or any(model.get(part) for part in _PARTS):
+        return {**model, "merges": list(pairs)}
+    seen = "\n".join(_written(text))
+    always = {*kept, str(model.get("unk_token"))}
+    some = {
+        token: i
+        for token, i in vocab.items()
+        if len(token) == 1 or token in always or token.startswith("<0x") or token in seen
+    }
+    some |= {token: i for token, i in added.items() if type(i) is int}
+    left = [pair for pair in pairs if len(pair) == 2 and "".join(pair) in some]
+    return {**model, "vocab": some, "merges": left}
+
+
+def _written(text: str) -> Iterator[str]:
+    """Yield a text in all the ways in which tokens of it may be spelt."""
+    forms = {text, *(unicodedata.normalize(form, text) for form in _FORMS)}
+    for form in sorted(forms | {one.lower() for one in forms}):
+        for space in SPACES:
+            yield space + form.replace(" ", space)
+        yield _bytes_as_letters(f" {form}")
+
+
+def _bytes_as_letters(text: str) -> str:
+    """Return a text's bytes as GPT-2 spells them: most as they are, the others from 256 on."""
+    letters, n = {}, 0
+    for byte in range(256):
+        if 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte <= 255:
+            letters[byte] = chr(byte)
+        else:
+            letters[byte] = chr(256 + n)
+            n += 1
+    return "".join(letters[byte] for byte in text.encode())

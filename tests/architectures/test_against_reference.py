@@ -1,0 +1,68 @@
+"""Directories become the GGUF that llama.cpp's converter makes of them: its keys, its tensors."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase as fnmatch
+from pathlib import Path
+
+import pytest
+
+import anamnesis as an
+from helpers import recorded_hf, vocabularies
+from helpers.recorded_hf import NAMES, digest, recorded
+
+# What differs on purpose, by model: globs of keys and tensors, each of which something matches.
+ON_PURPOSE = {
+    # The converter leaves MXFP4 as it is in float32 files too; here f32 is what is asked for.
+    "gpt_oss_mxfp4": ("general.file_type", "blk.*.ffn_*_exps.weight"),
+    # Those of transformers' config class, which knows other names of what config.json has.
+    "nomic_bert": ("nomic-bert.attention.key_length", "nomic-bert.attention.value_length"),
+}
+QUANTIZED = json.loads(Path(__file__).with_name("quantized.json").read_text())["files"]
+
+
+def converted(name: str, folder: Path, to: str) -> Path:
+    """Return the GGUF of a recorded model; what splits the words of a cut vocabulary is told."""
+    root = recorded_hf.remake(name, folder / "hf")
+    pre = vocabularies.CUTS[recorded(name).vocabulary].pre or None
+    an.convert(root, folder / "out.gguf", to, tokenizer_pre=pre)
+    return folder / "out.gguf"
+
+
+def differing(name: str, path: Path) -> set[str]:
+    """Return the keys and tensors that differ in anything, or that only one has."""
+    found, expected = recorded_hf.described(path), recorded(name)
+    pairs = ((found["keys"], expected.keys), (found["tensors"], expected.tensors))
+    return {n for ours, theirs in pairs for n in {*ours, *theirs} if ours.get(n) != theirs.get(n)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_as_the_converter(name: str, tmp_path: Path) -> None:
+    differ = differing(name, converted(name, tmp_path, "gguf-f32"))
+    globs = ON_PURPOSE.get(name, ())
+    assert {key for key in differ if not any(fnmatch(key, glob) for glob in globs)} == set()
+    assert [glob for glob in globs if not any(fnmatch(key, glob) for key in differ)] == []
+
+
+def test_experts_in_mxfp4_are_moved(tmp_path: Path) -> None:
+    """The converter's file has them so, and says it as this mix does; the rest of it is F32."""
+    differ = differing("gpt_oss_mxfp4", converted("gpt_oss_mxfp4", tmp_path, "gguf-mxfp4_moe"))
+    assert {
+        name for name in differ if "exps.weight" in name or name.startswith("general.")
+    } == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "mix"), [(name, mix) for name, mixes in QUANTIZED.items() for mix in mixes]
+)
+def test_as_llama_quantize_after_the_converter(name: str, mix: str, tmp_path: Path) -> None:
+    """In one pass, from BF16: the same file, byte for byte."""
+    made = converted(name, tmp_path, f"gguf-{mix}")
+    assert digest(made.read_bytes()) == QUANTIZED[name][mix]
+
+
+def test_codes_are_moved_by_name(tmp_path: Path) -> None:
+    """To an encoding that is no mix: what is in it, moved, all else as it is."""
+    differ = differing("gpt_oss_mxfp4", converted("gpt_oss_mxfp4", tmp_path, "gguf-mxfp4"))
+    assert not [name for name in differ if name.endswith(("exps.weight", "bias", "norm.weight"))]
