@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.cli.mix_options import mix_options
+from anamnesis.cli.mix_options import WITHOUT_MIX, mix_options
 from anamnesis.cli.writing import OPTIONS, Task
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ def what_is_asked(
         )
     if given["split_max_size"] is not None and form.container != "gguf":
         raise click.UsageError(f"--split-max-size is for GGUF files, not {form.container}")
-    if given["imatrix"] is not None and form.container != "gguf":
-        raise click.UsageError(f"--imatrix is for GGUF files, not {form.container}")
+    for option in ("imatrix", "tokenizer_pre"):
+        if given[option] is not None and form.container != "gguf":
+            name = option.replace("_", "-")
+            raise click.UsageError(f"--{name} is for GGUF files, not {form.container}")
     for option in ("include", "exclude"):
         if given[option] and target.encoding is None:
             raise click.UsageError(
@@ -80,7 +82,7 @@ def what_is_asked(
     options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
     mixing = mix_options(given)
     for name in mixing if target.mix is None else ():
-        if name != "imatrix":
+        if name not in WITHOUT_MIX:
             option = name.replace("_", "-")
             told = f"--{option} is for a mix of GGUF's types, such as gguf-q4_k_m"
             raise click.UsageError(f"{told}, not {target.text}")
