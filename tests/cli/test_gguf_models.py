@@ -95,6 +95,36 @@ def test_a_plan_says_what_tensors_are_made_of(model: Path) -> None:
     assert kept["names"] == {}
 
 
+def test_which_names_options_speak_of(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.gguf"
+    kept = {"blk.0.attn_q.weight": "q6_k", "blk.*.ffn_up.weight": "q8_0"}
+    halved = {"model.layers.*.k_proj.weight": lambda weight: weight.numpy() / 2}
+    an.convert(model, out, "gguf-q4_k_m", overrides=kept, edit=halved, drop="lm_head")
+    an.convert(model, tmp_path / "f32.gguf", "gguf-f32", edit=halved)
+    an.convert(model, tmp_path / "whole.gguf", "gguf-f32")
+    with an.parse(out) as written:
+        assert written.stored["blk.0.attn_q.weight"].dtype.name == "Q6_K"
+        assert written.stored["blk.1.ffn_up.weight"].dtype.name == "Q8_0"
+        assert "output.weight" not in written
+    with an.parse(tmp_path / "f32.gguf") as half, an.parse(tmp_path / "whole.gguf") as whole:
+        name = "blk.1.attn_k.weight"
+        assert (half[name].numpy() == whole[name].numpy() / 2).all()
+
+
+def test_a_recipe_says_it_too(model: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('to = "gguf-q8_0"\nnames = "keep"\n')
+    told = json.loads(amn("plan", model, "--recipe", recipe, "--json").stdout)
+    assert told["names"] == {}
+    recipe.write_text('to = "gguf-q8_0"\ntokenizer-pre = "qwen2"\n')
+    an.convert(model, tmp_path / "out.gguf", **an.read_recipe(recipe))
+    with an.parse(tmp_path / "out.gguf") as written:
+        assert written.metadata["tokenizer.ggml.pre"] == "qwen2"
+    recipe.write_text('names = "none"\n')
+    with pytest.raises(ValueError, match=r"r\.toml, line 1: names: names must be auto or keep"):
+        an.read_recipe(recipe)
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 

@@ -53,9 +53,9 @@ _WORDS = (
 _REPEATED = (
     *("imatrix", "dtype", "include", "exclude", "drop", "cast_all", "math", "experts"),
     *("split_max_size", "allow_unknown", "leave_output_tensor", "prune_layers", "keep_split"),
-    *("rename", "override_kv"),
+    *("names", "tokenizer_pre", "rename", "override_kv"),
 )
-_USUAL = {"math": "float32"}
+_USUAL = {"math": "float32", "names": "auto"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
