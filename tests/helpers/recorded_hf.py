@@ -50,6 +50,11 @@ class Recorded:
     keys: dict[str, dict[str, Any]]
     tensors: dict[str, tuple[str, list[int], str]]
 
+    @property
+    def pre(self) -> str | None:
+        """What splits the words of the vocabulary, which is cut, so that it has to be told."""
+        return vocabularies.CUTS[self.vocabulary].pre or None
+
 
 @cache
 def recorded(name: str) -> Recorded:
