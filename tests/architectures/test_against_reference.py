@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from helpers import recorded_hf, vocabularies
+from helpers import recorded_hf
 from helpers.recorded_hf import NAMES, digest, recorded
 
 # What differs on purpose, by model: globs of keys and tensors, each of which something matches.
@@ -23,10 +23,9 @@ QUANTIZED = json.loads(Path(__file__).with_name("quantized.json").read_text())["
 
 
 def converted(name: str, folder: Path, to: str) -> Path:
-    """Return the GGUF of a recorded model; what splits the words of a cut vocabulary is told."""
+    """Return the GGUF of a recorded model."""
     root = recorded_hf.remake(name, folder / "hf")
-    pre = vocabularies.CUTS[recorded(name).vocabulary].pre or None
-    an.convert(root, folder / "out.gguf", to, tokenizer_pre=pre)
+    an.convert(root, folder / "out.gguf", to, tokenizer_pre=recorded(name).pre)
     return folder / "out.gguf"
 
 

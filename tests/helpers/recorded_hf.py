@@ -52,7 +52,7 @@ class Recorded:
 
     @property
     def pre(self) -> str | None:
-        """What splits words, which the converter was told."""
+        """What splits the words of the vocabulary, which is cut, so that it has to be told."""
         return vocabularies.CUTS[self.vocabulary].pre or None
 
 
