@@ -12,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from helpers import recorded_hf
-from helpers.recorded_hf import NAMES, recorded
+from helpers.recorded_hf import NAMES, recorded, through_gguf
 
 Floats = npt.NDArray[np.float32]
 
@@ -28,14 +28,6 @@ LEFT = {
 LOGARITHM = "*.linear_attn.A_log"
 # Experts come back one by one, whichever way they came; transformers loads both.
 STACKED = ("*.mlp.experts.gate_up_proj", "*.mlp.experts.down_proj")
-
-
-def through_gguf(name: str, folder: Path, to: str = "gguf-f32") -> Path:
-    """Make a GGUF of a recorded model, and `back/` of that; return its directory, `hf/`."""
-    root = recorded_hf.remake(name, folder / "hf")
-    an.convert(root, folder / "there.gguf", to, tokenizer_pre=recorded(name).pre)
-    an.convert(folder / "there.gguf", f"{folder / 'back'}/", "f32")
-    return root
 
 
 def again(name: str, folder: Path) -> None:
