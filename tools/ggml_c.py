@@ -1,11 +1,12 @@
 """ggml's own C code, as an oracle: fetched from PyPI, built and called through ctypes.
 
     python tools/ggml_c.py            # fetch and build now; prints where the libraries are
+    python tools/ggml_c.py llama      # llama-quantize and libllama too
 
 The source package of llama-cpp-python carries llama.cpp; of that, CMake's target `ggml-base` alone
-is built (ten seconds), and llama-quantize only for who asks for it (a quarter of an hour). They go
-into the user's cache, or into the folder that the environment variable ANAMNESIS_GGML names. Needs
-pip, cmake and a C++ compiler. Nothing of it becomes part of the package.
+is built (ten seconds), and llama-quantize with libllama only for who asks for it (a quarter of an
+hour). They go into the user's cache, or into the folder that the environment variable
+ANAMNESIS_GGML names. Needs pip, cmake and a C++ compiler. Nothing of it gets into the package.
 
 Two builds: the plain one, whose results count, never fuses a multiplication and an addition; the
 native one, for benchmarks, may use all that this CPU has.
@@ -313,6 +314,8 @@ def main() -> None:
     print(llama_cpp())
     for build in BUILDS:
         print(library(build))
+    if sys.argv[1:] == ["llama"]:
+        print(libllama())
 
 
 if __name__ == "__main__":

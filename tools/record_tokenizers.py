@@ -44,7 +44,8 @@ def recorded() -> dict[str, object]:
         for name, directory in DIRECTORIES.items():
             root = Path(folder, name)
             write(directory, root)
-            jobs.append([str(root), directory.kind, directory.config, directory.options.get("pre")])
+            kind = directory.reference or directory.kind
+            jobs.append([str(root), kind, directory.config, directory.options.get("pre")])
         told, out = Path(folder, "jobs"), Path(folder, "out")
         told.write_text(json.dumps(jobs), encoding="utf-8")
         command = [sys.executable, str(PROGRAM), str(ggml_c.llama_cpp()), str(told), str(out)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from helpers import recorded_hf, vocabularies
+from helpers import recorded_hf
 from helpers.recorded_hf import NAMES, digest, recorded
 
 # What differs on purpose, by model: globs of keys and tensors, each of which something matches.
@@ -23,10 +23,9 @@ QUANTIZED = json.loads(Path(__file__).with_name("quantized.json").read_text())["
 
 
 def converted(name: str, folder: Path, to: str) -> Path:
-    """Return the GGUF of a recorded model; what splits the words of a cut vocabulary is told."""
+    """Return the GGUF of a recorded model."""
     root = recorded_hf.remake(name, folder / "hf")
-    pre = vocabularies.CUTS[recorded(name).vocabulary].pre or None
-    an.convert(root, folder / "out.gguf", to, tokenizer_pre=pre)
+    an.convert(root, folder / "out.gguf", to, tokenizer_pre=recorded(name).pre)
     return folder / "out.gguf"
 
 
@@ -66,3 +65,16 @@ def test_codes_are_moved_by_name(tmp_path: Path) -> None:
     """To an encoding that is no mix: what is in it, moved, all else as it is."""
     differ = differing("gpt_oss_mxfp4", converted("gpt_oss_mxfp4", tmp_path, "gguf-mxfp4"))
     assert not [name for name in differ if name.endswith(("exps.weight", "bias", "norm.weight"))]
+
+
+def test_codes_that_gguf_has_stay_where_nothing_else_is_asked(tmp_path: Path) -> None:
+    """As the converter does by default: experts in MXFP4 as they are, all else in BF16."""
+    found = recorded_hf.described(converted("gpt_oss_mxfp4", tmp_path, "gguf"))
+    expected = recorded("gpt_oss_mxfp4")
+    experts = [name for name in expected.tensors if name.endswith("exps.weight")]
+    assert experts
+    assert {name: found["tensors"][name] for name in experts} == {
+        name: list(expected.tensors[name]) for name in experts
+    }
+    assert found["tensors"]["blk.0.attn_q.weight"][0] == "BF16"
+    assert found["keys"]["general.file_type"] == expected.keys["general.file_type"]

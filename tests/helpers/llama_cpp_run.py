@@ -1,6 +1,8 @@
 """What llama.cpp computes with a GGUF, and transformers with a directory: logits and tokens.
 
-libllama runs in a process of its own, through the bindings of llama-cpp-python's source package.
+libllama runs in a process of its own, through the bindings of llama-cpp-python's source package. It
+takes a quarter of an hour to build, so that tests use one that is there: in the folder that
+ANAMNESIS_LIBLLAMA names, or where `python tools/ggml_c.py llama` builds it.
 """
 
 from __future__ import annotations
@@ -15,14 +17,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import ggml_c
 
-__all__ = ["embeddings", "logits", "nmse", "tokens", "transformers_logits"]
+__all__ = ["embeddings", "logits", "needs_libllama", "nmse", "tokens", "transformers_logits"]
 
 Floats = npt.NDArray[np.float32]
+
+
+def _libllama() -> Path | None:
+    told = os.environ.get("ANAMNESIS_LIBLLAMA")
+    return Path(told) if told else ggml_c.built_libllama()
+
+
+needs_libllama = pytest.mark.skipif(
+    _libllama() is None, reason="ANAMNESIS_LIBLLAMA is not set, and no libllama is built"
+)
 
 # Float32 caches and no flash attention, so that nothing is rounded more than transformers rounds.
 _RUN = """
@@ -56,7 +69,7 @@ how = lib.llama_context_default_params()
 how.n_ctx = how.n_batch = how.n_ubatch = max(256, len(ids))
 how.type_k = how.type_v = lib.GGML_TYPE_F32
 how.flash_attn_type = 0
-how.n_threads = how.n_threads_batch = 2
+how.n_threads = how.n_threads_batch = 1
 how.embeddings = told["embeddings"]
 how.pooling_type = lib.LLAMA_POOLING_TYPE_NONE
 context = lib.llama_init_from_model(model, how)
@@ -126,7 +139,7 @@ def nmse(found: Floats, expected: Floats) -> float:
 def _run(path: Path, **told: Any) -> str:
     bindings = ggml_c.llama_cpp().parents[1] / "llama_cpp"
     told = {"path": str(path), "bindings": str(bindings), **told}
-    environment = {**os.environ, "LLAMA_CPP_LIB_PATH": str(ggml_c.libllama())}
+    environment = {**os.environ, "LLAMA_CPP_LIB_PATH": str(_libllama())}
     environment.pop("LD_LIBRARY_PATH", None)  # other builds of ggml
     done = subprocess.run(
         [sys.executable, "-c", _RUN],

@@ -14,10 +14,11 @@ from typing import Any
 
 import gguf
 
+import anamnesis as an
 from helpers import tiny_files, vocabularies
 from helpers.tiny_files import Tensor
 
-__all__ = ["NAMES", "Recorded", "described", "digest", "recorded", "remake"]
+__all__ = ["NAMES", "Recorded", "described", "digest", "recorded", "remake", "through_gguf"]
 
 _LONGEST = 64  # an array that is recorded as it is
 FOLDER = Path(__file__).parents[1] / "architectures/recorded"
@@ -52,7 +53,7 @@ class Recorded:
 
     @property
     def pre(self) -> str | None:
-        """What splits words, which the converter was told."""
+        """What splits the words of the vocabulary, which is cut, so that it has to be told."""
         return vocabularies.CUTS[self.vocabulary].pre or None
 
 
@@ -71,6 +72,17 @@ def remake(name: str, folder: Path) -> Path:
     for file, expected in found.digests.items():
         assert digest((folder / file).read_bytes()) == expected, f"{name}/{file}"
     return folder
+
+
+def through_gguf(name: str, folder: Path, to: str = "gguf-f32") -> Path:
+    """Write a model's directory `hf`, `there.gguf` of that, and `back` of that, in float32.
+
+    Returns the first.
+    """
+    root = remake(name, folder / "hf")
+    an.convert(root, folder / "there.gguf", to, tokenizer_pre=recorded(name).pre)
+    an.convert(folder / "there.gguf", f"{folder / 'back'}/", "f32")
+    return root
 
 
 def digest(raw: bytes) -> str:

@@ -176,7 +176,7 @@ class _Fitting:
     def __init__(
         self, checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
     ) -> None:
-        self._asked, self._options = asked, dict(options)
+        self._asked, self._options = asked, _with_pinned(options, ledger.weights)
         request = self._resolved("gguf-q8_0", {})
         seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
         self._checkpoint, self._ledger, self._names = seen.checkpoint, seen.ledger, seen.names

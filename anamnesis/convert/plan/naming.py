@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,9 +17,12 @@ from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.mix import asked_mix
 from anamnesis.convert.ask.request import Request
+from anamnesis.convert.ask.targets import encoding as encoding_named
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import typed
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Repack
 
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
@@ -28,6 +32,7 @@ __all__ = ["Seen", "seen_as_asked"]
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _READ = "what it says is in the GGUF header"
+_MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what `general.file_type` says of such files
 
 
 class Seen(NamedTuple):
@@ -111,8 +116,7 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     with _advised(_KEEP):
         seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
     if request.mix is None and request.encoding is None:
-        name = _own_float(seen.ledger)
-        request = replace(request, mix=asked_mix(name, {}), keep_blocks=False)
+        request = _as_it_is(seen.ledger, request)
     return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
 
 
@@ -124,6 +128,38 @@ def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -
     from anamnesis.architectures.to_gguf import has_gguf_names  # only here: for a quick start
 
     return not has_gguf_names(ledger.weights)
+
+
+def _as_it_is(ledger: Ledger, request: Request) -> Request:
+    """Return a request for the float that a model has, and for the 4-bit floats that GGUF has too.
+
+    The converter says what a file with such floats is by their number.
+    """
+    blocks = _own_blocks(ledger)
+    types = {encoding.id.removeprefix("gguf-").upper() for _, encoding in blocks}
+    told = next((number for type, number in _MOSTLY if type in types), None)
+    given = {} if told is None else {"override_kv": {"general.file_type": told}}
+    return replace(
+        request,
+        mix=asked_mix(_own_float(ledger), given),
+        overrides=(*request.overrides, *blocks),
+        keep_blocks=False,
+    )
+
+
+def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
+    """Return the weights whose codes are moved into blocks, as overrides."""
+    codes = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
+    found: dict[str, Encoding] = {}
+    for type, _ in _MOSTLY if codes else ():
+        encoding = encoding_named(f"gguf-{type.lower()}")
+        moved = encoding.repacks([weight for weight in codes if weight.name not in found])
+        found |= {
+            name: encoding
+            for name, way in moved.items()
+            if isinstance(way, Repack) and not way.is_cast
+        }
+    return [(escape(name), encoding) for name, encoding in found.items()]
 
 
 def _own_float(ledger: Ledger) -> str:

@@ -254,7 +254,7 @@ class _Chooser:
             return self._whole(given, asked.embedding)
         if asked.output is not None and role == "output":
             return self._whole(given, asked.output)
-        if self.base not in BLOCK_DTYPES:
+        if self.base not in BLOCK_DTYPES and given.asked is None:  # where patterns reach nothing
             return self.base, OWN
         if pattern is not None:
             return self._fitting(given, pattern, "asked for")

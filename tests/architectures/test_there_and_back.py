@@ -1,0 +1,108 @@
+"""Directories that become a GGUF and directories again have the tensors that they had."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase as fnmatch
+from pathlib import Path
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import anamnesis as an
+from helpers import recorded_hf
+from helpers.recorded_hf import NAMES, recorded, through_gguf
+
+Floats = npt.NDArray[np.float32]
+
+# Globs of tensors that GGUF has no place for, by model.
+LEFT = {
+    "bert": ("pooler.dense.*",),
+    "deepseek3_mtp": ("model.layers.3.*",),
+    "gemma3_vision": ("vision_tower.*", "multi_modal_projector.*"),
+    "mistral3_vision": ("vision_tower.*", "multi_modal_projector.*"),
+    "qwen35_vision": ("model.visual.*",),
+}
+# Of these GGUF has -exp; the logarithm of that is not always the same float.
+LOGARITHM = "*.linear_attn.A_log"
+# Experts come back one by one, whichever way they came; transformers loads both.
+STACKED = ("*.mlp.experts.gate_up_proj", "*.mlp.experts.down_proj")
+
+
+def again(name: str, folder: Path) -> None:
+    """Make `again.gguf` of `back/`."""
+    an.convert(folder / "back", folder / "again.gguf", "gguf-f32", tokenizer_pre=recorded(name).pre)
+
+
+def read(root: Path) -> dict[str, Floats]:
+    """Return all tensors in float32."""
+    with an.parse(root) as model:
+        return {name: model[name].numpy("f32") for name in model}
+
+
+def of_text(tensors: dict[str, Floats]) -> dict[str, Floats]:
+    """Return tensors by the names that a model of text alone has."""
+    return {name.replace("language_model.", ""): value for name, value in tensors.items()}
+
+
+def one_by_one(tensors: dict[str, Floats]) -> dict[str, Floats]:
+    """Return tensors with experts that are stacked taken apart."""
+    found = {}
+    for name, value in tensors.items():
+        if not any(fnmatch(name, glob) for glob in STACKED):
+            found[name] = value
+            continue
+        stem, _, part = name.rpartition(".")
+        for i, expert in enumerate(value):
+            if part == "down_proj":
+                found[f"{stem}.{i}.down_proj.weight"] = expert
+            else:
+                gate, up = np.split(expert, 2)
+                found |= {f"{stem}.{i}.gate_proj.weight": gate, f"{stem}.{i}.up_proj.weight": up}
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_tensors(name: str, tmp_path: Path) -> None:
+    before = of_text(read(through_gguf(name, tmp_path)))
+    if name == "qwen35moe_fused":
+        before = one_by_one(before)
+    after = read(tmp_path / "back")
+    left = LEFT.get(name, ())
+    gone = before.keys() - after.keys()
+    assert [tensor for tensor in gone if not any(fnmatch(tensor, glob) for glob in left)] == []
+    assert [glob for glob in left if not any(fnmatch(tensor, glob) for tensor in gone)] == []
+    assert after.keys() <= before.keys()
+    for tensor, value in after.items():
+        expected = before[tensor]
+        if (name, tensor) == ("gemma3_vision", "model.embed_tokens.weight"):
+            expected = expected[:512]  # as many as the vocabulary has, which is what GGUF keeps
+        assert value.shape == expected.shape, tensor
+        if not fnmatch(tensor, LOGARITHM):
+            assert value.tobytes() == expected.tobytes(), tensor
+
+
+@pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "qwen3next"])
+def test_logarithms_are_of_what_there_was(name: str, tmp_path: Path) -> None:
+    """The float that comes back has the same exp, as the converter computes it."""
+    through_gguf(name, tmp_path)
+    again(name, tmp_path)
+    assert recorded_hf.described(tmp_path / "again.gguf")["tensors"] == recorded(name).tensors
+
+
+@pytest.mark.parametrize("mix", ["q8_0", "q4_k_m"])
+@pytest.mark.parametrize("name", ["llama_llama3", "mistral", "qwen3_tied", "gemma3", "mixtral"])
+def test_same_values_from_blocks(name: str, mix: str, tmp_path: Path) -> None:
+    """A directory made of blocks becomes a GGUF of the values that gguf-py decodes them to."""
+    through_gguf(name, tmp_path, f"gguf-{mix}")
+    again(name, tmp_path)
+    blocks, values = (
+        {t.name: t for t in gguf.GGUFReader(tmp_path / file).tensors}
+        for file in ("there.gguf", "again.gguf")
+    )
+    assert {t.tensor_type.name for t in blocks.values()} > {"F32"}
+    assert blocks.keys() == values.keys()
+    for tensor, found in values.items():
+        expected = gguf.quants.dequantize(blocks[tensor].data, blocks[tensor].tensor_type)
+        assert found.data.tobytes() == expected.astype(np.float32).tobytes(), tensor
