@@ -33,6 +33,8 @@ __all__ = ["command"]
     epilog=described(
         "amn convert model.pth -o model.safetensors",
         "amn convert model-fp8.safetensors --to gguf-f16 --gguf-kv general.name=tiny",
+        "amn convert Qwen3-8B-FP8/ --to gguf-q4_k_m",
+        "amn convert model.gguf --to bf16 -o model/",
         "amn convert Qwen3-8B/ --to fp8-block --tensor '*.mlp.*=fp8-channel'",
         "amn convert sd.ckpt --to f16 --select state_dict --drop 'model_ema.*'",
         "amn convert --list",

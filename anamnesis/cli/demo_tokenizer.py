@@ -8,9 +8,9 @@ __all__ = ["VOCABULARY", "byte_level_tokenizer"]
 
 _SPECIAL = ("<unk>", "<s>", "</s>")
 _MERGES = (  # Ġ is how byte-level vocabularies write a space
-    *("Ġ t", "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r", "Ġ o", "Ġ s", "a t", "n d"),
+    *("Ġ t", "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r", "Ġ o", "Ġ s", "a t", "u n"),
     *("Ġ w", "e s", "Ġ c", "i t", "o r", "i s", "Ġ b", "e n", "Ġ f", "Ġ m", "Ġ p", "Ġo f"),
-    *("in g", "e d", "a n", "a l", "Ġa nd", "o u", "Ġ in", "a r", "Ġt o", "Ġ d", "Ġ h", "i c"),
+    *("in g", "e d", "a n", "a l", "Ġa n", "o u", "Ġ in", "a r", "Ġt o", "Ġ d", "Ġ h", "i c"),
     *("l e", "o m", "i on", "Ġ re", "a s", "Ġt h", "e l", "Ġ n", "c t", "en t", "s t", "v e"),
     *("Ġ l", "Ġ e", "Ġ g", "o t", "i l", "r o", "i d", "Ġb e", "Ġ is", "l y", "c h", "u r"),
     "Ġth at",

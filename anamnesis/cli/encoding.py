@@ -173,12 +173,10 @@ class Encode(Task):
 
     def _makes_directory(self, model: Model) -> bool:
         """Tell whether a GGUF model becomes a Hugging Face directory: a final `/` asks for one."""
-        is_asked = self._is_folder and self._options.get("names") != "keep"
-        if not (is_asked and self._form.has_directories and model.format_id == "gguf"):
-            return False
-        from anamnesis.architectures.rows import is_known  # only here: a large table
+        from anamnesis.cli.naming import becomes_directory
 
-        return is_known(model.metadata)
+        is_asked = self._is_folder and self._options.get("names") != "keep"
+        return is_asked and becomes_directory(model, self._form)
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         """Forget or convert."""

@@ -29,10 +29,18 @@ from anamnesis.checkpoint.pipelines import is_pipeline
 from anamnesis.convert.ask.form import Form
 from anamnesis.formats.writers import asked_format
 
-__all__ = ["Naming", "OutputNames", "any_of_dtype", "derived_name", "derived_path"]
+__all__ = [
+    "Naming",
+    "OutputNames",
+    "any_of_dtype",
+    "becomes_directory",
+    "derived_name",
+    "derived_path",
+]
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
+    from anamnesis.model import Model
     from anamnesis.tensor import Tensor
 
 # Longest first where one ends like another.
@@ -216,6 +224,15 @@ def any_of_dtype(weights: Iterable[Tensor], dtype: DTypeName, *, cast_all: bool)
     """Tell whether any weight comes out at the dtype that is asked for."""
     wanted = dtype.upper()
     return any(weight.dtype_out(dtype, cast_all=cast_all) == wanted for weight in weights)
+
+
+def becomes_directory(model: Model, form: Form) -> bool:
+    """Tell whether `-o model/` makes a Hugging Face directory: of a GGUF model that has rules."""
+    if not form.has_directories or model.format_id != "gguf":
+        return False
+    from anamnesis.architectures.rows import is_known  # only here: a large table
+
+    return is_known(model.metadata)
 
 
 class _Beside:

@@ -45,7 +45,10 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in OPTIONS}
     container = None if to is None else to.container
-    run(_Remember(container, _asked(to, dtype), options), paths, **given)
+    from anamnesis.convert.ask.form import names_directory
+
+    is_folder = given["out"] is not None and names_directory(given["out"])
+    run(_Remember(container, _asked(to, dtype), options, is_folder), paths, **given)
 
 
 def _asked(to: Target | None, dtype: DTypeName | None) -> DTypeName | None:
@@ -60,8 +63,13 @@ def _asked(to: Target | None, dtype: DTypeName | None) -> DTypeName | None:
 
 class _Remember(Task):
     def __init__(
-        self, container: str | None, asked: DTypeName | None, options: dict[str, Any]
+        self,
+        container: str | None,
+        asked: DTypeName | None,
+        options: dict[str, Any],
+        is_folder: bool,
     ) -> None:
+        self._is_folder = is_folder
         self._container = container
         self._asked = asked
         self._dtype: DTypeName = asked or _DEFAULT
@@ -83,8 +91,11 @@ class _Remember(Task):
         return Voice(self._dtype, asked=asked)
 
     def naming_of(self, model: Model) -> Naming:
-        from anamnesis.cli.naming import any_of_dtype
+        from anamnesis.cli.naming import any_of_dtype, becomes_directory
 
+        form = self.naming.form
+        if self._is_folder and becomes_directory(model, form):
+            return self.naming._replace(form=form._replace(is_named_directory=True))
         weights = model.weights.values()
         told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
         return self.naming if told else self.naming._replace(word=None)

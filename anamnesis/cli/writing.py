@@ -52,8 +52,8 @@ _OUTPUT = option(
     metavar="OUT",
     type=click.Path(),
     help="Output file or directory, or - for standard output. A file's extension sets its format: "
-    ".safetensors, .gguf, .npz or .pth. [default: beside the input, named for what it holds: "
-    "model-bf16.safetensors]",
+    ".safetensors, .gguf, .npz or .pth; a final / makes a Hugging Face directory of a GGUF. "
+    "[default: beside the input, named for what it holds: model-bf16.safetensors]",
     brief="Output; its ending says the format. - is stdout.",
 )
 threads_option = option(

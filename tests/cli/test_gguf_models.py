@@ -176,10 +176,13 @@ def test_an_unknown_pre_tokenizer_can_be_named(model: Path) -> None:
 # --- and back -------------------------------------------------------------------------------------
 
 
-def test_a_slash_makes_a_directory(model: Path) -> None:
+@pytest.mark.parametrize(
+    "command", [("convert", "--to", "bf16"), ("remember",), ("remember", "--to", "safetensors")]
+)
+def test_a_slash_makes_a_directory(model: Path, command: tuple[str, ...]) -> None:
     gguf, back = model.parent / "m.gguf", model.parent / "back"
     an.convert(model, gguf, "gguf-bf16")
-    done = amn("convert", gguf, "--to", "bf16", "-o", f"{back}/")
+    done = amn(*command, gguf, "-o", f"{back}/")
     assert done.returncode == 0, done.stderr
     with an.parse(model) as before, an.parse(back) as after:
         assert before.keys() == after.keys()
@@ -187,3 +190,14 @@ def test_a_slash_makes_a_directory(model: Path) -> None:
             assert weight.numpy("bf16").tobytes() == after[name].numpy("bf16").tobytes(), name
     config = json.loads((back / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
+
+
+def test_without_a_slash_names_are_kept(model: Path, tmp_path: Path) -> None:
+    an.convert(model, tmp_path / "m.gguf", "gguf-bf16")
+    for args in (("-o", "plain.safetensors"), ("-o", "there/", "--names", "keep"), ()):
+        done = amn("convert", "m.gguf", "--to", "bf16", *args, "--quiet", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    made = ("plain.safetensors", "there/m-bf16.safetensors", "m-bf16.safetensors")
+    for name in made:
+        with an.parse(tmp_path / name) as written:
+            assert "blk.0.attn_q.weight" in written

@@ -82,9 +82,14 @@ def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
     promised = _promised(target, out)
     name = os.path.basename(os.path.abspath(out))
     is_file = asked_format(name) is not None and not os.path.isdir(out)
-    is_directory = os.fspath(out).endswith(_SEPARATORS)
+    is_directory = names_directory(out)
     container = target.container or promised or target.usual
     return Form(container, name, is_file, is_cut, is_directory and not is_file)
+
+
+def names_directory(out: str | os.PathLike[str]) -> bool:
+    """Tell whether a path ends as those of directories do: `model/`."""
+    return os.fspath(out).endswith(_SEPARATORS)
 
 
 def _promised(target: Target, out: str | os.PathLike[str]) -> str | None:

@@ -205,7 +205,7 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         "convert/test_loads_table.py::test_names_of_llama_cpp",
         "tensor names are llama.cpp's",
-        "its gguf_file= reads many GGUF files; else rename the tensors",
+        "an output whose name ends in a slash (model/) has transformers' names",
     ),
     Cell("transformers", _BLOCK, ANY, "loads", _RUN),
     Cell("transformers", ("fp8-tensor",), ANY, "loads", _RUN),
