@@ -390,6 +390,7 @@ class Model(Writing, Mapping[str, Tensor]):
         return inspect_claim(
             self._ledger,
             shards=self._checkpoint.shards,
+            config=self._checkpoint.config,
             wanted=output_dtype(dtype),
             notes=[self._checkpoint.below],
         )

@@ -335,7 +335,7 @@ class Writing:
             If there can be no such output.
         """
         from anamnesis.convert.ask.resolve import resolve
-        from anamnesis.convert.conversion import plan
+        from anamnesis.convert.planning import plan
 
         if measure is not True and measure < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
@@ -357,8 +357,9 @@ class Writing:
         """Choose a type of GGUF's for each weight, so that all fit a size with the least error.
 
         The error is the sum of squared errors that the encoders themselves make, by importance if
-        there is an importance matrix. It is never above that of a mix of llama-quantize's of that
-        size, if the types are those of the mix. The error of weights is not the quality of a model.
+        there is an importance matrix. As it was measured, it is never above that of a mix of
+        llama-quantize's of that size, if the types are those of the mix. The error of
+        weights is not the quality of a model.
 
         Parameters
         ----------

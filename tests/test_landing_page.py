@@ -34,8 +34,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_there_are_twelve_rows() -> None:
-    assert len(rows()) == 12
+def test_there_are_thirteen_rows() -> None:
+    assert len(rows()) == 13
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: needs a shell")

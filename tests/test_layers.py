@@ -55,7 +55,7 @@ ROOMS = {
     ),
     "convert": (
         {"fit"},
-        {"conversion"},
+        {"conversion", "planning"},
         {"resume"},
         {"write"},
         {"plan"},

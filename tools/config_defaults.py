@@ -14,7 +14,7 @@ from typing import Any
 import transformers
 
 OUT = Path(__file__).parents[1] / "anamnesis/architectures/config_defaults.py"
-HEAD = '''"""What config classes of transformers {version} fill in; see tools/config_defaults.py."""
+HEAD = '''"""What config classes of transformers {version} fill in: tools/config_defaults.py."""
 
 from __future__ import annotations
 

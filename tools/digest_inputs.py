@@ -167,7 +167,7 @@ def made_model(name: str, folder: Path) -> Path:
     kind, layer, is_tied = MADE[name]
     attention: Shapes = {f"self_attn.{x}_proj.weight": (_OUT, _IN) for x in "qkvo"}
     norms: Shapes = {"self_attn.q_proj.bias": (_OUT,), "input_layernorm.weight": (_IN,)}
-    shapes = {"model.embed_tokens.weight": (160, _IN)}
+    shapes: Shapes = {"model.embed_tokens.weight": (160, _IN)}
     shapes |= {f"model.layers.0.{x}": s for x, s in (attention | norms | layer).items()}
     shapes |= {} if is_tied else {"lm_head.weight": (160, _IN)}
     header, data = dict[str, Any](), b""

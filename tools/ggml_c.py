@@ -167,7 +167,12 @@ def _llama() -> Path:
     with _lock("llama.lock"):  # others need not wait for so long
         if not (place / "done").exists():
             place.mkdir(exist_ok=True)
-            less = ("LLAMA_CURL", "LLAMA_OPENSSL", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_EXAMPLES")
+            less: tuple[str, ...] = (
+                "LLAMA_CURL",
+                "LLAMA_OPENSSL",
+                "LLAMA_BUILD_TESTS",
+                "LLAMA_BUILD_EXAMPLES",
+            )
             less += ("LLAMA_BUILD_SERVER", "GGML_NATIVE", "GGML_OPENMP")
             options = [f"-D{name}=OFF" for name in less]
             options += ["-DBUILD_SHARED_LIBS=ON", "-DCMAKE_BUILD_TYPE=Release", *BUILDS["plain"]]

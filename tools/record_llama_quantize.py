@@ -38,6 +38,19 @@ def output(run: whole_gguf.Run, threads: int, folder: Path) -> bytes:
     return (folder / "out.gguf").read_bytes()
 
 
+def parts(folder: Path) -> list[bytes]:
+    """Return what the tool makes of a model in parts, cut by llama.cpp's gguf-split."""
+    run = whole_gguf.IN_PARTS
+    whole_gguf.make(run, folder)
+    size = f"{whole_gguf.PART_BYTES // 10**6}M"
+    cut = [str(ggml_c.gguf_split()), "--split-max-size", size, "model.gguf", "in"]
+    subprocess.run(cut, cwd=folder, capture_output=True, check=True)
+    first = min(path.name for path in folder.glob("in-*.gguf"))
+    command = [str(ggml_c.llama_quantize()), *run.options, first, "out.gguf", run.mix]
+    subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    return [path.read_bytes() for path in sorted(folder.glob("out-*.gguf"))]
+
+
 def main() -> None:
     """Run all, and record them with what they were made of."""
     outputs = {}
@@ -49,8 +62,9 @@ def main() -> None:
                 raise RuntimeError(f"{run.id}: other bytes with four threads")
             outputs[run.id] = one
             print(one[:16], run.id)
+        in_parts = [digest(raw) for raw in parts(folder)]
     models = {name: digest(whole_gguf.gguf_bytes(name)) for name in whole_gguf.MODELS}
-    found = {"llama.cpp": ggml_c.PACKAGE, "models": models, "outputs": outputs}
+    found = {"llama.cpp": ggml_c.PACKAGE, "models": models, "outputs": outputs, "parts": in_parts}
     OUT.write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -15,18 +15,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-import ggml_c
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-PROJECT = Path(__file__).parents[1]
-sys.path.insert(0, str(PROJECT / "tests"))
+import ggml_c
 
 from helpers.tokenizer_dirs import DIRECTORIES, shown, write
 
+PROJECT = Path(__file__).parents[1]
 PROGRAM = PROJECT / "tests/helpers/reference_tokenizers.py"
 OUT = PROJECT / "tests/architectures/tokenizers/recorded.json"
 DIGESTS = PROJECT / "anamnesis/architectures/tokenizers/pre_digests.py"
 HEAD = '''\
-"""SHA-256 of the ids that tokenizers make of one text, by llama.cpp's names of them.
+"""SHA-256 of the ids that known tokenizers make of one text, and their names.
 
 `python tools/record_tokenizers.py` takes them out of llama.cpp's converter.
 """
@@ -44,7 +44,8 @@ def recorded() -> dict[str, object]:
         for name, directory in DIRECTORIES.items():
             root = Path(folder, name)
             write(directory, root)
-            jobs.append([str(root), directory.kind, directory.config, directory.options.get("pre")])
+            kind = directory.reference or directory.kind
+            jobs.append([str(root), kind, directory.config, directory.options.get("pre")])
         told, out = Path(folder, "jobs"), Path(folder, "out")
         told.write_text(json.dumps(jobs), encoding="utf-8")
         command = [sys.executable, str(PROGRAM), str(ggml_c.llama_cpp()), str(told), str(out)]

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from anamnesis import _core
+from anamnesis.architectures.rows import every_arch
 from anamnesis.convert.ask import targets
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
@@ -38,6 +39,7 @@ PROJECT = Path(__file__).parents[1]
 PAGES = (
     PROJECT / "README.md",
     PROJECT / "docs" / "formats.md",
+    PROJECT / "docs" / "gguf-models.md",
     PROJECT / "docs" / "loading.md",
     PROJECT / "docs" / "repacking.md",
 )
@@ -285,6 +287,9 @@ def tables() -> dict[str, str]:
         "containers": _table("", *map(_short, rows), rows=_containers(rows)),
         "matrix": _table("family", "read", "write", "repack", rows=_matrix(kinds)),
         "families": "\n\n".join(_sections(kinds)),
+        "architectures": _table(
+            "classes of transformers", "llama.cpp's name", rows=_architectures()
+        ),
         "ways": _ways(),
         "unread": _table("it is called", "by its parts", "and the config", rows=_unread()),
         "roundings": _table(
@@ -515,6 +520,11 @@ def _loading() -> list[tuple[str, str]]:
     for name in ("safetensors", "gguf", "npz", "npy", "torch", *ENCODINGS, *TAKING):
         together.setdefault(loaders(name), []).append(f"`{name}`")
     return [(", ".join(names), programs) for programs, names in together.items()]
+
+
+def _architectures() -> list[tuple[str, str]]:
+    """Return which classes become a GGUF, and what llama.cpp calls it."""
+    return [(", ".join(f"`{name}`" for name in row.hf), f"`{row.gguf}`") for row in every_arch()]
 
 
 def _exceptions() -> list[tuple[str, ...]]:

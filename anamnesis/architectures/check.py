@@ -1,4 +1,4 @@
-"""Whether config.json is of the tensors beside it: sizes compared before anything is written."""
+"""Whether the tensors beside a config.json have the sizes that it tells."""
 
 from __future__ import annotations
 

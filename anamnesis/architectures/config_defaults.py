@@ -1,4 +1,4 @@
-"""What config classes of transformers 5.23.0 fill in; see tools/config_defaults.py."""
+"""What config classes of transformers 5.23.0 fill in: tools/config_defaults.py."""
 
 from __future__ import annotations
 

@@ -172,5 +172,4 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     raise UnsupportedError(
         "rope_freqs.weight: these factors are of no scaling of Llama 3's that is known, so"
         " config.json cannot say them",
-        remedy="name an output that ends in .safetensors, which keeps llama.cpp's names",
     )

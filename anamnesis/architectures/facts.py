@@ -1,4 +1,4 @@
-"""What config.json says of a model, with what its class fills in, under one spelling."""
+"""What config.json says of a model, or its class fills in, in one spelling."""
 
 from __future__ import annotations
 

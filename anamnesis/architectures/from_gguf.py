@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsHf", "as_hf"]
 
-_KEEP = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _ROPE_FREQS = "rope_freqs.weight"
 _IN_CONFIG = "config.json says it (rope_parameters)"
 _NO_PLACE = "metadata that a Hugging Face directory has no place for"
@@ -120,7 +119,6 @@ def _fitting(archs: tuple[Arch, ...], weights: Mapping[str, Weight], tokenizer: 
             return arch
     raise UnsupportedError(
         f"{stray[0]!r} is no tensor of {archs[0].gguf} that is known under transformers' names",
-        remedy=_KEEP,
     )
 
 

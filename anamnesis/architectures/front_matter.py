@@ -1,4 +1,4 @@
-"""The front matter of a README.md: the part of YAML that model cards are written in.
+"""The front matter of README.md: the part of YAML that model cards are written in.
 
 Between two lines `---` stand entries `key: value`. What is read of values:
 
@@ -34,7 +34,6 @@ Value: TypeAlias = "Scalar | Entries | list[Scalar | Entries]"
 
 _KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[\w .-]+\"|'[\w .-]+')[ ]*:(?=[ ]|$)[ ]*")
 _ITEM = re.compile(r"-(?=[ ]|$)[ ]*")
-_COMMENT = re.compile(r"[ ]+#.*|[ ]+$")
 # What YAML 1.1 resolves plain scalars to, but for text.
 _NOT_TEXT = re.compile(
     r"~|null|Null|NULL|=|<<"
@@ -75,6 +74,7 @@ def read_card(path: Path, budget: Budget) -> dict[str, Value]:
         text = bytes(raw).decode("utf-8", "strict" if n == source.size else "ignore")
     except UnicodeDecodeError as error:
         raise ParseError(f"not valid UTF-8: {error}", source=str(path)) from None
+    budget.items(text.count("\n"), f"the lines of {path.name}")
     return front_matter(text)
 
 
@@ -160,7 +160,7 @@ def _mapping(lines: Sequence[str], depth: int) -> Entries:
 
 
 def _flow_list(told: str) -> list[Scalar | Entries]:
-    inner = _COMMENT.sub("", told)[1:]
+    inner = _uncommented(told)[1:]
     if not inner.endswith("]"):
         raise _UnknownError
     parts = [part.strip() for part in inner[:-1].split(",")]
@@ -174,7 +174,7 @@ def _flow_list(told: str) -> list[Scalar | Entries]:
 def _scalar(told: str) -> Scalar:
     if told.startswith(('"', "'")):
         return _quoted(told)
-    text = _COMMENT.sub("", told).rstrip()
+    text = _uncommented(told)
     if text == "" or _NOT_TEXT.fullmatch(text):
         return None
     is_plain = not text.startswith(_NOT_PLAIN) and not re.match(r"[-?:]([ ]|$)", text)
@@ -185,7 +185,7 @@ def _scalar(told: str) -> Scalar:
 
 def _quoted(told: str) -> str:
     whole = re.match(r"'((?:[^']|'')*)'|(\"(?:[^\"\\]|\\.)*\")", told)
-    if whole is None or _COMMENT.sub("", told[whole.end() :]):
+    if whole is None or _uncommented(told[whole.end() :]):
         raise _UnknownError
     if whole[2] is None:
         return whole[1].replace("''", "'")
@@ -193,6 +193,11 @@ def _quoted(told: str) -> str:
         return str(json.loads(whole[2]))
     except ValueError:  # an escape that JSON has not
         raise _UnknownError from None
+
+
+def _uncommented(told: str) -> str:
+    at = told.find(" #")
+    return (told if at < 0 else told[:at]).rstrip(" ")
 
 
 def _indent(line: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.facts import CONFIG, Facts, missing
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.checkpoint.about import CONTEXT_LENGTH
 from anamnesis.formats.gguf.values import typed
 
 __all__ = ["BEFORE_ROPE", "BEHIND_ROPE", "BLOCK_COUNT", "REQUIRED", "model_keys"]
@@ -17,13 +18,7 @@ _GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
 
 # In the order of llama.cpp's converter, with its spellings of each fact.
 BEFORE_ROPE = (
-    Key(
-        "context_length",
-        (
-            *("max_position_embeddings", "n_ctx", "n_positions", "max_length"),
-            *("max_sequence_length", "model_max_length"),
-        ),
-    ),
+    Key("context_length", CONTEXT_LENGTH),
     Key("embedding_length", ("hidden_size", "n_embd", "dim")),
     Key(
         "feed_forward_length",

@@ -1,4 +1,4 @@
-"""What the name of a model says: its basename, size, version, and what it was trained for.
+"""What the name of a model says: its basename, size, finetune and version.
 
 `Mixtral-8x7B-Instruct-v0.1` is the basename Mixtral, the size 8x7B, the finetune Instruct and the
 version v0.1. llama.cpp's converter reads names so, and so do the keys `general.*` of its files.

@@ -198,7 +198,7 @@ class Reshape:
     """The same values in another shape, as functions of the given one say it."""
 
     to: Callable[[tuple[int, ...]], tuple[int, ...]]
-    fro: Callable[[tuple[int, ...]], tuple[int, ...]]
+    back_to: Callable[[tuple[int, ...]], tuple[int, ...]]
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return them in llama.cpp's shape."""
@@ -206,7 +206,7 @@ class Reshape:
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return them in Hugging Face's shape."""
-        return _each(weights, lambda w: operations.reshaped(w, w.name, self.fro(w.shape)))
+        return _each(weights, lambda w: operations.reshaped(w, w.name, self.back_to(w.shape)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,7 @@ def arch_of_class(config: Mapping[str, Any]) -> Arch:
     name = classes[0] if classes else config.get("model_type")
     raise UnsupportedError(
         f"{CONFIG}: architecture {name!r} has no row here, so its tensors have no names of"
-        " llama.cpp's",
-        remedy="names='keep' writes the names as they are, which llama.cpp does not read",
+        " llama.cpp's"
     )
 
 
@@ -75,8 +74,7 @@ def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
     if not found:
         raise UnsupportedError(
             f"general.architecture {name!r} has no row here, so its tensors have no names of"
-            " transformers'",
-            remedy="name an output that ends in .safetensors, which keeps llama.cpp's names",
+            " transformers'"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""A Hugging Face directory seen as the GGUF model that llama.cpp's converter makes of it."""
+"""A Hugging Face directory seen as the GGUF model that llama.cpp's script makes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsGguf", "as_gguf", "has_gguf_names"]
 
-_KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
 _COMPUTES = "llama.cpp computes it"
 _NOT_TAKEN = "llama.cpp does not take it"
@@ -151,7 +150,7 @@ def _weights(
         raise UnsupportedError(
             f"{unclaimed[0]!r} is no tensor of {arch.gguf} as llama.cpp has it"
             + (f", nor are {len(unclaimed) - 1:,} more" if len(unclaimed) > 1 else ""),
-            remedy=f"leave it out with drop=..., or {_KEEP}",
+            remedy="drop=... leaves tensors out; names='keep' writes all under the names they have",
         )
     made: dict[str, Weight] = {}
     names: dict[str, tuple[str, ...]] = {}

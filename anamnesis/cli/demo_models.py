@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import ZipFile, ZipInfo
 from zlib import crc32
 
+from anamnesis.cli.demo_tokenizer import VOCABULARY, byte_level_tokenizer
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -55,7 +57,7 @@ class _Stored(NamedTuple):
 
 # --- values -------------------------------------------------------------------------------------
 
-HIDDEN, MLP, VOCABULARY, LAYERS = 256, 512, 320, 2
+HIDDEN, MLP, LAYERS = 256, 512, 2
 _HEAD = 64
 _QUERIES, _KEYS = 4, 2
 _SCALE = 1e-3  # of GGUF's random codes
@@ -123,12 +125,6 @@ _LLAMA_CONFIG = {
 }
 
 
-def _tokenizer() -> bytes:
-    vocabulary = {f"<{i}>": i for i in range(VOCABULARY)}
-    model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<0>"}
-    return _json({"version": "1.0", "added_tokens": [], "model": model})
-
-
 # --- files --------------------------------------------------------------------------------------
 
 
@@ -186,7 +182,7 @@ def _below(folder: str, files: Files) -> Files:
 def _llama_directory(folder: str = "llama-tiny") -> Files:
     files = {
         "model.safetensors": _safetensors(_llama(), {"format": "pt"}),
-        "tokenizer.json": _tokenizer(),
+        "tokenizer.json": _json(byte_level_tokenizer()),
         "config.json": _json(_LLAMA_CONFIG),
     }
     return _below(folder, files)
@@ -218,7 +214,7 @@ def _fp8_directory() -> Files:
             {"metadata": {"total_size": size}, "weight_map": weight_map}
         ),
         "config.json": _json(config),
-        "tokenizer.json": _tokenizer(),
+        "tokenizer.json": _json(byte_level_tokenizer()),
     }
     return _below("Qwen3-tiny-FP8", files)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.cli.mix_options import mix_options
+from anamnesis.cli.mix_options import WITHOUT_MIX, mix_options
 from anamnesis.cli.writing import OPTIONS, Task
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ _OPTIONS_OF_PATTERNS = {
     "exclude": "--exclude",
     "overrides": "--tensor",
     "rename": "--rename",
+    "least": "--least",
+    "most": "--most",
+    "types": "--types",
 }
 
 
@@ -60,6 +63,10 @@ def what_is_asked(
         )
     if given["split_max_size"] is not None and form.container != "gguf":
         raise click.UsageError(f"--split-max-size is for GGUF files, not {form.container}")
+    for option in ("imatrix", "tokenizer_pre"):
+        if given[option] is not None and form.container != "gguf":
+            name = option.replace("_", "-")
+            raise click.UsageError(f"--{name} is for GGUF files, not {form.container}")
     for option in ("include", "exclude"):
         if given[option] and target.encoding is None:
             raise click.UsageError(
@@ -73,7 +80,13 @@ def what_is_asked(
     names = ("dtype", "include", "exclude", "split_max_size", "lossless")
     options = {name: given.pop(name) for name in names}
     options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
-    options |= mix_options(given)
+    mixing = mix_options(given)
+    for name in mixing if target.mix is None else ():
+        if name not in WITHOUT_MIX:
+            option = name.replace("_", "-")
+            told = f"--{option} is for a mix of GGUF's types, such as gguf-q4_k_m"
+            raise click.UsageError(f"{told}, not {target.text}")
+    options |= mixing
     return form, options | {"metadata": {**(metadata or {}), **settings}}
 
 
@@ -113,9 +126,8 @@ class Encode(Task):
         told = self._options["cast_all"]
         self._options["cast_all"] = target.casts_all(self._options["dtype"], told)
         self._is_folder = form.is_named_directory
-        self._form = form._replace(
-            is_named_directory=False, name="", is_named_file=False
-        )  # of what has no name yet
+        # Of what has no name yet.
+        self._form = form._replace(is_named_directory=False, name="", is_named_file=False)
 
     @property
     def naming(self) -> Naming:

@@ -11,6 +11,7 @@ import click
 
 from anamnesis.base.errors import OutputError
 from anamnesis.cli.encoding import as_options, what_is_asked
+from anamnesis.cli.encoding_options import read_target
 
 if TYPE_CHECKING:
     from anamnesis.cli.options import OpenModel
@@ -47,7 +48,7 @@ def run_fit(
     Raises
     ------
     click.UsageError
-        If the target is another one.
+        If the target is another one, or an option has no meaning for it.
     OutputError
         If the recipe's file exists.
     """
@@ -58,11 +59,17 @@ def run_fit(
         raise click.UsageError(
             "--target-size and --target-bpw choose types by themselves: --to gguf"
         )
+    if (asked["target_size"] is None) == (asked["target_bpw"] is None):
+        raise click.UsageError("give one of --target-size and --target-bpw")
+    if asked.pop("sample") is not None or not asked.pop("loss"):
+        raise click.UsageError(
+            "--target-size and --target-bpw measure some values of each weight, or all with --full"
+        )
     if recipe is not None and os.path.exists(recipe):
         raise OutputError(f"{recipe}: exists already; name another file")
-    asked = {**asked, "types": asked["types"].split(","), "least": dict(asked["least"])}
-    asked["most"] = dict(asked["most"])
-    _, options = what_is_asked(to[0], given, None)
+    types = [word.strip() for word in (asked["types"] or "k").split(",")]
+    asked |= {"types": types, "least": dict(asked["least"]), "most": dict(asked["most"])}
+    _, options = what_is_asked(read_target("gguf-q8_0"), given, None)  # as of any type of blocks
 
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
@@ -91,7 +98,7 @@ def _lines(found: Fit) -> Iterator[str]:
     from anamnesis.cli.mix_table import mix_lines
 
     plan = found.plan
-    yield from mix_lines(plan)
+    yield from mix_lines(plan, found.types)
     counts = Counter(found.types.values())
     yield f"Types:       {', '.join(f'{n} {type}' for type, n in counts.most_common())}"
     yield f"Would write: {format_size(plan.n_bytes)}, {plan.bits_per_weight:.4g} bits a weight"

@@ -9,7 +9,7 @@ import click
 from anamnesis.cli.grouped import option
 from anamnesis.cli.options import Parsed
 
-__all__ = ["MIX_OPTIONS", "mix_options"]
+__all__ = ["MIX_OPTIONS", "WITHOUT_MIX", "mix_options"]
 
 
 def _type(text: str) -> str:
@@ -95,6 +95,8 @@ MIX_OPTIONS = (
     ),
 )
 
+
+WITHOUT_MIX = frozenset({"imatrix", "names", "tokenizer_pre"})
 
 _NAMES = (
     *("imatrix", "pure", "output_tensor_type", "token_embedding_type", "leave_output_tensor"),

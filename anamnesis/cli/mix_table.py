@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["mix_lines"]
 
 _FIGURES = "{type:<7}  {size:>8}  {bits:>6}"
+_FEWEST = 20  # characters of a name that is cut
 
 
 class _Row(NamedTuple):
@@ -21,37 +22,63 @@ class _Row(NamedTuple):
     type: str
     size: str
     bits: str
+    of: str
     why: str
 
 
-def mix_lines(plan: Plan) -> Iterator[str]:
-    """Yield a row for each tensor; names are cut to fit a terminal, and not in a pipe."""
-    from anamnesis.base.printable import printable, shortened
+def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
+    """Yield a row for each tensor: its name, type and size, and what it is made of.
 
-    rows = list(_rows(plan))
-    head = _Row("tensor", "type", "size", "bits", "")
-    longest = max((len(row.name) for row in rows), default=0)
+    A terminal that is too narrow shows the latter of none, and then names that are cut.
+
+    Parameters
+    ----------
+    plan : Plan
+    chosen : container of str, optional
+        Weights of which nothing says their types but the size of all.
+    """
+    from anamnesis.base.printable import printable
+
+    rows = list(_rows(plan, chosen))
+    head = _Row("tensor", "type", "size", "bits", "made of" if plan.names else "", "")
+    name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
     if sys.stdout.isatty():
-        beside = len(_figures(head)) + max((len(row.why) for row in rows), default=0) + 4
-        longest = min(longest, max(shutil.get_terminal_size().columns - beside - 2, 20))
+        room = shutil.get_terminal_size().columns - 1
+        room -= len(_figures(head)) + _longest(row.why for row in rows) + 6
+        of = of if name + of + 2 <= room else 0
+        name = min(name, max(room, _FEWEST))
     yield ""
     for row in (head, *rows):
-        name = printable(shortened(row.name, longest))
-        yield f"  {name:<{longest}}  {_figures(row)}  {row.why}".rstrip()
+        made_of = f"{printable(row.of):<{of}}  " if of else ""
+        cut = row.name if len(row.name) <= name else f"{row.name[: name - 1]}…"
+        yield f"  {printable(cut):<{name}}  {_figures(row)}  {made_of}{row.why}".rstrip()
     yield ""
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)
 
 
 def _figures(row: _Row) -> str:
     return _FIGURES.format(type=row.type, size=row.size, bits=row.bits)
 
 
-def _rows(plan: Plan) -> Iterator[_Row]:
+def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
     from anamnesis.base.sizes import format_size
     from anamnesis.schemes.ggml.choose import OWN
 
     for made in plan.weights():
+        name = made.weight.name
+        why = plan.why.get(name, "")
+        why = "" if why == OWN or name in chosen else why
         for part in made.parts:
             bits = 8 * part.n_bytes / max(prod(part.shape), 1)
-            why = plan.why.get(made.weight.name, "")
-            why = "" if why == OWN else why
-            yield _Row(part.name, part.dtype.name, format_size(part.n_bytes), f"{bits:.4g}", why)
+            size = format_size(part.n_bytes)
+            of = _of(plan.names.get(name, ()))
+            yield _Row(part.name, part.dtype.name, size, f"{bits:.4g}", of, why)
+
+
+def _of(names: tuple[str, ...]) -> str:
+    from anamnesis.base.printable import abbreviate
+
+    return abbreviate(names, 1) if names else ""

@@ -56,6 +56,16 @@ def _bound(text: str) -> tuple[str, str]:
     return pattern, type_named(name)
 
 
+def _bits_a_weight(text: str) -> float:
+    try:
+        bits = float(text)
+    except ValueError:
+        bits = 0.0
+    if not bits > 0:
+        raise ValueError(f"write a number above 0, such as 4.5, not {text!r}")
+    return bits
+
+
 _TARGETS = option(
     "Output",
     "--to",
@@ -99,14 +109,13 @@ _FITTING = (
     option(
         "GGUF",
         "--target-bpw",
-        type=float,
+        type=Parsed("bits", _bits_a_weight),
         metavar="BITS",
         help="The same, for so many bits a weight on average.",
     ),
     option(
         "GGUF",
         "--types",
-        default="k",
         metavar="TYPE,...",
         help="What there is to choose from: q4_k, ..., or k, iq, legacy. [default: k]",
     ),
@@ -143,6 +152,15 @@ _FITTING = (
 )
 
 
+def _usual_sample(target: Target) -> int:
+    """Return how many bands are measured if nobody says: none of mixes."""
+    if target.mix is not None:
+        return 0
+    from anamnesis.convert.write.sample import SAMPLE  # only here, for the sake of a quick start
+
+    return SAMPLE
+
+
 def _planning(command: Any) -> Any:
     made = opens_models(json_option(command), encodes=True, writes=True)
     for add in reversed((_TARGETS, *_SAMPLE, *_FITTING, *encoded_options(writes=False), *PLANNED)):
@@ -157,6 +175,7 @@ def _planning(command: Any) -> Any:
         "amn plan model-bf16.safetensors --to fp8-block",
         "amn plan Qwen3-8B/ --to int4,fp8-block,nvfp4",
         "amn plan Qwen3-8B/ --to gguf-f16 --json",
+        "amn plan model-f16.gguf --to gguf --target-bpw 4.5",
     ),
 )
 @paths_argument
@@ -180,7 +199,6 @@ def command(
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.encoding_voice import found_lines
     from anamnesis.cli.inputs import with_components
-    from anamnesis.convert.write.sample import SAMPLE
 
     needs(paths, "to", to or None)
     assert to is not None
@@ -190,13 +208,17 @@ def command(
         from anamnesis.cli.fit import run_fit
 
         asked = {"target_size": target_size, "target_bpw": target_bpw, **fitting, "full": full}
+        asked |= {"sample": sample, "loss": loss}
         run_fit(paths, to, asked, recipe, given, open_model=open_model, as_json=as_json)
         return
+    for name, value in {**fitting, "save_recipe": recipe}.items():
+        if value:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} is for --target-size and --target-bpw")
 
     def planned(model: Model, target: Target) -> Plan:
         own = dict(given)
-        usual = SAMPLE if target.mix is None else 0
-        measure = loss and (full or sample or usual)
+        measure = loss and (full or sample or _usual_sample(target))
         _, options = what_is_asked(target, own, None)
         try:
             return model.plan(target.text, measure=measure, **options, **own)

@@ -29,37 +29,7 @@ from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.roles import roles
 
-__all__ = ["Conversion", "plan"]
-
-
-def plan(
-    checkpoint: Checkpoint, ledger: Ledger, request: Request, measure: bool | int = False
-) -> Plan:
-    """Return what a conversion would write: a directory if the model is one, and that may be.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    ledger : Ledger
-    request : Request
-    measure : bool or int
-        Measure what encodings take: of all bands, or of so many.
-
-    Raises
-    ------
-    LimitExceeded, UnsupportedError, ParseError
-        If there can be no such output. Tensors with problems raise nothing.
-    """
-    seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
-    choice = Choice(seen.checkpoint, seen.ledger, seen.request)
-    made = make_plan(seen.checkpoint, choice, choice.request)
-    made.names = seen.names
-    if measure:
-        from anamnesis.convert.write import sample  # only here: a conversion starts without
-
-        n_bands = None if measure is True else measure
-        made.measured = sample.measure(made, n_bands, request.how)
-    return made
+__all__ = ["Conversion"]
 
 
 class Conversion:

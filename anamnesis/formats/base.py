@@ -152,6 +152,10 @@ class TypedMetadata(Mapping[str, Any]):
     def text(self, key: str) -> str:
         """Return a value as another format's metadata may hold it."""
 
+    def n_items(self, key: str) -> int | None:
+        """Return how many items an array has, without reading it; None if the key has none."""
+        return None
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self):,} keys: {abbreviate(map(repr, self))}>"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from hashlib import sha256
 from itertools import accumulate
 
 from anamnesis.base.source import Source
@@ -64,6 +63,8 @@ class JoinedSource(Source):
     @property
     def way(self) -> str:
         """Which pieces there are, in few words."""
+        from hashlib import sha256  # only here, for the sake of a quick start
+
         told = sha256()
         for tensor in self._tensors:
             told.update(repr((tensor.name, tensor.offset, tensor.source.way)).encode())

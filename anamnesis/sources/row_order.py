@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,7 +85,11 @@ class RowOrder:
     def token(self) -> str:
         """Tell this order from others."""
         told = f"{self.n_groups}x{'+'.join(':'.join(map(str, run)) for run in self.runs)}"
-        return told if len(told) < 80 else sha256(told.encode()).hexdigest()
+        if len(told) < 80:
+            return told
+        from hashlib import sha256  # only here, for the sake of a quick start
+
+        return sha256(told.encode()).hexdigest()
 
     def at(self, row: int) -> tuple[int, int]:
         """Return which row a row of the result is, and how many follow it there as here."""

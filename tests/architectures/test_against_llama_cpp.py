@@ -24,8 +24,10 @@ pytestmark = [pytest.mark.slow, needs_libllama]
 # What the logits may differ by, as a part of their own mean square.
 USUAL, GELU = 1e-9, 1e-6
 BOUNDS = {
-    **dict.fromkeys(("llama_llama3", "phi3_long", "qwen3moe", "qwen35", "deepseek3"), USUAL),
-    **dict.fromkeys(("gemma3", "starcoder2"), GELU),
+    **dict.fromkeys(("llama", "llama_llama3", "llama_yarn", "mixtral", "phi3_long"), USUAL),
+    **dict.fromkeys(("qwen2", "qwen3", "qwen3moe", "qwen35", "glm4moe", "deepseek3"), USUAL),
+    **dict.fromkeys(("gemma2", "gemma3", "starcoder2", "bert"), GELU),
+    **dict.fromkeys(("gpt_oss", "nomic_bert"), USUAL),
     "gemma4": 2e-5,  # whose layers multiply by a GELU of their own inputs
 }
 IDS = [1, *((7 * i * i) % 500 + 3 for i in range(99))]
@@ -34,7 +36,8 @@ IDS = [1, *((7 * i * i) % 500 + 3 for i in range(99))]
 @pytest.mark.parametrize("name", BOUNDS)
 def test_logits(name: str, tmp_path: Path) -> None:
     root = through_gguf(name, tmp_path)
-    found = llama_cpp_run.logits(tmp_path / "there.gguf", IDS, tmp_path / "logits")
+    compute = llama_cpp_run.embeddings if "bert" in name else llama_cpp_run.logits
+    found = compute(tmp_path / "there.gguf", IDS, tmp_path / "computed")
     assert nmse(found, llama_cpp_run.transformers_logits(root, IDS)) < BOUNDS[name]
 
 
@@ -49,7 +52,7 @@ def test_logits_of_blocks(name: str, mix: str, tmp_path: Path) -> None:
     an.convert(tmp_path / "there.gguf", tmp_path / "plain.gguf", "gguf-f32", names="keep")
     found = llama_cpp_run.transformers_logits(tmp_path / "back", IDS)
     plain, blocks = (
-        llama_cpp_run.logits(tmp_path / file, IDS, tmp_path / "logits")
+        llama_cpp_run.logits(tmp_path / file, IDS, tmp_path / "computed")
         for file in ("plain.gguf", "there.gguf")
     )
     assert nmse(found, plain) < BOUNDS.get(name, USUAL)

@@ -65,3 +65,16 @@ def test_codes_are_moved_by_name(tmp_path: Path) -> None:
     """To an encoding that is no mix: what is in it, moved, all else as it is."""
     differ = differing("gpt_oss_mxfp4", converted("gpt_oss_mxfp4", tmp_path, "gguf-mxfp4"))
     assert not [name for name in differ if name.endswith(("exps.weight", "bias", "norm.weight"))]
+
+
+def test_codes_that_gguf_has_stay_where_nothing_else_is_asked(tmp_path: Path) -> None:
+    """As the converter does by default: experts in MXFP4 as they are, all else in BF16."""
+    found = recorded_hf.described(converted("gpt_oss_mxfp4", tmp_path, "gguf"))
+    expected = recorded("gpt_oss_mxfp4")
+    experts = [name for name in expected.tensors if name.endswith("exps.weight")]
+    assert experts
+    assert {name: found["tensors"][name] for name in experts} == {
+        name: list(expected.tensors[name]) for name in experts
+    }
+    assert found["tensors"]["blk.0.attn_q.weight"][0] == "BF16"
+    assert found["keys"]["general.file_type"] == expected.keys["general.file_type"]

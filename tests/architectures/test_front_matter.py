@@ -66,3 +66,13 @@ def test_drawn_texts(seeds: range) -> None:
 )
 def test_by_hand(text: str, found: dict[str, object]) -> None:
     assert front_matter(text) == found
+
+
+@pytest.mark.parametrize(
+    "piece", [" ", "a ", "'", "''", '"', "\\", "- ", "[", ",", ":", " :", "a:\n", "#"]
+)
+def test_long_lines_take_no_longer_each(piece: str) -> None:
+    """Many of any of them: what is quadratic would take minutes."""
+    n = 200_000 // len(piece)
+    for start in ("k: a", "k: '", 'k: "', "k: [", "k:\n- ", "", "'"):
+        front_matter(f"---\n{start}{piece * n}x\n---\n")

@@ -292,7 +292,7 @@ def test_inspect_shows_an_importance_matrix(tmp_path: Path) -> None:
         "  blk.0.attn_k.weight              256         1       1     0.185      5.72",
     ]
     assert "  blk.1.ffn_down_exps.weight       256         4       3     0.359      5.89" in lines
-    (told,) = json.loads(amn("inspect", "imatrix.dat", "--json", cwd=tmp_path).stdout)
+    told = json.loads(amn("inspect", "imatrix.dat", "--json", cwd=tmp_path).stdout)
     first = told["entries"][0]
     assert (told["format_id"], first["counts"], first["n_used"]) == ("imatrix-dat", [0], 0)
     (tmp_path / "imatrix.dat").write_bytes(whole_gguf.imatrix_dat("qwen2")[:-100])

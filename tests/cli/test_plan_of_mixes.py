@@ -52,9 +52,7 @@ def test_every_tensor_has_a_row(model: Path) -> None:
         *("for", "values", "of", "attention"),
     ]
     assert told["blk.0.ffn_up.weight"][0] == "Q5_0"
-    assert (
-        " ".join(told["blk.0.ffn_up.weight"][4:]) == "rows of 320 values are no Q4_K blocks of 256"
-    )
+    assert " ".join(told["blk.0.ffn_up.weight"][4:]) == "rows of 320 fit no Q4_K"
     assert told["blk.0.attn_norm.weight"][-2:] == ["no", "matrix"]
 
 
@@ -80,3 +78,17 @@ def test_what_the_plan_says_is_what_is_written(model: Path, tmp_path: Path) -> N
         wanted = {tensor["name"]: tensor["dtype"] for tensor in told["files"][0]["tensors"]}
         assert {name: tensor.dtype.name for name, tensor in made.stored.items()} == wanted
     assert (tmp_path / "out.gguf").stat().st_size == told["n_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("to", "option", "said"),
+    [
+        ("gguf", "--pure", "--pure is for a mix of GGUF's types, such as gguf-q4_k_m, not gguf"),
+        ("f16", "--leave-output-tensor", "--leave-output-tensor is for a mix of GGUF's types"),
+        ("fp8-block", "--imatrix", "--imatrix is for GGUF files, not safetensors"),
+    ],
+)
+def test_options_of_mixes_are_for_mixes(to: str, option: str, said: str, model: Path) -> None:
+    asked = [option, str(model)] if option == "--imatrix" else [option]
+    done = CliRunner().invoke(cli, ["plan", str(model), "--to", to, *asked])
+    assert (done.exit_code, said in done.stderr) == (2, True)

@@ -12,9 +12,9 @@ from helpers.cli_runs import SMALL, amn, python
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
 OF_A_CONVERSION = {
-    "anamnesis.convert.run",
-    "anamnesis.convert.staging",
-    "anamnesis.convert.pipeline",
+    "anamnesis.convert.resume.run",
+    "anamnesis.convert.resume.staging",
+    "anamnesis.convert.write.pipeline",
     "hashlib",
 }
 
@@ -83,6 +83,15 @@ def test_listing_targets_imports_no_encoder(tmp_path: Path) -> None:
 
 def test_planning_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     assert not modules("plan", write_model(SMALL), "--to", "gguf", cwd=tmp_path) & HEAVY
+
+
+def test_planning_a_mix_imports_nothing_that_writes(
+    tmp_path: Path, write_model: Callable[..., Path]
+) -> None:
+    loaded = modules("plan", write_model(SMALL), "--to", "gguf-q4_k_m", cwd=tmp_path)
+    assert not loaded & HEAVY
+    assert not [name for name in loaded if name.startswith("anamnesis.convert.resume")]
+    assert "anamnesis.convert.write.pipeline" not in loaded
 
 
 def test_no_encoding_needs_arrays() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,11 @@ def test_bits_a_weight(path: Path) -> None:
             assert bits - 0.2 < told <= bits
             errors.append(found.error)
         assert errors == sorted(errors, reverse=True)
-        with pytest.raises(an.UnsupportedError, match=r"the smallest of these types take"):
+        with pytest.raises(an.UnsupportedError, match=r"it takes 2\.\d+ bits a weight; allow"):
             model.fit(target_bpw=1.0)
+        least = model.fit(target_bpw=2.8, most={"*": "q2_k"}).plan.n_bytes
+        with pytest.raises(an.UnsupportedError, match=f"it takes {least:,} bytes; allow a larger"):
+            model.fit(target_size=10_000)
         for wrong in ({}, {"target_bpw": 4.0, "target_size": 1}):
             with pytest.raises(ValueError, match="give one of target_size and target_bpw"):
                 model.fit(**wrong)  # type: ignore[arg-type]
@@ -99,8 +103,23 @@ def test_bounds(path: Path) -> None:
         assert "ragged.weight" not in found.types
         with pytest.raises(ValueError, match="least: no weight matches 'x'"):
             model.fit(target_bpw=4.5, least={"x": "q4_k"})
-        with pytest.raises(ValueError, match="F16 is no type of blocks"):
+        with pytest.raises(ValueError, match="types: F16 is no type of blocks"):
             model.fit(target_bpw=4.5, types="f16")
+        wrong = {"least": {"*.attn_v.*": "f16"}}, {"least": {"*": "q5_k"}, "most": {"*": "q4_k"}}
+        for bounds in wrong:
+            with pytest.raises(an.UnsupportedError, match="none of the types is within its bounds"):
+                model.fit(target_bpw=4.5, **bounds)  # type: ignore[arg-type]
+
+
+def test_a_value_without_a_code_is_named(tmp_path: Path) -> None:
+    values = np.ones((8, 256), np.float32)
+    values[3, 7] = np.nan
+    an.save({"good.weight": np.ones((8, 256), "f4"), "bad.weight": values}, tmp_path / "m.gguf")
+    with (
+        an.parse(tmp_path / "m.gguf") as model,
+        pytest.raises(an.UnsupportedError, match=r"bad\.weight: nan at \[3, 7\], which gguf-q"),
+    ):
+        model.fit(target_bpw=4.5)
 
 
 def test_a_journal_is_gone_on_from(path: Path, tmp_path: Path) -> None:
@@ -115,15 +134,70 @@ def test_a_journal_is_gone_on_from(path: Path, tmp_path: Path) -> None:
         assert len(told) >= len(lines) - 1
         with pytest.raises(an.OutputError, match="has errors of another model, or of other"):
             model.fit(target_bpw=4.5, journal=journal, full=True)
+    path.touch()  # may have other values
+    with an.parse(path) as model:
+        with pytest.raises(an.OutputError, match="has errors of another model, or of other"):
+            model.fit(target_bpw=4.5, journal=journal)
         journal.write_text("nothing\n")
         with pytest.raises(an.OutputError, match="line 1: is no journal of errors"):
             model.fit(target_bpw=4.5, journal=journal)
+
+
+def test_a_recipe_has_all_that_was_asked_for(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with an.parse(path) as model:
+        columns = {name: t.shape[-1] for name, t in model.stored.items() if len(t.shape) > 1}
+    rng = np.random.default_rng(2)
+    importance = {f"{name}.in_sum2": rng.random((1, n), "f4") for name, n in columns.items()}
+    importance |= {f"{name}.counts": np.ones((1, 1), np.float32) for name in columns}
+    keys = {"imatrix.datasets": ["a.txt"], "imatrix.chunk_count": 1, "imatrix.chunk_size": 512}
+    an.save(importance, "imatrix.gguf", metadata=keys)
+    asked = (
+        *("--target-bpw", "5", "--imatrix", "imatrix.gguf", "--types", "k,iq"),
+        *("--output-tensor-type", "q6_k", "--tensor", "blk.0.*=q8_0", "--prune-layers", "7"),
+        *("--exclude", "blk.1.attn_q.weight", "--override-kv", "general.name=str:a \U0001f600"),
+    )
+    told = json.loads(run("plan", path, "--to", "gguf", *asked, "--json").stdout)
+    Path("r.toml").write_text(told["recipe"], encoding="utf-8")
+    run("convert", path, "--recipe", "r.toml", "-o", "x.gguf")
+    assert Path("x.gguf").stat().st_size == told["n_bytes"]
+    with an.parse("x.gguf") as made:
+        assert made.metadata["general.name"] == "a \U0001f600"
+        assert made.metadata["quantize.imatrix.file"] == "imatrix.gguf"
+        wanted = {t["name"]: t["dtype"] for t in told["files"][0]["tensors"]}
+        assert {name: tensor.dtype.name for name, tensor in made.stored.items()} == wanted
+    assert wanted["output.weight"] == "Q6_K"
+    assert wanted["blk.0.ffn_up.weight"] == "Q8_0"
+    assert wanted["blk.1.attn_q.weight"] == "F32"
+    assert f"blk.{LAYERS - 1}.attn_q.weight" not in wanted
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "code"),
+    [
+        (("--target-bpw", "4", "--least", "x=q4_k"), "--least: no weight matches 'x'", 1),
+        (("--target-bpw", "4", "--types", "q99"), "--types: there is no type 'q99'", 1),
+        (("--target-bpw", "nan"), "write a number above 0, such as 4.5, not 'nan'", 2),
+        (("--target-bpw", "4", "--target-size", "1MB"), "give one of --target-size and", 2),
+        (("--target-bpw", "4", "--sample", "3"), "or all with --full", 2),
+        (("--types", "k"), "--types is for --target-size and --target-bpw", 2),
+        (("--save-recipe", "x.toml"), "--save-recipe is for --target-size and --target-bpw", 2),
+    ],
+)
+def test_what_is_refused(path: Path, asked: tuple[str, ...], said: str, code: int) -> None:
+    done = run("plan", path, "--to", "gguf", *asked, code=code)
+    assert said in done.stderr
+    assert "internal error" not in done.stderr
 
 
 def test_the_command(path: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "r.toml"
     shown = run("plan", path, "--to", "gguf", "--target-bpw", "4.5").stdout
     assert 'to = "gguf-' in shown
+    assert "asked for" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
     done = run("plan", path, "--to", "gguf", "--target-size", "450KB", "--save-recipe", recipe)
     assert "the error of weights is not the quality of a model" in done.stdout
     run("convert", path, "--recipe", recipe, "-o", tmp_path / "x.gguf")
@@ -180,3 +254,15 @@ def test_a_recipe_reads_as_people_write_it() -> None:
         '"blk.3[01].ffn_down.weight" = "q6_k"',
         '"blk.*.attn_v.weight" = "q5_k"',
     ]
+
+
+def test_patterns_take_nothing_from_each_other() -> None:
+    types = {f"model.layers.{i}.proj.weight": "Q5_K" if i % 2 else "Q6_K" for i in range(12)}
+    types |= {f"model.layers.{i}.mlp.proj.weight": "Q4_K" for i in range(12)}
+    types |= {f"model.layers.{i}.up.proj.weight": "Q4_K" for i in range(12)}
+    types |= {"model.layers.3.up.proj.weight": "Q8_0", "norm.2.weight": "Q4_K"}
+    text = recipe_text("gguf-q4_k", "Q4_K", types)
+    rows = [line.replace('"', "").split(" = ") for line in text.splitlines() if line[:1] == '"']
+    for name, type in types.items():
+        found = next((told for glob, told in rows if fnmatchcase(name, glob)), "q4_k")
+        assert found.upper() == type, name

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anamnesis as an
@@ -74,6 +75,49 @@ def test_all_runs_are_recorded() -> None:
 def test_same_bytes(run: Run, folder: Path) -> None:
     for threads in THREADS.get(run.id, (1,)):
         assert made(run, folder, threads) == RECORDED["outputs"][run.id], threads
+
+
+def test_types_without_an_encoder_are_refused_where_the_matrix_has_no_entry(folder: Path) -> None:
+    """The tool gives up on these: its matrix has no embeddings, and its own mixes need none."""
+    whole_gguf.make(Run("qwen2", "iq2_xs", (), "gguf"), folder)
+    asked: dict[str, Any] = {"imatrix": "imatrix.gguf", "pure": True}
+    with pytest.raises(an.UnsupportedError, match=r"'token_embd\.weight' becomes IQ2_XS, which is"):
+        an.convert("model.gguf", "out.gguf", "gguf-iq2_xs", **asked)
+    an.convert("model.gguf", "out.gguf", "gguf-iq2_xs", token_embedding_type="q4_k", **asked)
+
+
+def test_same_parts(folder: Path) -> None:
+    run = whole_gguf.IN_PARTS
+    whole_gguf.make(run, folder)
+    an.convert("model.gguf", "in.gguf", "gguf", split_max_size=whole_gguf.PART_BYTES)
+    first = min(path.name for path in folder.glob("in-*.gguf"))
+    an.convert(first, "out.gguf", f"gguf-{run.mix}", keep_split=True)
+    made = [digest(path.read_bytes()) for path in sorted(folder.glob("out-*.gguf"))]
+    assert made == RECORDED["parts"]
+    an.convert(first, "whole.gguf", f"gguf-{run.mix}")
+    assert digest(Path("whole.gguf").read_bytes()) == RECORDED["outputs"]["llama q4_k_m"]
+
+
+@pytest.mark.parametrize(
+    ("value", "mix", "said"),
+    [
+        (np.nan, "q8_0", r"nan at \[3, 7\], which gguf-q8_0 cannot encode"),
+        (np.inf, "f16", r"inf at \[3, 7\], which llama-quantize refuses, too"),
+        (-np.inf, "bf16", r"-inf at \[3, 7\], which llama-quantize refuses, too"),
+        (np.nan, "f32", r"nan at \[3, 7\], which llama-quantize refuses, too"),
+        (7e4, "f16", r"too large a value at \[3, 7\], which llama-quantize refuses, too"),
+        (3e38, "q4_0", r"the scale of the block at \[3, 0\] is too large for float16"),
+    ],
+)
+def test_what_is_not_finite_is_refused(value: float, mix: str, said: str, folder: Path) -> None:
+    values = np.full((8, 256), 0.25, np.float32)
+    values[3, 7] = value
+    arrays = {"blk.0.ffn_up.weight": values, "blk.0.attn_q.weight": np.ones((8, 256), "f4")}
+    an.save(arrays, "bad.gguf", metadata={"general.architecture": "llama"})
+    with pytest.raises(an.UnsupportedError, match=rf"blk\.0\.ffn_up\.weight: {said}"):
+        an.convert("bad.gguf", "out.gguf", f"gguf-{mix}")
+    assert not Path("out.gguf").exists()
+    an.convert("bad.gguf", "out.gguf", "gguf-copy")
 
 
 def test_same_bytes_from_the_command_line(folder: Path) -> None:

@@ -81,7 +81,7 @@ def test_published(name: str, stacks: str, target: str, tmp_path: Path) -> None:
     source = Path(str(ROOT), "modern", name)
     made = tmp_path / f"out.{'gguf' if target.startswith('gguf') else 'safetensors'}"
     with an.parse(source) as model:
-        report = model.convert(made, target, include=stacks)
+        report = model.convert(made, target, include=stacks, names="keep")
     assert len(report.repacked) == 2
     for weight in report.repacked:
         check(source, made, weight)

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import ggml_c
 
-__all__ = ["logits", "needs_libllama", "nmse", "tokens", "transformers_logits"]
+__all__ = ["embeddings", "logits", "needs_libllama", "nmse", "tokens", "transformers_logits"]
 
 Floats = npt.NDArray[np.float32]
 
@@ -70,7 +70,8 @@ how.n_ctx = how.n_batch = how.n_ubatch = max(256, len(ids))
 how.type_k = how.type_v = lib.GGML_TYPE_F32
 how.flash_attn_type = 0
 how.n_threads = how.n_threads_batch = 1
-how.embeddings = False
+how.embeddings = told["embeddings"]
+how.pooling_type = lib.LLAMA_POOLING_TYPE_NONE
 context = lib.llama_init_from_model(model, how)
 assert context, "no context"
 batch = lib.llama_batch_init(len(ids), 0, 1)
@@ -79,8 +80,11 @@ for i, token in enumerate(ids):
     batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, i, 1
     batch.seq_id[i][0], batch.logits[i] = 0, 1
 assert lib.llama_decode(context, batch) == 0, "it does not compute"
-n = len(ids) * lib.llama_vocab_n_tokens(vocab)
-np.ctypeslib.as_array(lib.llama_get_logits(context), (n,)).tofile(told["out"])
+if told["embeddings"]:
+    found, width = lib.llama_get_embeddings(context), lib.llama_model_n_embd(model)
+else:
+    found, width = lib.llama_get_logits(context), lib.llama_vocab_n_tokens(vocab)
+np.ctypeslib.as_array(found, (len(ids) * width,)).tofile(told["out"])
 """
 
 
@@ -92,7 +96,16 @@ def logits(path: Path, ids: Sequence[int], out: Path) -> Floats:
     RuntimeError
         If llama.cpp does not load the model, or does not compute it; with what it said.
     """
-    _run(path, tokens=list(ids), out=str(out), texts=None)
+    return _computed(path, ids, out, embeddings=False)
+
+
+def embeddings(path: Path, ids: Sequence[int], out: Path) -> Floats:
+    """Return what a model without a head computes of each token, of shape (tokens, width)."""
+    return _computed(path, ids, out, embeddings=True)
+
+
+def _computed(path: Path, ids: Sequence[int], out: Path, *, embeddings: bool) -> Floats:
+    _run(path, tokens=list(ids), out=str(out), texts=None, embeddings=embeddings)
     return np.fromfile(out, np.float32).reshape(len(ids), -1)
 
 
@@ -103,7 +116,7 @@ def tokens(path: Path, texts: Sequence[str], *, special: bool = False) -> list[l
 
 
 def transformers_logits(folder: Path, ids: Sequence[int]) -> Floats:
-    """Return the logits that transformers computes in float32 with a directory."""
+    """Return what transformers computes in float32: logits, or embeddings without a head."""
     import torch
     import transformers
 
@@ -112,8 +125,9 @@ def transformers_logits(folder: Path, ids: Sequence[int]) -> Floats:
         folder, dtype=torch.float32, attn_implementation="eager"
     )
     with torch.no_grad():
-        found = model(torch.tensor([list(ids)]), use_cache=False).logits[0]
-    return np.asarray(found.numpy(), np.float32)
+        found = model(torch.tensor([list(ids)]), use_cache=False)
+    values = found.logits if hasattr(found, "logits") else found.last_hidden_state
+    return np.asarray(values[0].numpy(), np.float32)
 
 
 def nmse(found: Floats, expected: Floats) -> float:

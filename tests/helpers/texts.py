@@ -1,5 +1,7 @@
 """Two hundred texts in ten scripts, with numbers, spaces, signs and code between the words."""
 
+# ruff: noqa: RUF001  - letters that look like others are what is meant
+
 from __future__ import annotations
 
 import random

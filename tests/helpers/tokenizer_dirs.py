@@ -23,6 +23,7 @@ class Directory(NamedTuple):
     files: Files
     config: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
+    reference: str = ""  # as which kind the reference reads them, where that is another
 
 
 def write(directory: Directory, root: Path) -> None:
@@ -42,6 +43,8 @@ def shown(keys: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for key, value in keys.items():
         told = value.tolist() if hasattr(value, "tolist") else value
+        if key == "tokenizer.chat_templates":
+            told = sorted(told)  # the reference has them in any order
         if isinstance(told, list) and len(told) > _LONG:
             told = hashlib.sha256(json.dumps(told).encode()).hexdigest()
         found[key] = told
@@ -127,7 +130,7 @@ def byte_letters() -> list[str]:
 
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ġw or"]
 VOCAB = {text: i for i, text in enumerate([*byte_letters(), *(m.replace(" ", "") for m in MERGES)])}
-BPE = {"type": "BPE", "vocab": VOCAB, "merges": MERGES}
+BPE: dict[str, Any] = {"type": "BPE", "vocab": VOCAB, "merges": MERGES}
 M = len(VOCAB)
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
@@ -197,7 +200,7 @@ UNIGRAM = [
     ["\u2581a", -1.5],
     ["b", -2],
 ]
-FALLBACK = {
+FALLBACK: dict[str, Any] = {
     "type": "BPE",
     "byte_fallback": True,
     "fuse_unk": True,
@@ -365,6 +368,30 @@ DIRECTORIES: Mapping[str, Directory] = {
         GPT2,
     ),
     "granite": Directory("llama", {"tokenizer.json": fast()}, {"vocab_size": 49_152}, GPT2),
+    "glm4": Directory(
+        "gpt2",
+        {
+            "tokenizer.json": fast(
+                [
+                    (M, token("<|endoftext|>", special=True)),
+                    (M + 1, token("[gMASK]", special=True)),
+                    (M + 2, token("<|user|>", special=True)),
+                ]
+            ),
+            "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+        },
+        {"vocab_size": M + 4, "eos_token_id": [M, M + 2], "pad_token_id": M},
+        {
+            **GPT2,
+            "fallbacks": {
+                "eos": "<|endoftext|>",
+                "eot": "<|user|>",
+                "unk": "<|endoftext|>",
+                "bos": "<|endoftext|>",
+            },
+        },
+        "glm4",
+    ),
     # others
     "gemma4": Directory(
         "gemma4",

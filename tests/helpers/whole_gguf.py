@@ -348,6 +348,7 @@ RUNS = (
     Run("qwen2", "q6_k"),
     Run("qwen2", "q4_0", (), "gguf"),
     Run("qwen2", "q5_1", (), "dat"),
+    Run("qwen2", "q5_1", ("--tensor-type", r"blk\.1\.=bf16")),
     Run("qwen2", "f16"),
     Run("qwen2", "q2_0"),
     Run("ragged", "q4_k_m"),
@@ -372,6 +373,9 @@ RUNS = (
     Run("blocks", "iq4_xs", ("--allow-requantize",)),
     Run("blocks", "q8_0", ("--allow-requantize",)),
 )
+
+IN_PARTS = Run("llama", "q4_k_m", ("--keep-split",))  # of a model in parts of `PART_BYTES`
+PART_BYTES = 2_000_000
 
 
 def make(run: Run, folder: Path) -> list[str]:

@@ -16,6 +16,7 @@ from anamnesis.schemes.core.weight import Weight
 __all__ = ["ARCHS"]
 
 _CAUSAL = {"attention.causal": {"type": "bool", "value": False}}
+_PADDING = 1  # transformers' own
 _LABELS = "classifier.output_labels"
 _TYPE_COUNT = "tokenizer.ggml.token_type_count"
 
@@ -167,13 +168,15 @@ def _roberta(facts: Facts) -> Mapping[str, Any]:
 
 
 def _padding(facts: Facts) -> Mapping[str, Any]:
-    return {"pad_token_id": 1}
+    return {"pad_token_id": _PADDING}
 
 
 def _roberta_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    padding = config.get("pad_token_id", 1)
+    told = config.get("pad_token_id")
+    padding = _PADDING if told is None else told
     return {
         **_encoder_config(find, config),
+        "pad_token_id": padding,
         "max_position_embeddings": config["max_position_embeddings"] + padding + 1,
         "type_vocab_size": 1,
     }

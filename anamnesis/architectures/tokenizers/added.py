@@ -1,4 +1,4 @@
-"""Tokens that were added to a vocabulary: which there are, and which of them are special."""
+"""Tokens that were added to a vocabulary, and which of them are special."""
 
 from __future__ import annotations
 

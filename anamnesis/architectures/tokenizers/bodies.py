@@ -1,4 +1,4 @@
-"""tokenizer.json of a GGUF's vocabulary, of each kind, so that it encodes as llama.cpp does."""
+"""tokenizer.json of a GGUF's vocabulary, of each kind, encoding as llama.cpp."""
 
 from __future__ import annotations
 
@@ -280,14 +280,10 @@ def _word_piece(token: str) -> str:
 
 def _post_processor(vocabulary: StoredVocabulary) -> dict[str, Any] | None:
     """Return what adds the tokens that begin and end a text; None if nothing is said of them."""
-    first, last = "bos", "eos"
-    if vocabulary.model == "bert":
-        first, last = "cls", "sep"
-        adds = [vocabulary.adds("bos"), vocabulary.adds("sep")]
-    else:
-        adds = [vocabulary.adds("bos"), vocabulary.adds("eos")]
-    before = [first] if adds[0] and first in vocabulary.ids else []
-    after = [last] if adds[1] and last in vocabulary.ids else []
+    is_bert = vocabulary.model == "bert"  # whose two are always there
+    first, last = ("cls", "sep") if is_bert else ("bos", "eos")
+    before = [first] if first in vocabulary.ids and (is_bert or vocabulary.adds(first)) else []
+    after = [last] if last in vocabulary.ids and (is_bert or vocabulary.adds(last)) else []
     if not before and not after:
         told = vocabulary.flag("add_bos_token") is not None and vocabulary.model == "gpt2"
         return _byte_level(use_regex=True) if told else None

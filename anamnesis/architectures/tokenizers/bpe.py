@@ -23,7 +23,7 @@ from anamnesis.architectures.tokenizers.tokens import (
     declared_size,
     looks_special,
 )
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import ParseError, UnsupportedError
 
 __all__ = ["byte_fallback", "byte_level", "falls_back_to_bytes", "merges_of", "vocabulary_of"]
 
@@ -49,10 +49,17 @@ def vocabulary_of(folder: Folder) -> dict[str, int]:
     ------
     ParseError
         If there are none, or an id is none.
+    UnsupportedError
+        If only Mistral's own file has them.
     """
     tokenizer = folder.json(FAST)
     name = _SLOW if tokenizer is None else FAST
     vocab = folder.json(_SLOW) if tokenizer is None else section(tokenizer, "model").get("vocab")
+    if vocab is None and tokenizer is None and folder.has("tekken.json"):
+        raise UnsupportedError(
+            f"{folder.root}: the only tokenizer is a tekken.json, which is not read",
+            remedy="put the tokenizer.json of Hugging Face's copy beside it",
+        )
     if vocab is None:
         raise ParseError(
             "no tokenizer.json, vocab.json or tokenizer.model", source=str(folder.root)

@@ -1,4 +1,4 @@
-"""What a token of tokenizer.json reads as: its decoder, as the tokenizers library runs it."""
+"""What a token of tokenizer.json reads as, once its decoder has run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files beside a model's weights that say how text becomes tokens, read with caps."""
+"""The files that say how text becomes tokens, read with caps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges that join pieces in the order of their scores: sentencepiece's way said as BPE's."""
+"""Merges that join pieces by scores: sentencepiece's way said as BPE's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The merges of a tokenizer.json, taken out of its text before Python makes objects of it.
+"""The merges of a tokenizer.json, taken out before Python makes objects of it.
 
 They are most of what such a file holds: of Llama 3's, 280,000 lists of two strings, which take
 60 MB as objects and 5 MB as bytes.

@@ -1,4 +1,4 @@
-"""Which of llama.cpp's pre-tokenizers a tokenizer.json has: by what it makes of one text, or says.
+"""Which of llama.cpp's pre-tokenizers a tokenizer.json has, and how it is told.
 
 llama.cpp names them after models, and its converter tells them by a digest of the ids that a text
 becomes. That takes the `tokenizers` library, and a vocabulary that nobody changed; without either,
@@ -66,7 +66,7 @@ def pre_tokenizer(folder: Folder, told: str | None) -> str:
     raise UnsupportedError(
         f"{folder.root / FAST}: llama.cpp has no name for how this tokenizer splits a text, or it"
         " is not known here",
-        remedy='tokenizer_pre="NAME" says which it is, such as "gpt-2" or "qwen2"',
+        remedy="tokenizer_pre='NAME' says which it is, such as gpt-2 or qwen2",
     )
 
 

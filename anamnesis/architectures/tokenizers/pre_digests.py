@@ -1,4 +1,4 @@
-"""SHA-256 of the ids that tokenizers make of one text, by llama.cpp's names of them.
+"""SHA-256 of the ids that known tokenizers make of one text, and their names.
 
 `python tools/record_tokenizers.py` takes them out of llama.cpp's converter.
 """

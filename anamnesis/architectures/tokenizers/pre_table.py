@@ -1,4 +1,4 @@
-"""Pre-tokenizers that llama.cpp knows: how each of them splits a text before it is encoded.
+"""Pre-tokenizers that llama.cpp knows, and how each of them splits a text.
 
 A step is what tokenizer.json calls a pre-tokenizer: `("split", regex)` cuts out what matches, each
 match a piece of its own; `("digits",)` each digit, `("punctuation",)` runs of punctuation;

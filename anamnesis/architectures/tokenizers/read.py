@@ -1,4 +1,4 @@
-"""The tokenizer files of a directory as keys of a GGUF, in the order of llama.cpp's converter."""
+"""Tokenizer files as keys of a GGUF, in the order of llama.cpp's converter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anamnesis.architectures.tokenizers.pieces import MODEL, model_of, sentencep
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
-from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size
+from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size, text_config
 from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.architectures.tokenizers.wordpiece import wordpiece
 from anamnesis.base.errors import UnsupportedError
@@ -152,7 +152,7 @@ def _llama(asked: _Asked) -> dict[str, Any]:
     if isinstance(told, bool):
         found[_SPACE_PREFIX] = told
     found |= _first_of(asked)
-    size = declared_size(asked.config, "vocab_size", default=32_000)
+    size = text_config(asked.config).get("vocab_size")
     if size == _CODE_LLAMA:
         found |= special_keys(asked.folder, asked.config, names=_INFILL, fallbacks={"eot": 32_010})
     if size == _GRANITE:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["SPACES", "reduced"]
 
-_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 SPACES = (" ", "\u2581", "\u0120")  # as it is, as sentencepiece has it, as GPT-2 has it
 _PARTS = ("continuing_subword_prefix", "end_of_word_suffix")  # which are in no text
 

@@ -35,7 +35,6 @@ _IDS: Mapping[str, Mapping[str, int]] = {
 _ADDS: Mapping[str, frozenset[str]] = {
     "llama": frozenset({"bos"}),
     "t5": frozenset({"eos"}),
-    "bert": frozenset({"bos", "sep"}),
 }
 
 
@@ -136,8 +135,8 @@ class StoredVocabulary:
             told = self._metadata.get(f"tokenizer.ggml.{key}")
             if isinstance(told, int) and not isinstance(told, bool):
                 found[name] = told
-        if self.model == "bert" and "bos" in found:
-            found.setdefault("cls", found["bos"])
+        if self.model == "bert":  # llama.cpp calls what begins a text BOS there, too
+            found["cls"] = found.get("bos", found["cls"])
         return {name: i for name, i in found.items() if 0 <= i < len(self.tokens)}
 
     def _text(self, key: str) -> str | None:

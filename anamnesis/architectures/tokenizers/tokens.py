@@ -1,4 +1,4 @@
-"""A vocabulary in the making: tokens by id, with scores and types as GGUF has them."""
+"""A vocabulary in the making: tokens by id, with GGUF's scores and types."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from anamnesis.formats.gguf.strings import Strings
 
 __all__ = [
     "ADDED_SCORE",
+    "VOCABULARY_MAX_PADDING",
     "VOCABULARY_MAX_TOKENS",
     "TokenType",
     "Vocabulary",
     "declared_size",
     "looks_special",
+    "text_config",
 ]
 
 VOCABULARY_MAX_TOKENS = 1_000_000  # Gemma has 262,144
+VOCABULARY_MAX_PADDING = 100_000  # rows of a model that no token has
 _TOKEN_BYTES = 100  # that each takes in Python, with its score and its type
 
 PAD_SCORE = -10000.0
@@ -115,12 +118,17 @@ def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:
     ------
     ParseError
         If it says no number.
+    LimitExceeded
+        If it is far more than there are, which is the default.
     """
     config = text_config(config)
     for key in keys:
         if (size := config.get(key)) is not None:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise ParseError(f"{key} must be a number of tokens, not {size!r}", source="config")
+            if size > default + VOCABULARY_MAX_PADDING:
+                told = f"config: {key} is {size:,}, and there are {default:,} tokens"
+                raise LimitExceeded("VOCABULARY_MAX_PADDING", told)
             return size
     return default
 

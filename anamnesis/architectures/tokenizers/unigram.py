@@ -1,4 +1,4 @@
-"""Unigram vocabularies: T5's spiece.model, XLM-R's sentencepiece.bpe.model or tokenizer.json."""
+"""Unigram vocabularies of T5 and XLM-R, of sentencepiece or tokenizer.json."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def xlm_roberta(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, 
         return _fast(folder, config)
     model = model_of(folder, _XLM_MODEL)
     _check(folder, _XLM_MODEL, model)
-    size = max(declared_size(config, "vocab_size", default=0), len(model.pieces))
+    size = max(declared_size(config, "vocab_size", default=len(model.pieces)), len(model.pieces))
     found = Vocabulary(size, str(folder.root), folder.budget)
     put_pieces(found, model.pieces)
     found.tokens = [text for text, _ in _XLM_FIRST] + found.tokens[3:-1]
@@ -99,7 +99,7 @@ def _fast(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[s
     listed = model.get("vocab")
     if not isinstance(listed, list) or model.get("type", "Unigram") != "Unigram":
         raise UnsupportedError(f"{folder.root / FAST}: no unigram model, which this one must be")
-    size = max(declared_size(config, "vocab_size", default=0), len(listed))
+    size = max(declared_size(config, "vocab_size", default=len(listed)), len(listed))
     found = Vocabulary(size, str(folder.root), folder.budget)
     vocab: dict[str, int] = {}
     for i, entry in enumerate(listed):

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies, whose words begin with `▁` in a GGUF, where BERT's go on with `##`."""
+"""WordPiece vocabularies: GGUF marks where words begin, BERT where they go on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def wordpiece(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
         If a token is beyond the config's `vocab_size`.
     """
     found = byte_level(folder, config)
-    for i, text in enumerate(found.tokens):
-        if found.types[i] != TokenType.CONTROL:
-            found.tokens[i] = text[2:] if text.startswith("##") else f"\u2581{text}"
+    for i in (found.types != TokenType.CONTROL).nonzero()[0].tolist():
+        text = found.tokens[i]
+        found.tokens[i] = text[2:] if text.startswith("##") else f"\u2581{text}"
     return found

@@ -88,7 +88,8 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
     if others:
         told["additional_special_tokens"] = others
     for name in ("bos", "eos", "sep"):
-        if (flag := vocabulary.flag(f"add_{name}_token")) is not None:
+        flag = vocabulary.flag(f"add_{name}_token")
+        if flag is not None and vocabulary.model != "bert":  # of which the template says all
             told[f"add_{name}_token"] = flag
     if (flag := vocabulary.flag("add_space_prefix")) is not None:
         told["add_prefix_space"] = flag

@@ -10,7 +10,7 @@ from anamnesis.base.arguments import whole_number
 from anamnesis.base.dtypes import output_dtype
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.sizes import parse_size
-from anamnesis.convert.ask.request import ConvertOptions, check_experts
+from anamnesis.convert.ask.request import ConvertOptions, check_experts, check_names
 from anamnesis.convert.ask.targets import KEEP, encoding, target
 from anamnesis.schemes.core.rounding import check_math
 
@@ -34,8 +34,8 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
     `experts`, `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size`, `allow-unknown`,
     `imatrix`, `pure`, `output-tensor-type`, `token-embedding-type`, `leave-output-tensor`,
-    `prune-layers` and `keep-split` mean what the options of `Model.convert` do, and so do the
-    tables `[rename]`, `[metadata]` and `[override-kv]`.
+    `prune-layers`, `keep-split`, `names` and `tokenizer-pre` mean what the options of
+    `Model.convert` do, and so do the tables `[rename]`, `[metadata]` and `[override-kv]`.
     In `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first
     that fits decides, but what is dropped is so wherever it stands.
 
@@ -189,6 +189,11 @@ def _experts(value: Any) -> str:
     return _text(value)
 
 
+def _names(value: Any) -> str:
+    check_names(_text(value))
+    return _text(value)
+
+
 def _of_a_tensor(value: Any) -> str:
     if _text(value) not in (KEEP, _DROP):
         encoding(value)
@@ -236,5 +241,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "leave-output-tensor": _flag,
     "prune-layers": _layers,
     "keep-split": _flag,
+    "names": _names,
+    "tokenizer-pre": _text,
     "override-kv": _setting,
 }

@@ -99,6 +99,12 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     tokenizer_pre: str | None
 
 
+def check_names(names: str) -> None:
+    """Refuse another word for names, as of `Model.convert`."""
+    if names not in get_args(NamesName):
+        raise ValueError(f"names must be auto or keep; got {names!r}")
+
+
 def check_experts(experts: str | None) -> None:
     """Refuse what experts cannot be.
 
@@ -237,8 +243,7 @@ class Request:
                 whole_number(name, getattr(self, name))
         check_math(self.math)
         check_experts(self.experts)
-        if self.names not in get_args(NamesName):
-            raise ValueError(f"names must be auto or keep; got {self.names!r}")
+        check_names(self.names)
         check_cancel(self.cancel)
         for pattern, replacement in self.rename:
             try:

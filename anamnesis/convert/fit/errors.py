@@ -14,7 +14,7 @@ from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.errors import OutputError
 from anamnesis.base.workers import run
 from anamnesis.convert.ask.request import How
-from anamnesis.schemes.core.codes import VALUES_SLOT, Importance, Task
+from anamnesis.schemes.core.codes import VALUES_SLOT, Importance, NotFinite, Task
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
 from anamnesis.schemes.ggml.encode import BlockCodes
 
@@ -185,7 +185,10 @@ def _measurer(
             decode_run(weight, band, _F32, scratch, values, how.level)
             task = Task(band, weight.shape, b"", how.level, measures=importance is None)
             for type in job.types:
-                found[type] += _error(type, importance, values, task, scratch)
+                try:
+                    found[type] += _error(type, importance, values, task, scratch)
+                except NotFinite as error:
+                    raise error.named(weight.name, f"gguf-{type.lower()}") from None
         scale = prod(weight.shape) / n
         noted(job, {type: error * scale for type, error in found.items()})
 

@@ -6,12 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
-from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, output_dtype
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import chooser, unfitting
+from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.ask.resolve import resolve
@@ -26,7 +27,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.choose import type_named
 from anamnesis.schemes.ggml.encode import TYPES, BlockCodes
-from anamnesis.schemes.ggml.mixes import ALIASES, COPY, MIXES, NEED_IMATRIX
+from anamnesis.schemes.ggml.mixes import ALIASES, COPY, EMBEDDINGS, MIXES, NEED_IMATRIX, OUTPUT
 from anamnesis.schemes.ggml.weight import GgmlWeight
 
 __all__ = ["FAMILIES", "Fit", "FitOptions", "fit"]
@@ -42,10 +43,19 @@ _BASES = {
     base: f"gguf-{base.lower() if _NAMED.get(base.lower()) == base else name}"
     for name, base in _NAMED.items()
 }
+_LARGEST_BLOCK = 256  # values, of which all others are a part
 _ALIGNMENT = 32  # of tensors in a GGUF file
 _WORDS = (
-    "The error of weights is not the quality of a model: look at what it says before you use it.",
+    "The error of weights is not the quality of a model: look at what it says",
+    "before you use it.",
 )
+# Options that a recipe repeats, beside the types of tensors.
+_REPEATED = (
+    *("imatrix", "dtype", "include", "exclude", "drop", "cast_all", "math", "experts"),
+    *("split_max_size", "allow_unknown", "leave_output_tensor", "prune_layers", "keep_split"),
+    *("names", "tokenizer_pre", "rename", "override_kv"),
+)
+_USUAL = {"math": "float32", "names": "auto"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +110,8 @@ class Fit:
         What would be written.
     is_sample : bool
         Whether errors are measured on a part of each weight.
+    options : mapping
+        What else was asked for, as of `convert`.
     """
 
     types: Mapping[str, str]
@@ -108,6 +120,7 @@ class Fit:
     base: str
     plan: Plan
     is_sample: bool
+    options: Mapping[str, Any]
 
     @property
     def error(self) -> float:
@@ -115,11 +128,23 @@ class Fit:
         return sum(self.errors.values())
 
     def recipe(self) -> str:
-        """Return the recipe by which `convert` writes it, as TOML."""
+        """Return the recipe by which `convert` writes it, as TOML; metadata are not part of it."""
         counts = Counter(self.types.values()).most_common()
         told = ", ".join(f"{n} {type}" for type, n in counts)
         figures = f"{self.plan.bits_per_weight:.4g} bits a weight, {self.plan.n_bytes:,} bytes"
-        return recipe_text(self.to, self.base, self.types, (f"{figures}: {told}", *_WORDS))
+        given: dict[str, Any] = {name: self.options.get(name) for name in _REPEATED}
+        said: dict[str, Any] = {
+            name: value
+            for name, value in given.items()
+            if (value or (value is False and name == "cast_all")) and value != _USUAL.get(name)
+        }
+        if "imatrix" in said:
+            said["imatrix"] = said["imatrix"].file
+        if "dtype" in said:
+            said["dtype"] = output_dtype(said["dtype"]).name.lower()
+        own = {name: getattr(to, "id", to) for name, to in self.options["overrides"].items()}
+        head = (f"{figures}:", told, *_WORDS)
+        return recipe_text(self.to, self.base, self.types, head, said, own)
 
 
 def fit(
@@ -151,10 +176,12 @@ class _Fitting:
     def __init__(
         self, checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
     ) -> None:
-        self._asked, self._options = asked, dict(options)
+        self._asked, self._options = asked, _with_pinned(options, ledger.weights)
+        request = self._resolved("gguf-q8_0", {})
+        seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
+        self._checkpoint, self._ledger, self._names = seen.checkpoint, seen.ledger, seen.names
+        self._options = _with_pinned(options, self._ledger.weights)
         self._request = self._resolved("gguf-q8_0", {})
-        seen = seen_as_asked(checkpoint, ledger.without(self._request.drop), self._request)
-        self._checkpoint, self._ledger = seen.checkpoint, seen.ledger
         choice, self._plan = self._planned(self._request)
         assert choice.mixing is not None
         mixed = choice.mixing.encodings
@@ -186,8 +213,7 @@ class _Fitting:
         if chosen is None:
             least = sum([min(o.n_bytes for o in some) for some in options.values()])
             raise UnsupportedError(
-                f"the smallest of these types take {least:,} bytes, and {max(budget, 0):,} are left"
-                " for them",
+                f"with the smallest of these types it takes {self._in_all(least)}",
                 remedy="allow a larger size, or smaller types",
             )
         types = {name: option.type for name, option in chosen.items()}
@@ -195,19 +221,22 @@ class _Fitting:
         to = _BASES[base]
         _, plan = self._planned(self._resolved(to, self._named(types)))
         found = {name: option.error for name, option in chosen.items()}
-        return Fit(types, found, to, base, plan, self._asked.sample is not None)
+        is_sample = self._asked.sample is not None
+        return Fit(types, found, to, base, plan, is_sample, self._options)
 
     # --- what there is -------------------------------------------------------------------------
 
     def _resolved(self, to: str, overrides: Mapping[str, str]) -> Request:
         """Return a request for one type of all weights, but for those of overrides."""
-        own = {**self._options.get("overrides", {}), **overrides}
+        own = {**self._options["overrides"], **overrides}
         return resolve(to, None, **{**self._options, "overrides": own, "pure": True})
 
     def _planned(self, request: Request) -> tuple[Choice, Plan]:
         choice = Choice(self._checkpoint, self._ledger, request)
         choice.check()
-        return choice, make_plan(self._checkpoint, choice, choice.request)
+        made = make_plan(self._checkpoint, choice, choice.request)
+        made.names = self._names
+        return choice, made
 
     def _check_patterns(self) -> None:
         for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
@@ -220,17 +249,21 @@ class _Fitting:
             return []
         imatrix = self._request.imatrix
         importance = None if imatrix is None else imatrix.importance(weight.name, weight.shape)
-        low, high = (_bits_of(weight.name, p) for p in (self._asked.least, self._asked.most))
         found = []
         for type in _named_types(self._asked.types):
-            bits = _bits(type)
             codes = BlockCodes(type).with_importance(importance)
             has_none = importance is None and type in NEED_IMATRIX
-            if has_none or codes.refuses(weight.shape) is not None:
-                continue
-            if (low is None or bits >= low) and (high is None or bits <= high):
+            if not has_none and codes.refuses(weight.shape) is None:
                 found.append(type)
-        return sorted(found, key=_bits)
+        low = _bits_of(weight.name, self._asked.least, 0.0)
+        high = _bits_of(weight.name, self._asked.most, inf)
+        within = sorted([type for type in found if low <= _bits(type) <= high], key=_bits)
+        if found and not within:
+            raise UnsupportedError(
+                f"{weight.name!r}: none of the types is within its bounds",
+                remedy="name more of them in types=..., or widen least=... and most=...",
+            )
+        return within
 
     def _errors(self) -> dict[str, dict[str, float]]:
         told = [str(self._asked.sample)]
@@ -238,7 +271,7 @@ class _Fitting:
         for name, weight in self._weights.items():
             importance = None if imatrix is None else imatrix.importance(name, weight.shape)
             parts = [
-                (part.name, part.dtype.name, part.shape, part.offset, part.source.way)
+                (part.name, part.dtype.name, part.shape, part.offset, _seen(part.source))
                 for part in weight.parts
             ]
             told.append(repr((name, parts, importance and importance.digest)))
@@ -274,6 +307,13 @@ class _Fitting:
         n = self._plan.account.n_parameters
         return int(self._asked.bits * n / 8) - self._fixed_tensors
 
+    def _in_all(self, n_bytes: int) -> str:
+        """Return in words what a model takes in which these weights take so many bytes."""
+        if self._asked.size is not None:
+            return f"{n_bytes + self._fixed:,} bytes"
+        n_bits = 8 * (n_bytes + self._fixed_tensors)
+        return f"{n_bits / self._plan.account.n_parameters:.4g} bits a weight"
+
     def _mixes(self) -> Iterator[dict[str, str]]:
         """Yield what llama-quantize's own mixes give the weights: nothing worse is wanted."""
         for name in MIXES:
@@ -304,13 +344,35 @@ class _Fitting:
         return {_literal(name): f"gguf-{type.lower()}" for name, type in types.items()}
 
 
+def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return options in which the types of output and embeddings are overrides as all others."""
+    left = dict(options)
+    output, embedding = (
+        left.pop(f"{name}_type", None) for name in ("output_tensor", "token_embedding")
+    )
+    is_tied = OUTPUT not in names
+    pinned = {OUTPUT: output} | dict.fromkeys(
+        EMBEDDINGS, embedding or (output if is_tied else None)
+    )
+    known = set(names)
+    found = {name: type.lower() for name, type in pinned.items() if type and name in known}
+    left["overrides"] = {**found, **(left.get("overrides") or {})}
+    return left
+
+
+def _seen(source: Source) -> tuple[str, list[int]]:
+    """Return which of a source's bytes it shows, and what changes with them."""
+    return source.way, source.stamp()
+
+
 def _literal(name: str) -> str:
     return "".join(f"[{c}]" if c in "[*?" else c for c in name)
 
 
 def _bits(type: str) -> float:
     """Return what a value takes."""
-    return 8 * BLOCK_DTYPES[type].block_bytes / BLOCK_DTYPES[type].block_elements
+    dtype = BLOCK_DTYPES.get(type) or DTYPES[type]
+    return 8 * dtype.n_bytes(_LARGEST_BLOCK) / _LARGEST_BLOCK
 
 
 def _padded(n_bytes: int) -> int:
@@ -328,17 +390,21 @@ def _named_types(words: Iterable[str]) -> list[str]:
     found: dict[str, None] = {}
     for word in words:
         own = FAMILIES.get(word.lower())
-        types = own or (type_named(word.lower().removeprefix("gguf-")),)
+        try:
+            types = own or (type_named(word.lower().removeprefix("gguf-")),)
+        except ValueError as error:
+            raise ValueError(f"types: {error}") from None
         for type in types:
             if type not in TYPES:
-                raise ValueError(f"{type} is no type of blocks; name some of {', '.join(TYPES)}")
+                every = ", ".join(TYPES)
+                raise ValueError(f"types: {type} is no type of blocks; name some of {every}")
         found |= dict.fromkeys(types)
     return list(found)
 
 
-def _bits_of(name: str, pairs: Sequence[tuple[str, str]]) -> float | None:
-    """Return the bits of the type that the first pattern says; None if none fits."""
+def _bits_of(name: str, pairs: Sequence[tuple[str, str]], default: float) -> float:
+    """Return the bits of the type that the first pattern says which fits a name."""
     for pattern, type in pairs:
         if chooser((pattern,))(name):
-            return _bits(_named_types([type])[0])
-    return None
+            return _bits(type_named(type.lower().removeprefix("gguf-")))
+    return default

@@ -6,14 +6,26 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from textwrap import wrap
+from typing import Any
+
+from anamnesis.base.patterns import chooser
 
 __all__ = ["recipe_text"]
 
-_LAYER = re.compile(r"blk\.([0-9]+)\.(.+)")
+_COLUMNS = 77
+_LAYER = re.compile(r"(.*?\.)([0-9]+)\.(.+)")  # the first number is that of a layer
 _SPECIAL = re.compile(r"([\[*?])")
 
 
-def recipe_text(to: str, base: str, types: Mapping[str, str], head: Iterable[str] = ()) -> str:
+def recipe_text(
+    to: str,
+    base: str,
+    types: Mapping[str, str],
+    head: Iterable[str] = (),
+    options: Mapping[str, Any] | None = None,
+    own: Mapping[str, str] | None = None,
+) -> str:
     """Return the text of a recipe by which `convert` gives weights these types.
 
     Parameters
@@ -26,32 +38,69 @@ def recipe_text(to: str, base: str, types: Mapping[str, str], head: Iterable[str
         By weight, in the order of the model.
     head : iterable of str
         Lines that stand above it, as comments.
+    options : mapping, optional
+        What else was asked for, by the names of `Model.convert`.
+    own : mapping of str to str, optional
+        Types that were asked for, by pattern; they come first.
     """
-    lines = [*(f"# {line}".rstrip() for line in head), f"to = {json.dumps(to)}", "pure = true", ""]
-    rows = list(_patterns(base, types))
-    if rows:
-        lines.append("[tensors]  # the first that fits decides")
-    lines += [f"{json.dumps(pattern)} = {json.dumps(type.lower())}" for pattern, type in rows]
+    lines = [f"# {part}" for line in head for part in wrap(line, _COLUMNS)]
+    told = {"to": to, "pure": True, **(options or {})}
+    plain = {name: value for name, value in told.items() if not isinstance(value, Mapping)}
+    lines += [f"{name.replace('_', '-')} = {_toml(value)}" for name, value in plain.items()]
+    tensors: dict[str, str] = {}
+    for pattern, type in (*(own or {}).items(), *_patterns(base, types)):
+        tensors.setdefault(pattern, type.lower())
+    for name, table in told.items():
+        if name not in plain:
+            lines += _table(f"[{name.replace('_', '-')}]", table)
+    lines += _table("[tensors]  # the first that fits decides", tensors)
     return "\n".join(lines) + "\n"
 
 
+def _table(head: str, rows: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table with its rows; TOML has no way to say None."""
+    said = {key: value for key, value in rows.items() if value is not None}
+    if said:
+        yield from ("", head)
+    yield from (f"{_toml(key)} = {_toml(value)}" for key, value in said.items())
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML has it."""
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_toml(key)} = {_toml(item)}' for key, item in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _patterns(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield patterns with their types; what another pattern would take comes first."""
+    rows = list(_by_layers(base, types))
+    fits = [(chooser((pattern,)), type) for pattern, type in rows]
+    for name, type in types.items():
+        if next((found for fit, found in fits if fit(name)), base) != type:
+            yield _literal(name), type
+    yield from rows
+
+
+def _by_layers(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield patterns with their types; of layers' weights the rarer types come first."""
-    kinds: dict[str, dict[int, str]] = defaultdict(dict)
+    kinds: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for name, type in types.items():
         found = _LAYER.fullmatch(name)
         if found is None and type != base:
             yield _literal(name), type
         elif found is not None:
-            kinds[found[2]][int(found[1])] = type
-    for rest, by_layer in kinds.items():
+            kinds[found[1], found[3]][int(found[2])] = type
+    for (front, rest), by_layer in kinds.items():
         counts = Counter(by_layer.values()).most_common()
         for type, _ in reversed(counts[1:]):
             layers = [layer for layer, own in by_layer.items() if own == type]
             for glob in _globs(layers):
-                yield f"blk.{glob}.{_literal(rest)}", type
+                yield f"{_literal(front)}{glob}.{_literal(rest)}", type
         if counts[0][0] != base:
-            yield f"blk.*.{_literal(rest)}", counts[0][0]
+            yield f"{_literal(front)}*.{_literal(rest)}", counts[0][0]
 
 
 def _globs(layers: Iterable[int]) -> Iterator[str]:

@@ -564,7 +564,7 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         _LLAMA_CPP,
         "tensor names and metadata are Hugging Face's",
-        "use convert_hf_to_gguf.py",
+        "convert the model's directory, without names='keep'",
     ),
     Cell(
         "llama.cpp",
@@ -573,7 +573,7 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         _LLAMA_CPP,
         "the metadata have no general.architecture",
-        "use convert_hf_to_gguf.py",
+        "convert the model's directory, of a known architecture",
     ),
     Cell(
         "llama.cpp",
@@ -582,7 +582,7 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         _LLAMA_CPP,
         "the metadata have no tokenizer",
-        "use convert_hf_to_gguf.py",
+        "convert the model's directory, with its tokenizer",
     ),
     Cell("gguf-py", ("gguf",), ANY, "loads", "convert/test_loaders.py::test_gguf_py_reads_it"),
     Cell("gguf-py", _GGML, ANY, "loads", "convert/test_repack_real.py::test_values"),

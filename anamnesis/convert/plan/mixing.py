@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.dtypes import BLOCK_DTYPES, OUTPUT_DTYPES
+from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.ask.mix import AskedMix
 from anamnesis.convert.ask.request import Request
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
+from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.encodings import find, made
 from anamnesis.schemes.ggml.choose import Choice, Given, choose
+from anamnesis.schemes.ggml.finite import finite_encoding
 from anamnesis.schemes.ggml.header import (
     ImatrixOf,
     file_type,
@@ -111,14 +112,16 @@ class Mixing:
             if choice.type is None:
                 self.left[name] = choice.why
                 continue
-            self._check_importance(weights[name], choice)
-            self.encodings[name] = self._encoding(choice.type)
+            encoding = self._encoding(choice.type)
+            if choice.needs_imatrix or getattr(encoding.codes, "needs_importance", False):
+                self._check_importance(weights[name], choice)
+            self.encodings[name] = encoding
             self.why[name] = choice.why
 
     def _check_importance(self, weight: Weight, choice: Choice) -> None:
         """Refuse a type that is garbage without importance, as llama-quantize does."""
         imatrix = self._request.imatrix
-        if not choice.needs_imatrix or not self._request.wants(weight.name):
+        if not self._request.wants(weight.name):
             return
         if imatrix is None or imatrix.importance(weight.name, weight.shape) is None:
             has = "which is not there" if imatrix is None else "which has no entry for it"
@@ -133,7 +136,7 @@ class Mixing:
         if type not in self._made:
             row = find(f"gguf-{type.lower()}")
             dtype = OUTPUT_DTYPES.get(type.lower())
-            self._made[type] = plain_encoding(dtype) if dtype is not None else made(_known(row))
+            self._made[type] = finite_encoding(dtype) if dtype is not None else made(_known(row))
         return self._made[type]
 
     @property
@@ -174,15 +177,13 @@ def _type_of(encoding: Encoding | None) -> str | None:
 def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
     """Tell whether an override says what the mix does not: no type of ggml's, or of what it keeps.
 
-    A glob that asks for blocks reaches what the mix quantises alone, and no norm or router among
-    it.
+    A glob that asks for a type reaches what the mix quantises alone, and no norm or router.
     """
     if override is None:
         return False
     pattern, encoding = override
     type = _type_of(encoding)
-    is_meant = pattern == name or type not in BLOCK_DTYPES
-    return type is None or (choice.type is None and is_meant)
+    return type is None or (choice.type is None and pattern == name)
 
 
 def _known(row: Any) -> Any:

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.mix import asked_mix
 from anamnesis.convert.ask.request import Request
+from anamnesis.convert.ask.targets import encoding as encoding_named
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import typed
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Repack
 
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
 
 __all__ = ["Seen", "seen_as_asked"]
 
+_KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
+_AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _READ = "what it says is in the GGUF header"
+_MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what `general.file_type` says of such files
 
 
 class Seen(NamedTuple):
@@ -89,16 +97,26 @@ def _check_kept(seen: Seen) -> None:
             )
 
 
+@contextmanager
+def _advised(remedy: str) -> Iterator[None]:
+    """Say what else can be done about a model whose own words tell nothing."""
+    try:
+        yield
+    except (ParseError, UnsupportedError) as error:
+        error.remedy = error.remedy or remedy
+        raise
+
+
 # --- to GGUF --------------------------------------------------------------------------------------
 
 
 def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     from anamnesis.architectures.to_gguf import as_gguf  # only here: a large table
 
-    seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
+    with _advised(_KEEP):
+        seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
     if request.mix is None and request.encoding is None:
-        name = _own_float(seen.ledger)
-        request = replace(request, mix=asked_mix(name, {}), keep_blocks=False)
+        request = _as_it_is(seen.ledger, request)
     return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
 
 
@@ -110,6 +128,38 @@ def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -
     from anamnesis.architectures.to_gguf import has_gguf_names  # only here: for a quick start
 
     return not has_gguf_names(ledger.weights)
+
+
+def _as_it_is(ledger: Ledger, request: Request) -> Request:
+    """Return a request for the float that a model has, and for the 4-bit floats that GGUF has too.
+
+    The converter says what a file with such floats is by their number.
+    """
+    blocks = _own_blocks(ledger)
+    types = {encoding.id.removeprefix("gguf-").upper() for _, encoding in blocks}
+    told = next((number for type, number in _MOSTLY if type in types), None)
+    given = {} if told is None else {"override_kv": {"general.file_type": told}}
+    return replace(
+        request,
+        mix=asked_mix(_own_float(ledger), given),
+        overrides=(*request.overrides, *blocks),
+        keep_blocks=False,
+    )
+
+
+def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
+    """Return the weights whose codes are moved into blocks, as overrides."""
+    codes = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
+    found: dict[str, Encoding] = {}
+    for type, _ in _MOSTLY if codes else ():
+        encoding = encoding_named(f"gguf-{type.lower()}")
+        moved = encoding.repacks([weight for weight in codes if weight.name not in found])
+        found |= {
+            name: encoding
+            for name, way in moved.items()
+            if isinstance(way, Repack) and not way.is_cast
+        }
+    return [(escape(name), encoding) for name, encoding in found.items()]
 
 
 def _own_float(ledger: Ledger) -> str:
@@ -166,7 +216,8 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     from anamnesis.architectures.from_gguf import as_hf  # only here: a large table
 
     first, *_ = checkpoint.shards.values()
-    seen = as_hf(ledger, first.metadata)
+    with _advised(_AS_FILE):
+        seen = as_hf(ledger, first.metadata)
     n = len(checkpoint.shards)
     shards = {}
     for i, container in enumerate(checkpoint.shards.values(), 1):

@@ -217,6 +217,7 @@ class Plan:
             "math": self.math,
             "encodings": dict(self.encodings),
             "why": dict(self.why),
+            "names": {name: list(names) for name, names in self.names.items()},
             "dropped": [{"name": d.name, "reason": d.reason} for d in account.dropped],
             "unknown": list(account.passed),
             "problems": {name: str(error) for name, error in account.problems.items()},

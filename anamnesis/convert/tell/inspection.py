@@ -13,6 +13,7 @@ from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, shortened
 from anamnesis.base.sizes import format_size
+from anamnesis.checkpoint.about import about
 from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.convert.tell.problems import unwritable_weights
 from anamnesis.formats.base import Container
@@ -72,6 +73,11 @@ class Inspection:
         With types in words for arrays that are not read yet.
     dtypes : dict of str to int
         Stored tensors by dtype.
+    architecture : str or None
+        Of a GGUF llama.cpp's name, of a directory the class that config.json names: `llama`,
+        `LlamaForCausalLM`. None, as the next two, where nothing says it.
+    context_length, n_vocabulary : int or None
+        Tokens that it takes, and that it knows.
     facts : dict of str to anything
         What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
     tied : tuple of tuple of str
@@ -114,6 +120,9 @@ class Inspection:
     quantized_as: str
     metadata: dict[str, Any]
     dtypes: dict[str, int]
+    architecture: str | None = None
+    context_length: int | None = None
+    n_vocabulary: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
     n_parameters: int | None = None
@@ -175,8 +184,7 @@ class Inspection:
         yield "Format", self.format
         if self.files > 1:
             yield "Files", f"{self.files:,}"
-        if self.facts["arch"]:
-            yield "Arch", self.facts["arch"]
+        yield from self._about_rows()
         yield "Tensors", f"{self.n_tensors:,}"
         if self.dtypes:
             yield "Types", ", ".join(f"{name} ({n:,})" for name, n in self.dtypes.items())
@@ -187,6 +195,7 @@ class Inspection:
     def _scheme_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for a container in which several tensors make a weight."""
         yield from self._format_rows()
+        yield from self._about_rows()
         if self.n_quantized:
             told = [f"{_count(self.n_quantized, 'tensor')} (weights)"]
             told += [
@@ -208,6 +217,15 @@ class Inspection:
             n = sum(self.rounded_between.values())
             yield "Math", f"float32 and reference differ in {_count(n, 'tensor')}"
         yield from self._torch_rows()
+
+    def _about_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for what a language model says of itself."""
+        if self.architecture:
+            yield "Arch", self.architecture
+        if self.context_length:
+            yield "Context", _count(self.context_length, "token")
+        if self.n_vocabulary:
+            yield "Vocabulary", _count(self.n_vocabulary, "token")
 
     def _parts(self) -> Iterable[tuple[str, dict[str, int]]]:
         return ((role, n) for role, n in self.roles.items() if role != CODES)
@@ -267,10 +285,24 @@ def inspect_claim(
     ledger: Ledger,
     *,
     shards: Mapping[str, Container],
+    config: Mapping[str, Any],
     wanted: DType,
     notes: Iterable[str | None] = (),
 ) -> Inspection:
-    """Count what a model's stored tensors make; `shards` are its files by name."""
+    """Count what a model's stored tensors make.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    shards : mapping of str to Container
+        Its files by name.
+    config : mapping
+        Of its config.json, empty if there is none.
+    wanted : DType
+        What it would come out as.
+    notes : iterable of str or None
+        What else to say of it.
+    """
     containers = list(shards.values())
     quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
@@ -306,6 +338,7 @@ def inspect_claim(
         metadata=metadata_summary(containers),
         dtypes=_counts(t.dtype.name for t in ledger.stored.values()),
         facts=containers[0].facts,
+        **about(containers, config)._asdict(),
         tied=tied,
         n_parameters=n_parameters,
         bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,

@@ -229,6 +229,12 @@ class GgufMetadata(TypedMetadata):
             for key, field in self.fields.items()
         }
 
+    def n_items(self, key: str) -> int | None:
+        """Return how many items an array has, without reading it; None if the key has none."""
+        field = self.fields.get(key)
+        is_array = field is not None and field.type is ValueType.ARRAY
+        return field.span.n_items if field and field.span and is_array else None
+
     def is_carried(self, key: str) -> bool:
         """Tell whether a value is short enough for another format's metadata."""
         span = self.fields[key].span

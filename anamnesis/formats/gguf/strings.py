@@ -58,6 +58,10 @@ class Strings(Sequence[str]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def tolist(self) -> list[str]:
+        """Return them as Python has them."""
+        return list(self)
+
     def __repr__(self) -> str:
         return f"<{len(self):,} strings>"
 

@@ -25,6 +25,7 @@ __all__ = [
     "Survey",
     "Task",
     "as_matrix",
+    "place_of",
 ]
 
 _F32 = DTYPES["F32"]
@@ -39,6 +40,15 @@ USUAL = "an infinity or a NaN is in it, or values too large"
 def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     """Return rows and columns of the matrices of a stack, one below the other."""
     return prod(shape[:-1]), shape[-1]
+
+
+def place_of(at: int, shape: tuple[int, ...]) -> list[int]:
+    """Return the indices of an element, told by its place in the order of rows."""
+    place = []
+    for dim in reversed(shape):
+        at, rest = divmod(at, dim)
+        place.append(rest)
+    return place[::-1]
 
 
 class NotFinite(UnsupportedError):

@@ -15,7 +15,7 @@ from anamnesis.schemes.core.layout import Field, Layout
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch, Weight
 
-__all__ = ["PlainEncoding", "plain_encoding"]
+__all__ = ["PlainCodes", "PlainEncoding", "PlainLayout", "plain_encoding"]
 
 
 @dataclass(frozen=True)

@@ -251,10 +251,10 @@ class _Chooser:
         # The second embeddings are large, and may be named.
         is_named = name == EMBEDDINGS[1] and pattern is not None
         if asked.embedding is not None and role == "embedding" and not is_named:
-            return asked.embedding, "asked for"
+            return self._whole(given, asked.embedding)
         if asked.output is not None and role == "output":
-            return asked.output, "asked for"
-        if self.base not in BLOCK_DTYPES:
+            return self._whole(given, asked.output)
+        if self.base not in BLOCK_DTYPES and given.asked is None:  # where patterns reach nothing
             return self.base, OWN
         if pattern is not None:
             return self._fitting(given, pattern, "asked for")
@@ -270,7 +270,7 @@ class _Chooser:
         if role == "embedding" and self.is_tied:
             role = "output"
         if role == "output" and self.asked.output is not None:
-            return self.asked.output, "asked for"
+            return self._whole(given, self.asked.output)
         place, rules = self._place(given, role), RULES[role]
         if self.mix == "mxfp4_moe" and role != "output":
             rules = RULES_OF_MXFP4_MOE
@@ -304,16 +304,27 @@ class _Chooser:
         is_ragged = given.shape[-1] % _elements(self.base) != 0
         return Place(self.model, role, i, n, self.has_imatrix, is_stacked, is_ragged)
 
+    def _whole(self, given: Given, type: str) -> tuple[str, str]:
+        """Return a type that is asked for by itself, which no other takes the place of."""
+        if given.shape[-1] % _elements(type):
+            raise _no_blocks(given, type)
+        return type, "asked for"
+
     def _fitting(self, given: Given, type: str, why: str) -> tuple[str, str]:
         """Return a type that rows of a tensor's length fit into: this one, or what replaces it."""
         n = given.shape[-1]
         if not n % _elements(type):
             return type, why
-        why = f"rows of {n:,} values are no {type} blocks of {_elements(type)}"
         if type not in FALLBACKS and _elements(type) > 32:
-            raise UnsupportedError(f"{given.name}: {why}, and no type takes its place")
+            raise _no_blocks(given, type)
+        why = f"rows of {n:,} fit no {type}"
         other = FALLBACKS.get(type, type)
         return ("F16" if n % _elements(other) else other), why
+
+
+def _no_blocks(given: Given, type: str) -> UnsupportedError:
+    told = f"rows of {given.shape[-1]:,} values are no {type} blocks of {_elements(type)}"
+    return UnsupportedError(f"{given.name}: {told}, and no type takes its place")
 
 
 def _elements(type: str) -> int:

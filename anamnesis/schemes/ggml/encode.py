@@ -8,7 +8,16 @@ from math import isfinite, prod
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType
-from anamnesis.schemes.core.codes import Codes, Extent, Importance, Loss, NotFinite, Out, Task
+from anamnesis.schemes.core.codes import (
+    Codes,
+    Extent,
+    Importance,
+    Loss,
+    NotFinite,
+    Out,
+    Task,
+    place_of,
+)
 from anamnesis.schemes.core.weight import Band
 
 __all__ = ["TYPES", "BlockCodes"]
@@ -136,12 +145,7 @@ def _joined(a: Loss, b: Loss) -> Loss:
 
 def _why(values: memoryview, index: int, at: int, shape: tuple[int, ...]) -> str:
     """Say what has no code, and at which element of the weight."""
-    value = values.cast("f")[index]
-    place = []
-    for dim in reversed(shape):
-        at, rest = divmod(at, dim)
-        place.append(rest)
-    where = list(reversed(place))
+    value, where = values.cast("f")[index], place_of(at, shape)
     if isfinite(value):
         return f"the scale of the block at {where} is too large for float16"
     return f"{value} at {where}"

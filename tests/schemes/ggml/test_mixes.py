@@ -176,6 +176,10 @@ def test_rows_that_no_type_is_for_are_refused() -> None:
     asked = Options(patterns=(read_pattern("attn=nvfp4"),))
     with pytest.raises(UnsupportedError, match="no NVFP4 blocks of 64"):
         types({"blk.0.attn_q.weight": (8, 96)}, "q4_0", asked)
+    ends = {"output.weight": (8, 96), "token_embd.weight": (8, 96)}
+    for wanted in (Options(output="Q2_K"), Options(embedding="Q2_K")):
+        with pytest.raises(UnsupportedError, match="rows of 96 values are no Q2_K blocks of 256"):
+            types(ends, "f16", wanted)
 
 
 def test_a_model_of_experts_must_say_the_layers_of_its_tensors() -> None:
