@@ -85,6 +85,15 @@ def test_a_pattern_that_is_said_comes_back(told: Any) -> None:
     assert f"gemma3.{PATTERN}" in said
 
 
+def test_local_theta_is_llama_cpps_own_where_older_files_do_not_say_it() -> None:
+    arch, facts = facts_of(published("gemma-3-1b-it"))
+    metadata = {key: value["value"] for key, value in model_keys(arch, facts).items()}
+    del metadata["gemma3.rope.freq_base_swa"]
+    config, _ = config_facts(arch, metadata, {})
+    told = {kind: rope["rope_theta"] for kind, rope in config["rope_parameters"].items()}
+    assert told == {"full_attention": 1e6, "sliding_attention": 1e4}
+
+
 def test_gemma_3_without_windows_says_none() -> None:
     keys = keys_of({**published("gemma-3-1b-it"), "sliding_window_pattern": 1})
     assert not {"attention.sliding_window", PATTERN} & keys.keys()

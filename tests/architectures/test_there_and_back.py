@@ -106,3 +106,24 @@ def test_same_values_from_blocks(name: str, mix: str, tmp_path: Path) -> None:
     for tensor, found in values.items():
         expected = gguf.quants.dequantize(blocks[tensor].data, blocks[tensor].tensor_type)
         assert found.data.tobytes() == expected.astype(np.float32).tobytes(), tensor
+
+
+def test_scores_of_a_vocabulary_whose_unknown_token_is_control(tmp_path: Path) -> None:
+    """As Gemma's files have it, for its tokenizer_config.json lists the token as special."""
+    through_gguf("gemma3", tmp_path)
+    with an.parse(tmp_path / "there.gguf") as model:
+        types = list(model.metadata["tokenizer.ggml.token_type"])
+        scores = list(model.metadata["tokenizer.ggml.scores"])
+    unknown = types.index(2)
+    types[unknown], scores[unknown] = 3, -1000.0
+    changed = {
+        "tokenizer.ggml.token_type": {"type": "int32", "value": types},
+        "tokenizer.ggml.scores": {"type": "float32", "value": scores},
+        "tokenizer.ggml.unknown_token_id": {"type": "uint32", "value": unknown},
+    }
+    an.convert(tmp_path / "there.gguf", tmp_path / "edited.gguf", "gguf", metadata=changed)
+    an.convert(tmp_path / "edited.gguf", f"{tmp_path / 'back'}/", "f32", force=True)
+    again("gemma3", tmp_path)
+    with an.parse(tmp_path / "again.gguf") as model:
+        assert model.metadata["tokenizer.ggml.token_type"] == types
+        assert model.metadata["tokenizer.ggml.scores"] == scores
