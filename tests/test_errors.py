@@ -63,6 +63,7 @@ def test_the_library_speaks_of_arguments() -> None:
         *inspect.signature(an.parse).parameters,
         *inspect.signature(an.Model.remember).parameters,
         *inspect.signature(an.Model.state_dict).parameters,
+        *inspect.signature(an.Model.fit).parameters,
         *ConvertOptions.__annotations__,
     }
     of_others = {"weights_only", "dequantize"}  # of torch.load, and of transformers' configs

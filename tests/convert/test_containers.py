@@ -98,8 +98,11 @@ def test_gguf_to_gguf_is_the_same_file(threads: int, tmp_path: Path) -> None:
 
 
 def test_a_dtype_that_is_asked_for_leaves_no_blocks(tmp_path: Path) -> None:
-    (tmp_path / "in.gguf").write_bytes(gguf_model())
+    values = np.random.default_rng(0).standard_normal((4, 64), np.float32)
+    an.save({"blk.0.attn_q.weight": values, "output_norm.weight": values[0]}, tmp_path / "f.gguf")
+    an.convert(tmp_path / "f.gguf", tmp_path / "in.gguf", "gguf-q8_0")
     with an.parse(tmp_path / "in.gguf") as model:
+        assert model["blk.0.attn_q.weight"].scheme == "Q8_0"
         model.convert(tmp_path / "0.gguf", "gguf-f16")
         model.convert(tmp_path / "1.gguf", "f16")
         model.convert(tmp_path / "2.gguf", "gguf", dtype="f16")
