@@ -92,6 +92,18 @@ def test_loads_and_computes_the_same(name: str, tmp_path: Path) -> None:
     assert differ == DIFFER.get(name, set())
 
 
+@pytest.mark.parametrize("name", ["bert", "nomic_bert"])
+def test_encoders_compute_the_same(name: str, tmp_path: Path) -> None:
+    """All but BERT's pooler, which GGUF has no place for."""
+    root = through_gguf(name, tmp_path)
+    (before, _), (after, info) = load(root), load(tmp_path / "back")
+    lost = {f"pooler.dense.{part}" for part in ("weight", "bias")} if name == "bert" else set()
+    assert set(info.pop("missing_keys")) == lost
+    assert {k: v for k, v in info.items() if v} == {}
+    with torch.no_grad():
+        assert torch.equal(before(IDS).last_hidden_state, after(IDS).last_hidden_state)
+
+
 @pytest.mark.parametrize("name", ["llama_llama3", "qwen3moe", "gemma3", "deepseek3"])
 def test_blocks_compute_as_what_they_decode_to(name: str, tmp_path: Path) -> None:
     """The directory of a Q8_0 file, and that of the same values in F32."""

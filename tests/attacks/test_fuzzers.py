@@ -21,6 +21,7 @@ FUZZERS = (
     *("fuzz_pickle", "fuzz_pickle_limits", "fuzz_pth", "fuzz_pth_limits"),
     *("fuzz_write_safetensors", "fuzz_write_gguf", "fuzz_write_npz", "fuzz_write_pth"),
     *("fuzz_scan", "fuzz_imatrix", "fuzz_tokenizer_model", "fuzz_tokenizer_json"),
+    "fuzz_hf_config",
 )
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
@@ -94,6 +95,12 @@ def test_seeds_of_importance_are_read() -> None:
     found = [an.read_imatrix(fuzz.file_from(path.read_bytes()[3:])) for path in seeds]
     assert {one.kind for one in found} == {"gguf", "dat"}
     assert max(len(entry.counts) for one in found for entry in one.entries.values()) > 1
+
+
+def test_seeds_of_configs_are_read() -> None:
+    fuzz = import_module("fuzz_hf_config")
+    seeds = [path.read_bytes() for path in (CORPUS / "fuzz_hf_config").iterdir()]
+    assert all(fuzz.was_read(seed) for seed in seeds)
 
 
 def test_seeds_of_tokenizers_are_read() -> None:

@@ -36,6 +36,7 @@ _CONFIG = {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False}
 # Layers of the models of 27B, by which llama.cpp knows that a query is not scaled by its length.
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
 _GEMMA2_THETA = 10000.0  # llama.cpp's own, which goes unsaid
+_GEMMA3_LOCAL_THETA = 10000.0  # likewise, in files of older converters
 _GEMMA2_PERIOD, _GEMMA3_PERIOD = 2, 6
 _GEMMA3_VOCABULARY = 262_208
 
@@ -109,6 +110,8 @@ def _gemma2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     told: dict[str, Any] = {"query_pre_attn_scalar": _scalar_of(config, _GEMMA3_27B)}
     local = find("rope.freq_base_swa")
+    if local is None and config.get("sliding_window") is not None:
+        local = _GEMMA3_LOCAL_THETA
     if local is not None:
         told["rope_parameters"] = {
             "full_attention": config.get("rope_parameters", {"rope_type": "default"}),

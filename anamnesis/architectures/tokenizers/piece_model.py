@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
@@ -20,7 +21,7 @@ def piece_model(vocabulary: StoredVocabulary) -> bytes | None:
     It wants each piece once, one that is unknown, and all bytes or none.
     """
     n = vocabulary.n_unpadded()
-    tokens, types = vocabulary.tokens[:n], vocabulary.types[:n]
+    tokens, types = vocabulary.tokens[:n], _with_unknown(vocabulary, vocabulary.types[:n])
     n_bytes = types.count(TokenType.BYTE)
     if (
         len(set(tokens)) < n
@@ -43,6 +44,14 @@ def piece_model(vocabulary: StoredVocabulary) -> bytes | None:
         if (text := vocabulary.text_of(name)) is not None:
             trainer += _bytes(field, text.encode())
     return b"".join([*pieces, _bytes(2, trainer), _bytes(3, normalizer)])
+
+
+def _with_unknown(vocabulary: StoredVocabulary, types: Sequence[int]) -> list[int]:
+    """Return types as sentencepiece has them; Gemma's GGUFs have the unknown one as control."""
+    types, unknown = list(types), vocabulary.ids.get("unk")
+    if TokenType.UNKNOWN not in types and unknown is not None and unknown < len(types):
+        types[unknown] = TokenType.UNKNOWN
+    return types
 
 
 def _varint(value: int) -> bytes:
