@@ -65,6 +65,7 @@ def test_the_library_speaks_of_arguments() -> None:
         *inspect.signature(an.Model.state_dict).parameters,
         *inspect.signature(an.Model.fit).parameters,
         *ConvertOptions.__annotations__,
+        *inspect.signature(an.Model.fit).parameters,
     }
     of_others = {"weights_only", "dequantize"}  # of torch.load, and of transformers' configs
     named = set()

@@ -33,6 +33,8 @@ Entries: TypeAlias = "dict[str, Scalar]"
 Value: TypeAlias = "Scalar | Entries | list[Scalar | Entries]"
 
 _KEY = re.compile(r"([A-Za-z_][\w.-]*|\"[\w .-]+\"|'[\w .-]+')[ ]*:(?=[ ]|$)[ ]*")
+_MARK = re.compile(r"[-?:]([ ]|$)")
+_QUOTED = re.compile(r"'((?:[^']|'')*)'|(\"(?:[^\"\\]|\\.)*\")")
 _ITEM = re.compile(r"-(?=[ ]|$)[ ]*")
 # What YAML 1.1 resolves plain scalars to, but for text.
 _NOT_TEXT = re.compile(
@@ -177,14 +179,14 @@ def _scalar(told: str) -> Scalar:
     text = _uncommented(told)
     if text == "" or _NOT_TEXT.fullmatch(text):
         return None
-    is_plain = not text.startswith(_NOT_PLAIN) and not re.match(r"[-?:]([ ]|$)", text)
+    is_plain = not text.startswith(_NOT_PLAIN) and not _MARK.match(text)
     if not is_plain or ": " in text or text.endswith(":"):
         raise _UnknownError
     return text
 
 
 def _quoted(told: str) -> str:
-    whole = re.match(r"'((?:[^']|'')*)'|(\"(?:[^\"\\]|\\.)*\")", told)
+    whole = _QUOTED.match(told)
     if whole is None or _uncommented(told[whole.end() :]):
         raise _UnknownError
     if whole[2] is None:

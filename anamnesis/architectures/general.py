@@ -68,6 +68,7 @@ _OF_PARENT = (
 )
 _LISTS = {"tags": ("tags", "pipeline_tag"), "languages": ("languages", "language")}
 _HUB = "https://huggingface.co/"
+_ON_HUB = re.compile(r"https?://huggingface.co/([^/]+/[^/]+)$")
 
 
 def general_keys(
@@ -204,7 +205,7 @@ def _parent(told: str, n_parameters: int) -> dict[str, str]:
     """Return what an id on the hub, or an address, says."""
     if told.startswith(("http://", "https://", "ssh://")):
         found = {"repo_url": told}
-        on_hub = re.match(r"https?://huggingface.co/([^/]+/[^/]+)$", told)
+        on_hub = _ON_HUB.match(told)
         if on_hub is None:
             return found
         parts = name_parts(on_hub[1], n_parameters)

@@ -80,6 +80,7 @@ def _find(name: str, rules: tuple[Rule, ...]) -> _Found | None:
     return None
 
 
+_HOLE = re.compile(r"\{(bid|xid)\}")
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
@@ -95,7 +96,7 @@ def _blanked(stem: str) -> tuple[str, list[str]]:
 
 def _numbers(pattern: str, numbers: list[str]) -> tuple[str, int]:
     layer, expert = "", 0
-    for hole, number in zip(re.findall(r"\{(bid|xid)\}", pattern), numbers, strict=True):
+    for hole, number in zip(_HOLE.findall(pattern), numbers, strict=True):
         if hole == "bid":
             layer = number
         else:
@@ -108,7 +109,7 @@ def _by_blank(rules: tuple[Rule, ...], *, is_exact: bool) -> dict[str, list[Rule
     found: dict[str, list[Rule]] = {}
     for rule in rules:
         if rule.exact is is_exact:
-            blank = re.sub(r"\{(bid|xid)\}", "#", rule.hf)
+            blank = _HOLE.sub("#", rule.hf)
             found.setdefault(blank, []).append(rule)
     return found
 

@@ -158,6 +158,9 @@ class _Apart:
 
 # --- layers that predict further tokens -----------------------------------------------------------
 
+_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.(\w+))")
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_IN_LAYER = re.compile(r"model\.layers\.(\d+)\.((.+)\.(\w+)|.+)")
 _PREDICTING = {
     "fc": "eh_proj",
     "pre_fc_norm_embedding": "enorm",
@@ -172,7 +175,7 @@ class _Further:
 
     def there(self, name: str, facts: Facts) -> str:
         """`mtp.layers.0.x` -> `model.layers.N.x`, `mtp.fc.x` -> `model.layers.N.eh_proj.x`."""
-        told = re.fullmatch(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.(\w+))", name)
+        told = _MTP.fullmatch(name)
         if told is None or (told[3] and told[3] not in _PREDICTING):
             return name
         n = facts.number("num_hidden_layers")
@@ -182,7 +185,7 @@ class _Further:
 
     def back(self, name: str, facts: Facts) -> str:
         """`model.layers.N.x` -> `mtp.layers.0.x`, or `mtp.fc.x` if there is one for all."""
-        told = re.fullmatch(r"model\.layers\.(\d+)\.((.+)\.(\w+)|.+)", name)
+        told = _IN_LAYER.fullmatch(name)
         n = facts.number("num_hidden_layers")
         if told is None or int(told[1]) < n:
             return name
@@ -195,9 +198,7 @@ class _Further:
 def _n_predicting(facts: Facts) -> int:
     """Return how many such layers are stored."""
     n = facts.number("num_hidden_layers")
-    numbers = [
-        int(m[1]) for name in facts.names if (m := re.match(r"model\.layers\.(\d+)\.", name))
-    ]
+    numbers = [int(m[1]) for name in facts.names if (m := _LAYER.match(name))]
     return max(0, *(i + 1 - n for i in numbers)) if numbers else 0
 
 
