@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT
@@ -162,14 +163,21 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
         return
     from anamnesis.architectures.facts import read_facts
 
-    raw = stored.parts[0].read()
-    for preset in llama3_scalings(np.frombuffer(raw, "<f4")):
+    told = np.frombuffer(stored.parts[0].read(), "<f4")
+    for preset in llama3_scalings(told):
         rope = {**config.get("rope_parameters", {}), **preset}
         facts = read_facts({**config, "rope_parameters": rope}, arch)
-        if llama3_factors(facts)["rope_freqs.weight"].tobytes() == raw:
+        if _are_alike(told, llama3_factors(facts)["rope_freqs.weight"]):
             config["rope_parameters"] = rope
             return
     raise UnsupportedError(
         "rope_freqs.weight: these factors are of no scaling of Llama 3's that is known, so"
         " config.json cannot say them",
     )
+
+
+def _are_alike(told: NDArray[np.float32], factors: NDArray[np.float32]) -> bool:
+    """Tell whether factors differ by no more than torch's powers are off, two units."""
+    if told.shape != factors.shape:
+        return False
+    return bool(np.all(np.abs(told.view("<i4").astype(np.int64) - factors.view("<i4")) <= 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fnmatch import fnmatchcase as fnmatch
 from pathlib import Path
 
@@ -127,3 +128,26 @@ def test_scores_of_a_vocabulary_whose_unknown_token_is_control(tmp_path: Path) -
     with an.parse(tmp_path / "again.gguf") as model:
         assert model.metadata["tokenizer.ggml.token_type"] == types
         assert model.metadata["tokenizer.ggml.scores"] == scores
+
+
+@pytest.mark.parametrize("units", [0, 2, 64])
+def test_factors_are_those_of_a_scaling_or_refused(units: int, tmp_path: Path) -> None:
+    """Torch's powers are off by a unit or two, which is no other scaling; more is none at all."""
+    through_gguf("llama_llama3", tmp_path)
+    raw = bytearray((tmp_path / "there.gguf").read_bytes())
+    (factors,) = (t for t in gguf.GGUFReader(tmp_path / "there.gguf").tensors if "freqs" in t.name)
+    values = factors.data.copy()
+    ramp = int(np.flatnonzero((values > values.min()) & (values < values.max()))[0])
+    values.view(np.int32)[ramp] += units
+    start = int(factors.data_offset)
+    raw[start : start + values.nbytes] = values.tobytes()
+    (tmp_path / "edited.gguf").write_bytes(raw)
+    if units > 2:
+        with pytest.raises(an.UnsupportedError, match=r"^.*rope_freqs\.weight: these factors"):
+            an.convert(tmp_path / "edited.gguf", f"{tmp_path / 'edited'}/", "f32")
+        return
+    an.convert(tmp_path / "edited.gguf", f"{tmp_path / 'edited'}/", "f32")
+    before, after = (
+        json.loads((tmp_path / folder / "config.json").read_text()) for folder in ("hf", "edited")
+    )
+    assert before["rope_parameters"] == after["rope_parameters"]
