@@ -66,7 +66,7 @@ def _bpe(vocabulary: StoredVocabulary, merges: list[tuple[str, str]]) -> dict[st
         if not vocabulary.is_padding(i):
             vocab.setdefault(token, i)  # llama.cpp, too, finds the first of two that are the same
     kept = [
-        [left, right]
+        (left, right)
         for left, right in merges
         if left in vocab and right in vocab and left + right in vocab
     ]

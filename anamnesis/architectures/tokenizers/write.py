@@ -63,8 +63,12 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _json(told: Mapping[str, Any]) -> bytes:
+    made = bytearray()
+    pieces = json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(told)
     try:
-        return (json.dumps(told, ensure_ascii=False, indent=2) + "\n").encode()
+        for piece in pieces:  # a million of them, which are not held at once
+            made += piece.encode()
+        return bytes(made + b"\n")
     except UnicodeEncodeError:
         raise ParseError("the vocabulary of the GGUF has text that is not UTF-8") from None
 
