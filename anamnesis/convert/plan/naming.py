@@ -32,7 +32,8 @@ __all__ = ["Seen", "seen_as_asked"]
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _READ = "what it says is in the GGUF header"
-_MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what `general.file_type` says of such files
+_TYPE_KEY = "general.file_type"
+_MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
 
 
 class Seen(NamedTuple):
@@ -117,6 +118,8 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
     if request.mix is None and request.encoding is None:
         request = _as_it_is(seen.ledger, request)
+    if request.mix is None and request.encoding is not None:
+        seen.metadata.update(_what_it_is(request.encoding))
     return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
 
 
@@ -138,13 +141,21 @@ def _as_it_is(ledger: Ledger, request: Request) -> Request:
     blocks = _own_blocks(ledger)
     types = {encoding.id.removeprefix("gguf-").upper() for _, encoding in blocks}
     told = next((number for type, number in _MOSTLY if type in types), None)
-    given = {} if told is None else {"override_kv": {"general.file_type": told}}
+    given = {} if told is None else {"override_kv": {_TYPE_KEY: told}}
     return replace(
         request,
         mix=asked_mix(_own_float(ledger), given),
         overrides=(*request.overrides, *blocks),
         keep_blocks=False,
     )
+
+
+def _what_it_is(encoding: Encoding) -> Mapping[str, int]:
+    """Return the keys that a mix has of its own, for a type that no mix is of."""
+    type = encoding.id.removeprefix("gguf-").upper()
+    number = dict(_MOSTLY).get(type)
+    told = {} if number is None else {_TYPE_KEY: number}
+    return {"general.quantization_version": 2, **told}
 
 
 def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
