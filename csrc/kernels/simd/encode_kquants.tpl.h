@@ -430,13 +430,14 @@ AMN_FORCE_INLINE vec descent_step(int i, descent *way) {
   const vec may = v_greater_f32(xl, zero);
   const vec nearest = nearest_s32(v_div_f32(v_mul_f32(way->x[i], l2), xl));
   const vec within = v_max_s32(v_min_s32(nearest, v_set_u32(3)), v_set_u32(0u - 4u));
+  const vec differs = v_and_not(v_equal_u32(within, v_s32_from_f32(old)), may);
+  if (!v_any(differs)) return v_zero(); /* most steps of the later passes */
   const vec_f32 level = v_f32_from_s32(within);
   xl = v_add_f32(xl, v_mul_f32(way->weighed[i], level));
   l2 = v_add_f32(l2, v_mul_f32(v_mul_f32(weight, level), level));
   const vec gains = v_greater_f32(v_mul_f32(v_mul_f32(xl, xl), way->sum_l2),
                                   v_mul_f32(v_mul_f32(way->sum_xl, way->sum_xl), l2));
-  const vec may_gain = v_and(v_and(may, gains), v_greater_f32(l2, zero));
-  const vec is_better = v_and_not(v_equal_u32(within, v_s32_from_f32(old)), may_gain);
+  const vec is_better = v_and(v_and(differs, gains), v_greater_f32(l2, zero));
   way->levels[i] = choose_f32(is_better, level, old);
   way->sum_xl = choose_f32(is_better, xl, way->sum_xl);
   way->sum_l2 = choose_f32(is_better, l2, way->sum_l2);
