@@ -14,11 +14,17 @@ from anamnesis.architectures.tokenizers.bpe import (
     merges_of,
     vocabulary_of,
 )
-from anamnesis.architectures.tokenizers.folder import CONFIG, Folder
+from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder
 from anamnesis.architectures.tokenizers.pieces import MODEL, model_of, sentencepiece
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
+from anamnesis.architectures.tokenizers.tiktoken import (
+    RANKS,
+    merges_of_ranks,
+    ranked,
+    ranks_of,
+)
 from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size, text_config
 from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.architectures.tokenizers.wordpiece import wordpiece
@@ -30,6 +36,7 @@ __all__ = ["KINDS", "read_vocabulary"]
 _SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
 _ADD_BOS = "tokenizer.ggml.add_bos_token"
 _MERGES = "tokenizer.ggml.merges"
+_KIMI = "kimi-k2"
 
 _CODE_LLAMA, _GRANITE = 32_016, 49_152  # tokens, by which llama.cpp's converter knows them
 _INFILL = ("prefix", "suffix", "middle", "eot")
@@ -143,7 +150,16 @@ def _first_of(asked: _Asked) -> dict[str, Any]:
         return _sentencepiece(asked)
     if falls_back_to_bytes(asked.folder):
         return _byte_fallback(asked)
+    if asked.folder.has(RANKS) and not asked.folder.has(FAST):
+        return _tiktoken(asked)
     return _gpt2(asked)
+
+
+def _tiktoken(asked: _Asked) -> dict[str, Any]:
+    """Read ranks of bytes, which Kimi K2 alone has of the models with such a file."""
+    ranks = ranks_of(asked.folder)
+    keys = ranked(asked.folder, ranks, asked.config).keys("gpt2", asked.pre or _KIMI, scored=False)
+    return keys | {_MERGES: merges_of_ranks(ranks)} | _special(asked)
 
 
 def _llama(asked: _Asked) -> dict[str, Any]:

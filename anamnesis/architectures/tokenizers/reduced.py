@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from anamnesis.architectures.tokenizers.letters import bytes_as_letters
+
 __all__ = ["SPACES", "reduced"]
 
 _FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
@@ -60,16 +62,4 @@ def _written(text: str) -> Iterator[str]:
     for form in sorted(forms | {one.lower() for one in forms}):
         for space in SPACES:
             yield space + form.replace(" ", space)
-        yield _bytes_as_letters(f" {form}")
-
-
-def _bytes_as_letters(text: str) -> str:
-    """Return a text's bytes as GPT-2 spells them: most as they are, the others from 256 on."""
-    letters, n = {}, 0
-    for byte in range(256):
-        if 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte <= 255:
-            letters[byte] = chr(byte)
-        else:
-            letters[byte] = chr(256 + n)
-            n += 1
-    return "".join(letters[byte] for byte in text.encode())
+        yield bytes_as_letters(f" {form}".encode())
