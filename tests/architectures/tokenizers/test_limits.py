@@ -20,6 +20,8 @@ KB64 = 64_000
 GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 BAD_REGEX = {"type": "Split", "pattern": {"Regex": "(.*)*x"}, "behavior": "Isolated"}
 
+MOST_SECONDS = 5  # a fifth of which they take at most, where nobody measures coverage
+
 
 def grown(n: int) -> dict[str, Any]:
     """A tokenizer whose decoder doubles its token n times."""
@@ -50,7 +52,7 @@ def test_bombs_do_not_go_off(name: str, kind: str, tmp_path: Path) -> None:
     started = time.process_time()
     with suppress(an.AnamnesisError):
         vocabulary_files(read_vocabulary(tmp_path, {}, kind, Budget()))
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < MOST_SECONDS
 
 
 @pytest.mark.parametrize("size", [10**6, 2**63, 300_000])
