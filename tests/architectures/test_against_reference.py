@@ -67,9 +67,10 @@ def test_codes_are_moved_by_name(tmp_path: Path) -> None:
     assert not [name for name in differ if name.endswith(("exps.weight", "bias", "norm.weight"))]
 
 
-def test_codes_that_gguf_has_stay_where_nothing_else_is_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", ["gguf", "gguf-auto", "gguf-keep", "gguf-copy"])
+def test_codes_that_gguf_has_stay_where_nothing_else_is_asked(to: str, tmp_path: Path) -> None:
     """As the converter does by default: experts in MXFP4 as they are, all else in BF16."""
-    found = recorded_hf.described(converted("gpt_oss_mxfp4", tmp_path, "gguf"))
+    found = recorded_hf.described(converted("gpt_oss_mxfp4", tmp_path, to))
     expected = recorded("gpt_oss_mxfp4")
     experts = [name for name in expected.tensors if name.endswith("exps.weight")]
     assert experts
@@ -77,4 +78,7 @@ def test_codes_that_gguf_has_stay_where_nothing_else_is_asked(tmp_path: Path) ->
         name: list(expected.tensors[name]) for name in experts
     }
     assert found["tensors"]["blk.0.attn_q.weight"][0] == "BF16"
-    assert found["keys"]["general.file_type"] == expected.keys["general.file_type"]
+    assert (
+        to == "gguf-copy"
+        or found["keys"]["general.file_type"] == expected.keys["general.file_type"]
+    )

@@ -28,6 +28,8 @@ _WORDS = {
     "bfloat16": "bf16",
     "fp32": "f32",
     "float32": "f32",
+    "gguf-auto": "gguf",  # as llama.cpp's converter calls what a model is in
+    "gguf-keep": "gguf",
     "pt": "torch",
     "pth": "torch",
     "pytorch": "torch",

@@ -113,11 +113,14 @@ def _advised(remedy: str) -> Iterator[None]:
 
 def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     from anamnesis.architectures.to_gguf import as_gguf  # only here: a large table
+    from anamnesis.schemes.ggml.mixes import COPY
 
     with _advised(_KEEP):
         seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
     if request.mix is None and request.encoding is None:
         request = _as_it_is(seen.ledger, request)
+    elif request.mix is not None and request.mix.name == COPY:
+        request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
     if request.mix is None and request.encoding is not None:
         seen.metadata.update(_what_it_is(request.encoding))
     return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
