@@ -52,7 +52,7 @@ def reduced(
         if len(token) == 1 or token in always or token.startswith("<0x") or token in seen
     }
     some |= {token: i for token, i in added.items() if type(i) is int}
-    left = [pair for pair in pairs if len(pair) == 2 and "".join(pair) in some]
+    left = [pair for pair in pairs if len(pair) == 2 and {*pair, "".join(pair)} <= some.keys()]
     return {**model, "vocab": some, "merges": left}
 
 
