@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anamnesis.architectures import operations
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -43,13 +43,25 @@ class Permute:
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(H, 2, d/2) -> (H, d/2, 2)."""
-        n = facts.number(*self.heads)
+        n = self._count(weights, facts)
         return _each(weights, lambda w: operations.permuted(w, w.name, n))
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(H, d/2, 2) -> (H, 2, d/2)."""
-        n = facts.number(*self.heads)
+        n = self._count(weights, facts)
         return _each(weights, lambda w: operations.unpermuted(w, w.name, n))
+
+    def _count(self, weights: Sequence[Weight], facts: Facts) -> int:
+        """Return the number of heads, whose rows these must be."""
+        n, d = facts.number(*self.heads), facts.head_dim
+        for weight in weights:
+            if weight.shape[0] != n * d:
+                raise ParseError(
+                    f"{weight.name} has {weight.shape[0]:,} rows, not {n:,} heads"
+                    f" ({self.heads[0]}) of {d:,}",
+                    source=CONFIG,
+                )
+        return n
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.check import check_sizes
-from anamnesis.architectures.facts import Facts, read_facts
+from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, groups
 from anamnesis.architectures.ops import Stack
@@ -171,8 +171,11 @@ def _grouped(
     made = [weights[name] for name in names]
     if "{xid}" in rule.hf:
         _check_count(group, facts)
-    for op in rule.ops:
-        made = op.there(made, facts)
+    try:
+        for op in rule.ops:
+            made = op.there(made, facts)
+    except ValueError as error:  # shapes that the facts of config.json do not fit
+        raise ParseError(str(error), source=CONFIG) from None
     for name, weight in zip(new, made, strict=True):
         yield name, operations.renamed(weight, name)
 

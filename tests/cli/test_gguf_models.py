@@ -201,3 +201,13 @@ def test_without_a_slash_names_are_kept(model: Path, tmp_path: Path) -> None:
     for name in made:
         with an.parse(tmp_path / name) as written:
             assert "blk.0.attn_q.weight" in written
+
+
+@pytest.mark.parametrize("fact", ["num_attention_heads", "num_key_value_heads"])
+def test_heads_that_the_rows_do_not_have_are_refused(fact: str, model: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    head_dim = config["hidden_size"] // config["num_attention_heads"]
+    for n in (config[fact] + 1, 2 * config[fact]):
+        changed(model, head_dim=head_dim, **{fact: n})
+        told = refused(model)
+        assert f"not {n} heads ({fact}) of {head_dim}" in told
