@@ -132,7 +132,8 @@ typedef struct {
   size_t row, col;
   size_t rows, cols;        /* at most AMN_TILE_ROWS, AMN_TILE_COLS */
   const uint16_t *group_of; /* where each column's group begins among the entries */
-  size_t run; /* if not 0: a multiple of the unit, and that is at c / run * AMN_TILE_ROWS */
+  size_t run;      /* if not 0: a multiple of the unit, and that is at c / run * AMN_TILE_ROWS */
+  int is_streamed; /* whether results go past the caches; if so, rows begin with a cache line */
 } amn_tile;
 
 /* Zero points and scales of the tile's out features, group by group: out feature r of the tile has

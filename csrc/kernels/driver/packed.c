@@ -235,22 +235,31 @@ static void to_f32(const packed_job *job, const packed_place *place, uint8_t *ds
   if (!place->is_plain) narrow_rows(job, &place->tile, dst, dst_stride, dst, dst_stride);
 }
 
+/* Whether the level has a kernel that makes 16 bits of the tile at once. */
+static int is_direct(const packed_job *job, const packed_place *place) {
+  return job->level->packed_16[job->packing] != NULL && job->out != AMN_OUT_F32 &&
+         place->is_plain && !is_ragged(&place->tile);
+}
+
 /* The tile to dst, the shortest way. */
 static uint64_t decode_tile(const packed_job *job, const packed_place *place, uint8_t *dst,
                             size_t dst_stride) {
-  const amn_packed_16_fn direct = job->level->packed_16[job->packing];
-  if (job->out == AMN_OUT_F32)
+  if (is_direct(job, place))
+    job->level->packed_16[job->packing](&place->tile, &place->groups, job->out, dst, dst_stride);
+  else if (job->out == AMN_OUT_F32)
     to_f32(job, place, dst, dst_stride);
-  else if (direct == NULL || !place->is_plain || is_ragged(&place->tile))
-    return by_scratch(job, place, dst, dst_stride);
   else
-    direct(&place->tile, &place->groups, job->out, dst, dst_stride);
+    return by_scratch(job, place, dst, dst_stride);
   return 0;
 }
 
-/* The tile to memory, by way of a stage that stays in the second-level cache. */
-static uint64_t stream_tile(const packed_job *job, const packed_place *place, uint8_t *dst) {
-  const amn_tile *tile = &place->tile;
+/* The tile to memory: by kernels that store whole lines, where rows begin with one, else by way of
+ * a stage that stays in the second-level cache. */
+static uint64_t stream_tile(const packed_job *job, packed_place *place, uint8_t *dst) {
+  amn_tile *tile = &place->tile;
+  tile->is_streamed =
+      is_direct(job, place) && ((uintptr_t)dst | (uintptr_t)job->dst_stride) % AMN_CACHE_LINE == 0;
+  if (tile->is_streamed) return decode_tile(job, place, dst, (size_t)job->dst_stride);
   const size_t row_bytes = tile->cols * out_bytes[job->out];
   const uint64_t n_overflow = decode_tile(job, place, job->stage, row_bytes);
   job->level->stream(job->stage, row_bytes, dst, (size_t)job->dst_stride, tile->rows, row_bytes);

@@ -176,29 +176,44 @@ AMN_FORCE_INLINE void packed_f32(packing p, amn_tile tile, const amn_tile_groups
   v_end();
 }
 
+/* How results of 16 bits are rounded, and how they are stored: of whole lines, the two halves one
+ * right after the other, since they may go past the caches. */
+typedef struct {
+  words_fn words_of;
+  void (*store)(void *p, vec a);
+  void (*store_lanes)(uint8_t *a, uint8_t *b, vec words);
+  int is_streamed;
+} results;
+
+#define PLAIN(words_of) ((results){words_of, v_store, v_store_lanes, 0})
+#define STREAMED(words_of) ((results){words_of, v_stream, v_stream_lanes, 1})
+
 /* Two columns at a time, which lie side by side in the u32 of a row. */
 AMN_FORCE_INLINE void sixteen_columns(packing p, words_fn words_of, eight_rows rows, int i,
-                                      uint8_t *dst, size_t dst_stride) {
-  vec pairs[8];
+                                      vec pairs[8]) {
 #define PAIR(k) \
   pairs[k] = words_of(column_of(p, rows, i + 2 * (k)), column_of(p, rows, i + 2 * (k) + 1));
   EIGHT_TIMES(PAIR)
 #undef PAIR
   v_transpose_u32(pairs);
-  for (int k = 0; k < 8; k++) v_store(dst + (size_t)k * dst_stride + 2 * i, pairs[k]);
 }
 
-AMN_FORCE_INLINE void by_arithmetic(packing p, words_fn words_of, amn_tile tile,
+AMN_FORCE_INLINE void by_arithmetic(packing p, results to, amn_tile tile,
                                     const amn_tile_groups *groups, uint8_t *dst,
                                     size_t dst_stride) {
   for (size_t row = 0; row < tile.rows; row += 8)
     for (size_t col = 0; col < tile.cols; col += UNIT) {
       const eight_rows rows = eight_rows_at(p, tile, groups, row, col);
-      uint8_t *to = dst + row * dst_stride + 2 * col;
-      prefetch_dst(to, dst_stride, 2 * UNIT);
+      uint8_t *at = dst + row * dst_stride + 2 * col;
+      vec low[8], high[8];
+      if (!to.is_streamed) prefetch_dst(at, dst_stride, 2 * UNIT);
       if (row % 16 == 0 && !p.is_awq) prefetch_words(rows.words, rows.line_bytes, (size_t)p.bits);
-      sixteen_columns(p, words_of, rows, 0, to, dst_stride);
-      sixteen_columns(p, words_of, rows, 16, to, dst_stride);
+      sixteen_columns(p, to.words_of, rows, 0, low);
+      sixteen_columns(p, to.words_of, rows, 16, high);
+      for (size_t k = 0; k < 8; k++, at += dst_stride) {
+        to.store(at, low[k]);
+        to.store(at + 32, high[k]);
+      }
     }
 }
 
@@ -224,17 +239,23 @@ AMN_FORCE_INLINE nibble_table outcomes_of(words_fn words_of, const float *zeros,
 }
 
 /* Codes of 8 out features, each in a byte, from `words` on; values to dst. */
-typedef void (*lookup_fn)(const uint8_t *words, size_t line_bytes, const nibble_table *tables,
-                          uint8_t *dst, size_t dst_stride);
+typedef void (*lookup_fn)(results to, const uint8_t *words, size_t line_bytes,
+                          const nibble_table *tables, uint8_t *dst, size_t dst_stride);
 
-/* 16 columns of out features k and k + 4. */
-AMN_FORCE_INLINE void store_16(const nibble_table *tables, int k, vec index, uint8_t *dst,
-                               size_t dst_stride) {
-  store_nibbles(tables[k], index, dst + (size_t)k * dst_stride, dst + (size_t)(k + 4) * dst_stride);
+/* 32 columns of out features k and k + 4, of which each index has 16. */
+AMN_FORCE_INLINE void store_32(results to, const nibble_table *tables, int k, vec first, vec second,
+                               uint8_t *dst, size_t dst_stride) {
+  uint8_t *a = dst + (size_t)k * dst_stride, *b = dst + (size_t)(k + 4) * dst_stride;
+  const vec low_1 = v_lookup16(tables[k].low, first), high_1 = v_lookup16(tables[k].high, first);
+  const vec low_2 = v_lookup16(tables[k].low, second), high_2 = v_lookup16(tables[k].high, second);
+  to.store_lanes(a, b, v_zip_low_u8(low_1, high_1));
+  to.store_lanes(a + 16, b + 16, v_zip_high_u8(low_1, high_1));
+  to.store_lanes(a + 32, b + 32, v_zip_low_u8(low_2, high_2));
+  to.store_lanes(a + 48, b + 48, v_zip_high_u8(low_2, high_2));
 }
 
 /* 64 columns in four words. */
-AMN_FORCE_INLINE void lookup_gptq2(const uint8_t *words, size_t line_bytes,
+AMN_FORCE_INLINE void lookup_gptq2(results to, const uint8_t *words, size_t line_bytes,
                                    const nibble_table *tables, uint8_t *dst, size_t dst_stride) {
   const vec mask = v_set_u8(3);
   vec rows[4];
@@ -245,15 +266,15 @@ AMN_FORCE_INLINE void lookup_gptq2(const uint8_t *words, size_t line_bytes,
     const vec c = v_and(v_shr_u16(rows[k], 4), mask), d = v_and(v_shr_u16(rows[k], 6), mask);
     const vec ab_low = v_zip_low_u8(a, b), cd_low = v_zip_low_u8(c, d);
     const vec ab_high = v_zip_high_u8(a, b), cd_high = v_zip_high_u8(c, d);
-    store_16(tables, k, v_zip_low_u16(ab_low, cd_low), dst, dst_stride);
-    store_16(tables, k, v_zip_high_u16(ab_low, cd_low), dst + 32, dst_stride);
-    store_16(tables, k, v_zip_low_u16(ab_high, cd_high), dst + 64, dst_stride);
-    store_16(tables, k, v_zip_high_u16(ab_high, cd_high), dst + 96, dst_stride);
+    store_32(to, tables, k, v_zip_low_u16(ab_low, cd_low), v_zip_high_u16(ab_low, cd_low), dst,
+             dst_stride);
+    store_32(to, tables, k, v_zip_low_u16(ab_high, cd_high), v_zip_high_u16(ab_high, cd_high),
+             dst + 64, dst_stride);
   }
 }
 
 /* 32 columns in four words. */
-AMN_FORCE_INLINE void lookup_gptq4(const uint8_t *words, size_t line_bytes,
+AMN_FORCE_INLINE void lookup_gptq4(results to, const uint8_t *words, size_t line_bytes,
                                    const nibble_table *tables, uint8_t *dst, size_t dst_stride) {
   const vec mask = v_set_u8(15);
   vec rows[4];
@@ -261,8 +282,7 @@ AMN_FORCE_INLINE void lookup_gptq4(const uint8_t *words, size_t line_bytes,
   v_transpose_lanes_u32(rows);
   for (int k = 0; k < 4; k++) {
     const vec even = v_and(rows[k], mask), odd = v_and(v_shr_u16(rows[k], 4), mask);
-    store_16(tables, k, v_zip_low_u8(even, odd), dst, dst_stride);
-    store_16(tables, k, v_zip_high_u8(even, odd), dst + 32, dst_stride);
+    store_32(to, tables, k, v_zip_low_u8(even, odd), v_zip_high_u8(even, odd), dst, dst_stride);
   }
 }
 
@@ -278,20 +298,19 @@ AMN_FORCE_INLINE size_t end_of_run(amn_tile tile, size_t start) {
   return tile.cols - start < tile.run ? tile.cols : start + tile.run;
 }
 
-AMN_FORCE_INLINE void by_tables(packing p, lookup_fn lookup, size_t unit, words_fn words_of,
-                                amn_tile tile, const amn_tile_groups *groups, uint8_t *dst,
-                                size_t dst_stride) {
+AMN_FORCE_INLINE void by_tables(packing p, lookup_fn lookup, size_t unit, results to, amn_tile tile,
+                                const amn_tile_groups *groups, uint8_t *dst, size_t dst_stride) {
   nibble_table tables[4];
   for (size_t row = 0; row < tile.rows; row += 8)
     for (size_t group = 0, col = 0; col < tile.cols; group++) {
       const size_t end = end_of_run(tile, col);
-      tables_of_8(words_of, groups, group, row, tables);
+      tables_of_8(to.words_of, groups, group, row, tables);
       for (; col < end; col += unit) {
         const uint8_t *words = words_at(p, tile, row, col);
-        uint8_t *to = dst + row * dst_stride + 2 * col;
-        prefetch_dst(to, dst_stride, 2 * unit);
+        uint8_t *at = dst + row * dst_stride + 2 * col;
+        if (!to.is_streamed) prefetch_dst(at, dst_stride, 2 * unit);
         if (row % 16 == 0) prefetch_words(words, 4 * tile.stride, 4);
-        lookup(words, 4 * tile.stride, tables, to, dst_stride);
+        lookup(to, words, 4 * tile.stride, tables, at, dst_stride);
       }
     }
 }
@@ -317,20 +336,20 @@ AMN_FORCE_INLINE void awq_transpose(const uint8_t *words, size_t line_bytes, siz
   }
 }
 
-/* 16 columns of 8 out features. A byte has the nibbles of 0 and 2, the next those of 4 and 6, then
- * 1 and 3, 5 and 7. */
-AMN_FORCE_INLINE void lookup_awq4(const vec bytes[2], const nibble_table *tables, uint8_t *dst,
-                                  size_t dst_stride) {
+/* 32 columns of 8 out features, of which each pair has 16. A byte has the nibbles of 0 and 2, the
+ * next those of 4 and 6, then 1 and 3, 5 and 7. */
+AMN_FORCE_INLINE void lookup_awq4(results to, const vec first[2], const vec second[2],
+                                  const nibble_table *tables, uint8_t *dst, size_t dst_stride) {
   const vec mask = v_set_u8(15);
   for (int k = 0; k < 2; k++) {
-    store_16(tables, k, v_and(bytes[k], mask), dst, dst_stride);
-    store_16(tables, k + 2, v_and(v_shr_u16(bytes[k], 4), mask), dst, dst_stride);
+    store_32(to, tables, k, v_and(first[k], mask), v_and(second[k], mask), dst, dst_stride);
+    store_32(to, tables, k + 2, v_and(v_shr_u16(first[k], 4), mask),
+             v_and(v_shr_u16(second[k], 4), mask), dst, dst_stride);
   }
 }
 
-AMN_FORCE_INLINE void awq4_by_tables(words_fn words_of, amn_tile tile,
-                                     const amn_tile_groups *groups, uint8_t *dst,
-                                     size_t dst_stride) {
+AMN_FORCE_INLINE void awq4_by_tables(results to, amn_tile tile, const amn_tile_groups *groups,
+                                     uint8_t *dst, size_t dst_stride) {
   vec bytes[4][AMN_TILE_COLS / 16][2];
   nibble_table tables[4];
   for (size_t col = 0; col < tile.cols; col += 16) {
@@ -341,12 +360,12 @@ AMN_FORCE_INLINE void awq4_by_tables(words_fn words_of, amn_tile tile,
   for (size_t row = 0; row < AMN_TILE_ROWS; row += 8)
     for (size_t group = 0, col = 0; col < tile.cols; group++) {
       const size_t end = end_of_run(tile, col);
-      tables_of_8(words_of, groups, group, row, tables);
+      tables_of_8(to.words_of, groups, group, row, tables);
       for (; col < end; col += 32) {
-        uint8_t *to = dst + row * dst_stride + 2 * col;
-        prefetch_dst(to, dst_stride, 64);
-        lookup_awq4(bytes[row / 8][col / 16], tables, to, dst_stride);
-        lookup_awq4(bytes[row / 8][col / 16 + 1], tables, to + 32, dst_stride);
+        uint8_t *at = dst + row * dst_stride + 2 * col;
+        if (!to.is_streamed) prefetch_dst(at, dst_stride, 64);
+        lookup_awq4(to, bytes[row / 8][col / 16], bytes[row / 8][col / 16 + 1], tables, at,
+                    dst_stride);
       }
     }
 }
@@ -379,72 +398,68 @@ AMN_FORCE_INLINE void zeros_to_f32(packing p, const uint8_t *words, size_t first
 
 /* ---- the kernels ---- */
 
-AMN_FORCE_INLINE void rounded_gptq2(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+AMN_FORCE_INLINE void rounded_gptq2(results to, amn_tile tile, const amn_tile_groups *groups,
                                     uint8_t *dst, size_t dst_stride) {
   if (tile.run && tile.run % 64 == 0 && tile.cols % 64 == 0)
-    by_tables(GPTQ2, lookup_gptq2, 64, words_of, tile, groups, dst, dst_stride);
+    by_tables(GPTQ2, lookup_gptq2, 64, to, tile, groups, dst, dst_stride);
   else
-    by_arithmetic(GPTQ2, words_of, tile, groups, dst, dst_stride);
+    by_arithmetic(GPTQ2, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_gptq3(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+AMN_FORCE_INLINE void rounded_gptq3(results to, amn_tile tile, const amn_tile_groups *groups,
                                     uint8_t *dst, size_t dst_stride) {
-  by_arithmetic(GPTQ3, words_of, tile, groups, dst, dst_stride);
+  by_arithmetic(GPTQ3, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_gptq4(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+AMN_FORCE_INLINE void rounded_gptq4(results to, amn_tile tile, const amn_tile_groups *groups,
                                     uint8_t *dst, size_t dst_stride) {
   if (tile.run)
-    by_tables(GPTQ4, lookup_gptq4, 32, words_of, tile, groups, dst, dst_stride);
+    by_tables(GPTQ4, lookup_gptq4, 32, to, tile, groups, dst, dst_stride);
   else
-    by_arithmetic(GPTQ4, words_of, tile, groups, dst, dst_stride);
+    by_arithmetic(GPTQ4, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_gptq8(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+AMN_FORCE_INLINE void rounded_gptq8(results to, amn_tile tile, const amn_tile_groups *groups,
                                     uint8_t *dst, size_t dst_stride) {
-  by_arithmetic(GPTQ8, words_of, tile, groups, dst, dst_stride);
+  by_arithmetic(GPTQ8, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_exl5(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+AMN_FORCE_INLINE void rounded_exl5(results to, amn_tile tile, const amn_tile_groups *groups,
                                    uint8_t *dst, size_t dst_stride) {
-  by_arithmetic(EXL5, words_of, tile, groups, dst, dst_stride);
+  by_arithmetic(EXL5, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_exl6(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+AMN_FORCE_INLINE void rounded_exl6(results to, amn_tile tile, const amn_tile_groups *groups,
                                    uint8_t *dst, size_t dst_stride) {
-  by_arithmetic(EXL6, words_of, tile, groups, dst, dst_stride);
+  by_arithmetic(EXL6, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_gptqp3(words_fn words_of, amn_tile tile,
-                                     const amn_tile_groups *groups, uint8_t *dst,
-                                     size_t dst_stride) {
-  by_arithmetic(GPTQP3, words_of, tile, groups, dst, dst_stride);
+AMN_FORCE_INLINE void rounded_gptqp3(results to, amn_tile tile, const amn_tile_groups *groups,
+                                     uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(GPTQP3, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_gptqp5(words_fn words_of, amn_tile tile,
-                                     const amn_tile_groups *groups, uint8_t *dst,
-                                     size_t dst_stride) {
-  by_arithmetic(GPTQP5, words_of, tile, groups, dst, dst_stride);
+AMN_FORCE_INLINE void rounded_gptqp5(results to, amn_tile tile, const amn_tile_groups *groups,
+                                     uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(GPTQP5, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_gptqp6(words_fn words_of, amn_tile tile,
-                                     const amn_tile_groups *groups, uint8_t *dst,
-                                     size_t dst_stride) {
-  by_arithmetic(GPTQP6, words_of, tile, groups, dst, dst_stride);
+AMN_FORCE_INLINE void rounded_gptqp6(results to, amn_tile tile, const amn_tile_groups *groups,
+                                     uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(GPTQP6, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_gptqp7(words_fn words_of, amn_tile tile,
-                                     const amn_tile_groups *groups, uint8_t *dst,
-                                     size_t dst_stride) {
-  by_arithmetic(GPTQP7, words_of, tile, groups, dst, dst_stride);
+AMN_FORCE_INLINE void rounded_gptqp7(results to, amn_tile tile, const amn_tile_groups *groups,
+                                     uint8_t *dst, size_t dst_stride) {
+  by_arithmetic(GPTQP7, to, tile, groups, dst, dst_stride);
 }
 
-AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_tile_groups *groups,
+AMN_FORCE_INLINE void rounded_awq4(results to, amn_tile tile, const amn_tile_groups *groups,
                                    uint8_t *dst, size_t dst_stride) {
   if (tile.run && tile.rows == AMN_TILE_ROWS)
-    awq4_by_tables(words_of, tile, groups, dst, dst_stride);
+    awq4_by_tables(to, tile, groups, dst, dst_stride);
   else
-    by_arithmetic(AWQ4, words_of, tile, groups, dst, dst_stride);
+    by_arithmetic(AWQ4, to, tile, groups, dst, dst_stride);
 }
 
 /* Planes along a line, and values of 5 and 6 bits, are left to the scalar kernel: there are few
@@ -452,6 +467,12 @@ AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_t
 #define IS_PLANAR_gptq 0
 #define IS_PLANAR_planar 1
 #define IS_PLANAR_awq 0
+
+#define ROUNDED(name, HOW)                                          \
+  if (out == AMN_OUT_F16)                                           \
+    rounded_##name(HOW(f16_words), *tile, groups, dst, dst_stride); \
+  else                                                              \
+    rounded_##name(HOW(bf16_words), *tile, groups, dst, dst_stride)
 
 #define PACKED(layout, NAME, name, bits, to_f32, to_16)                                     \
   static void V_NAME(packed_##name)(const amn_tile *tile, const amn_tile_groups *groups,    \
@@ -463,10 +484,12 @@ AMN_FORCE_INLINE void rounded_awq4(words_fn words_of, amn_tile tile, const amn_t
   }                                                                                         \
   static void V_NAME(packed_16_##name)(const amn_tile *tile, const amn_tile_groups *groups, \
                                        amn_out out, uint8_t *dst, size_t dst_stride) {      \
-    if (out == AMN_OUT_F16)                                                                 \
-      rounded_##name(f16_words, *tile, groups, dst, dst_stride);                            \
-    else                                                                                    \
-      rounded_##name(bf16_words, *tile, groups, dst, dst_stride);                           \
+    if (tile->is_streamed) {                                                                \
+      ROUNDED(name, STREAMED);                                                              \
+      v_stream_end();                                                                       \
+    } else {                                                                                \
+      ROUNDED(name, PLAIN);                                                                 \
+    }                                                                                       \
     v_end();                                                                                \
   }                                                                                         \
   static void V_NAME(zeros_##name)(const uint8_t *words, size_t first, size_t n, int shift, \
