@@ -326,6 +326,8 @@ typedef struct {
 /* The levels of this build, slowest first: each needs more of the CPU than the one before. */
 #if defined(AMN_ARCH_X86_64)
 #define AMN_LEVELS(LEVEL) LEVEL(scalar) LEVEL(avx2)
+#elif defined(AMN_ARCH_AARCH64)
+#define AMN_LEVELS(LEVEL) LEVEL(scalar) LEVEL(neon)
 #else
 #define AMN_LEVELS(LEVEL) LEVEL(scalar)
 #endif

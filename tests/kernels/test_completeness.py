@@ -20,9 +20,13 @@ from helpers import kernel_calls
 from helpers.kernel_calls import Blocks, load_by_path, run
 from helpers.oracle_record import Ran, watched
 
-IS_X86_64 = platform.machine().lower() in {"x86_64", "amd64"}
-BOTH = ("scalar", "avx2") if IS_X86_64 else ("scalar",)
-AVX2_ONLY = ("avx2",) if IS_X86_64 else ()
+VECTORS = {
+    "x86_64": ("avx2",),
+    "amd64": ("avx2",),
+    "aarch64": ("neon",),
+    "arm64": ("neon",),
+}.get(platform.machine().lower(), ())  # fmt: skip
+ALL = ("scalar", *VECTORS)
 
 PACKED = (
     *("GPTQ2", "GPTQ3", "GPTQ4", "GPTQ8", "EXL5", "EXL6", "AWQ4"),
@@ -35,42 +39,42 @@ INTEGERS = (
 
 # The native levels of every kernel. A new row, or another letter in one, belongs here too.
 NATIVE = {
-    ("scaled", "F8_E4M3"): BOTH,
-    ("scaled", "F8_E5M2"): BOTH,
-    ("scaled", "F8_E4M3FNUZ"): BOTH,
-    ("scaled", "F8_E5M2FNUZ"): BOTH,
-    ("scaled_bf16", "F8_E4M3"): AVX2_ONLY,
-    ("scaled_bf16", "F8_E5M2"): AVX2_ONLY,
-    ("scaled_bf16", "F8_E4M3FNUZ"): AVX2_ONLY,
-    ("scaled_bf16", "F8_E5M2FNUZ"): AVX2_ONLY,
-    ("absmax", "CODEBOOK4"): BOTH,
-    ("absmax", "CODEBOOK4_LOW"): BOTH,
-    ("absmax", "INT8"): BOTH,
-    ("absmax_16", "CODEBOOK4"): AVX2_ONLY,
-    ("absmax_16", "CODEBOOK4_LOW"): AVX2_ONLY,
-    ("absmax_16", "INT8"): AVX2_ONLY,
-    ("convert", "F64"): BOTH,
-    ("convert", "F32"): BOTH,
-    ("convert", "F16"): BOTH,
-    ("convert", "BF16"): BOTH,
-    ("scale", "F8_E8M0"): BOTH,
-    ("output", "BF16"): BOTH,
-    ("output", "F16"): BOTH,
-    ("output", "F32"): BOTH,
-    **{("packed", name): BOTH for name in PACKED},
-    **{("packed_16", name): AVX2_ONLY for name in PACKED},
-    **{("integers", name): BOTH for name in INTEGERS},
-    **{("integers_16", name): AVX2_ONLY for name in INTEGERS},
-    **{("trellis", f"EXL3_{name}"): BOTH for name in ("3INST", "MCG", "MUL1")},
-    **{("amax", name): BOTH for name in ("F32", "F16", "BF16")},
-    **{("range", name): BOTH for name in ("F32", "F16", "BF16")},
-    **{("quantize", name): BOTH for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
-    **{("quantize", name): BOTH for name in kernel_calls.E2M1},
-    **{("quantize", name): BOTH for name in ("INT8_ABSMAX", "NF4", "FP4", "FP4_ZEROS")},
-    **{("pack", f"PACKED{bits}"): BOTH for bits in (2, 3, 4, 5, 6, 8)},
-    **{("block", row.name): BOTH for row in _core.block_types()},
-    **{("block_bf16", row.name): AVX2_ONLY for row in _core.block_types()},
-    **{("encode", name): BOTH for name in _core.ENCODERS},
+    ("scaled", "F8_E4M3"): ALL,
+    ("scaled", "F8_E5M2"): ALL,
+    ("scaled", "F8_E4M3FNUZ"): ALL,
+    ("scaled", "F8_E5M2FNUZ"): ALL,
+    ("scaled_bf16", "F8_E4M3"): VECTORS,
+    ("scaled_bf16", "F8_E5M2"): VECTORS,
+    ("scaled_bf16", "F8_E4M3FNUZ"): VECTORS,
+    ("scaled_bf16", "F8_E5M2FNUZ"): VECTORS,
+    ("absmax", "CODEBOOK4"): ALL,
+    ("absmax", "CODEBOOK4_LOW"): ALL,
+    ("absmax", "INT8"): ALL,
+    ("absmax_16", "CODEBOOK4"): VECTORS,
+    ("absmax_16", "CODEBOOK4_LOW"): VECTORS,
+    ("absmax_16", "INT8"): VECTORS,
+    ("convert", "F64"): ALL,
+    ("convert", "F32"): ALL,
+    ("convert", "F16"): ALL,
+    ("convert", "BF16"): ALL,
+    ("scale", "F8_E8M0"): ALL,
+    ("output", "BF16"): ALL,
+    ("output", "F16"): ALL,
+    ("output", "F32"): ALL,
+    **{("packed", name): ALL for name in PACKED},
+    **{("packed_16", name): VECTORS for name in PACKED},
+    **{("integers", name): ALL for name in INTEGERS},
+    **{("integers_16", name): VECTORS for name in INTEGERS},
+    **{("trellis", f"EXL3_{name}"): ALL for name in ("3INST", "MCG", "MUL1")},
+    **{("amax", name): ALL for name in ("F32", "F16", "BF16")},
+    **{("range", name): ALL for name in ("F32", "F16", "BF16")},
+    **{("quantize", name): ALL for name in ("F8_E4M3", "F8_E5M2", "INT8", "INT4")},
+    **{("quantize", name): ALL for name in kernel_calls.E2M1},
+    **{("quantize", name): ALL for name in ("INT8_ABSMAX", "NF4", "FP4", "FP4_ZEROS")},
+    **{("pack", f"PACKED{bits}"): ALL for bits in (2, 3, 4, 5, 6, 8)},
+    **{("block", row.name): ALL for row in _core.block_types()},
+    **{("block_bf16", row.name): VECTORS for row in _core.block_types()},
+    **{("encode", name): ALL for name in _core.ENCODERS},
 }
 
 
@@ -79,7 +83,7 @@ def test_native_levels() -> None:
 
 
 def test_levels_of_this_architecture() -> None:
-    assert tuple(_core.LEVELS) == (("scalar", "avx2") if IS_X86_64 else ("scalar",))
+    assert tuple(_core.LEVELS) == ALL
 
 
 def test_tables_are_those_of_the_kernels() -> None:

@@ -1,4 +1,4 @@
-/* The AVX2 level: every template with the AVX2 vocabulary, and the table of the level. */
+/* The AVX2 level: every template with its vocabulary, and the table of the level. */
 #include "amn_cpu.h"
 #include "../blocks.h"
 #include "../bnb_tables.h"
@@ -12,38 +12,8 @@
 AMN_TARGET_AVX2_BEGIN
 
 #include "vec_avx2.h"
-#include "convert.tpl.h"
-#include "fp8.tpl.h"
-#include "blocks.tpl.h"
-#include "legacy.tpl.h"
-#include "ternary.tpl.h"
-#include "fp4.tpl.h"
-#include "kquants.tpl.h"
-#include "iquants.tpl.h"
-#include "iq1.tpl.h"
-#include "iq4.tpl.h"
-#include "absmax.tpl.h"
-#include "packed.tpl.h"
+#include "templates.h"
 #include "stream.tpl.h"
-#include "integers.tpl.h"
-#include "pairs.tpl.h"
-#include "trellis.tpl.h"
-#include "amax.tpl.h"
-#include "codebook.tpl.h"
-#include "quantize.tpl.h"
-#include "e2m1.tpl.h"
-#include "pack.tpl.h"
-#include "search.tpl.h"
-#include "encode_blocks.tpl.h"
-#include "encode_legacy.tpl.h"
-#include "encode_ternary.tpl.h"
-#include "encode_fp4.tpl.h"
-#include "encode_kquants.tpl.h"
-#include "encode_iq4.tpl.h"
-#include "neighbours.tpl.h"
-#include "encode_iq2.tpl.h"
-#include "encode_iq3.tpl.h"
-#include "encode_iq1.tpl.h"
 
 AMN_TARGET_END
 

@@ -272,7 +272,7 @@ AMN_FORCE_INLINE void v_split_table(vec words, vec *low, vec *high);
  * to 15. */
 AMN_FORCE_INLINE vec v_split_upper_u16(vec a);
 
-/* One of 8 f32 for each u32 below 8. */
+/* One of 8 f32 for each u32: table[index % 8]. */
 AMN_FORCE_INLINE vec_f32 v_lookup8_f32(vec_f32 table, vec index);
 
 /* One of 16 f32, of which low has the first 8, for the lowest four bits of each u32. */

@@ -1,0 +1,20 @@
+/* The NEON level: every template with its vocabulary, and the table of the level. */
+#include "../blocks.h"
+#include "../bnb_tables.h"
+#include "../iq_grids.h"
+#include "../iq_lists.h"
+#include "../levels.h"
+
+#if defined(AMN_ARCH_AARCH64)
+#include <arm_neon.h>
+
+#include "vec_neon.h"
+#include "templates.h"
+
+#include "../level_table.h"
+
+#else
+
+typedef int amn_neon_is_for_aarch64; /* C forbids an empty file */
+
+#endif
