@@ -11,14 +11,23 @@
 #else
 #include <cpuid.h>
 #endif
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 #define AMN_CPUID1_ECX_PCLMULQDQ (1u << 1)
 #define AMN_CPUID1_ECX_OSXSAVE (1u << 27)
 #define AMN_CPUID1_ECX_AVX (1u << 28)
 #define AMN_CPUID1_ECX_F16C (1u << 29)
 #define AMN_CPUID7_EBX_AVX2 (1u << 5)
+#define AMN_CPUID7_EBX_AVX512_F (1u << 16)
+#define AMN_CPUID7_EBX_AVX512_DQ (1u << 17)
+#define AMN_CPUID7_EBX_AVX512_BW (1u << 30)
+#define AMN_CPUID7_EBX_AVX512_VL (1u << 31)
+#define AMN_CPUID7_ECX_AVX512_VBMI (1u << 1)
 #define AMN_CPUID7_ECX_VPCLMULQDQ (1u << 10)
-#define AMN_XCR0_SSE_AND_YMM 6u
+#define AMN_XCR0_SSE_AND_YMM 0x06u
+#define AMN_XCR0_OPMASK_AND_ZMM 0xe0u
 
 typedef struct {
   uint32_t eax, ebx, ecx, edx;
@@ -62,6 +71,29 @@ static inline int amn_cpu_has_avx2_f16c(void) {
   if ((amn_cpuid(1).ecx & wanted) != wanted) return 0;
   if ((amn_xcr0() & AMN_XCR0_SSE_AND_YMM) != AMN_XCR0_SSE_AND_YMM) return 0;
   return (amn_cpuid(7).ebx & AMN_CPUID7_EBX_AVX2) != 0;
+}
+
+#if defined(__APPLE__)
+/* macOS gives a thread the state of AVX-512 at its first use: until then xgetbv says no. */
+static inline int amn_saves_avx512(void) {
+  int has = 0;
+  size_t n_bytes = sizeof has;
+  return sysctlbyname("hw.optional.avx512f", &has, &n_bytes, NULL, 0) == 0 && has;
+}
+#else
+static inline int amn_saves_avx512(void) {
+  return (amn_xcr0() & AMN_XCR0_OPMASK_AND_ZMM) == AMN_XCR0_OPMASK_AND_ZMM;
+}
+#endif
+
+/* F, VL, BW, DQ and VBMI: Intel's since Ice Lake, AMD's since Zen 4. */
+static inline int amn_cpu_has_avx512(void) {
+  const uint32_t wanted = AMN_CPUID7_EBX_AVX512_F | AMN_CPUID7_EBX_AVX512_DQ |
+                          AMN_CPUID7_EBX_AVX512_BW | AMN_CPUID7_EBX_AVX512_VL;
+  if (!amn_cpu_has_avx2_f16c()) return 0;
+  if ((amn_cpuid(7).ebx & wanted) != wanted) return 0;
+  if (!(amn_cpuid(7).ecx & AMN_CPUID7_ECX_AVX512_VBMI)) return 0;
+  return amn_saves_avx512();
 }
 
 static inline int amn_cpu_has_pclmul(void) {

@@ -51,27 +51,25 @@
 #include <intrin.h>
 #endif
 
-/* A region of functions compiled for AVX2, or for multiplication without carries. Include
- * <immintrin.h> before it. Never add fma: GCC fuses _mm256_mul_ps with _mm256_add_ps as soon as the
- * target allows it. MSVC accepts intrinsics anywhere. */
+/* A region of functions compiled for AVX2, for AVX-512, or for multiplication without carries.
+ * Include <immintrin.h> before it. Never add fma: without -ffp-contract=off, GCC fuses
+ * _mm256_mul_ps with _mm256_add_ps as soon as the target allows it, as AVX-512 does by itself; a
+ * test looks through what was compiled. MSVC accepts intrinsics anywhere. */
+#define AMN_AVX2 "avx2,f16c"
+#define AMN_AVX512 "avx512f,avx512vl,avx512bw,avx512dq,avx512vbmi,f16c"
+#define AMN_CLMUL "pclmul"
+#define AMN_CLMUL_256 "vpclmulqdq,avx2"
+#define AMN_PRAGMA(...) _Pragma(#__VA_ARGS__)
 #if defined(__clang__)
-#define AMN_TARGET_AVX2_BEGIN \
-  _Pragma("clang attribute push(__attribute__((target(\"avx2,f16c\"))), apply_to = function)")
-#define AMN_TARGET_CLMUL_BEGIN \
-  _Pragma("clang attribute push(__attribute__((target(\"pclmul\"))), apply_to = function)")
-#define AMN_TARGET_CLMUL_256_BEGIN \
-  _Pragma("clang attribute push(__attribute__((target(\"vpclmulqdq,avx2\"))), apply_to=function)")
-#define AMN_TARGET_END _Pragma("clang attribute pop")
+#define AMN_TARGET_BEGIN(target_names) \
+  AMN_PRAGMA(clang attribute push(__attribute__((target(target_names))), apply_to = function))
+#define AMN_TARGET_END AMN_PRAGMA(clang attribute pop)
 #elif defined(__GNUC__)
-#define AMN_TARGET_AVX2_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"avx2,f16c\")")
-#define AMN_TARGET_CLMUL_BEGIN _Pragma("GCC push_options") _Pragma("GCC target(\"pclmul\")")
-#define AMN_TARGET_CLMUL_256_BEGIN \
-  _Pragma("GCC push_options") _Pragma("GCC target(\"vpclmulqdq,avx2\")")
-#define AMN_TARGET_END _Pragma("GCC pop_options")
+#define AMN_TARGET_BEGIN(target_names) \
+  AMN_PRAGMA(GCC push_options) AMN_PRAGMA(GCC target(target_names))
+#define AMN_TARGET_END AMN_PRAGMA(GCC pop_options)
 #else
-#define AMN_TARGET_AVX2_BEGIN
-#define AMN_TARGET_CLMUL_BEGIN
-#define AMN_TARGET_CLMUL_256_BEGIN
+#define AMN_TARGET_BEGIN(target_names)
 #define AMN_TARGET_END
 #endif
 

@@ -11,7 +11,7 @@ __all__ = ["LEVEL_VARIABLE", "LevelName", "resolve_level", "supported_levels"]
 
 LEVEL_VARIABLE = "ANAMNESIS_LEVEL"
 
-LevelName = Literal["scalar", "avx2", "neon"]
+LevelName = Literal["scalar", "avx2", "avx512", "neon"]
 
 
 def supported_levels() -> tuple[LevelName, ...]:

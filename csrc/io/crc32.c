@@ -34,7 +34,7 @@ static uint32_t by_nibbles(uint32_t crc, const uint8_t *src, size_t n) {
 #define OVER_512_BITS 0x154442bd4, 0x1c6e41596
 #define OVER_128_BITS 0x1751997d0, 0x0ccaa009e
 
-AMN_TARGET_CLMUL_BEGIN
+AMN_TARGET_BEGIN(AMN_CLMUL)
 
 static inline __m128i load(const uint8_t *p) {
   return _mm_loadu_si128((const __m128i *)p);
@@ -77,7 +77,7 @@ static uint32_t by_128_bits(uint32_t crc, const uint8_t *src, size_t n) {
 
 AMN_TARGET_END
 
-AMN_TARGET_CLMUL_256_BEGIN
+AMN_TARGET_BEGIN(AMN_CLMUL_256)
 
 static inline __m256i load_256(const uint8_t *p) {
   return _mm256_loadu_si256((const __m256i *)p);

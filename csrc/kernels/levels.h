@@ -325,7 +325,7 @@ typedef struct {
 
 /* The levels of this build, slowest first: each needs more of the CPU than the one before. */
 #if defined(AMN_ARCH_X86_64)
-#define AMN_LEVELS(LEVEL) LEVEL(scalar) LEVEL(avx2)
+#define AMN_LEVELS(LEVEL) LEVEL(scalar) LEVEL(avx2) LEVEL(avx512)
 #elif defined(AMN_ARCH_AARCH64)
 #define AMN_LEVELS(LEVEL) LEVEL(scalar) LEVEL(neon)
 #else

@@ -21,8 +21,8 @@ from helpers.kernel_calls import Blocks, load_by_path, run
 from helpers.oracle_record import Ran, watched
 
 VECTORS = {
-    "x86_64": ("avx2",),
-    "amd64": ("avx2",),
+    "x86_64": ("avx2", "avx512"),
+    "amd64": ("avx2", "avx512"),
     "aarch64": ("neon",),
     "arm64": ("neon",),
 }.get(platform.machine().lower(), ())  # fmt: skip

@@ -9,7 +9,7 @@
 #if defined(AMN_ARCH_X86_64)
 #include <immintrin.h> /* before the region, or its functions would get a second target */
 
-AMN_TARGET_AVX2_BEGIN
+AMN_TARGET_BEGIN(AMN_AVX2)
 
 #include "vec_avx2.h"
 #include "templates.h"

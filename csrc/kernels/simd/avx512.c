@@ -1,0 +1,26 @@
+/* The AVX-512 level: every template with its vocabulary, and the table of the level. */
+#include "amn_cpu.h"
+#include "../blocks.h"
+#include "../bnb_tables.h"
+#include "../iq_grids.h"
+#include "../iq_lists.h"
+#include "../levels.h"
+
+#if defined(AMN_ARCH_X86_64)
+#include <immintrin.h> /* before the region, or its functions would get a second target */
+
+AMN_TARGET_BEGIN(AMN_AVX512)
+
+#include "vec_avx512.h"
+#include "templates.h"
+#include "stream.tpl.h"
+
+AMN_TARGET_END
+
+#include "../level_table.h"
+
+#else
+
+typedef int amn_avx512_is_for_x86_64; /* C forbids an empty file */
+
+#endif

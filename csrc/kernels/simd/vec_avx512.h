@@ -1,0 +1,23 @@
+/* The vector vocabulary (vec.h) in AVX-512 of F, VL, BW, DQ and VBMI. Include inside the target
+ * region. Vectors are as wide as in AVX2: what is gained are instructions. */
+
+#define V_LEVEL "avx512"
+#define V_NAME(kernel) kernel##_avx512
+#define V_LETTER(avx2, avx512, ...) avx512
+#define V_SUPPORTED amn_cpu_has_avx512
+#define V_STREAM V_NAME(stream)
+
+#include "vec_x86.h"
+
+AMN_FORCE_INLINE vec v_select(vec mask, vec a, vec b) {
+  return _mm256_ternarylogic_epi32(mask, a, b, 0xca);
+}
+AMN_FORCE_INLINE vec v_even_odd_u8(vec a, vec b) {
+  return _mm256_mask_blend_epi8(0xaaaaaaaa, a, b);
+}
+AMN_FORCE_INLINE vec_f32 v_lookup16_f32(vec_f32 low, vec_f32 high, vec index) {
+  return _mm256_permutex2var_ps(low, index, high);
+}
+AMN_FORCE_INLINE vec v_load_some_u32(const uint8_t *p, int n) {
+  return _mm256_maskz_loadu_epi32((__mmask8)((1 << n) - 1), p);
+}
