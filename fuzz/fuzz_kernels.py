@@ -255,12 +255,15 @@ def _check_absmax(code: int, out: int, head: bytes, body: bytes) -> None:
     _assert_same("dequantize_absmax", size, code, out, body[: len(body) // 2], *arguments)
 
 
-def _fresh(_: bytes, max_size: int, seed: int) -> bytes:
+def drawn(max_size: int, chance: random.Random) -> bytes:
     """Random bytes of any length, some without the bits that make huge numbers and indices."""
-    chance = random.Random(seed)
     data = chance.randbytes(chance.randrange(max_size + 1))
     mask = chance.choice((0xFF, 0x7F, 0x3F, 0x07))
     return data[:_HEAD] + bytes(byte & mask for byte in data[_HEAD:])
+
+
+def _fresh(_: bytes, max_size: int, seed: int) -> bytes:
+    return drawn(max_size, random.Random(seed))
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import mmap
 import os
+import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,10 @@ PARAMETERS = [
     for name in TYPES
 ]
 LEVELS = list(_core.supported_levels())
+# ggml divides by the scale of a block, which may be subnormal, and casts infinities to integers. C
+# leaves the results open, and ours are those of x86-64.
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+UNDEFINED = frozenset() if IS_X86 else frozenset({"subnormal", "all 1e-40"})
 
 
 def needs_importance(name: str) -> bool:
@@ -71,6 +76,8 @@ def theirs_or_none(
 def cases(name: str, rng: np.random.Generator) -> Iterator[tuple[str, Floats, Floats | None]]:
     size = BLOCK_DTYPES[name].block_elements
     for what, values in awkward(size, rng):
+        if what in UNDEFINED:
+            continue
         for kind, weights in importances(values.shape[1], rng):
             if weights is not None or not needs_importance(name):
                 yield f"{what}, importance {kind}", values, weights
