@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import os
 import shutil
-import sys
 from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import gguf
@@ -24,22 +22,11 @@ from gguf.scripts.gguf_convert_endian import byteswap_tensors, convert_byteorder
 
 import anamnesis as an
 from anamnesis import _core
+from helpers.kernel_calls import ggml_c, load_by_path
 
 Type = gguf.GGMLQuantizationType
 REAL = os.environ.get("ANAMNESIS_REAL")
 ROWS, COLS = 6, 512
-
-
-@cache
-def ggml_c() -> ModuleType:
-    path = Path(__file__).parents[2] / "tools" / "ggml_c.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 class Reader(gguf.GGUFReader):
@@ -52,6 +39,14 @@ class Reader(gguf.GGUFReader):
     @data.setter
     def data(self, mapped: npt.NDArray[np.uint8]) -> None:
         self._plain = mapped.view(np.ndarray)
+
+
+def test_every_type_of_ggml_is_read() -> None:
+    tool = load_by_path("tools/ggml_types.py")
+    header = (ggml_c.llama_cpp() / "ggml/include/ggml.h").read_text(encoding="utf-8")
+    assert tool.differences(header) == []
+    newer = header.replace("GGML_TYPE_COUNT ", "GGML_TYPE_Q9_9 = 99,\nGGML_TYPE_COUNT ")
+    assert tool.differences(newer) == ["ggml's type 99 is Q9_9, here it is not read"]
 
 
 def same(ours: Any, theirs: Any) -> bool:
@@ -94,7 +89,7 @@ def weights() -> npt.NDArray[np.float32]:
 
 def quantised(name: Any) -> npt.NDArray[np.uint8]:
     """Rows of blocks, by llama.cpp's own quantiser."""
-    blocks: npt.NDArray[np.uint8] = ggml_c().ggml().quantize(_core.BLOCKS[name], weights())
+    blocks: npt.NDArray[np.uint8] = ggml_c.ggml().quantize(_core.BLOCKS[name], weights())
     return blocks.reshape(ROWS, -1)
 
 
@@ -176,7 +171,7 @@ def test_blocks_of_llama_cpp(name: Any, tmp_path: Path) -> None:
     try:
         wanted = gguf.dequantize(theirs.data, kind)
     except NotImplementedError:
-        wanted = ggml_c().ggml().to_float(_core.BLOCKS[name], blocks).reshape(ROWS, COLS)
+        wanted = ggml_c.ggml().to_float(_core.BLOCKS[name], blocks).reshape(ROWS, COLS)
     with an.parse(path) as model:
         assert model["w"].numpy().tobytes() == wanted.tobytes()
         outputs: dict[Any, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -244,7 +239,7 @@ def test_big_endian_blocks_that_nobody_swaps_are_refused(tmp_path: Path) -> None
 
 @cache
 def vocabularies() -> tuple[Path, ...]:
-    return tuple(sorted((ggml_c().llama_cpp() / "models").glob("ggml-vocab-*.gguf")))
+    return tuple(sorted((ggml_c.llama_cpp() / "models").glob("ggml-vocab-*.gguf")))
 
 
 def test_there_are_vocabularies() -> None:
