@@ -64,7 +64,7 @@ def test_what_may_write_runs_nothing_of_ours() -> None:
 
 
 def check_tag(tag: str, root: Path = PROJECT) -> str:
-    command = [sys.executable, root / ".ci/check_tag.py", tag]
+    command = [sys.executable, str(root / ".ci/check_tag.py"), tag]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == (1 if done.stdout.strip() else 0), done.stderr
     return done.stdout
