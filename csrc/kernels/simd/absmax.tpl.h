@@ -221,25 +221,7 @@ AMN_FORCE_INLINE codebook4_halves codebook4_split(const float *codebook) {
 AMN_FORCE_INLINE nibble_table codebook4_table(words_fn words_of, codebook4_halves codebook,
                                               float absmax) {
   const vec_f32 scale = v_set_f32(absmax);
-  nibble_table table;
-  v_split_table(words_of(v_mul_f32(codebook.even, scale), v_mul_f32(codebook.odd, scale)),
-                &table.low, &table.high);
-  return table;
-}
-
-AMN_FORCE_INLINE void codebook4_store_zipped(nibble_table table, vec index, uint8_t *dst) {
-  const vec low = v_lookup16(table.low, index), high = v_lookup16(table.high, index);
-  v_store(dst, v_zip_low_u8(low, high));
-  v_store(dst + 32, v_zip_high_u8(low, high));
-}
-
-/* 64 codes, by one table for the first half and one for the second. */
-AMN_FORCE_INLINE void codebook4_store_16(nibble_table a, nibble_table b, const uint8_t *src,
-                                         uint8_t *dst) {
-  const vec bytes = v_load_u8_zip2(src), mask = v_set_u8(15);
-  const vec high = v_and(v_shr_u16(bytes, 4), mask), low = v_and(bytes, mask);
-  codebook4_store_zipped(a, v_zip_low_u8(high, low), dst);
-  codebook4_store_zipped(b, v_zip_high_u8(high, low), dst + 64);
+  return table_of_words(words_of(v_mul_f32(codebook.even, scale), v_mul_f32(codebook.odd, scale)));
 }
 
 /* The tables of one half of 32 codes after the other; absmax counts in such halves. */
@@ -273,14 +255,14 @@ AMN_FORCE_INLINE void codebook4_words(words_fn words_of, const uint8_t *src, uin
   for (; n >= 64; n -= 64, src += 32, dst += 128) {
     const nibble_table a = codebook4_next(words_of, &tables, dst),
                        b = codebook4_next(words_of, &tables, dst);
-    codebook4_store_16(a, b, src, dst);
+    store_64_nibbles(a, b, src, dst);
   }
   if (n > 0) {
     uint8_t codes[32] = {0}, values[128];
     const nibble_table a = codebook4_next(words_of, &tables, dst);
     const nibble_table b = n > 32 ? codebook4_next(words_of, &tables, dst) : a;
     memcpy(codes, src, (n + 1) / 2);
-    codebook4_store_16(a, b, codes, values);
+    store_64_nibbles(a, b, codes, values);
     memcpy(dst, values, 2 * n);
   }
 }
@@ -297,10 +279,7 @@ AMN_FORCE_INLINE void codebook4_store_halves(words_fn words_of, codebook4_halves
                                              vec index, uint8_t *dst) {
   const vec a = codebook4_products(words_of, codebook, absmax_a);
   const vec b = absmax_a == absmax_b ? a : codebook4_products(words_of, codebook, absmax_b);
-  const vec mask = v_set_u16(0xff);
-  const nibble_table table = {v_pack_u16(v_and(a, mask), v_and(b, mask)),
-                              v_pack_u16(v_shr_u16(a, 8), v_shr_u16(b, 8))};
-  store_nibbles(table, index, dst, dst + 32);
+  store_nibbles(table_of_two(a, b), index, dst);
 }
 
 AMN_FORCE_INLINE void codebook4_halves_16(words_fn words_of, nibbles_fn nibbles, const uint8_t *src,
@@ -402,11 +381,11 @@ static uint64_t V_NAME(absmax_16_codebook4_low)(const uint8_t *src, amn_out out,
 
 /* ---- INT8 ---- */
 
-AMN_FORCE_INLINE void int8_store_f32(vec_f32 scale, const uint8_t *src, uint8_t *dst) {
-  const vec_f32 unit = v_set_f32(AMN_ONE_127TH);
-  for (int i = 0; i < 4; i++) {
-    const vec_f32 codes = v_f32_from_s32(v_load_s8_as_s32(src + 8 * i));
-    v_store_f32(dst + 32 * i, v_mul_f32(v_mul_f32(codes, scale), unit));
+AMN_FORCE_INLINE void int8_store_f32(wide_f32 scale, const uint8_t *src, uint8_t *dst) {
+  const vec codes = v_load(src);
+  for (int i = 0; i < 32 / WIDE_LANES; i++) {
+    const wide_f32 product = wide_mul(wide_f32_of_s8(codes, i), scale);
+    wide_store((float *)dst + WIDE_LANES * i, wide_mul(product, wide_set(AMN_ONE_127TH)));
   }
 }
 
@@ -415,7 +394,7 @@ static void V_NAME(absmax_int8)(const uint8_t *src, uint8_t *dst, size_t n, cons
   (void)codebook;
   for (size_t run = first; n > 0; run = block) {
     if (run > n) run = n;
-    const vec_f32 scale = v_set_f32(*absmax++);
+    const wide_f32 scale = wide_set(*absmax++);
     for (size_t i = 0; i + 32 <= run; i += 32) int8_store_f32(scale, src + i, dst + 4 * i);
     if (run % 32) {
       uint8_t codes[32] = {0}, values[128];
@@ -437,23 +416,22 @@ static void V_NAME(absmax_int8)(const uint8_t *src, uint8_t *dst, size_t n, cons
 #define INT8_BOUNDS_BF16 ((absmax_bounds){25, 246})
 #define INT8_BOUNDS_F16 ((absmax_bounds){25, 141})
 
-AMN_FORCE_INLINE void int8_store_16(words_fn words_of, vec_f32 scale, const uint8_t *src,
+AMN_FORCE_INLINE void int8_store_16(wide_words_fn words_of, wide_f32 scale, const uint8_t *src,
                                     uint8_t *dst) {
   const vec codes = v_load(src);
-  const vec_f32 unit = v_set_f32(AMN_ONE_127TH);
-  for (int i = 0; i < 2; i++) {
-    const vec_f32 even = v_mul_f32(v_f32_from_s32(v_spread_even_s8(codes, i)), scale);
-    const vec_f32 odd = v_mul_f32(v_f32_from_s32(v_spread_odd_s8(codes, i)), scale);
-    v_store_lanes(dst + 16 * i, dst + 32 + 16 * i,
-                  words_of(v_mul_f32(even, unit), v_mul_f32(odd, unit)));
+  const wide_f32 unit = wide_set(AMN_ONE_127TH);
+  for (int i = 0; i < WIDE_PARTS; i++) {
+    const wide_f32 even = wide_mul(wide_even_s8(codes, IN_ORDER, i), scale);
+    const wide_f32 odd = wide_mul(wide_odd_s8(codes, IN_ORDER, i), scale);
+    wide_store_words(dst, IN_ORDER, i, words_of(wide_mul(even, unit), wide_mul(odd, unit)));
   }
 }
 
-AMN_FORCE_INLINE void int8_words(words_fn words_of, const uint8_t *src, uint8_t *dst, size_t n,
+AMN_FORCE_INLINE void int8_words(wide_words_fn words_of, const uint8_t *src, uint8_t *dst, size_t n,
                                  const float *absmax, size_t first, size_t block) {
   for (size_t run = first; n > 0; run = block) {
     if (run > n) run = n;
-    const vec_f32 scale = v_mul_f32(v_set_f32(*absmax++), v_set_f32(TWO_TO_MINUS_24));
+    const wide_f32 scale = wide_set(*absmax++ * BYTE_UNIT);
     for (size_t i = 0; i + 32 <= run; i += 32) int8_store_16(words_of, scale, src + i, dst + 2 * i);
     if (run % 32) {
       uint8_t codes[32] = {0}, values[64];
@@ -471,13 +449,13 @@ AMN_FORCE_INLINE void int8_words(words_fn words_of, const uint8_t *src, uint8_t 
 static void int8_bf16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                       const float *absmax, size_t first, size_t block) {
   (void)codebook;
-  int8_words(bf16_words, src, dst, n, absmax, first, block);
+  int8_words(wide_bf16, src, dst, n, absmax, first, block);
 }
 
 static void int8_f16(const uint8_t *src, uint8_t *dst, size_t n, const float *codebook,
                      const float *absmax, size_t first, size_t block) {
   (void)codebook;
-  int8_words(f16_words, src, dst, n, absmax, first, block);
+  int8_words(wide_f16, src, dst, n, absmax, first, block);
 }
 
 static uint64_t V_NAME(absmax_16_int8)(const uint8_t *src, amn_out out, uint8_t *dst, size_t n,

@@ -8,18 +8,6 @@
 static const uint8_t fp4_twice[16] = {0, 1,   2,   3,   4,   6,   8,   12,
                                       0, 255, 254, 253, 252, 250, 248, 244};
 
-/* The words of the values of codes 0 to 7 in each lane: the others but 8 have the other sign. */
-AMN_FORCE_INLINE nibble_table fp4_table(vec words) {
-  static const uint8_t low[16] = {0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14};
-  static const uint8_t sign[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 128, 128, 128, 128, 128, 128, 128};
-  const vec low_index = v_load_both_lanes(low);
-  const vec high_index = v_or(low_index, v_set_u8(1));
-  nibble_table table;
-  table.low = v_lookup16(words, low_index);
-  table.high = v_xor(v_lookup16(words, high_index), v_load_both_lanes(sign));
-  return table;
-}
-
 /* ---- MXFP4: a power of two ---- */
 
 /* 2^(e - 128) */
@@ -110,7 +98,7 @@ AMN_FORCE_INLINE void nvfp4_body(const uint8_t *src, uint8_t *dst) {
   const vec_f32 scales = nvfp4_half_scales(block);
   for (int group = 0; group < 4; group += 2, dst += 64)
     store_nibbles(nvfp4_table(v_f32_lanes(scales, group)), nvfp4_nibbles(block->qs + 8 * group),
-                  dst, dst + 32);
+                  dst);
 }
 
 static uint64_t V_NAME(dequant_bf16_nvfp4)(const uint8_t *src, uint8_t *dst, size_t n) {

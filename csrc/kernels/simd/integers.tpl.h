@@ -1,57 +1,14 @@
 /* Integers of a row, less a zero point, times a scale, plus a bias: 32 at a time, and what is left
  * padded.
  *
- * To 16 bits, codes become bytes first. Those of 4 bits and fewer have at most 16 outcomes for each
+ * Codes become bytes first. To 16 bits, those of 4 bits and fewer have at most 16 outcomes for each
  * group, which are computed, rounded and looked up; others are computed one by one.
  *
- * Needs: blocks.tpl.h. Defines: integers_*, integers_16_*, *_places_*. */
+ * Needs: bytes.tpl.h. Defines: integers_*, integers_16_*, padded_places_*. */
 
-/* 32 codes as they are kept, and eight of them as int32. */
-typedef vec (*integers_load_fn)(const uint8_t *src);
-typedef vec (*integers_eight_fn)(vec codes, int i);
-
-/* Where 32 codes of some bits lie in as many words: in a word from a bit on, and in the next. */
-typedef struct {
-  uint32_t word[32], right[32], next[32], left[32];
-} integers_places;
-
-#define EIGHT(F, b, j) \
-  F(b, j), F(b, j + 1), F(b, j + 2), F(b, j + 3), F(b, j + 4), F(b, j + 5), F(b, j + 6), F(b, j + 7)
-#define ALL(F, b) {EIGHT(F, b, 0), EIGHT(F, b, 8), EIGHT(F, b, 16), EIGHT(F, b, 24)}
-#define WORD(b, j) ((b) * (j) / 32)
-#define RIGHT(b, j) ((b) * (j) % 32)
-#define NEXT(b, j) (WORD(b, j) + 1)
-#define LEFT(b, j) (32 - RIGHT(b, j))
-
-#define INTEGERS_DENSE(bits)                                                                       \
-  static const integers_places V_NAME(integers_places_##bits) = {                                  \
-      ALL(WORD, bits), ALL(RIGHT, bits), ALL(NEXT, bits), ALL(LEFT, bits)};                        \
-  AMN_FORCE_INLINE vec integers_load_##bits(const uint8_t *src) {                                  \
-    return v_load_some_u32(src, bits);                                                             \
-  }                                                                                                \
-  AMN_FORCE_INLINE vec integers_eight_##bits(vec codes, int i) {                                   \
-    const integers_places *at = &V_NAME(integers_places_##bits);                                   \
-    const vec low =                                                                                \
-        v_shr_u32_each(v_permute_u32(codes, v_load(at->word + 8 * i)), v_load(at->right + 8 * i)); \
-    const vec high =                                                                               \
-        v_shl_u32_each(v_permute_u32(codes, v_load(at->next + 8 * i)), v_load(at->left + 8 * i));  \
-    return v_and(v_or(low, high), v_set_u32((1u << bits) - 1));                                    \
-  }
-
-INTEGERS_DENSE(1)
-INTEGERS_DENSE(2)
-INTEGERS_DENSE(3)
-INTEGERS_DENSE(5)
-INTEGERS_DENSE(6)
-INTEGERS_DENSE(7)
-
-#undef INTEGERS_DENSE
-#undef LEFT
-#undef NEXT
-#undef RIGHT
-#undef WORD
-#undef ALL
-#undef EIGHT
+/* 32 codes as bytes; as floats, those of two's complement as they are. */
+typedef vec (*integers_bytes_fn)(const uint8_t *src);
+typedef wide_f32 (*integers_floats_fn)(vec bytes, int i);
 
 AMN_FORCE_INLINE vec integers_bytes(const uint8_t *src) {
   return v_load(src);
@@ -62,87 +19,85 @@ AMN_FORCE_INLINE vec integers_signed_nibbles(const uint8_t *src) {
   return v_sub_u8(v_xor(v_load_nibbles_as_u8_x32(src), sign), sign);
 }
 
-AMN_FORCE_INLINE vec integers_eight_bytes(vec codes, int i) {
-  return v_and(v_s32_from_s8(codes, i), v_set_u32(255));
-}
-
-AMN_FORCE_INLINE void integers_store(vec codes, vec_f32 zero, vec_f32 scale, vec_f32 bias,
+AMN_FORCE_INLINE void integers_store(wide_f32 codes, wide_f32 zero, wide_f32 scale, wide_f32 bias,
                                      float *dst) {
-  const vec_f32 values = v_sub_f32(v_f32_from_s32(codes), zero);
-  v_store_f32(dst, v_add_f32(v_mul_f32(values, scale), bias));
+  wide_store(dst, wide_add(wide_mul(wide_sub(codes, zero), scale), bias));
 }
 
-AMN_FORCE_INLINE void integers_run(integers_load_fn load, integers_eight_fn eight, int bits,
+AMN_FORCE_INLINE void integers_32(integers_floats_fn floats, vec bytes, wide_f32 zero,
+                                  wide_f32 scale, wide_f32 bias, float *dst) {
+  for (int k = 0; k < 32 / WIDE_LANES; k++)
+    integers_store(floats(bytes, k), zero, scale, bias, dst + WIDE_LANES * k);
+}
+
+AMN_FORCE_INLINE void integers_run(integers_bytes_fn bytes_of, integers_floats_fn floats, int bits,
                                    const uint8_t *src, float *dst, size_t n, amn_affine affine) {
-  const vec_f32 zero = v_set_f32(*affine.zeros), scale = v_set_f32(*affine.scales);
-  const vec_f32 bias = v_set_f32(*affine.biases);
+  const wide_f32 zero = wide_set(*affine.zeros), scale = wide_set(*affine.scales);
+  const wide_f32 bias = wide_set(*affine.biases);
   const size_t rest = n % 32, whole = n - rest;
-  for (size_t i = 0; i < whole; i += 32) {
-    const vec codes = load(src + i / 8 * (size_t)bits);
-    for (int k = 0; k < 4; k++) integers_store(eight(codes, k), zero, scale, bias, dst + i + 8 * k);
-  }
+  for (size_t i = 0; i < whole; i += 32)
+    integers_32(floats, bytes_of(src + i / 8 * (size_t)bits), zero, scale, bias, dst + i);
   if (rest) {
     uint8_t padded[32] = {0};
     float values[32];
     memcpy(padded, src + whole / 8 * (size_t)bits, (rest * (size_t)bits + 7) / 8);
-    const vec codes = load(padded);
-    for (int k = 0; k < 4; k++) integers_store(eight(codes, k), zero, scale, bias, values + 8 * k);
+    integers_32(floats, bytes_of(padded), zero, scale, bias, values);
     memcpy(dst + whole, values, rest * sizeof(float));
   }
 }
 
 /* n codes, a multiple of 32, of blocks of one. */
-AMN_FORCE_INLINE void integers_singles(integers_load_fn load, integers_eight_fn eight, int bits,
-                                       const uint8_t *src, float *dst, size_t n,
+AMN_FORCE_INLINE void integers_singles(integers_bytes_fn bytes_of, integers_floats_fn floats,
+                                       int bits, const uint8_t *src, float *dst, size_t n,
                                        amn_affine affine) {
   for (size_t i = 0; i < n; i += 32) {
-    const vec codes = load(src + i / 8 * (size_t)bits);
-    for (int k = 0; k < 4; k++) {
-      const size_t at = i + 8 * (size_t)k;
-      integers_store(eight(codes, k), v_load_f32(affine.zeros + at), v_load_f32(affine.scales + at),
-                     v_load_f32(affine.biases + at), dst + at);
+    const vec bytes = bytes_of(src + i / 8 * (size_t)bits);
+    for (int k = 0; k < 32 / WIDE_LANES; k++) {
+      const size_t at = i + WIDE_LANES * (size_t)k;
+      integers_store(floats(bytes, k), wide_load(affine.zeros + at), wide_load(affine.scales + at),
+                     wide_load(affine.biases + at), dst + at);
     }
   }
 }
 
 /* Blocks that do not begin with a byte are left to the scalar kernel. */
-#define INTEGERS_KERNEL(name, load, eight, bits, codes, bytes)                             \
-  static void V_NAME(integers_##name)(const uint8_t *src, size_t at, float *dst, size_t n, \
-                                      amn_affine affine, size_t first, size_t block) {     \
-    if (block == 1 && at % codes == 0) {                                                   \
-      const size_t whole = n - n % 32;                                                     \
-      integers_singles(load, eight, bits, src + at / codes * bytes, dst, whole, affine);   \
-      v_end();                                                                             \
-      affine.zeros += whole, affine.scales += whole, affine.biases += whole;               \
-      integers_##name##_scalar(src, at + whole, dst + whole, n - whole, affine, 1, 1);     \
-      return;                                                                              \
-    }                                                                                      \
-    for (size_t run = first; n > 0; run = block) {                                         \
-      if (run > n) run = n;                                                                \
-      if (at % codes) {                                                                    \
-        v_end();                                                                           \
-        integers_##name##_scalar(src, at, dst, run, affine, run, run);                     \
-      } else {                                                                             \
-        integers_run(load, eight, bits, src + at / codes * bytes, dst, run, affine);       \
-      }                                                                                    \
-      affine.zeros++, affine.scales++, affine.biases++;                                    \
-      at += run;                                                                           \
-      dst += run;                                                                          \
-      n -= run;                                                                            \
-    }                                                                                      \
-    v_end();                                                                               \
+#define INTEGERS_KERNEL(name, bytes_of, floats, bits, codes, bytes)                           \
+  static void V_NAME(integers_##name)(const uint8_t *src, size_t at, float *dst, size_t n,    \
+                                      amn_affine affine, size_t first, size_t block) {        \
+    if (block == 1 && at % codes == 0) {                                                      \
+      const size_t whole = n - n % 32;                                                        \
+      integers_singles(bytes_of, floats, bits, src + at / codes * bytes, dst, whole, affine); \
+      v_end();                                                                                \
+      affine.zeros += whole, affine.scales += whole, affine.biases += whole;                  \
+      integers_##name##_scalar(src, at + whole, dst + whole, n - whole, affine, 1, 1);        \
+      return;                                                                                 \
+    }                                                                                         \
+    for (size_t run = first; n > 0; run = block) {                                            \
+      if (run > n) run = n;                                                                   \
+      if (at % codes) {                                                                       \
+        v_end();                                                                              \
+        integers_##name##_scalar(src, at, dst, run, affine, run, run);                        \
+      } else {                                                                                \
+        integers_run(bytes_of, floats, bits, src + at / codes * bytes, dst, run, affine);     \
+      }                                                                                       \
+      affine.zeros++, affine.scales++, affine.biases++;                                       \
+      at += run;                                                                              \
+      dst += run;                                                                             \
+      n -= run;                                                                               \
+    }                                                                                         \
+    v_end();                                                                                  \
   }
 
-INTEGERS_KERNEL(int4, integers_signed_nibbles, v_s32_from_s8, 4, 2, 1)
-INTEGERS_KERNEL(int8, integers_bytes, v_s32_from_s8, 8, 1, 1)
-INTEGERS_KERNEL(packed1, integers_load_1, integers_eight_1, 1, 8, 1)
-INTEGERS_KERNEL(packed2, integers_load_2, integers_eight_2, 2, 4, 1)
-INTEGERS_KERNEL(packed3, integers_load_3, integers_eight_3, 3, 8, 3)
-INTEGERS_KERNEL(packed4, v_load_nibbles_as_u8_x32, v_s32_from_s8, 4, 2, 1)
-INTEGERS_KERNEL(packed5, integers_load_5, integers_eight_5, 5, 8, 5)
-INTEGERS_KERNEL(packed6, integers_load_6, integers_eight_6, 6, 4, 3)
-INTEGERS_KERNEL(packed7, integers_load_7, integers_eight_7, 7, 8, 7)
-INTEGERS_KERNEL(packed8, integers_bytes, integers_eight_bytes, 8, 1, 1)
+INTEGERS_KERNEL(int4, integers_signed_nibbles, wide_f32_of_s8, 4, 2, 1)
+INTEGERS_KERNEL(int8, integers_bytes, wide_f32_of_s8, 8, 1, 1)
+INTEGERS_KERNEL(packed1, dense_bytes_1, wide_f32_of_u8, 1, 8, 1)
+INTEGERS_KERNEL(packed2, dense_bytes_2, wide_f32_of_u8, 2, 4, 1)
+INTEGERS_KERNEL(packed3, dense_bytes_3, wide_f32_of_u8, 3, 8, 3)
+INTEGERS_KERNEL(packed4, v_load_nibbles_as_u8_x32, wide_f32_of_u8, 4, 2, 1)
+INTEGERS_KERNEL(packed5, dense_bytes_5, wide_f32_of_u8, 5, 8, 5)
+INTEGERS_KERNEL(packed6, dense_bytes_6, wide_f32_of_u8, 6, 4, 3)
+INTEGERS_KERNEL(packed7, dense_bytes_7, wide_f32_of_u8, 7, 8, 7)
+INTEGERS_KERNEL(packed8, integers_bytes, wide_f32_of_u8, 8, 1, 1)
 
 #undef INTEGERS_KERNEL
 
@@ -192,7 +147,8 @@ AMN_FORCE_INLINE const uint8_t *padded_bytes(const padded_places *places, int bi
   uint8_t *dst = room;
   for (size_t w = 0; w < n_words; w += 8, dst += 8 * per_word) {
     const size_t left = n_words - w;
-    const vec words = v_load_some_u32(src + 4 * (first + w), left < 8 ? (int)left : 8);
+    const uint8_t *at_word = src + 4 * (first + w);
+    const vec words = left < 8 ? v_load_some_u32(at_word, (int)left) : v_load(at_word);
     for (size_t i = 0; i < per_word; i += 2) {
       const vec low = padded_eight(places, mask, words, i);
       const vec high = i + 1 < per_word ? padded_eight(places, mask, words, i + 1) : low;
@@ -233,65 +189,15 @@ INTEGERS_PADDED(7, 4)
 
 #undef INTEGERS_PADDED
 
-/* ---- codes as bytes ---- */
-
-/* Eight codes of some bits fill as many bytes. For 16 codes, in two lanes: which words hold those
- * bytes, and which two of the bytes hold each code; and what moves its highest bit to the top. */
-typedef struct {
-  uint32_t word[2][8];
-  uint8_t pair[2][32];
-  uint16_t times[16];
-} dense_places;
-
-#define WORDS(b, k) (b) * (k) / 4, (b) * (k) / 4 + 1, (b) * (k) / 4 + 2, (b) * (k) / 4 + 3
-#define PAIR(b, k, j) (b) * (k) % 4 + (b) * (j) / 8, (b) * (k) % 4 + (b) * (j) / 8 + 1
-#define PAIRS(b, k)                                                                         \
-  PAIR(b, k, 0), PAIR(b, k, 1), PAIR(b, k, 2), PAIR(b, k, 3), PAIR(b, k, 4), PAIR(b, k, 5), \
-      PAIR(b, k, 6), PAIR(b, k, 7)
-#define TIMES(b, j) 1u << (16 - (b) - (b) * (j) % 8)
-#define ALL_TIMES(b)                                                                         \
-  TIMES(b, 0), TIMES(b, 1), TIMES(b, 2), TIMES(b, 3), TIMES(b, 4), TIMES(b, 5), TIMES(b, 6), \
-      TIMES(b, 7)
-
-#define DENSE_BYTES(b)                                                   \
-  static const dense_places V_NAME(dense_places_##b) = {                 \
-      {{WORDS(b, 0), WORDS(b, 1)}, {WORDS(b, 2), WORDS(b, 3)}},          \
-      {{PAIRS(b, 0), PAIRS(b, 1)}, {PAIRS(b, 2), PAIRS(b, 3)}},          \
-      {ALL_TIMES(b), ALL_TIMES(b)}};                                     \
-  AMN_FORCE_INLINE vec dense_bytes_##b(const uint8_t *src) {             \
-    const dense_places *at = &V_NAME(dense_places_##b);                  \
-    const vec codes = v_load_some_u32(src, b);                           \
-    vec words[2];                                                        \
-    for (int i = 0; i < 2; i++) {                                        \
-      const vec bytes = v_permute_u32(codes, v_load(at->word[i]));       \
-      const vec pairs = v_lookup16(bytes, v_load(at->pair[i]));          \
-      words[i] = v_shr_u16(v_mul_u16(pairs, v_load(at->times)), 16 - b); \
-    }                                                                    \
-    return v_pack_u16(words[0], words[1]);                               \
-  }
-
-DENSE_BYTES(1)
-DENSE_BYTES(2)
-DENSE_BYTES(3)
-DENSE_BYTES(5)
-DENSE_BYTES(6)
-DENSE_BYTES(7)
-
-#undef DENSE_BYTES
-#undef ALL_TIMES
-#undef TIMES
-#undef PAIRS
-#undef PAIR
-#undef WORDS
-
 /* ---- to 16 bits ---- */
 
 /* A compile-time constant in every use. 32 codes are read as bytes, those of two's complement as
  * they are. */
 typedef struct {
   int bits, is_signed;
-  integers_load_fn bytes_of;
+  integers_bytes_fn bytes_of;
   words_fn words_of;
+  wide_words_fn wide_words_of;
 } integers_16_kind;
 
 /* A group's numbers everywhere. */
@@ -309,27 +215,28 @@ AMN_FORCE_INLINE nibble_table integers_table(integers_16_kind kind,
   static const float codes[2][16] = {{0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15},
                                      {0, 2, 4, 6, -8, -6, -4, -2, 1, 3, 5, 7, -7, -5, -3, -1}};
   const float *even = codes[kind.is_signed];
-  nibble_table table;
-  v_split_table(kind.words_of(integers_value(factors, v_load_f32(even)),
-                              integers_value(factors, v_load_f32(even + 8))),
-                &table.low, &table.high);
-  return table;
+  return table_of_words(kind.words_of(integers_value(factors, v_load_f32(even)),
+                                      integers_value(factors, v_load_f32(even + 8))));
 }
 
-/* Eight of 32 bytes are words of a lane; two's complement counts from -128 on. */
+AMN_FORCE_INLINE wide_f32 integers_wide_value(const integers_factors *factors, wide_f32 code) {
+  const wide_f32 value = wide_sub(code, wide_all(factors->zero));
+  return wide_add(wide_mul(value, wide_all(factors->scale)), wide_all(factors->bias));
+}
+
+/* Two's complement counts from -128 on. */
 AMN_FORCE_INLINE void integers_store_16(integers_16_kind kind, const integers_factors *factors,
                                         vec bytes, uint8_t *dst) {
   if (kind.is_signed) bytes = v_xor(bytes, v_set_u8(0x80));
-  for (int i = 0; i < 2; i++) {
-    const vec words = i ? v_zip_high_u8(bytes, v_zero()) : v_zip_low_u8(bytes, v_zero());
-    vec_f32 even = v_f32_from_s32(v_and(words, v_set_u32(0xffff)));
-    vec_f32 odd = v_f32_from_s32(v_shr_u32(words, 16));
+  for (int i = 0; i < WIDE_PARTS; i++) {
+    wide_f32 even = wide_even_u8(bytes, i), odd = wide_odd_u8(bytes, i);
     if (kind.is_signed) {
-      even = v_sub_f32(even, v_set_f32(128));
-      odd = v_sub_f32(odd, v_set_f32(128));
+      even = wide_sub(even, wide_set(128));
+      odd = wide_sub(odd, wide_set(128));
     }
-    v_store_lanes(dst + 16 * i, dst + 32 + 16 * i,
-                  kind.words_of(integers_value(factors, even), integers_value(factors, odd)));
+    wide_store_words(
+        dst, IN_ORDER, i,
+        kind.wide_words_of(integers_wide_value(factors, even), integers_wide_value(factors, odd)));
   }
 }
 
@@ -343,14 +250,14 @@ AMN_FORCE_INLINE void integers_16_group(integers_16_kind kind, const integers_fa
   for (size_t i = 0; i < whole; i += 32) {
     const vec bytes = kind.bytes_of(src + i / 8 * bits);
     if (bits <= 4)
-      store_nibbles(table, bytes, dst + 2 * i, dst + 2 * i + 32);
+      store_nibbles(table, bytes, dst + 2 * i);
     else
       integers_store_16(kind, factors, bytes, dst + 2 * i);
   }
   if (n == whole) return;
   memcpy(padded, src + whole / 8 * bits, ((n - whole) * bits + 7) / 8);
   if (bits <= 4)
-    store_nibbles(table, kind.bytes_of(padded), values, values + 32);
+    store_nibbles(table, kind.bytes_of(padded), values);
   else
     integers_store_16(kind, factors, kind.bytes_of(padded), values);
   memcpy(dst + 2 * whole, values, 2 * (n - whole));
@@ -374,8 +281,8 @@ AMN_FORCE_INLINE void integers_16(integers_16_kind kind, const uint8_t *src, uin
   static void V_NAME(integers_16_##name)(const uint8_t *src, size_t at, amn_out out, uint8_t *dst, \
                                          size_t n, amn_affine affine, size_t first,                \
                                          size_t block) {                                           \
-    const integers_16_kind f16 = {bits, is_signed, bytes_of, f16_words};                           \
-    const integers_16_kind bf16 = {bits, is_signed, bytes_of, bf16_words};                         \
+    const integers_16_kind f16 = {bits, is_signed, bytes_of, f16_words, wide_f16};                 \
+    const integers_16_kind bf16 = {bits, is_signed, bytes_of, bf16_words, wide_bf16};              \
     (void)at; /* 0 */                                                                              \
     if (out == AMN_OUT_F16)                                                                        \
       integers_16(f16, src, dst, n, affine, first, block);                                         \

@@ -2,18 +2,6 @@
  *
  * Needs: blocks.tpl.h, kquants.tpl.h. Defines: dequant_* of IQ4_NL, IQ4_XS. */
 
-/* The outcomes of the scale in each lane; `scale` is 2^-24 of it. The levels are taken in the order
- * in which interleaving words and then bytes puts them right. */
-AMN_FORCE_INLINE nibble_table iq4_table(vec_f32 scale) {
-  const vec levels = v_load_both_lanes((const uint8_t *)amn_iq4_levels);
-  vec_f32 outcomes[4];
-  for (int i = 0; i < 4; i++)
-    outcomes[i] = v_mul_f32(v_f32_from_s32(v_spread_every_fourth_s8(levels, i)), scale);
-  nibble_table table;
-  k_split_quads(outcomes, &table.low, &table.high);
-  return table;
-}
-
 AMN_FORCE_INLINE void iq4_store_f32(const uint8_t *qs, vec_f32 scale, float *dst) {
   const vec levels = v_load_both_lanes((const uint8_t *)amn_iq4_levels);
   bytes_to_f32(v_lookup16(levels, low_high_nibbles(qs)), scale, dst);
@@ -21,7 +9,7 @@ AMN_FORCE_INLINE void iq4_store_f32(const uint8_t *qs, vec_f32 scale, float *dst
 
 AMN_FORCE_INLINE void iq4_nl_pair(const uint8_t *a, const uint8_t *b, uint8_t *dst_a,
                                   uint8_t *dst_b) {
-  const vec_f32 scale = v_mul_f32(v_load_f16_lanes(a, b), v_set_f32(TWO_TO_MINUS_24));
+  const vec_f32 scale = v_mul_f32(v_load_f16_lanes(a, b), v_set_f32(BYTE_UNIT));
   store_low_high_nibbles(iq4_table(scale), v_load_lanes(a + 2, b + 2), dst_a, dst_b);
 }
 

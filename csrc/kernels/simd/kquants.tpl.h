@@ -16,7 +16,7 @@ typedef struct {
 
 /* What a factor of every element is to be multiplied by, for bytes_to_bf16. */
 AMN_FORCE_INLINE float k_unit(k_out out) {
-  return out == TO_BF16 ? TWO_TO_MINUS_24 : 1.0f;
+  return out == TO_BF16 ? BYTE_UNIT : 1.0f;
 }
 
 /* Where the bytes come from: for bfloat16 as a zip wants them. */
@@ -26,23 +26,10 @@ AMN_FORCE_INLINE vec k_load(k_out out, const uint8_t *p) {
 
 /* 32 signed bytes, loaded so, in sub-blocks of 16, whose scales are those two. */
 AMN_FORCE_INLINE void k_store_16(k_out out, vec bytes, const float *scale, uint8_t *dst) {
-  for (int i = 0; i < 2 && out == TO_BF16; i++) {
-    const vec_f32 scale_f32x8 = v_set_f32(scale[i]);
-    const vec_f32 even = v_f32_from_s32(v_spread_even_s8(bytes, i));
-    const vec_f32 odd = v_f32_from_s32(v_spread_odd_s8(bytes, i));
-    v_store(dst + 32 * i, bf16_words(v_mul_f32(even, scale_f32x8), v_mul_f32(odd, scale_f32x8)));
-  }
-  for (int i = 0; i < 4 && out == TO_F32; i++) {
-    const vec_f32 q = v_f32_from_s32(v_s32_from_s8(bytes, i));
-    v_store_f32(dst + 32 * i, v_mul_f32(q, v_set_f32(scale[i / 2])));
-  }
-}
-
-/* Four outcomes, and the bytes of the eight lanes' bfloat16: byte k of each u32 is outcome k's. */
-AMN_FORCE_INLINE void k_split_quads(const vec_f32 outcomes[4], vec *low, vec *high) {
-  const vec even = bf16_words(outcomes[0], outcomes[2]), odd = bf16_words(outcomes[1], outcomes[3]);
-  *low = v_even_odd_u8(even, v_shl_u16(odd, 8));
-  *high = v_even_odd_u8(v_shr_u16(even, 8), odd);
+  if (out == TO_BF16)
+    zip1_halves_to_bf16(bytes, scale, dst);
+  else
+    halves_to_f32(bytes, scale, (float *)dst);
 }
 
 /* ---- Q2_K ---- */
@@ -93,7 +80,7 @@ AMN_FORCE_INLINE void q2_k_bf16(const uint8_t *src, uint8_t *dst) {
     for (int q = 0; q < 4; q++)
       outcomes[q] = v_add_f32(v_mul_f32(v_set_f32((float)q), scale[i]), min[i]);
     vec low, high;
-    k_split_quads(outcomes, &low, &high);
+    split_quads(outcomes, &low, &high);
     uint8_t *to = tables + 64 * i;
     v_store_lanes(to, to + 32, v_zip_low_u64(low, high));
     v_store_lanes(to + 16, to + 48, v_zip_high_u64(low, high));
@@ -141,7 +128,7 @@ AMN_FORCE_INLINE void q3_k_tables(const block_q3_k *block, uint8_t tables[256]) 
     vec_f32 outcomes[4];
     for (int q = 0; q < 4; q++) outcomes[q] = v_mul_f32(scale[i], v_set_f32((float)(q - 4)));
     vec low, high;
-    k_split_quads(outcomes, &low, &high);
+    split_quads(outcomes, &low, &high);
     const vec low_rest = v_lookup16(low, v_load_both_lanes(backwards_low));
     const vec high_rest =
         v_and(v_xor(v_lookup16(high, v_load_both_lanes(backwards_high)), v_set_u8(0x80)),
@@ -212,8 +199,7 @@ AMN_FORCE_INLINE void q4_k_bf16(const uint8_t *src, uint8_t *dst) {
   for (int i = 0; i < 8; i += 2, dst += 128) {
     const nibble_table table =
         q4_1_table(v_load_f32_lanes(k.scale + i), v_load_f32_lanes(k.min + i));
-    store_nibbles(table, low_high_nibbles(block->qs + 16 * i), dst, dst + 64);
-    store_nibbles(table, low_high_nibbles(block->qs + 16 * i + 16), dst + 32, dst + 96);
+    store_rows_of_nibbles(table, block->qs + 16 * i, dst, dst + 64);
   }
 }
 
@@ -235,13 +221,10 @@ AMN_FORCE_INLINE void q5_k_store(k_out out, vec low, vec *fifths, const k_scales
   const vec q = v_or(v_and(low, v_set_u8(15)), fifth);
   const vec_f32 scale = v_set_f32(k->scale[i]), min = v_set_f32(k->min[i]);
   *fifths = v_shr_u16(*fifths, 1);
-  if (out == TO_F32) bytes_to_f32_plus(q, scale, min, (float *)dst + 32 * i);
-  for (int half = 0; half < 2 && out == TO_BF16; half++) {
-    const vec_f32 even = v_f32_from_s32(v_spread_even_s8(q, half));
-    const vec_f32 odd = v_f32_from_s32(v_spread_odd_s8(q, half));
-    v_store(dst + 64 * i + 32 * half, bf16_words(v_add_f32(v_mul_f32(even, scale), min),
-                                                 v_add_f32(v_mul_f32(odd, scale), min)));
-  }
+  if (out == TO_BF16)
+    zip1_to_bf16_plus(q, scale, min, dst + 64 * i);
+  else
+    bytes_to_f32_plus(q, scale, min, (float *)dst + 32 * i);
 }
 
 AMN_FORCE_INLINE void q5_k_block(k_out out, const uint8_t *src, uint8_t *dst) {

@@ -26,24 +26,6 @@ static void V_NAME(dequant_q4_0)(const uint8_t *src, float *dst, size_t n) {
   v_end();
 }
 
-/* The outcomes are those of 1 to 8, with their signs, and 0 with d's. Those of 1 to 8 are words 0
- * to 7 of each lane: byte 2 * (k - 1) is the lower byte of the outcome of k; index 0x80 looks up 0.
- */
-AMN_FORCE_INLINE nibble_table q4_0_table(vec_f32 d) {
-  static const float odd[8] = {1, 3, 5, 7, 1, 3, 5, 7}, even[8] = {2, 4, 6, 8, 2, 4, 6, 8};
-  static const uint8_t low[16] = {14, 12, 10, 8, 6, 4, 2, 0, 0x80, 0, 2, 4, 6, 8, 10, 12};
-  static const uint8_t high[16] = {15, 13, 11, 9, 7, 5, 3, 1, 1, 1, 3, 5, 7, 9, 11, 13};
-  static const uint8_t kept[16] = {255, 255, 255, 255, 255, 255, 255, 255,
-                                   128, 255, 255, 255, 255, 255, 255, 255};
-  static const uint8_t sign[16] = {128, 128, 128, 128, 128, 128, 128, 128};
-  const vec words = bf16_words(v_mul_f32(v_load_f32(odd), d), v_mul_f32(v_load_f32(even), d));
-  const vec signless = v_and(v_lookup16(words, v_load_both_lanes(high)), v_load_both_lanes(kept));
-  nibble_table table;
-  table.low = v_lookup16(words, v_load_both_lanes(low));
-  table.high = v_xor(signless, v_load_both_lanes(sign));
-  return table;
-}
-
 AMN_FORCE_INLINE void q4_0_pair(const uint8_t *a, const uint8_t *b, uint8_t *dst_a,
                                 uint8_t *dst_b) {
   const nibble_table table = q4_0_table(v_load_f16_lanes(a, b));
@@ -62,24 +44,6 @@ static void V_NAME(dequant_q4_1)(const uint8_t *src, float *dst, size_t n) {
     bytes_to_f32_plus(low_high_nibbles(block->qs), v_load_f16_all(block->d),
                       v_load_f16_all(block->m), dst);
   v_end();
-}
-
-AMN_FORCE_INLINE vec_f32 q4_1_outcomes(const float q[8], vec_f32 d, vec_f32 m) {
-  return v_add_f32(v_mul_f32(v_load_f32(q), d), m);
-}
-
-/* The integers stand so that interleaving words and then bytes puts them in order. */
-AMN_FORCE_INLINE nibble_table q4_1_table(vec_f32 d, vec_f32 m) {
-  static const float q[4][8] = {{0, 4, 8, 12, 0, 4, 8, 12},
-                                {2, 6, 10, 14, 2, 6, 10, 14},
-                                {1, 5, 9, 13, 1, 5, 9, 13},
-                                {3, 7, 11, 15, 3, 7, 11, 15}};
-  const vec even = bf16_words(q4_1_outcomes(q[0], d, m), q4_1_outcomes(q[1], d, m));
-  const vec odd = bf16_words(q4_1_outcomes(q[2], d, m), q4_1_outcomes(q[3], d, m));
-  nibble_table table;
-  table.low = v_even_odd_u8(even, v_shl_u16(odd, 8));
-  table.high = v_even_odd_u8(v_shr_u16(even, 8), odd);
-  return table;
 }
 
 AMN_FORCE_INLINE void q4_1_pair(const uint8_t *a, const uint8_t *b, uint8_t *dst_a,
@@ -129,7 +93,7 @@ static void V_NAME(dequant_q5_1)(const uint8_t *src, float *dst, size_t n) {
 }
 
 AMN_FORCE_INLINE vec_f32 small_scale(const uint8_t *half) {
-  return v_mul_f32(v_load_f16_all(half), v_set_f32(TWO_TO_MINUS_24));
+  return v_mul_f32(v_load_f16_all(half), v_set_f32(BYTE_UNIT));
 }
 
 AMN_FORCE_INLINE void q5_0_body(const uint8_t *src, uint8_t *dst) {
@@ -197,7 +161,7 @@ AMN_FORCE_INLINE int q8_k_is_plain(const uint8_t *src) {
 AMN_FORCE_INLINE void q8_k_body(const uint8_t *src, uint8_t *dst) {
   const block_q8_k *block = (const block_q8_k *)src;
   const vec_f32 d = v_f32_from_bits(v_load_u32_all(block->d));
-  const vec_f32 scale = v_mul_f32(d, v_set_f32(TWO_TO_MINUS_24));
+  const vec_f32 scale = v_mul_f32(d, v_set_f32(BYTE_UNIT));
   for (int i = 0; i < 256; i += 32) bytes_to_bf16(v_load(block->qs + i), scale, dst + 2 * i);
 }
 

@@ -220,8 +220,8 @@ AMN_FORCE_INLINE void by_arithmetic(packing p, results to, amn_tile tile,
 /* ---- values by tables: out features k and k + 4, a lane each ---- */
 
 /* Outcomes of codes 0 to 15 of two out features, whose zero points and scales stand 4 apart. */
-AMN_FORCE_INLINE nibble_table outcomes_of(words_fn words_of, const float *zeros,
-                                          const float *scales) {
+AMN_FORCE_INLINE byte_table outcomes_of(words_fn words_of, const float *zeros,
+                                        const float *scales) {
   static const float even_codes[8] = {0, 2, 4, 6, 8, 10, 12, 14};
   static const float odd_codes[8] = {1, 3, 5, 7, 9, 11, 13, 15};
   vec words[2];
@@ -231,7 +231,7 @@ AMN_FORCE_INLINE nibble_table outcomes_of(words_fn words_of, const float *zeros,
                         v_mul_f32(v_sub_f32(v_load_f32(odd_codes), zero), scale));
   }
   const vec low_byte = v_set_u16(0xff);
-  const nibble_table table = {
+  const byte_table table = {
       v_pack_u16(v_and(words[0], low_byte), v_and(words[1], low_byte)),
       v_pack_u16(v_shr_u16(words[0], 8), v_shr_u16(words[1], 8)),
   };
@@ -240,10 +240,10 @@ AMN_FORCE_INLINE nibble_table outcomes_of(words_fn words_of, const float *zeros,
 
 /* Codes of 8 out features, each in a byte, from `words` on; values to dst. */
 typedef void (*lookup_fn)(results to, const uint8_t *words, size_t line_bytes,
-                          const nibble_table *tables, uint8_t *dst, size_t dst_stride);
+                          const byte_table *tables, uint8_t *dst, size_t dst_stride);
 
 /* 32 columns of out features k and k + 4, of which each index has 16. */
-AMN_FORCE_INLINE void store_32(results to, const nibble_table *tables, int k, vec first, vec second,
+AMN_FORCE_INLINE void store_32(results to, const byte_table *tables, int k, vec first, vec second,
                                uint8_t *dst, size_t dst_stride) {
   uint8_t *a = dst + (size_t)k * dst_stride, *b = dst + (size_t)(k + 4) * dst_stride;
   const vec low_1 = v_lookup16(tables[k].low, first), high_1 = v_lookup16(tables[k].high, first);
@@ -256,7 +256,7 @@ AMN_FORCE_INLINE void store_32(results to, const nibble_table *tables, int k, ve
 
 /* 64 columns in four words. */
 AMN_FORCE_INLINE void lookup_gptq2(results to, const uint8_t *words, size_t line_bytes,
-                                   const nibble_table *tables, uint8_t *dst, size_t dst_stride) {
+                                   const byte_table *tables, uint8_t *dst, size_t dst_stride) {
   const vec mask = v_set_u8(3);
   vec rows[4];
   for (int i = 0; i < 4; i++) rows[i] = v_load(words + (size_t)i * line_bytes);
@@ -275,7 +275,7 @@ AMN_FORCE_INLINE void lookup_gptq2(results to, const uint8_t *words, size_t line
 
 /* 32 columns in four words. */
 AMN_FORCE_INLINE void lookup_gptq4(results to, const uint8_t *words, size_t line_bytes,
-                                   const nibble_table *tables, uint8_t *dst, size_t dst_stride) {
+                                   const byte_table *tables, uint8_t *dst, size_t dst_stride) {
   const vec mask = v_set_u8(15);
   vec rows[4];
   for (int i = 0; i < 4; i++) rows[i] = v_load(words + (size_t)i * line_bytes);
@@ -288,7 +288,7 @@ AMN_FORCE_INLINE void lookup_gptq4(results to, const uint8_t *words, size_t line
 
 /* The tables of 8 out features in a group of a run. */
 AMN_FORCE_INLINE void tables_of_8(words_fn words_of, const amn_tile_groups *groups, size_t group,
-                                  size_t row, nibble_table tables[4]) {
+                                  size_t row, byte_table tables[4]) {
   const size_t first = group * AMN_TILE_ROWS + row;
   for (size_t k = 0; k < 4; k++)
     tables[k] = outcomes_of(words_of, groups->zeros + first + k, groups->scales + first + k);
@@ -300,7 +300,7 @@ AMN_FORCE_INLINE size_t end_of_run(amn_tile tile, size_t start) {
 
 AMN_FORCE_INLINE void by_tables(packing p, lookup_fn lookup, size_t unit, results to, amn_tile tile,
                                 const amn_tile_groups *groups, uint8_t *dst, size_t dst_stride) {
-  nibble_table tables[4];
+  byte_table tables[4];
   for (size_t row = 0; row < tile.rows; row += 8)
     for (size_t group = 0, col = 0; col < tile.cols; group++) {
       const size_t end = end_of_run(tile, col);
@@ -339,7 +339,7 @@ AMN_FORCE_INLINE void awq_transpose(const uint8_t *words, size_t line_bytes, siz
 /* 32 columns of 8 out features, of which each pair has 16. A byte has the nibbles of 0 and 2, the
  * next those of 4 and 6, then 1 and 3, 5 and 7. */
 AMN_FORCE_INLINE void lookup_awq4(results to, const vec first[2], const vec second[2],
-                                  const nibble_table *tables, uint8_t *dst, size_t dst_stride) {
+                                  const byte_table *tables, uint8_t *dst, size_t dst_stride) {
   const vec mask = v_set_u8(15);
   for (int k = 0; k < 2; k++) {
     store_32(to, tables, k, v_and(first[k], mask), v_and(second[k], mask), dst, dst_stride);
@@ -351,7 +351,7 @@ AMN_FORCE_INLINE void lookup_awq4(results to, const vec first[2], const vec seco
 AMN_FORCE_INLINE void awq4_by_tables(results to, amn_tile tile, const amn_tile_groups *groups,
                                      uint8_t *dst, size_t dst_stride) {
   vec bytes[4][AMN_TILE_COLS / 16][2];
-  nibble_table tables[4];
+  byte_table tables[4];
   for (size_t col = 0; col < tile.cols; col += 16) {
     const uint8_t *words = words_at(AWQ4, tile, 0, col);
     if (tile.row % 128 == 0) prefetch_words(words, 4 * tile.stride, 16);

@@ -1,6 +1,9 @@
-/* Every template that all levels have. */
+/* Every template that all levels have, over vec.h and, from V_WIDE on, wide.h. */
 #include "convert.tpl.h"
 #include "fp8.tpl.h"
+#include "words.tpl.h"
+#include V_WIDE
+#include "bytes.tpl.h"
 #include "blocks.tpl.h"
 #include "legacy.tpl.h"
 #include "ternary.tpl.h"

@@ -17,16 +17,10 @@ AMN_FORCE_INLINE int tq2_0_is_plain(const uint8_t *src) {
 
 /* The outcomes -d, 0 * d, d, 2 * d for indices 0 to 3, and for 0, 4, 8 and 12. */
 AMN_FORCE_INLINE nibble_table ternary_table(const uint8_t *d) {
-  static const float even[8] = {-1, 1, -1, 1, -1, 1, -1, 1}, odd[8] = {0, 2, 0, 2, 0, 2, 0, 2};
-  static const uint8_t low[16] = {0, 2, 4, 6, 2, 0, 0, 0, 4, 0, 0, 0, 6, 0, 0, 0};
+  static const float even[8] = {-1, 1, 0, 0, 1, 0, 2, 0}, odd[8] = {0, 2};
   const vec_f32 scale = v_load_f16_all(d);
-  const vec words =
-      bf16_words(v_mul_f32(v_load_f32(even), scale), v_mul_f32(v_load_f32(odd), scale));
-  const vec low_index = v_load_both_lanes(low);
-  nibble_table table;
-  table.low = v_lookup16(words, low_index);
-  table.high = v_lookup16(words, v_or(low_index, v_set_u8(1)));
-  return table;
+  return table_of_words(
+      bf16_words(v_mul_f32(v_load_f32(even), scale), v_mul_f32(v_load_f32(odd), scale)));
 }
 
 /* ---- TQ1_0: base-3 digits ---- */
@@ -101,8 +95,7 @@ AMN_FORCE_INLINE void tq1_0_body(const uint8_t *src, uint8_t *dst) {
   const block_tq1_0 *block = (const block_tq1_0 *)src;
   const nibble_table table = ternary_table(block->d);
   tq1_0_state state = tq1_0_start(block);
-  for (int i = 0; i < 8; i++, dst += 64)
-    store_nibbles(table, tq1_0_digits(&state, i), dst, dst + 32);
+  for (int i = 0; i < 8; i++, dst += 64) store_nibbles(table, tq1_0_digits(&state, i), dst);
 }
 
 static uint64_t V_NAME(dequant_bf16_tq1_0)(const uint8_t *src, uint8_t *dst, size_t n) {
@@ -132,7 +125,7 @@ AMN_FORCE_INLINE void tq2_0_body(const uint8_t *src, uint8_t *dst) {
   for (int half = 0; half < 2; half++) {
     const vec bytes = v_load(block->qs + 32 * half);
     for (int i = 0; i < 4; i++, dst += 64)
-      store_nibbles(table, v_and(v_shr_u16(bytes, 2 * i), v_set_u8(3)), dst, dst + 32);
+      store_nibbles(table, v_and(v_shr_u16(bytes, 2 * i), v_set_u8(3)), dst);
   }
 }
 
@@ -196,7 +189,7 @@ AMN_FORCE_INLINE void q2_0_body(const uint8_t *src, uint8_t *dst) {
   const block_q2_0 *block = (const block_q2_0 *)src;
   const nibble_table table = ternary_table(block->d);
   for (int i = 0; i < 2; i++, dst += 64)
-    store_nibbles(table, q2_0_indices(v_nibbles_twice(block->qs + 8 * i)), dst, dst + 32);
+    store_nibbles(table, q2_0_indices(v_nibbles_twice(block->qs + 8 * i)), dst);
 }
 
 static uint64_t V_NAME(dequant_bf16_q2_0)(const uint8_t *src, uint8_t *dst, size_t n) {

@@ -2,11 +2,13 @@
  * vectors.
  *
  * A vec_*.h defines, inside its target region, V_LEVEL, V_NAME, V_LETTER, V_SUPPORTED and V_STREAM
- * (level_table.h says what they are) and the types below; it includes this header; then it defines
- * every function declared here. One that is missing or has other parameters fails to compile.
+ * (level_table.h says what they are), V_WIDE (wide.h does) and the types below; it includes this
+ * header; then it defines every function declared here. One that is missing or has other parameters
+ * fails to compile.
  *
  *   vec      32 bytes: u8x32, u16x16, u32x8, u64x4, or their signed kinds, as each function takes
- * it vec_f32  f32x8
+ *            it
+ *   vec_f32  f32x8
  *
  * Element 0 is at the lowest address. A *lane* is one half: bytes 0 to 15, the lower, or 16 to 31,
  * the upper. "Within lanes" means twice the same, once for each half. Where nothing is said of the
@@ -224,6 +226,7 @@ AMN_FORCE_INLINE vec v_odd_u32(vec a, vec b);
 /* Two vectors to one of half the width, in order; elements that do not fit are undefined. */
 AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high);
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high);
+AMN_FORCE_INLINE vec v_pack_lanes_u16(vec low, vec high); /* within lanes */
 
 /* Four vectors of s32 from -128 to 127, to bytes in order. */
 AMN_FORCE_INLINE vec v_pack_s32(vec a, vec b, vec c, vec d);

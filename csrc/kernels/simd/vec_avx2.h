@@ -5,6 +5,7 @@
 #define V_LETTER(avx2, ...) avx2
 #define V_SUPPORTED amn_cpu_has_avx2_f16c
 #define V_STREAM V_NAME(stream)
+#define V_WIDE "wide_8.h"
 
 #include "vec_x86.h"
 

@@ -6,6 +6,7 @@
 #define V_LETTER(avx2, avx512, ...) avx512
 #define V_SUPPORTED amn_cpu_has_avx512
 #define V_STREAM V_NAME(stream)
+#define V_WIDE "wide_16.h"
 
 #include "vec_x86.h"
 

@@ -5,6 +5,7 @@
 #define V_LETTER(avx2, avx512, neon) neon
 #define V_SUPPORTED NULL
 #define V_STREAM NULL
+#define V_WIDE "wide_8.h"
 
 typedef struct {
   uint8x16_t lower, upper;
@@ -507,6 +508,9 @@ AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high) {
 }
 AMN_FORCE_INLINE vec v_pack_u16(vec low, vec high) {
   return vec_of(vuzp1q_u8(low.lower, low.upper), vuzp1q_u8(high.lower, high.upper));
+}
+AMN_FORCE_INLINE vec v_pack_lanes_u16(vec low, vec high) {
+  return vec_of(vuzp1q_u8(low.lower, high.lower), vuzp1q_u8(low.upper, high.upper));
 }
 AMN_FORCE_INLINE vec v_pack_iota_u32(vec a, vec b) {
   return v_pack_u32(a, b);

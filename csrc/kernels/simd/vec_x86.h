@@ -132,6 +132,10 @@ AMN_FORCE_INLINE void v_split_table(vec words, vec *low, vec *high) {
   *high = _mm256_permute4x64_epi64(bytes, _MM_SHUFFLE(3, 1, 3, 1));
 }
 
+AMN_FORCE_INLINE vec v_pack_lanes_u16(vec low, vec high) {
+  return _mm256_packus_epi16(low, high);
+}
+
 AMN_FORCE_INLINE vec v_pack_u32(vec low, vec high) {
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), _MM_SHUFFLE(3, 1, 2, 0));
 }

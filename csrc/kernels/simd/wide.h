@@ -1,0 +1,91 @@
+/* Vectors of as many floats as the level has registers for: what wide_8.h and wide_16.h provide
+ * beside vec.h, of which a level includes one (V_WIDE). They define WIDE_LANES, 8 or 16,
+ * WIDE_PARTS, and the types, and include this header before the functions.
+ *
+ *   wide_f32     WIDE_LANES floats
+ *   wide_words   twice as many u16
+ *   nibble_table 16 u16 for each of two lanes
+ *
+ * Of 32 bytes, each of WIDE_PARTS parts has the even ones and the odd ones in a wide_f32 each.
+ * Bytes are in order, or in that of v_load_u8_zip1. */
+
+typedef enum { IN_ORDER, IN_ZIP1 } byte_order;
+typedef wide_words (*wide_words_fn)(wide_f32 even, wide_f32 odd);
+
+AMN_FORCE_INLINE wide_f32 wide_set(float a);
+AMN_FORCE_INLINE wide_f32 wide_all(vec_f32 a); /* whose elements are all the same */
+AMN_FORCE_INLINE wide_f32 wide_add(wide_f32 a, wide_f32 b);
+AMN_FORCE_INLINE wide_f32 wide_sub(wide_f32 a, wide_f32 b);
+AMN_FORCE_INLINE wide_f32 wide_mul(wide_f32 a, wide_f32 b);
+AMN_FORCE_INLINE wide_f32 wide_load(const float *src);
+AMN_FORCE_INLINE void wide_store(float *dst, wide_f32 a);
+
+/* Bytes WIDE_LANES * i and so on, in order; the even or odd ones of a part, those of s8 times 2^24.
+ */
+AMN_FORCE_INLINE wide_f32 wide_f32_of_s8(vec bytes, int i);
+AMN_FORCE_INLINE wide_f32 wide_f32_of_u8(vec bytes, int i);
+AMN_FORCE_INLINE wide_f32 wide_even_s8(vec bytes, byte_order order, int part);
+AMN_FORCE_INLINE wide_f32 wide_odd_s8(vec bytes, byte_order order, int part);
+AMN_FORCE_INLINE wide_f32 wide_even_u8(vec bytes, int part); /* of bytes in order */
+AMN_FORCE_INLINE wide_f32 wide_odd_u8(vec bytes, int part);
+
+/* A factor for each 16 of 32 elements: as those at i are wanted, as a part in zip1's order is. */
+AMN_FORCE_INLINE wide_f32 wide_half(const float two[2], int i);
+AMN_FORCE_INLINE wide_f32 wide_halves(const float two[2], int part);
+
+/* Words of even and odd elements by turns, rounded; to where the part's elements belong. */
+AMN_FORCE_INLINE wide_words wide_bf16(wide_f32 even, wide_f32 odd);
+AMN_FORCE_INLINE wide_words wide_f16(wide_f32 even, wide_f32 odd);
+AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide_words words);
+
+/* ---- codes of some bits ---- */
+
+/* 32 codes of so many bits, one after another, as bytes. */
+#define DENSE_BYTES(bits) AMN_FORCE_INLINE vec dense_bytes_##bits(const uint8_t *src);
+#define EACH_DENSE(F) F(1) F(2) F(3) F(5) F(6) F(7)
+EACH_DENSE(DENSE_BYTES)
+#undef DENSE_BYTES
+
+/* 16 of those codes in each lane. DENSE_AT is the byte where they begin, or the last eight of them
+ * do. */
+AMN_FORCE_INLINE vec load_dense(const uint8_t *src, int bits) {
+  if (bits == 1) return v_load_u32_all(src);
+  if (bits == 2) return v_load_u64_all(src);
+  if (bits == 3) {
+    const uint64_t *first = (const uint64_t *)src, *last = (const uint64_t *)(src + 4);
+    return v_load_u64x4(first, first, last, last);
+  }
+  return v_load_lanes(src, src + 4 * bits - 16);
+}
+#define DENSE_SKIPPED(b) ((b) < 3 ? 0 : (b) == 3 ? 4 : 4 * (b) - 16)
+#define DENSE_AT(b, lane, half) ((b) * (2 * (lane) + (half)) - (lane) * DENSE_SKIPPED(b))
+
+/* ---- tables ---- */
+
+/* 16 words for both lanes; for one and the other. */
+AMN_FORCE_INLINE nibble_table table_of_words(vec words);
+AMN_FORCE_INLINE nibble_table table_of_two(vec a, vec b);
+
+/* bfloat16 of (q - 8) * d, of q * d + m and of IQ4's level q times 2^24 times the scale, whose
+ * lanes have an element each; of E2M1, whose words for codes 0 to 7 are in each lane: the others
+ * have the other sign, but 8 is 0. */
+AMN_FORCE_INLINE nibble_table q4_0_table(vec_f32 d);
+AMN_FORCE_INLINE nibble_table q4_1_table(vec_f32 d, vec_f32 m);
+AMN_FORCE_INLINE nibble_table iq4_table(vec_f32 scale);
+AMN_FORCE_INLINE nibble_table fp4_table(vec words);
+
+/* The words of 32 indices, of which the upper lane takes the upper lane's. */
+AMN_FORCE_INLINE void store_nibbles(nibble_table table, vec index, uint8_t *dst);
+
+/* Two times 16 bytes of nibbles, for each lane: 16 elements in the low ones, then 16 in the high
+ * ones. */
+AMN_FORCE_INLINE void store_low_high_nibbles(nibble_table table, vec bytes, uint8_t *dst_a,
+                                             uint8_t *dst_b);
+
+/* 32 bytes, whose low nibbles are 32 elements of the lower lane, and the high ones of the other. */
+AMN_FORCE_INLINE void store_rows_of_nibbles(nibble_table table, const uint8_t *bytes,
+                                            uint8_t *dst_a, uint8_t *dst_b);
+
+/* 64 nibbles, high ones first: 32 by one table, whose lanes are the same, and 32 by another. */
+AMN_FORCE_INLINE void store_64_nibbles(nibble_table a, nibble_table b, const uint8_t *src,
+                                       uint8_t *dst);
