@@ -98,7 +98,6 @@ AMN_FORCE_INLINE vec v_nibbles_twice(const uint8_t *p);
 
 /* To 32 aligned bytes of memory, past the caches; v_stream_end puts it before all later stores. */
 AMN_FORCE_INLINE void v_stream(void *p, vec a);
-AMN_FORCE_INLINE void v_stream_lanes(uint8_t *a, uint8_t *b, vec words); /* 16 aligned bytes each */
 AMN_FORCE_INLINE void v_stream_end(void);
 
 /* What is at p will be wanted soon; p may be anything. */

@@ -89,9 +89,6 @@ AMN_FORCE_INLINE vec v_load_both_lanes(const uint8_t *p) {
 AMN_FORCE_INLINE void v_stream(void *p, vec a) {
   v_store(p, a);
 }
-AMN_FORCE_INLINE void v_stream_lanes(uint8_t *a, uint8_t *b, vec words) {
-  v_store_lanes(a, b, words);
-}
 AMN_FORCE_INLINE void v_stream_end(void) {}
 
 AMN_FORCE_INLINE void v_prefetch(const void *p) {

@@ -443,10 +443,6 @@ AMN_FORCE_INLINE vec_f32 v_f32_from_f16(vec halves) {
 AMN_FORCE_INLINE void v_stream(void *p, vec a) {
   _mm256_stream_si256((__m256i *)p, a);
 }
-AMN_FORCE_INLINE void v_stream_lanes(uint8_t *a, uint8_t *b, vec words) {
-  _mm_stream_si128((__m128i *)a, _mm256_castsi256_si128(words));
-  _mm_stream_si128((__m128i *)b, _mm256_extracti128_si256(words, 1));
-}
 AMN_FORCE_INLINE void v_stream_end(void) {
   _mm_sfence();
 }

@@ -4,6 +4,7 @@
  *
  *   wide_f32     WIDE_LANES floats
  *   wide_words   twice as many u16
+ *   wide_line    32 u16
  *   nibble_table 16 u16 for each of two lanes
  *
  * Of 32 bytes, each of WIDE_PARTS parts has the even ones and the odd ones in a wide_f32 each.
@@ -37,6 +38,13 @@ AMN_FORCE_INLINE wide_f32 wide_halves(const float two[2], int part);
 AMN_FORCE_INLINE wide_words wide_bf16(wide_f32 even, wide_f32 odd);
 AMN_FORCE_INLINE wide_words wide_f16(wide_f32 even, wide_f32 odd);
 AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide_words words);
+
+/* 32 words, as they lie in a cache line: 16 and 16; of all parts of bytes in order. To memory, and
+ * past the caches to a line of it. */
+AMN_FORCE_INLINE wide_line line_of_halves(vec low, vec high);
+AMN_FORCE_INLINE wide_line line_of_words(const wide_words parts[WIDE_PARTS]);
+AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line);
+AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line);
 
 /* ---- codes of some bits ---- */
 
@@ -74,7 +82,9 @@ AMN_FORCE_INLINE nibble_table q4_1_table(vec_f32 d, vec_f32 m);
 AMN_FORCE_INLINE nibble_table iq4_table(vec_f32 scale);
 AMN_FORCE_INLINE nibble_table fp4_table(vec words);
 
-/* The words of 32 indices, of which the upper lane takes the upper lane's. */
+/* The words of 32 indices; of a table whose lanes are not the same, the upper lane takes the upper
+ * lane's. */
+AMN_FORCE_INLINE wide_line line_of_nibbles(nibble_table table, vec index);
 AMN_FORCE_INLINE void store_nibbles(nibble_table table, vec index, uint8_t *dst);
 
 /* Two times 16 bytes of nibbles, for each lane: 16 elements in the low ones, then 16 in the high

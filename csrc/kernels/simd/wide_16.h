@@ -5,7 +5,7 @@
 #define WIDE_PARTS 1
 
 typedef __m512 wide_f32;
-typedef __m512i wide_words;
+typedef __m512i wide_words, wide_line;
 
 /* The lower lane's 16 words, then the upper lane's. */
 typedef __m512i nibble_table;
@@ -122,6 +122,19 @@ AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part,
   _mm512_storeu_si512(dst, words);
 }
 
+AMN_FORCE_INLINE wide_line line_of_halves(vec low, vec high) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+AMN_FORCE_INLINE wide_line line_of_words(const wide_words parts[WIDE_PARTS]) {
+  return parts[0];
+}
+AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line) {
+  _mm512_storeu_si512(dst, line);
+}
+AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line) {
+  _mm512_stream_si512((__m512i *)dst, line);
+}
+
 /* ---- codes of some bits ---- */
 
 /* Eight codes to a u64, and from there to its bytes. */
@@ -194,9 +207,13 @@ AMN_FORCE_INLINE __m512i wide_upper_lane(void) {
   return _mm512_inserti64x4(_mm512_setzero_si512(), v_set_u16(16), 1);
 }
 
-AMN_FORCE_INLINE void store_nibbles(nibble_table table, vec index, uint8_t *dst) {
+AMN_FORCE_INLINE wide_line line_of_nibbles(nibble_table table, vec index) {
   const __m512i words = _mm512_or_si512(_mm512_cvtepu8_epi16(index), wide_upper_lane());
-  _mm512_storeu_si512(dst, _mm512_permutexvar_epi16(words, table));
+  return _mm512_permutexvar_epi16(words, table);
+}
+
+AMN_FORCE_INLINE void store_nibbles(nibble_table table, vec index, uint8_t *dst) {
+  store_line(dst, line_of_nibbles(table, index));
 }
 
 AMN_FORCE_INLINE void store_low_high_nibbles(nibble_table table, vec bytes, uint8_t *dst_a,

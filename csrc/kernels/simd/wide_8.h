@@ -6,6 +6,9 @@
 typedef vec_f32 wide_f32;
 typedef vec wide_words;
 typedef byte_table nibble_table;
+typedef struct {
+  vec low, high;
+} wide_line;
 
 #include "wide.h"
 
@@ -76,6 +79,21 @@ AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part,
     v_store(dst + 32 * part, words);
   else
     v_store_lanes(dst + 16 * part, dst + 32 + 16 * part, words);
+}
+
+AMN_FORCE_INLINE wide_line line_of_halves(vec low, vec high) {
+  return (wide_line){low, high};
+}
+AMN_FORCE_INLINE wide_line line_of_words(const wide_words parts[WIDE_PARTS]) {
+  return (wide_line){v_lower_lanes(parts[0], parts[1]), v_upper_lanes(parts[0], parts[1])};
+}
+AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line) {
+  v_store(dst, line.low);
+  v_store(dst + 32, line.high);
+}
+AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line) {
+  v_stream(dst, line.low);
+  v_stream(dst + 32, line.high);
 }
 
 /* ---- codes of some bits ---- */
@@ -196,6 +214,12 @@ AMN_FORCE_INLINE void store_lanes_of_nibbles(nibble_table table, vec index, uint
   const vec low = v_lookup16(table.low, index), high = v_lookup16(table.high, index);
   v_store_lanes(dst_a, dst_b, v_zip_low_u8(low, high));
   v_store_lanes(dst_a + 16, dst_b + 16, v_zip_high_u8(low, high));
+}
+
+AMN_FORCE_INLINE wide_line line_of_nibbles(nibble_table table, vec index) {
+  const vec low = v_lookup16(table.low, index), high = v_lookup16(table.high, index);
+  const vec parts[2] = {v_zip_low_u8(low, high), v_zip_high_u8(low, high)};
+  return line_of_words(parts);
 }
 
 AMN_FORCE_INLINE void store_nibbles(nibble_table table, vec index, uint8_t *dst) {
