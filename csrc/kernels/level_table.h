@@ -5,19 +5,22 @@
  *   V_LETTER(...)   its letter of a row's brackets; the scalar level's is always S
  *   V_SUPPORTED     int (void): whether this CPU can run it; NULL if any can
  *   V_STREAM        its copy past the caches, or NULL
+ *   V_MEASURE       what measures the errors of its encoders
  */
 
-/* A kernel to float32: the level's own (Y, S) or the scalar one. Straight to another output: the
- * level's own or none. */
+/* A kernel to float32, or an encoder: the level's own (Y, S), AVX2's (X) or the scalar one.
+ * Straight to another output: the level's own or none. */
 #define SLOT_Y(kernel) V_NAME(kernel)
+#define SLOT_X(kernel) kernel##_avx2
 #define SLOT_N(kernel) kernel##_scalar
 #define SLOT_S(kernel) kernel##_scalar
 #define DIRECT_Y(kernel) V_NAME(kernel)
 #define DIRECT_N(kernel) NULL
 #define DIRECT_S(kernel) NULL
 
-/* Whether it is the level's own. */
+/* Whether it is vector code, or the scalar level's own. */
 #define NATIVE_SLOT_Y 1
+#define NATIVE_SLOT_X 1
 #define NATIVE_SLOT_N 0
 #define NATIVE_SLOT_S 1
 #define NATIVE_DIRECT_Y 1
@@ -36,7 +39,7 @@ const amn_level V_NAME(amn_level) = {
     .name = V_LEVEL,
     .is_supported = V_SUPPORTED,
     .stream = V_STREAM,
-    .measure = V_NAME(measure),
+    .measure = V_MEASURE,
 #define SCALED(NAME, name, to_f32, to_bf16) SLOT(to_f32, scaled_##name),
     .scaled =
         {

@@ -356,25 +356,20 @@ AMN_LEVELS(LEVEL)
                                 amn_affine affine, size_t first, size_t block);
 #define TRELLIS(NAME, name, levels) \
   void trellis_##name##_scalar(const amn_trellis_block *block, float *dst);
-#define SOURCE(NAME, name, item_bytes, levels)                                             \
-  void amax_##name##_scalar(const uint8_t *src, size_t n, size_t block, uint32_t *maxima); \
-  void range_##name##_scalar(const uint8_t *src, size_t n, size_t block, float *low, float *high);
-#define QUANTIZE(NAME, name, bits, largest, levels)                                              \
-  void quantize_##name##_scalar(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, \
-                                amn_loss_lanes *lanes);
-#define PACK(NAME, name, bits, levels)                                                 \
-  void pack_##name##_scalar(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
-                            amn_loss_lanes *lanes);
 #include "kernels.def"
 
 #define BLOCK(ggml_id, NAME, name, elements, bytes, to_f32, to_bf16) \
   void dequant_##name##_scalar(const uint8_t *src, float *dst, size_t n);
-#define ENCODE(NAME, name, weights, levels)                                             \
-  void encode_##name##_scalar(const float *src, uint8_t *dst, size_t rows, size_t cols, \
-                              const float *importance);
 #include "blocks.def"
 
-void measure_scalar(const float *values, const float *decoded, size_t n, amn_loss_lanes *lanes);
+#define OF_LEVEL(kernel) kernel##_scalar
+#include "encoder_prototypes.h"
+#undef OF_LEVEL
+#if defined(AMN_ARCH_X86_64) /* what an X means */
+#define OF_LEVEL(kernel) kernel##_avx2
+#include "encoder_prototypes.h"
+#undef OF_LEVEL
+#endif
 
 /* dispatch.c: the level of that number, or NULL. */
 const amn_level *amn_level_at(int level);

@@ -5,5 +5,6 @@
 #define V_NAME(kernel) kernel##_scalar
 #define V_LETTER(...) S
 #define V_SUPPORTED NULL
+#define V_MEASURE measure_scalar
 #define V_STREAM NULL
 #include "../level_table.h"

@@ -105,24 +105,25 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
   if (lowest < *low) *low = lowest;
 }
 
-#define SOURCE(NAME, name, item_bytes, levels)                                                    \
-  static void V_NAME(amax_##name)(const uint8_t *src, size_t n, size_t block, uint32_t *maxima) { \
-    for (size_t count; n > 0; n -= count, src += count * item_bytes, maxima++) {                  \
-      count = n < block ? n : block;                                                              \
-      const uint32_t found = largest_##name(src, count);                                          \
-      if (found > *maxima) *maxima = found;                                                       \
-    }                                                                                             \
-    v_end();                                                                                      \
-  }                                                                                               \
-  static void V_NAME(range_##name)(const uint8_t *src, size_t n, size_t block, float *low,        \
-                                   float *high) {                                                 \
-    for (size_t count; n > 0; n -= count, src += count * item_bytes) {                            \
-      count = n < block ? n : block;                                                              \
-      if (AMN_SOURCE_##NAME == AMN_SOURCE_BF16)                                                   \
-        range_of_bf16(src, count, low++, high++);                                                 \
-      else                                                                                        \
-        range_of(AMN_SOURCE_##NAME, src, count, low++, high++);                                   \
-    }                                                                                             \
-    v_end();                                                                                      \
+#define SOURCE(NAME, name, item_bytes, levels)                                                \
+  V_ENCODER void V_NAME(amax_##name)(const uint8_t *src, size_t n, size_t block,              \
+                                     uint32_t *maxima) {                                      \
+    for (size_t count; n > 0; n -= count, src += count * item_bytes, maxima++) {              \
+      count = n < block ? n : block;                                                          \
+      const uint32_t found = largest_##name(src, count);                                      \
+      if (found > *maxima) *maxima = found;                                                   \
+    }                                                                                         \
+    v_end();                                                                                  \
+  }                                                                                           \
+  V_ENCODER void V_NAME(range_##name)(const uint8_t *src, size_t n, size_t block, float *low, \
+                                      float *high) {                                          \
+    for (size_t count; n > 0; n -= count, src += count * item_bytes) {                        \
+      count = n < block ? n : block;                                                          \
+      if (AMN_SOURCE_##NAME == AMN_SOURCE_BF16)                                               \
+        range_of_bf16(src, count, low++, high++);                                             \
+      else                                                                                    \
+        range_of(AMN_SOURCE_##NAME, src, count, low++, high++);                               \
+    }                                                                                         \
+    v_end();                                                                                  \
   }
 #include "../kernels.def"

@@ -13,6 +13,8 @@ AMN_TARGET_BEGIN(AMN_AVX2)
 
 #include "vec_avx2.h"
 #include "templates.h"
+#define V_ENCODER /* AVX-512 takes them, too */
+#include "encoders.h"
 #include "stream.tpl.h"
 
 AMN_TARGET_END

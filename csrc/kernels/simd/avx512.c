@@ -1,4 +1,4 @@
-/* The AVX-512 level: every template with its vocabulary, and the table of the level. */
+/* The AVX-512 level: the decoders' templates with its vocabulary, and the table of the level. */
 #include "amn_cpu.h"
 #include "../blocks.h"
 #include "../bnb_tables.h"

@@ -194,24 +194,24 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
     else                                                                                           \
       e2m1_row(measured, quantize_##name##_scalar, src, codes, run, lanes);                        \
   }
-#define E2M1_KINDS(name, ties)                                                              \
-  E2M1_KIND(name, F32, ties, 0)                                                             \
-  E2M1_KIND(name, F16, ties, 0)                                                             \
-  E2M1_KIND(name, BF16, ties, 0)                                                            \
-  E2M1_KIND(name, F32, ties, 1)                                                             \
-  E2M1_KIND(name, F16, ties, 1)                                                             \
-  E2M1_KIND(name, BF16, ties, 1)                                                            \
-  static void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
-                                      const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    static const amn_quantize_fn kinds[2][AMN_N_SOURCES] = {                                \
-        {[AMN_SOURCE_F32] = name##_F32_0,                                                   \
-         [AMN_SOURCE_F16] = name##_F16_0,                                                   \
-         [AMN_SOURCE_BF16] = name##_BF16_0},                                                \
-        {[AMN_SOURCE_F32] = name##_F32_1,                                                   \
-         [AMN_SOURCE_F16] = name##_F16_1,                                                   \
-         [AMN_SOURCE_BF16] = name##_BF16_1},                                                \
-    };                                                                                      \
-    kinds[run->is_divided != 0][run->source](src, codes, run, lanes);                       \
+#define E2M1_KINDS(name, ties)                                                                 \
+  E2M1_KIND(name, F32, ties, 0)                                                                \
+  E2M1_KIND(name, F16, ties, 0)                                                                \
+  E2M1_KIND(name, BF16, ties, 0)                                                               \
+  E2M1_KIND(name, F32, ties, 1)                                                                \
+  E2M1_KIND(name, F16, ties, 1)                                                                \
+  E2M1_KIND(name, BF16, ties, 1)                                                               \
+  V_ENCODER void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
+                                         const amn_quantize_run *run, amn_loss_lanes *lanes) { \
+    static const amn_quantize_fn kinds[2][AMN_N_SOURCES] = {                                   \
+        {[AMN_SOURCE_F32] = name##_F32_0,                                                      \
+         [AMN_SOURCE_F16] = name##_F16_0,                                                      \
+         [AMN_SOURCE_BF16] = name##_BF16_0},                                                   \
+        {[AMN_SOURCE_F32] = name##_F32_1,                                                      \
+         [AMN_SOURCE_F16] = name##_F16_1,                                                      \
+         [AMN_SOURCE_BF16] = name##_BF16_1},                                                   \
+    };                                                                                         \
+    kinds[run->is_divided != 0][run->source](src, codes, run, lanes);                          \
   }
 E2M1_KINDS(e2m1, E2M1_TO_EVEN)
 E2M1_KINDS(e2m1_signed, E2M1_TO_SIGNED)

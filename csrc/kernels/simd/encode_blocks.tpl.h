@@ -95,8 +95,8 @@ AMN_FORCE_INLINE void encode_groups(encoded_type type, const float *src, uint8_t
 }
 
 /* A vector is a number for each lane. */
-static void V_NAME(measure)(const float *values, const float *decoded, size_t n,
-                            amn_loss_lanes *lanes) {
+V_ENCODER void V_NAME(measure)(const float *values, const float *decoded, size_t n,
+                               amn_loss_lanes *lanes) {
   vec_f32 absolute = v_set_f32(0), squared = absolute, power = absolute;
   vec_f32 largest = v_load_f32(lanes->largest);
   for (size_t i = 0; i < n; i += AMN_LOSS_LANES) {

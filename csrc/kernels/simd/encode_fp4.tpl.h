@@ -58,8 +58,8 @@ static int V_NAME(group_mxfp4)(const float *src, uint8_t *dst) {
   return 1;
 }
 
-static void V_NAME(encode_mxfp4)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                 const float *weights) {
+V_ENCODER void V_NAME(encode_mxfp4)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                    const float *weights) {
   (void)weights;
   encode_groups(ENCODED_TYPE(mxfp4, LANES), src, dst, rows * cols / 32);
 }
@@ -116,8 +116,8 @@ static int V_NAME(group_nvfp4)(const float *src, uint8_t *dst) {
   return 1;
 }
 
-static void V_NAME(encode_nvfp4)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                 const float *weights) {
+V_ENCODER void V_NAME(encode_nvfp4)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                    const float *weights) {
   (void)weights;
   encode_groups(ENCODED_TYPE(nvfp4, 2), src, dst, rows * cols / 64);
 }

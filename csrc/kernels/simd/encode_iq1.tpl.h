@@ -457,8 +457,8 @@ static int V_NAME(block_iq1_m)(const float *src, uint8_t *dst, const float *impo
   return 1;
 }
 
-static void V_NAME(encode_iq1_s)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                 const float *weights) {
+V_ENCODER void V_NAME(encode_iq1_s)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                    const float *weights) {
   for (; rows > 0; rows--)
     for (size_t i = 0; i < cols; i += 256, src += 256, dst += sizeof(block_iq1_s))
       if (!V_NAME(block_iq1_s)(src, dst, weights + i))
@@ -466,8 +466,8 @@ static void V_NAME(encode_iq1_s)(const float *src, uint8_t *dst, size_t rows, si
   v_end();
 }
 
-static void V_NAME(encode_iq1_m)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                 const float *weights) {
+V_ENCODER void V_NAME(encode_iq1_m)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                    const float *weights) {
   for (; rows > 0; rows--)
     for (size_t i = 0; i < cols; i += 256, src += 256, dst += sizeof(block_iq1_m)) {
       const float *importance = weights ? weights + i : NULL;

@@ -387,16 +387,16 @@ static int V_NAME(block_iq2_s)(const float *src, uint8_t *dst, const float *impo
   return 1;
 }
 
-#define ENCODE_IQ2(name)                                                                      \
-  static void V_NAME(encode_##name)(const float *src, uint8_t *dst, size_t rows, size_t cols, \
-                                    const float *weights) {                                   \
-    for (; rows > 0; rows--)                                                                  \
-      for (size_t i = 0; i < cols; i += 256, src += 256, dst += sizeof(block_##name)) {       \
-        const float *importance = weights ? weights + i : NULL;                               \
-        if (!V_NAME(block_##name)(src, dst, importance))                                      \
-          encode_##name##_scalar(src, dst, 1, 256, importance);                               \
-      }                                                                                       \
-    v_end();                                                                                  \
+#define ENCODE_IQ2(name)                                                                         \
+  V_ENCODER void V_NAME(encode_##name)(const float *src, uint8_t *dst, size_t rows, size_t cols, \
+                                       const float *weights) {                                   \
+    for (; rows > 0; rows--)                                                                     \
+      for (size_t i = 0; i < cols; i += 256, src += 256, dst += sizeof(block_##name)) {          \
+        const float *importance = weights ? weights + i : NULL;                                  \
+        if (!V_NAME(block_##name)(src, dst, importance))                                         \
+          encode_##name##_scalar(src, dst, 1, 256, importance);                                  \
+      }                                                                                          \
+    v_end();                                                                                     \
   }
 ENCODE_IQ2(iq2_xxs)
 ENCODE_IQ2(iq2_xs)

@@ -195,8 +195,8 @@ AMN_FORCE_INLINE void iq4_nl_store(const iq4_tables *tables, const iq4_blocks *b
   }
 }
 
-static void V_NAME(encode_iq4_nl)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                  const float *weights) {
+V_ENCODER void V_NAME(encode_iq4_nl)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                     const float *weights) {
   const iq4_tables tables = iq4_tables_made();
   const size_t in_row = cols / 32, n = rows * in_row;
   for (size_t at = 0; at < n; at += LANES) {
@@ -272,8 +272,8 @@ AMN_FORCE_INLINE void iq4_xs_spreads(const float *const blocks[LANES], float *sp
   v_store_f32(spreads, v_mul_f32(sum, v_set_f32(2.0f / SUPER)));
 }
 
-static void V_NAME(encode_iq4_xs)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                  const float *weights) {
+V_ENCODER void V_NAME(encode_iq4_xs)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                     const float *weights) {
   const iq4_tables tables = iq4_tables_made();
   const size_t in_row = cols / SUPER, n = rows * in_row;
   for (size_t at = 0; at < n; at += LANES) {

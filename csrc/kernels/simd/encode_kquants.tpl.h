@@ -270,8 +270,8 @@ static void V_NAME(q5_k_by_importance)(const float *x, const float *const *weigh
   k_encode_by_importance(&type, x, weights, dst);
 }
 
-static void V_NAME(encode_q4_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q4_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   const k_type type = Q4_K_TYPE;
   if (weights != NULL)
     BY_IMPORTANCE(V_NAME(q4_k_by_importance), encode_q4_k_scalar, sizeof(block_q4_k));
@@ -280,8 +280,8 @@ static void V_NAME(encode_q4_k)(const float *src, uint8_t *dst, size_t rows, siz
   v_end();
 }
 
-static void V_NAME(encode_q5_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q5_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   const k_type type = Q5_K_TYPE;
   if (weights != NULL)
     BY_IMPORTANCE(V_NAME(q5_k_by_importance), encode_q5_k_scalar, sizeof(block_q5_k));
@@ -372,8 +372,8 @@ AMN_FORCE_INLINE int q6_k_finish(const float *x, const float *scales, const uint
   return is_done;
 }
 
-static void V_NAME(encode_q6_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q6_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   const size_t n = rows * cols / SUPER, in_row = cols / SUPER;
   for (size_t at = 0; at < n; at++, src += SUPER, dst += sizeof(block_q6_k)) {
     const float *importance = weights == NULL ? NULL : weights + at % in_row * SUPER;
@@ -572,8 +572,8 @@ static void V_NAME(q3_k_by_importance)(const float *x, const float *const *weigh
       encode_q3_k_scalar(x, dst, 1, SUPER, weights[s]);
 }
 
-static void V_NAME(encode_q3_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q3_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   if (weights != NULL)
     BY_IMPORTANCE(V_NAME(q3_k_by_importance), encode_q3_k_scalar, sizeof(block_q3_k));
   else
@@ -672,8 +672,8 @@ static void V_NAME(q2_k_by_importance)(const float *x, const float *const *weigh
   }
 }
 
-static void V_NAME(encode_q2_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q2_k)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   if (weights != NULL)
     BY_IMPORTANCE(V_NAME(q2_k_by_importance), encode_q2_k_scalar, sizeof(block_q2_k));
   else

@@ -204,16 +204,16 @@ AMN_FORCE_INLINE void encode_symmetric_rows(int half, size_t bytes, const float 
   v_end();
 }
 
-static void V_NAME(encode_q4_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q4_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   if (weights != NULL)
     encode_symmetric_rows(8, sizeof(block_q4_0), src, dst, rows, cols, weights);
   else
     encode_groups(ENCODED_TYPE(q4_0, LANES), src, dst, rows * cols / 32);
 }
 
-static void V_NAME(encode_q5_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q5_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   if (weights != NULL)
     encode_symmetric_rows(16, sizeof(block_q5_0), src, dst, rows, cols, weights);
   else
@@ -354,16 +354,16 @@ AMN_FORCE_INLINE void encode_affine_rows(int largest, size_t bytes, amn_encode_f
   v_end();
 }
 
-static void V_NAME(encode_q4_1)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q4_1)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   if (weights != NULL)
     encode_affine_rows(15, sizeof(block_q4_1), encode_q4_1_scalar, src, dst, rows, cols, weights);
   else
     encode_groups(ENCODED_TYPE(q4_1, LANES), src, dst, rows * cols / 32);
 }
 
-static void V_NAME(encode_q5_1)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q5_1)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   if (weights != NULL)
     encode_affine_rows(31, sizeof(block_q5_1), encode_q5_1_scalar, src, dst, rows, cols, weights);
   else
@@ -397,8 +397,8 @@ static int V_NAME(group_q8_0)(const float *src, uint8_t *dst) {
   return 1;
 }
 
-static void V_NAME(encode_q8_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q8_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   (void)weights;
   encode_groups(ENCODED_TYPE(q8_0, LANES), src, dst, rows * cols / 32);
 }

@@ -31,8 +31,8 @@ static int V_NAME(group_q1_0)(const float *src, uint8_t *dst) {
   return 1;
 }
 
-static void V_NAME(encode_q1_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q1_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   (void)weights;
   encode_groups(ENCODED_TYPE(q1_0, LANES), src, dst, rows * cols / 128);
 }
@@ -81,8 +81,8 @@ static int V_NAME(group_q2_0)(const float *src, uint8_t *dst) {
   return 1;
 }
 
-static void V_NAME(encode_q2_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                const float *weights) {
+V_ENCODER void V_NAME(encode_q2_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                   const float *weights) {
   (void)weights;
   encode_groups(ENCODED_TYPE(q2_0, LANES), src, dst, rows * cols / 64);
 }
@@ -139,8 +139,8 @@ static int V_NAME(group_tq1_0)(const float *src, uint8_t *dst) {
   return 1;
 }
 
-static void V_NAME(encode_tq1_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                 const float *weights) {
+V_ENCODER void V_NAME(encode_tq1_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                    const float *weights) {
   (void)weights;
   encode_groups(ENCODED_TYPE(tq1_0, 1), src, dst, rows * cols / 256);
 }
@@ -159,8 +159,8 @@ static int V_NAME(group_tq2_0)(const float *src, uint8_t *dst) {
   return 1;
 }
 
-static void V_NAME(encode_tq2_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
-                                 const float *weights) {
+V_ENCODER void V_NAME(encode_tq2_0)(const float *src, uint8_t *dst, size_t rows, size_t cols,
+                                    const float *weights) {
   (void)weights;
   encode_groups(ENCODED_TYPE(tq2_0, 1), src, dst, rows * cols / 256);
 }

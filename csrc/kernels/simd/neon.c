@@ -10,6 +10,8 @@
 
 #include "vec_neon.h"
 #include "templates.h"
+#define V_ENCODER static
+#include "encoders.h"
 
 #include "../level_table.h"
 

@@ -141,15 +141,15 @@ AMN_FORCE_INLINE void pack_blocks(pack_kind kind, const uint8_t *src, uint8_t *d
       [AMN_SOURCE_BF16] = name##_BF16_##is_half,               \
   };
 
-#define PACK(NAME, name, bits, levels)                                                       \
-  PACK_SOURCES(pack_##name, bits, 0)                                                         \
-  PACK_SOURCES(pack_##name, bits, 1)                                                         \
-  static void V_NAME(pack_##name)(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
-                                  amn_loss_lanes *lanes) {                                   \
-    if (run->is_twice)                                                                       \
-      pack_##name##_scalar(src, dst, run, lanes);                                            \
-    else                                                                                     \
-      (run->is_half ? pack_##name##_1 : pack_##name##_0)[run->source](src, dst, run, lanes); \
+#define PACK(NAME, name, bits, levels)                                                          \
+  PACK_SOURCES(pack_##name, bits, 0)                                                            \
+  PACK_SOURCES(pack_##name, bits, 1)                                                            \
+  V_ENCODER void V_NAME(pack_##name)(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
+                                     amn_loss_lanes *lanes) {                                   \
+    if (run->is_twice)                                                                          \
+      pack_##name##_scalar(src, dst, run, lanes);                                               \
+    else                                                                                        \
+      (run->is_half ? pack_##name##_1 : pack_##name##_0)[run->source](src, dst, run, lanes);    \
   }
 #include "../kernels.def"
 

@@ -512,32 +512,32 @@ AMN_FORCE_INLINE int quantize_row(const amn_quantize_run *run) {
 #undef QUANTIZE_SOURCES
 #undef QUANTIZE_KIND
 
-static void V_NAME(quantize_f8_e4m3)(const uint8_t *src, uint8_t *codes,
-                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
+V_ENCODER void V_NAME(quantize_f8_e4m3)(const uint8_t *src, uint8_t *codes,
+                                        const amn_quantize_run *run, amn_loss_lanes *lanes) {
   (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)[quantize_row(run)](src, codes, run,
                                                                               lanes);
 }
 
-static void V_NAME(quantize_f8_e5m2)(const uint8_t *src, uint8_t *codes,
-                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
+V_ENCODER void V_NAME(quantize_f8_e5m2)(const uint8_t *src, uint8_t *codes,
+                                        const amn_quantize_run *run, amn_loss_lanes *lanes) {
   (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)[quantize_row(run)](src, codes, run,
                                                                               lanes);
 }
 
-static void V_NAME(quantize_int8)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
-                                  amn_loss_lanes *lanes) {
+V_ENCODER void V_NAME(quantize_int8)(const uint8_t *src, uint8_t *codes,
+                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
   int8_divided[quantize_row(run)](src, codes, run, lanes);
 }
 
-static void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run,
-                                  amn_loss_lanes *lanes) {
+V_ENCODER void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes,
+                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
   (run->zeros == NULL ? int4_divided : int4_shifted)[quantize_row(run)](src, codes, run, lanes);
 }
 
-#define QUANTIZE_MULTIPLIED(name)                                                           \
-  static void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
-                                      const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    name##_multiplied[run->source](src, codes, run, lanes);                                 \
+#define QUANTIZE_MULTIPLIED(name)                                                              \
+  V_ENCODER void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
+                                         const amn_quantize_run *run, amn_loss_lanes *lanes) { \
+    name##_multiplied[run->source](src, codes, run, lanes);                                    \
   }
 QUANTIZE_MULTIPLIED(int8_absmax)
 QUANTIZE_MULTIPLIED(nf4)

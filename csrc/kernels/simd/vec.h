@@ -1,10 +1,10 @@
 /* The vector vocabulary: what a level's vec_*.h provides, and all that the templates know of
  * vectors.
  *
- * A vec_*.h defines, inside its target region, V_LEVEL, V_NAME, V_LETTER, V_SUPPORTED and V_STREAM
- * (level_table.h says what they are), V_WIDE (wide.h does) and the types below; it includes this
- * header; then it defines every function declared here. One that is missing or has other parameters
- * fails to compile.
+ * A vec_*.h defines, inside its target region, V_LEVEL, V_NAME, V_LETTER, V_SUPPORTED, V_MEASURE
+ * and V_STREAM (level_table.h says what they are), V_WIDE (wide.h does) and the types below; it
+ * includes this header; then it defines every function declared here. One that is missing or has
+ * other parameters fails to compile.
  *
  *   vec      32 bytes: u8x32, u16x16, u32x8, u64x4, or their signed kinds, as each function takes
  *            it

@@ -4,6 +4,7 @@
 #define V_NAME(kernel) kernel##_avx2
 #define V_LETTER(avx2, ...) avx2
 #define V_SUPPORTED amn_cpu_has_avx2_f16c
+#define V_MEASURE V_NAME(measure)
 #define V_STREAM V_NAME(stream)
 #define V_WIDE "wide_8.h"
 

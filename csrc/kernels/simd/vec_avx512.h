@@ -5,6 +5,7 @@
 #define V_NAME(kernel) kernel##_avx512
 #define V_LETTER(avx2, avx512, ...) avx512
 #define V_SUPPORTED amn_cpu_has_avx512
+#define V_MEASURE measure_avx2
 #define V_STREAM V_NAME(stream)
 #define V_WIDE "wide_16.h"
 
