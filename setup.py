@@ -1,6 +1,7 @@
 """The C extensions; everything else about the project is in pyproject.toml."""
 
 import os
+import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +27,8 @@ FLAGS = {
         "-fvisibility=hidden",
     ],
 }
-# For what Cython writes these would say too much. A call's stack is reckoned in driver/packed.c.
+GLUE = ["-Os"]  # for what Cython writes, which runs once a band
+# For that these would say too much. A call's stack is reckoned in driver/packed.c.
 OURS = [
     "-Wshadow",
     "-Wstrict-prototypes",
@@ -64,6 +66,9 @@ class BuildExt(build_ext):
         flags = list(FLAGS[kind])
         if kind == "unix" and not self.wants_symbols():
             flags.append("-g0")  # Python's own flags have -g: nine tenths of the library
+            if sys.platform == "linux":
+                for extension in self.extensions:
+                    extension.extra_link_args = ["-s"]
         if os.environ.get("ANAMNESIS_WERROR") == "1":
             flags.append(WERROR[kind])
         for extension in self.extensions:
@@ -83,7 +88,7 @@ class BuildExt(build_ext):
                 def start(
                     obj: str, src: str, ext: str, cc: list[str], flags: list[str], pp: list[str]
                 ) -> None:
-                    more = OURS if Path(src).is_relative_to(CSRC) else []
+                    more = OURS if Path(src).is_relative_to(CSRC) else GLUE
                     running.append(pool.submit(compile_one, obj, src, ext, cc, [*flags, *more], pp))
 
                 self.compiler._compile = start

@@ -10,6 +10,7 @@ from pathlib import Path
 WANTED = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/index.md"]
 WANTED += ["tests/conftest.py", "tools/ggml_c.py", "csrc/kernels/kernels.def"]
 WANTED += ["anamnesis/_core.pyx", "anamnesis/_io.pyx", "anamnesis/_parse.pyx"]
+LARGEST_WHEEL = 1_800_000  # bytes; half of them are Python modules
 TYPING = ["anamnesis/py.typed"]
 TYPING += ["anamnesis/_core.pyi", "anamnesis/_io.pyi", "anamnesis/_parse.pyi"]
 
@@ -25,5 +26,8 @@ with zipfile.ZipFile(wheel) as archive:
     problems += [f"{wheel.name} lacks {n}" for n in [*TYPING, *modules] if n not in names]
     problems += [f"{wheel.name} has {n}" for n in names if n.endswith((".c", ".h", ".pyx", ".pxd"))]
     problems += [f"{n} has debugging symbols" for n in names if b".debug_info" in archive.read(n)]
+size = wheel.stat().st_size
+if size > LARGEST_WHEEL:
+    problems.append(f"{wheel.name} has {size:,} bytes, more than {LARGEST_WHEEL:,}")
 print("\n".join(problems))
 sys.exit(1 if problems else 0)
