@@ -46,7 +46,7 @@ cdef extern from "io/reads.h" nogil:
 
     void amn_swap(uint8_t *number, uint64_t n, uint64_t stride, uint64_t width) noexcept
 
-    int amn_crc32_supported() noexcept
+    int amn_crc32_widths() noexcept
     uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
     uint64_t amn_pread_crc32(
         int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits, uint32_t *crc,
@@ -403,14 +403,14 @@ cdef int _heed(int error) except -1:
 # ---- CRC-32 ----
 
 CRC32_SLICE = AMN_CRC32_SLICE
-cdef int _crc32_bits = amn_crc32_supported()
-CRC32_BITS = tuple([bits for bits in (128, 256) if bits <= _crc32_bits])
+cdef int _crc32_widths = amn_crc32_widths()
+CRC32_BITS = tuple([bits for bits in (64, 128, 256) if bits & _crc32_widths])
 
 
 def crc32(src, uint32_t crc, bits=None) -> int:
     """Return the CRC-32 of src, which continues bytes of this CRC-32.
 
-    `bits` are those folded at a time, one of CRC32_BITS; not to be called where this is empty.
+    `bits` are those taken at a time, one of CRC32_BITS; not to be called where this is empty.
     """
     cdef int at_once = _bits_at_once(bits)
     cdef Py_buffer view
@@ -443,8 +443,8 @@ def pread_crc32(int fd, offset, dst) -> tuple[int, int]:
 
 
 cdef int _bits_at_once(object bits) except -1:
-    if bits is None and _crc32_bits:
-        return _crc32_bits
+    if bits is None and CRC32_BITS:
+        return max(CRC32_BITS)
     if bits not in CRC32_BITS:
         raise ValueError(f"bits must be one of {CRC32_BITS}, got {bits}")
     return bits

@@ -104,6 +104,28 @@ static inline int amn_cpu_has_vpclmul(void) {
   return amn_cpu_has_avx2_f16c() && (amn_cpuid(7).ecx & AMN_CPUID7_ECX_VPCLMULQDQ) != 0;
 }
 
-#endif /* NEON is aarch64's baseline */
+#elif defined(AMN_ARCH_AARCH64) /* NEON is its baseline */
+
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+#endif
+
+/* Of every Apple processor; of others since ARMv8.1. */
+static inline int amn_cpu_has_crc32(void) {
+#if defined(__APPLE__)
+  return 1;
+#elif defined(__linux__)
+  return (getauxval(AT_HWCAP) & (1u << 7)) != 0; /* HWCAP_CRC32 */
+#elif defined(_WIN32)
+  return IsProcessorFeaturePresent(31) != 0; /* PF_ARM_V8_CRC32_INSTRUCTIONS_AVAILABLE */
+#else
+  return 0;
+#endif
+}
+
+#endif
 
 #endif /* AMN_CPU_H */

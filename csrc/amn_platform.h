@@ -51,7 +51,8 @@
 #include <intrin.h>
 #endif
 
-/* A region of functions compiled for AVX2, for AVX-512, or for multiplication without carries.
+/* A region of functions compiled for AVX2, for AVX-512, for multiplication without carries, or for
+ * aarch64's CRC-32.
  * Include <immintrin.h> before it. Never add fma: without -ffp-contract=off, GCC fuses
  * _mm256_mul_ps with _mm256_add_ps as soon as the target allows it, as AVX-512 does by itself; a
  * test looks through what was compiled. MSVC accepts intrinsics anywhere. */
@@ -59,6 +60,11 @@
 #define AMN_AVX512 "avx512f,avx512vl,avx512bw,avx512dq,avx512vbmi,f16c"
 #define AMN_CLMUL "pclmul"
 #define AMN_CLMUL_256 "vpclmulqdq,avx2"
+#if defined(__clang__)
+#define AMN_CRC "crc"
+#else
+#define AMN_CRC "+crc"
+#endif
 #define AMN_PRAGMA(...) _Pragma(#__VA_ARGS__)
 #if defined(__clang__)
 #define AMN_TARGET_BEGIN(target_names) \

@@ -68,9 +68,9 @@ void amn_copy_strided(const amn_dim *dims, int n_dims, uint64_t item, const uint
  */
 void amn_swap(uint8_t *number, uint64_t n, uint64_t stride, uint64_t width);
 
-/* How many bits amn_crc32 may take at a time on this CPU: 256, 128, or 0 if it had better not run.
- * Slow (cpuid): ask once. */
-int amn_crc32_supported(void);
+/* How many bits amn_crc32 may take at a time on this CPU, a sum of powers of two: 256 and 128, on
+ * aarch64 64; 0 if it had better not run. Slow (cpuid): ask once. */
+int amn_crc32_widths(void);
 
 /* The CRC-32 of src, which continues bytes of this CRC-32. */
 uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src);

@@ -7,6 +7,13 @@
 
 #define BYTE_UNIT 0x1p-24f
 
+#define DENSE_BYTES(bits)                                       \
+  AMN_FORCE_INLINE vec dense_bytes_##bits(const uint8_t *src) { \
+    return bytes_of_dense_##bits(load_dense(src, bits));        \
+  }
+EACH_DENSE(DENSE_BYTES)
+#undef DENSE_BYTES
+
 /* 16 bytes of nibbles as 32 bytes: the low ones, then the high ones. */
 AMN_FORCE_INLINE vec low_high_nibbles(const uint8_t *qs) {
   const vec bytes = v_load_both_lanes(qs);

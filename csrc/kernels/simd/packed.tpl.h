@@ -232,9 +232,9 @@ AMN_FORCE_INLINE void eight_rows_of_columns(column_codes_fn codes_of, const tile
 /* ---- gptq and planes ---- */
 
 /* Of UNIT columns there are as many lines of words as a code has bits. */
-AMN_FORCE_INLINE void transposed_codes(int bits, vec (*bytes_of)(const uint8_t *src),
+AMN_FORCE_INLINE void transposed_words(int bits, vec (*bytes_of)(const uint8_t *src),
                                        const uint8_t *words, size_t line_bytes, vec codes[8]) {
-  uint8_t rows[8][32];
+  _Alignas(32) uint8_t rows[8][32];
   vec lines[8];
 #define LINE(k) lines[k] = (k) < bits ? v_load(words + (k) * line_bytes) : v_zero();
   EIGHT_TIMES(LINE)
@@ -249,8 +249,19 @@ AMN_FORCE_INLINE void transposed_codes(int bits, vec (*bytes_of)(const uint8_t *
   for (int k = 0; k < 8; k++) codes[k] = bytes_of(rows[k]);
 }
 
-AMN_FORCE_INLINE vec whole_bytes(const uint8_t *src) {
-  return v_load(src);
+/* The same of 5 bits and more: lines as load_dense reads them, four of them twice. What is stored
+ * need not be read again in another place, for which it would have to wait. */
+AMN_FORCE_INLINE void transposed_dense(int bits, vec (*bytes_of)(vec dense), const uint8_t *words,
+                                       size_t line_bytes, vec codes[8]) {
+#define LINE(k) codes[k] = v_load(words + (size_t)((k) < 4 ? (k) : bits - 8 + (k)) * line_bytes);
+  EIGHT_TIMES(LINE)
+#undef LINE
+  v_transpose_u32(codes);
+  for (int k = 0; k < 8; k++) codes[k] = bytes_of(codes[k]);
+}
+
+AMN_FORCE_INLINE vec whole_bytes(vec dense) {
+  return dense;
 }
 
 /* Planes of 32 codes: their lowest bits come first. */
@@ -304,9 +315,9 @@ AMN_FORCE_INLINE void fetch_lines(const uint8_t *words, size_t line_bytes, size_
   for (size_t i = 0; i < n_lines; i++) v_prefetch(words + i * line_bytes);
 }
 
-#define TRANSPOSED(name, bits, bytes_of, code_of)                                            \
+#define TRANSPOSED(name, bits, transposed, bytes_of, code_of)                                \
   AMN_FORCE_INLINE void name##_rows(const uint8_t *words, size_t stride, vec codes[8]) {     \
-    transposed_codes(bits, bytes_of, words, stride, codes);                                  \
+    transposed(bits, bytes_of, words, stride, codes);                                        \
   }                                                                                          \
   AMN_FORCE_INLINE void name##_columns(const uint8_t *words, size_t stride,                  \
                                        float codes[UNIT][8]) {                               \
@@ -327,16 +338,16 @@ AMN_FORCE_INLINE void fetch_lines(const uint8_t *words, size_t line_bytes, size_
                               unit_bytes, dst, dst_stride);                                  \
     }                                                                                        \
   }
-TRANSPOSED(gptq2, 2, dense_bytes_2, dense_code)
-TRANSPOSED(gptq3, 3, dense_bytes_3, dense_code)
-TRANSPOSED(gptq4, 4, v_load_nibbles_as_u8_x32, dense_code)
-TRANSPOSED(gptq8, 8, whole_bytes, dense_code)
-TRANSPOSED(exl5, 5, dense_bytes_5, dense_code)
-TRANSPOSED(exl6, 6, dense_bytes_6, dense_code)
-TRANSPOSED(gptqp3, 3, planar_bytes_3, planar_code)
-TRANSPOSED(gptqp5, 5, planar_bytes_5, planar_code)
-TRANSPOSED(gptqp6, 6, planar_bytes_6, planar_code)
-TRANSPOSED(gptqp7, 7, planar_bytes_7, planar_code)
+TRANSPOSED(gptq2, 2, transposed_words, dense_bytes_2, dense_code)
+TRANSPOSED(gptq3, 3, transposed_words, dense_bytes_3, dense_code)
+TRANSPOSED(gptq4, 4, transposed_words, v_load_nibbles_as_u8_x32, dense_code)
+TRANSPOSED(gptq8, 8, transposed_dense, whole_bytes, dense_code)
+TRANSPOSED(exl5, 5, transposed_dense, bytes_of_dense_5, dense_code)
+TRANSPOSED(exl6, 6, transposed_dense, bytes_of_dense_6, dense_code)
+TRANSPOSED(gptqp3, 3, transposed_words, planar_bytes_3, planar_code)
+TRANSPOSED(gptqp5, 5, transposed_words, planar_bytes_5, planar_code)
+TRANSPOSED(gptqp6, 6, transposed_words, planar_bytes_6, planar_code)
+TRANSPOSED(gptqp7, 7, transposed_words, planar_bytes_7, planar_code)
 #undef TRANSPOSED
 
 /* ---- awq: 32 out features at once, as 16 bytes of words have them ---- */

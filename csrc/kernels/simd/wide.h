@@ -48,8 +48,8 @@ AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line);
 
 /* ---- codes of some bits ---- */
 
-/* 32 codes of so many bits, one after another, as bytes. */
-#define DENSE_BYTES(bits) AMN_FORCE_INLINE vec dense_bytes_##bits(const uint8_t *src);
+/* 32 codes of so many bits, one after another, as bytes: of what load_dense reads. */
+#define DENSE_BYTES(bits) AMN_FORCE_INLINE vec bytes_of_dense_##bits(vec codes);
 #define EACH_DENSE(F) F(1) F(2) F(3) F(5) F(6) F(7)
 EACH_DENSE(DENSE_BYTES)
 #undef DENSE_BYTES

@@ -140,11 +140,11 @@ AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line) {
 /* Eight codes to a u64, and from there to its bytes. */
 #define EIGHT(at) (at), (at) + 1, (at) + 2, (at) + 3, (at) + 4, (at) + 5, (at) + 6, (at) + 7
 #define DENSE_BYTES(b)                                                                      \
-  AMN_FORCE_INLINE vec dense_bytes_##b(const uint8_t *src) {                                \
+  AMN_FORCE_INLINE vec bytes_of_dense_##b(vec codes) {                                      \
     static const uint8_t eights[32] = {EIGHT(DENSE_AT(b, 0, 0)), EIGHT(DENSE_AT(b, 0, 1)),  \
                                        EIGHT(DENSE_AT(b, 1, 0)), EIGHT(DENSE_AT(b, 1, 1))}; \
     const vec from = v_set_u64(b * 0x0706050403020100u);                                    \
-    const vec bits = _mm256_shuffle_epi8(load_dense(src, b), v_load(eights));               \
+    const vec bits = _mm256_shuffle_epi8(codes, v_load(eights));                            \
     return v_and(_mm256_multishift_epi64_epi8(from, bits), v_set_u8((1 << b) - 1));         \
   }
 EACH_DENSE(DENSE_BYTES)

@@ -120,9 +120,9 @@ typedef struct {
   static const dense_places V_NAME(dense_places_##b) = {                          \
       {{PAIRS(b, 0, 0), PAIRS(b, 1, 0)}, {PAIRS(b, 0, 1), PAIRS(b, 1, 1)}},       \
       {ALL_TIMES(b), ALL_TIMES(b)}};                                              \
-  AMN_FORCE_INLINE vec dense_bytes_##b(const uint8_t *src) {                      \
+  AMN_FORCE_INLINE vec bytes_of_dense_##b(vec codes) {                            \
     const dense_places *at = &V_NAME(dense_places_##b);                           \
-    const vec codes = load_dense(src, b), times = v_load(at->times);              \
+    const vec times = v_load(at->times);                                          \
     const vec first = v_mul_u16(v_lookup16(codes, v_load(at->pair[0])), times);   \
     const vec second = v_mul_u16(v_lookup16(codes, v_load(at->pair[1])), times);  \
     return v_pack_lanes_u16(v_shr_u16(first, 16 - b), v_shr_u16(second, 16 - b)); \
