@@ -59,10 +59,7 @@ EACH_DENSE(DENSE_BYTES)
 AMN_FORCE_INLINE vec load_dense(const uint8_t *src, int bits) {
   if (bits == 1) return v_load_u32_all(src);
   if (bits == 2) return v_load_u64_all(src);
-  if (bits == 3) {
-    const uint64_t *first = (const uint64_t *)src, *last = (const uint64_t *)(src + 4);
-    return v_load_u64x4(first, first, last, last);
-  }
+  if (bits == 3) return v_lower_lanes(v_load_u64_all(src), v_load_u64_all(src + 4));
   return v_load_lanes(src, src + 4 * bits - 16);
 }
 #define DENSE_SKIPPED(b) ((b) < 3 ? 0 : (b) == 3 ? 4 : 4 * (b) - 16)
