@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.handmade import Entry, WriteModel, write_safetensors
-from helpers.oracle_record import RECORD, note, watched, watched_encodings
+from helpers.oracle_record import RECORD, note, prove, watched, watched_encodings
 from helpers.tiers import needs_oracle
 
 
@@ -31,13 +32,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Note what ran in a test which compares it with an oracle, and passed."""
+    """Note what ran in a test that compares it with an oracle, and passed, and if it can fail."""
     oracle = pyfuncitem.get_closest_marker("against")
     if oracle is None or RECORD is None:
         return (yield)
+    start = time.monotonic()
     with watched() as ran, watched_encodings() as written:
         result = yield
     note(oracle.args[0], ran | written)
+    wanted = pyfuncitem._fixtureinfo.argnames
+    given = {name: pyfuncitem.funcargs[name] for name in wanted}
+    name = pyfuncitem.nodeid.partition("[")[0]
+    took = time.monotonic() - start
+    prove(name, oracle.args[0], ran, took, lambda: pyfuncitem.obj(**given))
     return result
 
 

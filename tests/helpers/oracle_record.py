@@ -3,17 +3,24 @@
 A test with the mark `against("…")` compares with that. Where ANAMNESIS_RECORD names a file, each
 kernel and each encoding that ran in such a test is noted there when the test has passed, one JSON
 object a line, for `.ci/check_oracles.py` to read.
+
+With ANAMNESIS_FLIP as well, such a test runs twice more: as it is, and with one bit of what a
+kernel gave flipped. If it fails then, that too is noted: the comparison sees a wrong bit.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, NamedTuple
+
+import pytest
 
 from anamnesis import _core
 from anamnesis.convert.loaders.facts import listed_name
@@ -21,9 +28,19 @@ from anamnesis.schemes import encodings
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
 
-__all__ = ["RECORD", "Ran", "encoding_row", "note", "watched", "watched_encodings"]
+__all__ = [
+    "RECORD",
+    "Flip",
+    "Ran",
+    "encoding_row",
+    "note",
+    "prove",
+    "watched",
+    "watched_encodings",
+]
 
 RECORD = os.environ.get("ANAMNESIS_RECORD")
+FLIPS = bool(RECORD and os.environ.get("ANAMNESIS_FLIP"))
 
 
 class Ran(NamedTuple):
@@ -142,19 +159,50 @@ def watched_encodings() -> Iterator[set[Ran]]:
             setattr(kind, verb, call)
 
 
+class Flip:
+    """One bit of what the n-th call gives that goes through a row."""
+
+    # What a call is asked to fill, the first that it has.
+    FILLED = ("dst", "codes")
+
+    def __init__(self, row: Ran, nth: int) -> None:
+        self.row = row
+        self.calls_before = nth
+        self.rows: set[Ran] = set()  # of the call
+
+    def of(self, rows: set[Ran], told: dict[str, Any], result: Any) -> Any:
+        """Return the result of a call, changed if it is its turn and there is no other."""
+        if self.row not in rows or self.rows:
+            return result
+        filled = [told[name] for name in self.FILLED if name in told and len(told[name])]
+        if not filled and not isinstance(result, float):
+            return result
+        if self.calls_before:
+            self.calls_before -= 1
+            return result
+        self.rows = rows
+        if not filled:
+            return math.nextafter(result, math.inf)
+        view = memoryview(filled[0]).cast("B")
+        view[0] ^= 1
+        return result
+
+
 @contextmanager
-def watched() -> Iterator[set[Ran]]:
-    """Collect which kernels run; a call that raises ran nothing."""
+def watched(flip: Flip | None = None) -> Iterator[set[Ran]]:
+    """Collect which kernels run, and flip a bit if asked to; a call that raises ran nothing."""
     found: set[Ran] = set()
 
-    def watching(name: str, call: Callable[..., int]) -> Callable[..., int]:
+    def watching(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(call)
 
         @wraps(call)
-        def watcher(*args: Any, **more: Any) -> int:
+        def watcher(*args: Any, **more: Any) -> Any:
             result = call(*args, **more)
-            found.update(_rows(name, signature.bind(*args, **more).arguments))
-            return result
+            told = signature.bind(*args, **more).arguments
+            rows = set(_rows(name, told))
+            found.update(rows)
+            return flip.of(rows, told, result) if flip else result
 
         return watcher
 
@@ -168,11 +216,65 @@ def watched() -> Iterator[set[Ran]]:
             setattr(_core, name, call)
 
 
+def _write(lines: list[dict[str, object]]) -> None:
+    """Add to the record, in one write: other workers do as well."""
+    assert RECORD is not None
+    with open(RECORD, "a", encoding="utf-8") as file:
+        file.write("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
 def note(oracle: str, ran: set[Ran]) -> None:
     """Add to the record what ran; what this process has noted before is left out."""
     new = {(oracle, row) for row in ran} - _noted
     if RECORD and new:
         _noted.update(new)
-        lines = [json.dumps({"oracle": oracle, **row._asdict()}) for oracle, row in sorted(new)]
-        with open(RECORD, "a", encoding="utf-8") as file:  # one write: other workers do as well
-            file.write("".join(f"{line}\n" for line in lines))
+        _write([{"oracle": oracle, **row._asdict()} for oracle, row in sorted(new)])
+
+
+# ---- that a comparison fails ----
+
+_SECONDS = 5.0  # a test that takes longer is not run again
+_NTHS = (0, 1, 4)  # of the calls, one after another
+_TRIES = 4  # of tests of one function, for one row
+_proven: set[tuple[bool, Ran]] = set()
+_tried: Counter[tuple[str, Ran]] = Counter()
+
+
+def _needed(oracle: str, ran: set[Ran]) -> set[Ran]:
+    """Return the rows that no comparison of this kind is known to fail for."""
+    return {row for row in ran if row.level and (oracle == "scalar", row) not in _proven}
+
+
+def _passes(rerun: Callable[[], object], flip: Flip | None = None) -> bool:
+    try:
+        with watched(flip):
+            rerun()
+    except (Exception, pytest.fail.Exception):
+        return False
+    return True
+
+
+def prove(
+    test: str, oracle: str, ran: set[Ran], seconds: float, rerun: Callable[[], object]
+) -> None:
+    """Run a test that has passed with a bit flipped, for rows that need it, and note if it fails.
+
+    One that does not pass a second time as it is proves nothing.
+    """
+    needed = {row for row in _needed(oracle, ran) if _tried[test, row] < _TRIES}
+    if not FLIPS or not needed or seconds > _SECONDS or not _passes(rerun):
+        return
+    for row in sorted(needed):
+        _tried[test, row] += 1
+        for nth in _NTHS:
+            flip = Flip(row, nth)
+            if row not in _needed(oracle, ran) or _passes(rerun, flip):
+                continue
+            if flip.rows:
+                _proven.update((oracle == "scalar", one) for one in flip.rows)
+                _write(
+                    [
+                        {"oracle": oracle, "fails": True, **one._asdict()}
+                        for one in sorted(flip.rows)
+                    ]
+                )

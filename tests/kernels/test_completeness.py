@@ -6,17 +6,19 @@ That each was compared with an oracle is recorded as those tests run: see oracle
 from __future__ import annotations
 
 import importlib
+import json
 import platform
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from anamnesis import _core
 from anamnesis.schemes import ggml
-from helpers import kernel_calls
+from helpers import kernel_calls, oracle_record
 from helpers.kernel_calls import Blocks, load_by_path, run
 from helpers.oracle_record import Ran, watched
 
@@ -137,6 +139,32 @@ def test_watching_sees_what_runs() -> None:
     best = kernel_calls.SUPPORTED[-1]
     family = "block_bf16" if best in NATIVE["block_bf16", "Q4_0"] else "block"
     assert ran == {Ran(family, "Q4_0", best), Ran("output", "BF16", best)}
+
+
+def test_a_comparison_that_cannot_fail_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(oracle_record, "RECORD", str(tmp_path / "record"))
+    monkeypatch.setattr(oracle_record, "FLIPS", True)
+    monkeypatch.setattr(oracle_record, "_proven", set())
+    block, data = Blocks("Q8_0", "BF16", 3), np.zeros(102, np.uint8)
+
+    def blind() -> None:
+        run(block, "scalar", (data,))
+
+    def seeing() -> None:
+        assert not any(run(block, "scalar", (data,))[0])
+
+    with watched() as ran:
+        blind()
+    oracle_record.prove("blind", "ggml", ran, 0, blind)
+    assert not (tmp_path / "record").exists()
+    oracle_record.prove("seeing", "ggml", ran, 0, seeing)
+    told = [json.loads(line) for line in (tmp_path / "record").read_text().splitlines()]
+    assert {(row["family"], row["name"], row["fails"]) for row in told} == {
+        ("block", "Q8_0", True),
+        ("output", "BF16", True),
+    }
 
 
 def test_no_fused_multiply_add() -> None:
