@@ -29,7 +29,9 @@ def built(machine: str, folder: Path) -> Path:
     program = folder / machine
     sources = [*sorted((PROJECT / "csrc" / "kernels").rglob("*.c")), PROJECT / "tests/c/count.c"]
     command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-musl", *FLAGS]
-    subprocess.run([*command, "-Icsrc", *sources, "-o", program], cwd=PROJECT, check=True)
+    subprocess.run(
+        [*command, "-Icsrc", *map(str, sources), "-o", str(program)], cwd=PROJECT, check=True
+    )
     return program
 
 
@@ -38,7 +40,7 @@ def lines(root: Path, program: Path, call: tuple[str, str, str], times: int) -> 
     machine = program.name
     emulator = root / "usr" / "bin" / f"qemu-{machine}-static"
     logged = (*MACHINES[machine], "-singlestep", "-d", "exec,nochain", "-D", "/dev/stdout")
-    command = [emulator, *logged, program, *call, str(times)]
+    command = [str(emulator), *logged, str(program), *call, str(times)]
     ran = subprocess.run(command, env={"LEVEL": "avx2"}, capture_output=True, check=True)
     return ran.stdout.count(b"\n")
 
