@@ -12,6 +12,7 @@ cdef extern from "amn_bytes.h" nogil:
     ctypedef struct amn_buffer:
         uint8_t *data
         uint64_t n_bytes
+        bint is_streamed
 
 
 cdef inline uint64_t size_of(object value, str name) except? 0:
@@ -37,4 +38,5 @@ cdef inline amn_buffer held_to_write(object data, Py_buffer *view) except *:
     PyObject_GetBuffer(data, view, PyBUF_WRITABLE)
     found.data = <uint8_t *>view.buf
     found.n_bytes = <uint64_t>view.len
+    found.is_streamed = False
     return found

@@ -27,6 +27,7 @@ PACKING_RULES: dict[str, int]
 ROUNDINGS: dict[str, int]
 BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
+STREAMED_FROM: tuple[int, int]
 TILE_ROWS: int
 CACHE_LINE: int
 TRELLIS_BLOCK: int

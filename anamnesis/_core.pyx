@@ -9,6 +9,7 @@ from anamnesis._bytes cimport amn_buffer, amn_bytes, size_of
 from anamnesis._kernels cimport (
     amn_status, amn_kernel, amn_grid, amn_groups, amn_absmax, amn_integers, amn_quantization,
     amn_loss, amn_kernel_at, amn_kernel_is_native, amn_level_name, amn_level_supported,
+    amn_streamed_from,
     amn_dequantize_scaled, amn_dequantize_absmax, amn_recover_absmax, amn_convert,
     amn_dequantize_blocks, AMN_STREAMED_BYTES, AMN_STAGE_BYTES, AMN_TILE_ROWS, AMN_CACHE_LINE,
     AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_pack,
@@ -27,6 +28,7 @@ from anamnesis._kernels cimport (
     AMN_ROUND_DIFFERENCES, AMN_ROUND_PRODUCTS, AMN_ROUND_BIASES, AMN_ROUND_SUMS,
 )
 
+import os
 from typing import NamedTuple
 
 
@@ -121,6 +123,13 @@ PACKING_RULES = {
 }
 BNB_CODEBOOKS = {name: _codebook(i) for i, name in enumerate(("NF4", "FP4", "dynamic"))}
 STREAMED_BYTES = AMN_STREAMED_BYTES
+# From how many bytes on results of 2 and of 4 bytes each, but of packed integers, are stored past
+# the caches, or 0. A test asks for it anywhere.
+STREAMED_FROM = tuple([
+    int(os.environ.get("ANAMNESIS_STREAMED_FROM") or amn_streamed_from(item)) for item in (2, 4)
+])
+cdef uint64_t _streamed_from_of_2 = STREAMED_FROM[0], _streamed_from_of_4 = STREAMED_FROM[1]
+cdef int _f32 = OUTPUTS["F32"]
 TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
 TRELLIS_BLOCK = AMN_TRELLIS_BLOCK
@@ -202,6 +211,15 @@ cdef inline amn_buffer _buffer(uint8_t[::1] view) noexcept:
     cdef amn_buffer result
     result.n_bytes = <uint64_t>view.shape[0]
     result.data = &view[0] if view.shape[0] > 0 else NULL
+    result.is_streamed = False
+    return result
+
+
+cdef inline amn_buffer _decoded(uint8_t[::1] view, int out) noexcept:
+    """The same, for what is decoded: how it leaves depends on its size and the CPU."""
+    cdef amn_buffer result = _buffer(view)
+    cdef uint64_t least = _streamed_from_of_4 if out == _f32 else _streamed_from_of_2
+    result.is_streamed = 0 < least <= result.n_bytes
     return result
 
 
@@ -237,7 +255,7 @@ def dequantize_scaled(
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
     cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
     cdef amn_bytes src_bytes = _bytes(src)
-    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_buffer dst_buffer = _decoded(dst, out_id)
     cdef amn_grid grid = _grid(
         scales, scale, scale_stride, block_rows, block_cols, row_phase, col_phase, rounded)
     cdef amn_status status
@@ -261,7 +279,7 @@ def dequantize_absmax(
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
     cdef uint64_t n = size_of(count, "count")
     cdef amn_bytes src_bytes = _bytes(src), codebook_bytes = _bytes(codebook)
-    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_buffer dst_buffer = _decoded(dst, out_id)
     cdef amn_absmax blocks = _absmax(absmax, absmax_dtype, block, phase)
     cdef amn_status status
     cdef uint64_t n_overflow = 0
@@ -308,7 +326,7 @@ def convert(src_dtype, out, const uint8_t[::1] src, uint8_t[::1] dst, level=None
     """
     cdef int level_id = _level(level), src_id = _id(src_dtype), out_id = _id(out)
     cdef amn_bytes src_bytes = _bytes(src)
-    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_buffer dst_buffer = _decoded(dst, out_id)
     cdef amn_status status
     cdef uint64_t n_overflow = 0
     with nogil:
@@ -325,7 +343,7 @@ def dequantize_blocks(type, out, const uint8_t[::1] src, uint8_t[::1] dst, level
     """
     cdef int level_id = _level(level), type_id = _id(type), out_id = _id(out)
     cdef amn_bytes src_bytes = _bytes(src)
-    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_buffer dst_buffer = _decoded(dst, out_id)
     cdef amn_status status
     cdef uint64_t n_overflow = 0
     with nogil:
@@ -431,7 +449,7 @@ def dequantize_integers(
     """
     cdef int level_id = _level(level), code_id = _id(code), out_id = _id(out)
     cdef amn_integers integers
-    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_buffer dst_buffer = _decoded(dst, out_id)
     cdef amn_status status
     cdef uint64_t n_overflow = 0
     integers.codes = _bytes(src)
@@ -620,6 +638,7 @@ cdef amn_buffer _stage(uint64_t n_bytes) except *:
     cdef amn_buffer stage
     stage.data = NULL
     stage.n_bytes = 0
+    stage.is_streamed = False
     return stage
 
 
@@ -627,6 +646,7 @@ cdef amn_buffer _allocated(uint64_t n_bytes) except *:
     """Memory for a call, which is to be freed."""
     cdef amn_buffer memory
     memory.n_bytes = n_bytes
+    memory.is_streamed = False
     memory.data = <uint8_t *>PyMem_Malloc(<size_t>n_bytes)
     if memory.data == NULL:
         raise MemoryError

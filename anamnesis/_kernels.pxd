@@ -82,6 +82,7 @@ cdef extern from "kernels/kernels.h" nogil:
     bint amn_kernel_is_native(int index, int level) noexcept
     const char *amn_level_name(int level) noexcept
     bint amn_level_supported(int level) noexcept
+    uint64_t amn_streamed_from(int item_bytes) noexcept
     amn_status amn_dequantize_scaled(
         int level, int code, int out, amn_bytes src, amn_buffer dst, uint64_t rows, uint64_t cols,
         const amn_grid *grid, uint64_t *n_overflow) noexcept

@@ -15,6 +15,7 @@ typedef struct {
 typedef struct {
   uint8_t *data;
   uint64_t n_bytes;
+  int is_streamed; /* whether a decoder stores past the caches, where the level can */
 } amn_buffer;
 
 #endif /* AMN_BYTES_H */

@@ -96,6 +96,31 @@ static inline int amn_cpu_has_avx512(void) {
   return amn_saves_avx512();
 }
 
+/* From how many bytes on a decoder's results of so many bytes each are stored past the caches; 0 is
+ * never. Plain stores wait for the lines that they overwrite; what it costs instead to store twice,
+ * to a cache and from there, differs (csrc/NOTES.md, "Outputs larger than the caches"). */
+static inline uint64_t amn_cpu_streamed_from(int item_bytes) {
+  static const struct {
+    char vendor[13];
+    uint32_t family; /* and later ones */
+    uint64_t of_2, of_4;
+  } rows[] = {
+      {"GenuineIntel", 6, (uint64_t)16 << 20, (uint64_t)16 << 20},
+      {"AuthenticAMD", 0x1a, 0, (uint64_t)16 << 20}, /* Zen 5 */
+  };
+  const amn_cpuid_regs regs = amn_cpuid(0);
+  const uint32_t version = amn_cpuid(1).eax, base = version >> 8 & 15;
+  const uint32_t family = base == 15 ? base + (version >> 20 & 255) : base;
+  char vendor[13] = {0};
+  memcpy(vendor, &regs.ebx, 4);
+  memcpy(vendor + 4, &regs.edx, 4);
+  memcpy(vendor + 8, &regs.ecx, 4);
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    if (memcmp(vendor, rows[i].vendor, sizeof vendor) == 0 && family >= rows[i].family)
+      return item_bytes == 4 ? rows[i].of_4 : rows[i].of_2;
+  return 0;
+}
+
 static inline int amn_cpu_has_pclmul(void) {
   return (amn_cpuid(1).ecx & AMN_CPUID1_ECX_PCLMULQDQ) != 0;
 }
@@ -112,6 +137,11 @@ static inline int amn_cpu_has_vpclmul(void) {
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 #endif
+
+static inline uint64_t amn_cpu_streamed_from(int item_bytes) {
+  (void)item_bytes;
+  return 0; /* not measured */
+}
 
 /* Of every Apple processor; of others since ARMv8.1. */
 static inline int amn_cpu_has_crc32(void) {

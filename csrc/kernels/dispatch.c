@@ -1,4 +1,5 @@
 /* The levels of this build and the table of kernels, both const. */
+#include "amn_cpu.h"
 #include "blocks.h"
 #include "levels.h"
 
@@ -58,6 +59,15 @@ const amn_level *amn_level_at(int level) {
 const char *amn_level_name(int level) {
   const amn_level *found = amn_level_at(level);
   return found ? found->name : NULL;
+}
+
+uint64_t amn_streamed_from(int item_bytes) {
+#if defined(AMN_ARCH_X86_64) || defined(AMN_ARCH_AARCH64)
+  return amn_cpu_streamed_from(item_bytes);
+#else
+  (void)item_bytes;
+  return 0;
+#endif
 }
 
 int amn_level_supported(int level) {

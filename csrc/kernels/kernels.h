@@ -51,6 +51,10 @@ const char *amn_level_name(int level);
 /* Whether this CPU, under this operating system, can run a level. Slow (cpuid): ask once. */
 int amn_level_supported(int level);
 
+/* From how many bytes on this CPU had better store a decoder's results of 2 or 4 bytes each past
+ * the caches, or 0 for never. Slow: ask once. */
+uint64_t amn_streamed_from(int item_bytes);
+
 /* A grid of scales over a tensor's rows and columns: element (r, c) has the scale in grid row
  * (r + row_phase) / block_rows and grid column (c + col_phase) / block_cols. The phases let a band
  * start inside a block. */

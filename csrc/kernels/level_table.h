@@ -5,6 +5,7 @@
  *   V_LETTER(...)   its letter of a row's brackets; the scalar level's is always S
  *   V_SUPPORTED     int (void): whether this CPU can run it; NULL if any can
  *   V_STREAM        its copy past the caches, or NULL
+ *   V_STREAM_END    what ends such copies, or NULL
  *   V_MEASURE       what measures the errors of its encoders
  */
 
@@ -39,6 +40,7 @@ const amn_level V_NAME(amn_level) = {
     .name = V_LEVEL,
     .is_supported = V_SUPPORTED,
     .stream = V_STREAM,
+    .stream_end = V_STREAM_END,
     .measure = V_MEASURE,
 #define SCALED(NAME, name, to_f32, to_bf16) SLOT(to_f32, scaled_##name),
     .scaled =

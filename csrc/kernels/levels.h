@@ -158,9 +158,10 @@ typedef void (*amn_packed_16_fn)(const amn_tile *tile, const amn_tile_groups *gr
 typedef void (*amn_zeros_fn)(const uint8_t *words, size_t first, size_t n, int shift, float *zeros);
 
 /* A copy of rows, each `stride` bytes after the one before, that leaves no whole line of it in a
- * cache. */
+ * cache; and what puts all such copies before all later stores. */
 typedef void (*amn_stream_fn)(const uint8_t *src, size_t src_stride, uint8_t *dst,
                               size_t dst_stride, size_t rows, size_t row_bytes);
+typedef void (*amn_stream_end_fn)(void);
 
 /* What is done with the codes of each block of a row: (code - zero) * scale + bias. */
 typedef struct {
@@ -301,6 +302,7 @@ typedef struct {
   int (*is_supported)(void); /* by this CPU, under this operating system; NULL: by any */
   unsigned char native[AMN_N_KERNELS];
   amn_stream_fn stream; /* NULL: all stores go through the caches */
+  amn_stream_end_fn stream_end;
   amn_scaled_fn scaled[AMN_N_CODES];
   amn_scaled_bf16_fn scaled_bf16[AMN_N_CODES]; /* NULL: by way of float32 */
   amn_absmax_fn absmax[AMN_N_ABSMAX];

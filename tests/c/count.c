@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
     const amn_kernel *out = row_of("output", argv[3]), *with = row_of("convert", families[i].with);
     uint64_t n_overflow;
     for (int times = atoi(argv[4]); of && out && times > 0; times--) {
-      amn_buffer dst = {outs[0], N * (uint64_t)out->item_bytes};
+      amn_buffer dst = {outs[0], N * (uint64_t)out->item_bytes, 0};
       if (families[i].run(best_level(), of, out, with, dst, &n_overflow) != AMN_OK) return 1;
     }
     return of && out ? EXIT_SUCCESS : EXIT_FAILURE;

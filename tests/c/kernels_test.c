@@ -1,7 +1,7 @@
 /* Every kernel on bytes from a fixed generator, without Python: what .ci/cross runs on machines
  * that are emulated.
  *
- * Each level that this CPU has must give the bytes of scalar. For each kernel, output and dtype of
+ * Each level that this CPU has must give the bytes of scalar, stored past the caches where it can. For each kernel, output and dtype of
  * scales, and for each encoder of GGUF blocks with and without importance, a line is printed with a
  * hash of the result; kernels.txt has the lines of x86-64, which are those of every machine. */
 #include "kernels/kernels.h"
@@ -117,7 +117,7 @@ static amn_status packed(int level, const amn_kernel *of, const amn_kernel *out,
                          const amn_kernel *with, int in_order, amn_buffer dst,
                          uint64_t *n_overflow) {
   const uint64_t rows = 32, group = 64, n_groups = COLS / group, bits = (uint64_t)of->item_bytes;
-  amn_buffer stage = {NULL, 0};
+  amn_buffer stage = {NULL, 0, 0};
   amn_groups groups = {
       .zeros = part(zeros_room, n_groups * rows * bits / 8),
       .scales = part(scales_room, n_groups * rows * (uint64_t)with->item_bytes),
@@ -146,7 +146,7 @@ static amn_status trellis(int level, const amn_kernel *of, const amn_kernel *out
                           const amn_kernel *with, amn_buffer dst, uint64_t *n_overflow) {
   const uint64_t n = AMN_TRELLIS_BLOCK;
   const int bits = 3 + of->id;
-  const amn_buffer work = {work_room, sizeof work_room};
+  const amn_buffer work = {work_room, sizeof work_room, 0};
   const amn_trellis both = {
       .tiles = part(src_room, n * n * (uint64_t)bits / 8),
       .in_scales = part(scales_room, n * 2),
@@ -177,7 +177,7 @@ static void compare(const char *what, call *run, const amn_kernel *of, const amn
     if (!amn_level_supported(level)) continue;
     uint8_t *room = outs[level > 0];
     uint64_t n_overflow = 0;
-    amn_buffer dst = {room + 1, n_bytes};
+    amn_buffer dst = {room + 1, n_bytes, 1};
     memset(room, 0xa5, OUT_BYTES + 1);
     amn_status status = run(level, of, out, with, dst, &n_overflow);
     if (level == 0) expected = n_overflow;
@@ -226,7 +226,7 @@ static void compare_encoder(const amn_kernel *of, int is_weighed) {
     if (!amn_level_supported(level)) continue;
     uint8_t *room = outs[level > 0];
     uint64_t where = 0;
-    amn_buffer dst = {room + 1, sizeof numbers};
+    amn_buffer dst = {room + 1, sizeof numbers, 0};
     memset(room, 0xa5, OUT_BYTES + 1);
     const amn_status status = amn_encode_blocks(level, &how, src, dst, NULL, &where);
     if (status != AMN_OK || memcmp(room, outs[0], OUT_BYTES + 1) != 0) {

@@ -1,5 +1,5 @@
 /* Codes relative to the largest magnitude of their block, whatever their width. */
-#include "sizes.h"
+#include "leave.h"
 
 /* Widened to float32 at a time: whole blocks, and parts at both ends. */
 #define ABSMAX_AT_ONCE 513
@@ -22,6 +22,7 @@ typedef struct {
   float codebook[MAX_ENTRIES];
   int codebook_is_finite;
   const amn_absmax *absmax;
+  way_out *way;
 } absmax_job;
 
 static int all_finite(const float *values, size_t n) {
@@ -80,17 +81,21 @@ static uint64_t dequantize_all(const absmax_job *job, const uint8_t *src, uint8_
                                uint64_t n) {
   const amn_absmax *absmax = job->absmax;
   const uint64_t item = float_bytes[absmax->dtype];
-  const uint64_t at_once = min_u64(absmax->block, 64) * (ABSMAX_AT_ONCE - 1);
+  const uint64_t item_bytes = out_bytes[job->out];
+  const uint64_t most =
+      at_once(job->way, min_u64(absmax->block, 64) * (ABSMAX_AT_ONCE - 1), item_bytes);
   _Alignas(64) float values[ABSMAX_AT_ONCE];
   uint64_t n_overflow = 0;
   for (uint64_t done = 0, count; done < n; done += count) {
     const uint64_t index = (done + absmax->phase) / absmax->block;
     const uint64_t into = (done + absmax->phase) % absmax->block;
-    count = min_u64(n - done, at_once);
+    count = min_u64(n - done, most);
     job->level->widen[absmax->dtype](absmax->data.data + index * item, (uint8_t *)values,
                                      (size_t)((count - 1 + into) / absmax->block) + 1);
-    n_overflow += stretch(job, src + done * code_sizes[job->code].bits / 8,
-                          dst + done * out_bytes[job->out], (size_t)count, values, into);
+    uint8_t *to = dst + done * item_bytes;
+    n_overflow += stretch(job, src + done * code_sizes[job->code].bits / 8, room_for(job->way, to),
+                          (size_t)count, values, into);
+    leave(job->way, to, count * item_bytes);
   }
   return n_overflow;
 }
@@ -118,8 +123,12 @@ static amn_status check(int code, int out, amn_bytes src, amn_buffer dst, uint64
 amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, amn_buffer dst,
                                  uint64_t n, amn_bytes codebook, const amn_absmax *absmax,
                                  uint64_t *n_overflow) {
-  absmax_job job = {
-      .level = amn_level_at(level), .code = code, .out = (amn_out)out, .absmax = absmax};
+  way_out way;
+  absmax_job job = {.level = amn_level_at(level),
+                    .code = code,
+                    .out = (amn_out)out,
+                    .absmax = absmax,
+                    .way = &way};
   *n_overflow = 0;
   if (job.level == NULL) return AMN_BAD_LEVEL;
   if (code < 0 || code >= AMN_N_ABSMAX || out < 0 || out >= AMN_N_OUTS ||
@@ -131,8 +140,10 @@ amn_status amn_dequantize_absmax(int level, int code, int out, amn_bytes src, am
   if (codebook.n_bytes > 0) memcpy(job.codebook, codebook.data, (size_t)codebook.n_bytes);
   if (code == AMN_ABSMAX_CODEBOOK4) restore_minus_zero(job.codebook);
   job.codebook_is_finite = all_finite(job.codebook, code_sizes[code].entries);
+  find_way_out(&way, job.level, dst);
   const uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = dequantize_all(&job, src.data, dst.data, n);
+  end_way_out(&way, job.level);
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

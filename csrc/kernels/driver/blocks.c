@@ -1,7 +1,7 @@
 /* GGUF blocks. */
 #include "../blocks.h"
 #include "block_kinds.h"
-#include "sizes.h"
+#include "leave.h"
 
 /* The row of a type, or -1. */
 static int block_row(int ggml_id) {
@@ -26,17 +26,17 @@ static void dequantize_to_f32(const amn_level *level, int row, const uint8_t *sr
     level->narrow[AMN_OUT_F32](dst, dst, n_blocks * size.elements);
 }
 
-static uint64_t dequantize_all(const amn_level *level, int row, int out, const uint8_t *src,
-                               uint8_t *dst, size_t n_blocks) {
+static uint64_t dequantize_some(const amn_level *level, int row, int out, const uint8_t *src,
+                                uint8_t *dst, size_t n_blocks) {
   const block_size size = block_sizes[row];
-  const size_t at_once = SCRATCH / size.elements;
+  const size_t most = SCRATCH / size.elements;
   const int in_place = out == AMN_OUT_F32 && (uintptr_t)dst % sizeof(float) == 0;
   if (out == AMN_OUT_BF16 && level->block_bf16[row] != NULL)
     return level->block_bf16[row](src, dst, n_blocks);
   _Alignas(64) float values[SCRATCH];
   uint64_t n_overflow = 0;
-  for (size_t done = 0; done < n_blocks; done += at_once) {
-    const size_t count = (size_t)min_u64(n_blocks - done, at_once);
+  for (size_t done = 0; done < n_blocks; done += most) {
+    const size_t count = (size_t)min_u64(n_blocks - done, most);
     const uint8_t *blocks = src + done * size.bytes;
     uint8_t *decoded = dst + done * size.elements * out_bytes[out];
     if (in_place) {
@@ -46,6 +46,23 @@ static uint64_t dequantize_all(const amn_level *level, int row, int out, const u
     level->block[row](blocks, values, count);
     n_overflow += level->narrow[out]((const uint8_t *)values, decoded, count * size.elements);
   }
+  return n_overflow;
+}
+
+static uint64_t dequantize_all(const amn_level *level, int row, int out, const uint8_t *src,
+                               amn_buffer dst, size_t n_blocks) {
+  const size_t block_bytes = block_sizes[row].elements * out_bytes[out];
+  way_out way;
+  uint64_t n_overflow = 0;
+  find_way_out(&way, level, dst);
+  for (size_t done = 0, count; done < n_blocks; done += count) {
+    uint8_t *to = dst.data + done * block_bytes;
+    count = (size_t)at_once(&way, n_blocks - done, block_bytes);
+    n_overflow += dequantize_some(level, row, out, src + done * block_sizes[row].bytes,
+                                  room_for(&way, to), count);
+    leave(&way, to, count * block_bytes);
+  }
+  end_way_out(&way, level);
   return n_overflow;
 }
 
@@ -62,7 +79,7 @@ amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, am
   if (n_blocks > dst.n_bytes / out_bytes[out] / size.elements) return AMN_SHORT_DST;
   if (n_blocks == 0) return AMN_OK;
   uint64_t fp_mode = amn_fp_mode_enter();
-  *n_overflow = dequantize_all(table, row, out, src.data, dst.data, (size_t)n_blocks);
+  *n_overflow = dequantize_all(table, row, out, src.data, dst, (size_t)n_blocks);
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

@@ -1,4 +1,5 @@
 /* Integers of rows, with a grid of scales, zero points and biases. */
+#include "leave.h"
 #include "rounding.h"
 #include <math.h>
 
@@ -28,6 +29,7 @@ typedef struct {
   integers_kind kind;
   int is_signed;
   amn_integers of;
+  way_out *way;
   const integers_neutral *neutral; /* NULL if nothing is rounded on the way to a result */
 } integers_job;
 
@@ -253,26 +255,27 @@ static uint64_t decode_stretch(const integers_job *job, uint64_t row, const uint
   uint8_t plane[SCRATCH];
   uint64_t n_overflow = 0;
   const int direct = is_direct(job, groups, at, begin);
-  const size_t at_once = direct && !job->of.planes.bits ? at->n : SCRATCH;
+  const uint64_t most = direct && !job->of.planes.bits ? at->n : SCRATCH;
   for (size_t done = 0, count; done < at->n; done += count) {
-    count = (size_t)min_u64(at->n - done, at_once);
+    count = (size_t)at_once(job->way, min_u64(at->n - done, most), out_bytes[job->out]);
     const uint64_t group = (done + at->into) / at->block;
     const size_t first = (size_t)min_u64(at->block - (done + at->into) % at->block, SIZE_MAX);
     const amn_affine affine = {groups->zeros + group, groups->scales + group,
                                groups->biases + group};
     const uint8_t *codes = src + (begin + done) / kind.codes * kind.bytes * width_of(job);
     const size_t place = (size_t)((begin + done) % kind.codes);
-    uint8_t *decoded = dst + done * out_bytes[job->out];
+    uint8_t *to = dst + done * out_bytes[job->out], *decoded = room_for(job->way, to);
     if (job->of.planes.bits) codes = take_plane(job, row, codes, count, plane);
     if (direct) {
       job->direct(codes, place, job->out, decoded, count, affine, first, block);
-      continue;
+    } else {
+      if (job->neutral == NULL)
+        job->decode(codes, place, values, count, affine, first, block);
+      else
+        n_overflow += decode_by_steps(job, codes, place, values, count, affine, first, block);
+      n_overflow += job->level->narrow[job->out]((const uint8_t *)values, decoded, count);
     }
-    if (job->neutral == NULL)
-      job->decode(codes, place, values, count, affine, first, block);
-    else
-      n_overflow += decode_by_steps(job, codes, place, values, count, affine, first, block);
-    n_overflow += job->level->narrow[job->out]((const uint8_t *)values, decoded, count);
+    leave(job->way, to, count * out_bytes[job->out]);
   }
   return n_overflow;
 }
@@ -403,6 +406,7 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
   if (!are_planes(&integers->planes, kinds[code])) return AMN_BAD_WORDS;
   if (integers->scales.block_rows == 0 || integers->scales.block_cols == 0) return AMN_BAD_BLOCK;
   const int by_steps = goes_by_steps(integers);
+  way_out way;
   const integers_job job = {
       .level = at,
       .decode = at->integers[code],
@@ -411,15 +415,18 @@ amn_status amn_dequantize_integers(int level, int code, int out, const amn_integ
       .kind = kinds[code],
       .is_signed = code == AMN_INTEGERS_INT8,
       .of = *integers,
+      .way = &way,
       .neutral = by_steps ? &neutral : NULL,
   };
   const amn_status status = check_integers(&job, dst);
   if (status != AMN_OK || integers->rows == 0 || integers->cols == 0) return status;
   if (job.neutral != NULL)
     for (int i = 0; i < GROUPS; i++) neutral.ones[i] = 1.0f, neutral.nothings[i] = -0.0f;
+  find_way_out(&way, at, dst);
   const uint64_t fp_mode = amn_fp_mode_enter();
   for (uint64_t r = 0; r < integers->rows; r++)
     *n_overflow += integers_row(&job, r, dst.data + r * integers->cols * out_bytes[out]);
+  end_way_out(&way, at);
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

@@ -358,6 +358,7 @@ amn_status amn_dequantize_packed(int level, int packing, int out, amn_bytes src,
     job.stage = stage.data + (size_t)(-(uintptr_t)stage.data % AMN_CACHE_LINE);
   uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = packed_tiles(&job);
+  if (job.stage != NULL) table->stream_end();
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

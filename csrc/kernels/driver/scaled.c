@@ -1,4 +1,5 @@
 /* 8-bit codes times a grid of scales. */
+#include "leave.h"
 #include "rounding.h"
 
 #define SCALES 512 /* scales widened to float32 at a time */
@@ -9,6 +10,7 @@ typedef struct {
   amn_out out;
   uint64_t rows, cols;
   const amn_grid *grid;
+  way_out *way;
 } scaled_job;
 
 static amn_status check_grid(const amn_grid *grid, uint64_t rows, uint64_t cols) {
@@ -101,7 +103,7 @@ static uint64_t scaled_rows(const scaled_job *job, const uint8_t *src, uint8_t *
       uint64_t into = one_block ? 0 : (col + col_phase) % block;
       uint64_t index =
           grid_row * grid->stride + first_block + (one_block ? 0 : (col + col_phase) / block);
-      count = min_u64(n - col, stretch - into);
+      count = at_once(job->way, min_u64(n - col, stretch - into), out_bytes[job->out]);
       if (index != widened || grid->rounded != AMN_OUT_F32) {
         uint64_t n_scales = one_block ? 1 : (count + into - 1) / block + 1;
         job->level->widen[grid->dtype](grid->data.data + index * scale_bytes, (uint8_t *)scales,
@@ -112,8 +114,10 @@ static uint64_t scaled_rows(const scaled_job *job, const uint8_t *src, uint8_t *
         widened = index;
       }
       uint64_t at = row * job->cols + col;
-      n_overflow += scaled_stretch(job, src + at, dst + at * out_bytes[job->out], (size_t)count,
-                                   scales, into, block);
+      uint8_t *to = dst + at * out_bytes[job->out];
+      n_overflow +=
+          scaled_stretch(job, src + at, room_for(job->way, to), (size_t)count, scales, into, block);
+      leave(job->way, to, count * out_bytes[job->out]);
     }
   }
   return n_overflow;
@@ -129,11 +133,14 @@ amn_status amn_dequantize_scaled(int level, int code, int out, amn_bytes src, am
       grid->dtype >= AMN_N_FLOATS || grid->rounded < 0 || grid->rounded >= AMN_N_OUTS)
     return AMN_BAD_DTYPE;
   if (grid->block_rows == 0 || grid->block_cols == 0) return AMN_BAD_BLOCK;
-  const scaled_job job = {table, (amn_code)code, (amn_out)out, rows, cols, grid};
+  way_out way;
+  const scaled_job job = {table, (amn_code)code, (amn_out)out, rows, cols, grid, &way};
   amn_status status = check_scaled(&job, src, dst);
   if (status != AMN_OK || rows == 0 || cols == 0) return status;
+  find_way_out(&way, table, dst);
   uint64_t fp_mode = amn_fp_mode_enter();
   *n_overflow = scaled_rows(&job, src.data, dst.data);
+  end_way_out(&way, table);
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

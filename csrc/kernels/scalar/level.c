@@ -7,4 +7,5 @@
 #define V_SUPPORTED NULL
 #define V_MEASURE measure_scalar
 #define V_STREAM NULL
+#define V_STREAM_END NULL
 #include "../level_table.h"

@@ -1,6 +1,6 @@
 /* Copies past the caches, of whole lines: a part of one would be read before it is written.
  *
- * Needs: vec.h alone. Defines: stream. */
+ * Needs: vec.h alone. Defines: stream, stream_end. */
 
 #define LINE AMN_CACHE_LINE
 
@@ -19,8 +19,11 @@ static void V_NAME(stream)(const uint8_t *src, size_t src_stride, uint8_t *dst, 
                            size_t rows, size_t row_bytes) {
   for (size_t r = 0; r < rows; r++)
     stream_row(dst + r * dst_stride, src + r * src_stride, row_bytes);
-  v_stream_end();
   v_end();
+}
+
+static void V_NAME(stream_end)(void) {
+  v_stream_end();
 }
 
 #undef LINE

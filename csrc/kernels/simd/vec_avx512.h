@@ -7,6 +7,7 @@
 #define V_SUPPORTED amn_cpu_has_avx512
 #define V_MEASURE measure_avx2
 #define V_STREAM V_NAME(stream)
+#define V_STREAM_END V_NAME(stream_end)
 #define V_WIDE "wide_16.h"
 
 #include "vec_x86.h"

@@ -6,6 +6,7 @@
 #define V_SUPPORTED NULL
 #define V_MEASURE V_NAME(measure)
 #define V_STREAM NULL
+#define V_STREAM_END NULL
 #define V_WIDE "wide_8.h"
 
 typedef struct {
