@@ -25,9 +25,12 @@ MACHINES = {"x86_64": ("-cpu", "max"), "aarch64": ()}
 
 
 def built(machine: str, folder: Path) -> Path:
-    """Compile tests/c/count.c with the kernels, statically."""
+    """Compile the program beside this one with the kernels, statically."""
     program = folder / machine
-    sources = [*sorted((PROJECT / "csrc" / "kernels").rglob("*.c")), PROJECT / "tests/c/count.c"]
+    sources = [
+        *sorted((PROJECT / "csrc" / "kernels").rglob("*.c")),
+        Path(__file__).with_suffix(".c"),
+    ]
     command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-musl", *FLAGS]
     subprocess.run(
         [*command, "-Icsrc", *map(str, sources), "-o", str(program)], cwd=PROJECT, check=True

@@ -1,8 +1,9 @@
-/* One call of a kernel at the best level, so many times: count FAMILY NAME OUT TIMES. What counts
- * instructions (tools/count_instructions.py) takes the difference of two such runs. The numbers are
- * usual ones: every byte of them is the same. */
+/* One call of a kernel at the best level, so many times: count_instructions FAMILY NAME OUT TIMES.
+ * tools/count_instructions.py takes the difference of two such runs. The numbers are usual ones:
+ * every byte of them is the same. */
+static int kernels_test(void);
 #define main kernels_test
-#include "kernels_test.c"
+#include "../tests/c/kernels_test.c"
 #undef main
 
 #define USUAL 0x2c /* as a half float and as float32 a normal number, as are its multiples */
