@@ -20,7 +20,7 @@ _BANDS_IN_A_STRIPE = 8
 
 # Output of one band: small enough to be in cache still when it is written, large enough that the
 # interpreter's part in it does not show.
-_USUAL = _Sizes(1 << 20, _BANDS_IN_A_STRIPE << 20)
+_USUAL = _Sizes(2 << 20, _BANDS_IN_A_STRIPE << 20)
 
 _now = [_USUAL]
 

@@ -1,4 +1,5 @@
-/* The AVX-512 level: the decoders' templates with its vocabulary, and the table of the level. */
+/* The AVX-512 level: the templates of decoders and of number encoders with its vocabulary, and the
+ * table of the level. */
 #include "amn_cpu.h"
 #include "../blocks.h"
 #include "../bnb_tables.h"
@@ -13,6 +14,8 @@ AMN_TARGET_BEGIN(AMN_AVX512)
 
 #include "vec_avx512.h"
 #include "templates.h"
+#define V_ENCODER static
+#include "number_encoders.h"
 #include "stream.tpl.h"
 
 AMN_TARGET_END

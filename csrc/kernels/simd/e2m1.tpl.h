@@ -19,10 +19,10 @@ typedef struct {
 
 #define E2M1_UNITS 22 /* beside 2^(exponent + 22), float32 counts in halves of 2^exponent */
 
-/* 8 codes in u32, of which the lower 16 bits count, plus `e2m1_excess`; and their magnitudes. */
+/* Codes in u32, of which the lower 16 bits count, plus `e2m1_excess`; and their magnitudes. */
 typedef struct {
-  vec codes;
-  vec_f32 numbers;
+  wide codes;
+  wide_f32 numbers;
 } e2m1_coded;
 
 AMN_FORCE_INLINE uint16_t e2m1_excess(e2m1_kind kind) {
@@ -31,54 +31,53 @@ AMN_FORCE_INLINE uint16_t e2m1_excess(e2m1_kind kind) {
 
 /* To even: a code is how many units there are of the exponent e of the magnitude, or of the least
  * one's, 0, plus 2 e. */
-AMN_FORCE_INLINE e2m1_coded e2m1_to_even(vec_f32 magnitude) {
-  const vec exponent = v_and(v_bits_f32(magnitude), v_set_u32(0x7f800000));
-  const vec units =
-      v_add_u32(v_max_s32(exponent, v_set_u32(127u << 23)), v_set_u32((uint32_t)E2M1_UNITS << 23));
-  const vec_f32 counted = v_add_f32(magnitude, v_f32_from_bits(units));
-  const vec bits = v_bits_f32(counted);
-  return (e2m1_coded){v_add_u32(bits, v_shr_u32(bits, 22)),
-                      v_sub_f32(counted, v_f32_from_bits(units))};
+AMN_FORCE_INLINE e2m1_coded e2m1_to_even(wide_f32 magnitude) {
+  const wide exponent = wide_and(wide_bits(magnitude), wide_set_u32(0x7f800000));
+  const wide units =
+      wide_add_u32(wide_max_s32(exponent, wide_set_u32(127u << 23)), wide_set_u32((uint32_t)E2M1_UNITS << 23));
+  const wide_f32 counted = wide_add(magnitude, wide_from_bits(units));
+  const wide bits = wide_bits(counted);
+  return (e2m1_coded){wide_add_u32(bits, wide_shr_u32(bits, 22)),
+                      wide_sub(counted, wide_from_bits(units))};
 }
 
 static const float V_NAME(e2m1_numbers)[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
 
-AMN_FORCE_INLINE vec_f32 e2m1_numbers_of(vec codes) {
-  return v_lookup8_f32(v_load_f32(V_NAME(e2m1_numbers)), codes);
+AMN_FORCE_INLINE wide_f32 e2m1_numbers_of(wide codes) {
+  return wide_lookup8(V_NAME(e2m1_numbers), codes);
 }
 
 /* Ties down or up: from 1 on, a code is what is left of the exponent and one bit of the mantissa,
  * less those of 1/2, once half a unit is added to the bits, or less than that; below, that is no
  * more than how many midpoints there are below, or up to there. */
-AMN_FORCE_INLINE e2m1_coded e2m1_down_or_up(vec_f32 magnitude, int is_up) {
+AMN_FORCE_INLINE e2m1_coded e2m1_down_or_up(wide_f32 magnitude, int is_up) {
   const float quarter = is_up ? 0x1.fffffep-3f : 0.25f, three = is_up ? 0x1.7ffffep-1f : 0.75f;
   const uint32_t half = is_up ? 0x200000 : 0x1fffff;
-  const vec rounded = v_add_u32(v_bits_f32(magnitude), v_set_u32(half));
-  const vec above = v_add_u32(v_shr_u32(rounded, 22), v_set_u32(0u - 252u));
-  const vec first = v_shr_u32(v_greater_f32(magnitude, v_set_f32(quarter)), 31);
-  const vec second = v_shr_u32(v_greater_f32(magnitude, v_set_f32(three)), 31);
-  const vec codes = v_max_s32(above, v_add_u32(first, second));
+  const wide rounded = wide_add_u32(wide_bits(magnitude), wide_set_u32(half));
+  const wide above = wide_add_u32(wide_shr_u32(rounded, 22), wide_set_u32(0u - 252u));
+  const wide first = wide_add_greater(wide_set_u32(0), magnitude, wide_set(quarter));
+  const wide codes = wide_max_s32(above, wide_add_greater(first, magnitude, wide_set(three)));
   return (e2m1_coded){codes, e2m1_numbers_of(codes)};
 }
 
 /* What is far beyond 6 is as far from several numbers, in float32: the first of them counts. Only
  * quotients are so far, which the source has rounded. */
-AMN_FORCE_INLINE e2m1_coded e2m1_of_huge(e2m1_kind kind, vec_f32 magnitude, e2m1_coded usual) {
-  const vec is_huge = v_greater_f32(magnitude, v_set_f32(0x1p24f));
-  if (!v_any(is_huge)) return usual;
+AMN_FORCE_INLINE e2m1_coded e2m1_of_huge(e2m1_kind kind, wide_f32 magnitude, e2m1_coded usual) {
+  const wide is_huge = wide_greater(magnitude, wide_set(0x1p24f));
+  if (!wide_any(is_huge)) return usual;
   if (kind.source == AMN_SOURCE_BF16) magnitude = rounded_to_bf16(magnitude);
-  const vec_f32 least = v_sub_f32(magnitude, v_set_f32(6));
-  vec place = v_zero();
+  const wide_f32 least = wide_sub(magnitude, wide_set(6));
+  wide place = wide_set_u32(0);
   for (int i = 0; i < 7; i++) {
-    const vec_f32 distance = v_sub_f32(magnitude, v_set_f32(V_NAME(e2m1_numbers)[i]));
-    place = v_add_u32(place, v_shr_u32(v_greater_f32(distance, least), 31));
+    const wide_f32 distance = wide_sub(magnitude, wide_set(V_NAME(e2m1_numbers)[i]));
+    place = wide_add_greater(place, distance, least);
   }
-  const vec codes = v_select(is_huge, place, usual.codes);
+  const wide codes = wide_select(is_huge, place, usual.codes);
   return (e2m1_coded){codes, e2m1_numbers_of(codes)};
 }
 
-AMN_FORCE_INLINE e2m1_coded e2m1_code_of(e2m1_kind kind, vec_f32 scaled) {
-  const vec_f32 magnitude = v_min_f32(magnitude_f32(scaled), v_set_f32(6)); /* 6 for a NaN */
+AMN_FORCE_INLINE e2m1_coded e2m1_code_of(e2m1_kind kind, wide_f32 scaled) {
+  const wide_f32 magnitude = wide_min(magnitude_f32(scaled), wide_set(6)); /* 6 for a NaN */
   if (e2m1_is_even(kind.ties)) return e2m1_to_even(magnitude);
   const e2m1_coded made = e2m1_down_or_up(magnitude, kind.ties == E2M1_TO_AWAY);
   const int is_first = kind.ties == E2M1_TO_FIRST && kind.is_divided;
@@ -87,53 +86,46 @@ AMN_FORCE_INLINE e2m1_coded e2m1_code_of(e2m1_kind kind, vec_f32 scaled) {
 
 /* The bit of the sign. Of numbers not below `least`, nor above -least, nothing is left once they
  * are rounded to the source's dtype: with ties to even they get none, and with ties down all do. */
-AMN_FORCE_INLINE vec e2m1_sign(e2m1_kind kind, vec_f32 least, vec_f32 scaled, vec codes) {
-  const vec bit = v_set_u32(8), negative = v_and(v_shr_u32(v_bits_f32(scaled), 28), bit);
-  if (kind.ties == E2M1_TO_EVEN) return v_and(v_greater_f32(least, scaled), bit);
+AMN_FORCE_INLINE wide e2m1_sign(e2m1_kind kind, wide_f32 least, wide_f32 scaled, wide codes) {
+  const wide bit = wide_set_u32(8), negative = wide_and(wide_shr_u32(wide_bits(scaled), 28), bit);
+  if (kind.ties == E2M1_TO_EVEN) return wide_and(wide_greater(least, scaled), bit);
   if (kind.ties == E2M1_TO_DOWN) {
-    const vec_f32 most = v_sub_f32(v_set_f32(0), least);
-    return v_and_not(v_greater_f32(scaled, most), bit);
+    const wide_f32 most = wide_sub(wide_set(0), least);
+    return wide_and_not(wide_greater(scaled, most), bit);
   }
   if (kind.ties == E2M1_TO_AWAY || kind.ties == E2M1_TO_SIGNED) return negative;
-  return v_and_not(v_equal_u32(codes, v_zero()), negative);
+  return wide_and_not(wide_equal_u32(codes, wide_set_u32(0)), negative);
 }
 
-AMN_FORCE_INLINE vec e2m1_codes(e2m1_kind kind, vec_f32 by, vec_f32 least, vec_f32 value,
-                                vec_f32 *number) {
-  const vec_f32 scaled = kind.is_divided ? v_div_f32(value, by) : v_mul_f32(value, by);
+AMN_FORCE_INLINE wide e2m1_codes(e2m1_kind kind, wide_f32 by, wide_f32 least, wide_f32 value,
+                                wide_f32 *number) {
+  const wide_f32 scaled = kind.is_divided ? wide_div(value, by) : wide_mul(value, by);
   const e2m1_coded made = e2m1_code_of(kind, scaled);
   *number = made.numbers;
-  return v_add_u32(made.codes, e2m1_sign(kind, least, scaled, made.codes));
+  return wide_add_u32(made.codes, e2m1_sign(kind, least, scaled, made.codes));
 }
 
-/* Of 16 values, their magnitudes and what their codes stand for but for the sign. */
-typedef struct {
-  pair decoded, values;
-} e2m1_measured;
-
-/* 16 codes of a block, in u16. */
-AMN_FORCE_INLINE vec e2m1_codes_16(e2m1_kind kind, const amn_quantize_run *run, size_t block,
-                                   vec_f32 least, const uint8_t *src, e2m1_measured *of) {
-  const vec_f32 scale = v_set_f32(run->scales[block]);
-  const vec_f32 by = kind.is_divided ? scale : v_set_f32(run->forward[block]);
-  const pair values = load_pair(kind.source, src);
-  pair numbers;
-  const vec even = e2m1_codes(kind, by, least, values.even, &numbers.even);
-  const vec odd = e2m1_codes(kind, by, least, values.odd, &numbers.odd);
-  const vec codes = v_even_odd_u16(even, v_shl_u32(odd, 16));
-  of->decoded = (pair){v_mul_f32(numbers.even, scale), v_mul_f32(numbers.odd, scale)};
-  of->values = (pair){magnitude_f32(values.even), magnitude_f32(values.odd)};
-  return v_add_u16(codes, v_set_u16((uint16_t)(0u - e2m1_excess(kind))));
-}
-
-/* A block of 32 is one group of errors; blocks of 16 are a group each. */
-AMN_FORCE_INLINE void e2m1_measure_32(quantize_errors *errors, const e2m1_measured *of,
-                                      int blocks) {
-  const pair none = {v_set_f32(0), v_set_f32(0)};
-  const pair decoded[4] = {of[0].decoded, blocks == 1 ? of[1].decoded : none, of[1].decoded, none};
-  const pair values[4] = {of[0].values, blocks == 1 ? of[1].values : none, of[1].values, none};
-  measure(errors, decoded, values);
-  if (blocks == 2) measure(errors, decoded + 2, values + 2);
+/* 32 codes, of two blocks of 16 or one of 32, whose scales and factors are given; and their errors.
+ * A block of 32 is one group of errors; blocks of 16 are a group each. */
+AMN_FORCE_INLINE void e2m1_32(e2m1_kind kind, const float scales[2], const float forward[2],
+                              wide_f32 least, int n_blocks, const uint8_t *src, uint8_t *codes,
+                              quantize_errors *errors) {
+  pair values[WIDE_PARTS], decoded[WIDE_PARTS];
+  wide made[WIDE_PARTS];
+  for (int i = 0; i < WIDE_PARTS; i++) {
+    const wide_f32 scale = wide_halves(scales, i);
+    const wide_f32 by = kind.is_divided ? scale : wide_halves(forward, i);
+    const pair taken = load_pair(kind.source, part_of(kind.source, src, i));
+    pair numbers;
+    const wide even = e2m1_codes(kind, by, least, taken.even, &numbers.even);
+    const wide odd = e2m1_codes(kind, by, least, taken.odd, &numbers.odd);
+    const wide excess = wide_set_u16((uint16_t)(0u - e2m1_excess(kind)));
+    made[i] = wide_add_u16(wide_even_odd_u16(even, wide_shl_u32(odd, 16)), excess);
+    decoded[i] = (pair){wide_mul(numbers.even, scale), wide_mul(numbers.odd, scale)};
+    values[i] = (pair){magnitude_f32(taken.even), magnitude_f32(taken.odd)};
+  }
+  v_store(codes, wide_pack(made));
+  if (kind.is_measured) measure(errors, decoded, values, n_blocks);
 }
 
 /* The largest of the numbers below 0 that the dtype of products has as 0. */
@@ -142,30 +134,35 @@ AMN_FORCE_INLINE float e2m1_least(amn_source rounded) {
   return rounded == AMN_SOURCE_BF16 ? -0x1p-134f : 0;
 }
 
+/* A last block of 16, with as many zeros times 0, which have no error. */
+AMN_FORCE_INLINE void e2m1_last_16(e2m1_kind kind, const float *scale, const float *forward,
+                                   wide_f32 least, const uint8_t *src, uint8_t *codes,
+                                   quantize_errors *errors) {
+  const float scales[2] = {*scale, 0}, factors[2] = {*forward, 0};
+  uint8_t padded[32 * 4] = {0}, made[32];
+  memcpy(padded, src, 16 * source_bytes(kind.source));
+  e2m1_32(kind, scales, factors, least, 1, padded, made, errors);
+  memcpy(codes, made, 16);
+}
+
 /* Whole blocks of 16 or 32, so that runs of errors end with 32 values. */
 AMN_FORCE_INLINE void e2m1_whole(e2m1_kind kind, const uint8_t *src, uint8_t *codes, size_t n,
                                  const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  const vec_f32 least = v_set_f32(e2m1_least(run->rounded));
-  const size_t item = source_bytes(kind.source), upper = run->block == 16, step = 1 + upper;
+  const wide_f32 least = wide_set(e2m1_least(run->rounded));
+  const size_t item = source_bytes(kind.source);
+  const int is_16 = run->block == 16;
+  const float *scales = run->scales, *forward = run->forward;
   quantize_errors errors;
-  e2m1_measured of[2];
-  size_t at = 0, block = 0;
+  size_t at = 0;
   if (kind.is_measured) errors = load_errors(lanes);
-  for (; at + 32 <= n; at += 32, block += step) {
-    const uint8_t *from = src + at * item;
-    const vec low = e2m1_codes_16(kind, run, block, least, from, &of[0]);
-    const vec high = e2m1_codes_16(kind, run, block + upper, least, from + 16 * item, &of[1]);
-    v_store(codes + at, v_pack_u16(low, high));
-    if (kind.is_measured) e2m1_measure_32(&errors, of, upper ? 2 : 1);
+  for (; at + 32 <= n; at += 32, scales += 1 + is_16, forward += 1 + is_16) {
+    const float two_scales[2] = {scales[0], scales[is_16]};
+    const float two_factors[2] = {forward[0], forward[is_16]};
+    e2m1_32(kind, two_scales, two_factors, least, 1 + is_16, src + at * item, codes + at, &errors);
     if (kind.is_measured && (lanes->n += 32) >= AMN_LOSS_RUN) end_run(lanes, &errors);
   }
   if (at < n) {
-    uint8_t made[32];
-    const vec low = e2m1_codes_16(kind, run, block, least, src + at * item, &of[0]);
-    v_store(made, v_pack_u16(low, v_zero()));
-    memcpy(codes + at, made, 16);
-    of[1] = (e2m1_measured){{v_set_f32(0), v_set_f32(0)}, {v_set_f32(0), v_set_f32(0)}};
-    if (kind.is_measured) e2m1_measure_32(&errors, of, 1);
+    e2m1_last_16(kind, scales, forward, least, src + at * item, codes + at, &errors);
     if (kind.is_measured) lanes->n += 16;
   }
   if (kind.is_measured) store_errors(lanes, &errors);

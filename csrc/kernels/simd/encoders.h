@@ -1,11 +1,6 @@
-/* Every template of an encoder, over those of templates.h. V_ENCODER is the linkage of the kernels
- * that they define: `static`, or none if another level takes them, too. */
-#include "pairs.tpl.h"
+/* Every template of an encoder, over those of templates.h. */
+#include "number_encoders.h"
 #include "amax.tpl.h"
-#include "codebook.tpl.h"
-#include "quantize.tpl.h"
-#include "e2m1.tpl.h"
-#include "pack.tpl.h"
 #include "search.tpl.h"
 #include "encode_blocks.tpl.h"
 #include "encode_legacy.tpl.h"

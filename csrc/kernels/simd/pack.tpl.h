@@ -12,7 +12,7 @@ typedef struct {
 
 /* What a block's values have in common. */
 typedef struct {
-  vec_f32 bias, scale, zero, least, most, stored_scale, stored_bias;
+  wide_f32 bias, scale, zero, least, most, stored_scale, stored_bias;
 } pack_factors;
 
 /* Bytes of fewer bits, to twice as many in half as many elements, three times: then 8 codes lie
@@ -54,49 +54,44 @@ AMN_FORCE_INLINE void pack_store(vec codes, int bits, int room, uint8_t *dst) {
   }
 }
 
-AMN_FORCE_INLINE vec pack_codes_8(pack_kind kind, const pack_factors *factors, vec_f32 value,
-                                  vec_f32 *decoded) {
-  const vec_f32 taken = kind.is_half ? v_rounded_to_f16(value) : value;
-  vec_f32 scaled = v_div_f32(v_sub_f32(taken, factors->bias), factors->scale);
-  if (kind.is_half) scaled = v_rounded_to_f16(scaled);
-  scaled = v_min_f32(v_max_f32(scaled, factors->least), factors->most);
-  const vec whole = v_s32_from_f32(scaled);
+AMN_FORCE_INLINE wide pack_code(pack_kind kind, const pack_factors *factors, wide_f32 value,
+                                wide_f32 *decoded) {
+  const wide_f32 taken = kind.is_half ? wide_rounded_to_f16(value) : value;
+  wide_f32 scaled = wide_div(wide_sub(taken, factors->bias), factors->scale);
+  if (kind.is_half) scaled = wide_rounded_to_f16(scaled);
+  scaled = wide_min(wide_max(scaled, factors->least), factors->most);
+  const wide whole = wide_s32(scaled);
   if (kind.is_measured) {
-    const vec_f32 product = v_mul_f32(v_f32_from_s32(whole), factors->stored_scale);
-    *decoded = v_add_f32(product, factors->stored_bias);
+    const wide_f32 product = wide_mul(wide_f32_of_s32(whole), factors->stored_scale);
+    *decoded = wide_add(product, factors->stored_bias);
   }
-  return v_add_u32(whole, v_s32_from_f32(factors->zero));
-}
-
-/* 16 codes in u16. */
-AMN_FORCE_INLINE vec pack_codes_16(pack_kind kind, const pack_factors *factors, pair values,
-                                   pair *decoded) {
-  const vec even = pack_codes_8(kind, factors, values.even, &decoded->even);
-  const vec odd = pack_codes_8(kind, factors, values.odd, &decoded->odd);
-  return v_even_odd_u16(even, v_shl_u32(odd, 16));
+  return wide_add_u32(whole, wide_s32(factors->zero));
 }
 
 AMN_FORCE_INLINE void pack_32(pack_kind kind, const pack_factors *factors, quantize_errors *errors,
                               const uint8_t *src, int room, uint8_t *dst) {
-  const pair values[2] = {load_pair(kind.source, src),
-                          load_pair(kind.source, src + 16 * source_bytes(kind.source))};
-  pair decoded[2];
-  const vec low = pack_codes_16(kind, factors, values[0], &decoded[0]);
-  const vec high = pack_codes_16(kind, factors, values[1], &decoded[1]);
-  pack_store(v_pack_u16(low, high), kind.bits, room, dst);
-  if (kind.is_measured) measure(errors, decoded, values);
+  pair values[WIDE_PARTS], decoded[WIDE_PARTS];
+  wide codes[WIDE_PARTS];
+  for (int i = 0; i < WIDE_PARTS; i++) {
+    values[i] = load_pair(kind.source, part_of(kind.source, src, i));
+    const wide even = pack_code(kind, factors, values[i].even, &decoded[i].even);
+    const wide odd = pack_code(kind, factors, values[i].odd, &decoded[i].odd);
+    codes[i] = wide_even_odd_u16(even, wide_shl_u32(odd, 16));
+  }
+  pack_store(wide_pack(codes), kind.bits, room, dst);
+  if (kind.is_measured) measure(errors, decoded, values, 1);
 }
 
 AMN_FORCE_INLINE pack_factors pack_factors_of(const amn_pack_run *run, int bits, size_t i) {
   const float zero = run->zeros[i], most = (float)((1 << bits) - 1);
   return (pack_factors){
-      v_set_f32(run->biases[i]),
-      v_set_f32(run->scales[i]),
-      v_set_f32(zero),
-      v_set_f32(0 - zero),
-      v_set_f32(most - zero),
-      v_set_f32(run->stored_scales[i]),
-      v_set_f32(run->stored_biases[i]),
+      wide_set(run->biases[i]),
+      wide_set(run->scales[i]),
+      wide_set(zero),
+      wide_set(0 - zero),
+      wide_set(most - zero),
+      wide_set(run->stored_scales[i]),
+      wide_set(run->stored_biases[i]),
   };
 }
 

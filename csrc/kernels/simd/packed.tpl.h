@@ -45,7 +45,7 @@ AMN_FORCE_INLINE wide_f32 wide_value(wide_f32 code, float zero, float scale) {
 
 AMN_FORCE_INLINE wide_line line_of_values(wide_words_fn words_of, vec bytes, float zero,
                                           float scale) {
-  wide_words parts[WIDE_PARTS];
+  wide parts[WIDE_PARTS];
   for (int i = 0; i < WIDE_PARTS; i++)
     parts[i] = words_of(wide_value(wide_even_u8(bytes, i), zero, scale),
                         wide_value(wide_odd_u8(bytes, i), zero, scale));

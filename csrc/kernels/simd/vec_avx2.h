@@ -8,6 +8,7 @@
 #define V_STREAM V_NAME(stream)
 #define V_STREAM_END V_NAME(stream_end)
 #define V_WIDE "wide_8.h"
+#define V_BOUNDS "bounds_8.tpl.h"
 
 #include "vec_x86.h"
 

@@ -9,6 +9,7 @@
 #define V_STREAM V_NAME(stream)
 #define V_STREAM_END V_NAME(stream_end)
 #define V_WIDE "wide_16.h"
+#define V_BOUNDS "bounds_16.tpl.h"
 
 #include "vec_x86.h"
 

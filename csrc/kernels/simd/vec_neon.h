@@ -8,6 +8,7 @@
 #define V_STREAM NULL
 #define V_STREAM_END NULL
 #define V_WIDE "wide_8.h"
+#define V_BOUNDS "bounds_8.tpl.h"
 
 typedef struct {
   uint8x16_t lower, upper;

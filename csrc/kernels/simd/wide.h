@@ -3,15 +3,16 @@
  * WIDE_PARTS, and the types, and include this header before the functions.
  *
  *   wide_f32     WIDE_LANES floats
- *   wide_words   twice as many u16
+ *   wide         as many bytes, of integers
  *   wide_line    32 u16
  *   nibble_table 16 u16 for each of two lanes
+ *   float_table  16 floats
  *
  * Of 32 bytes, each of WIDE_PARTS parts has the even ones and the odd ones in a wide_f32 each.
  * Bytes are in order, or in that of v_load_u8_zip1. */
 
 typedef enum { IN_ORDER, IN_ZIP1 } byte_order;
-typedef wide_words (*wide_words_fn)(wide_f32 even, wide_f32 odd);
+typedef wide (*wide_words_fn)(wide_f32 even, wide_f32 odd);
 
 AMN_FORCE_INLINE wide_f32 wide_set(float a);
 AMN_FORCE_INLINE wide_f32 wide_all(vec_f32 a); /* whose elements are all the same */
@@ -35,16 +36,73 @@ AMN_FORCE_INLINE wide_f32 wide_half(const float two[2], int i);
 AMN_FORCE_INLINE wide_f32 wide_halves(const float two[2], int part);
 
 /* Words of even and odd elements by turns, rounded; to where the part's elements belong. */
-AMN_FORCE_INLINE wide_words wide_bf16(wide_f32 even, wide_f32 odd);
-AMN_FORCE_INLINE wide_words wide_f16(wide_f32 even, wide_f32 odd);
-AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide_words words);
+AMN_FORCE_INLINE wide wide_bf16(wide_f32 even, wide_f32 odd);
+AMN_FORCE_INLINE wide wide_f16(wide_f32 even, wide_f32 odd);
+AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide words);
 
 /* 32 words, as they lie in a cache line: 16 and 16; of all parts of bytes in order. To memory, and
  * past the caches to a line of it. */
 AMN_FORCE_INLINE wide_line line_of_halves(vec low, vec high);
-AMN_FORCE_INLINE wide_line line_of_words(const wide_words parts[WIDE_PARTS]);
+AMN_FORCE_INLINE wide_line line_of_words(const wide parts[WIDE_PARTS]);
 AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line);
 AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line);
+
+/* ---- numbers to codes ----
+ *
+ * What the encoders take, as vec.h has it under the same names. Masks have elements of all ones or
+ * all zeros. Of 32 elements each part has WIDE_LANES pairs, the first part the first of them. */
+
+AMN_FORCE_INLINE wide wide_load_words(const uint8_t *src);
+AMN_FORCE_INLINE wide_f32 wide_load_f16(const uint8_t *src); /* as f32 */
+AMN_FORCE_INLINE wide wide_set_u16(uint16_t a);
+AMN_FORCE_INLINE wide wide_set_u32(uint32_t a);
+
+AMN_FORCE_INLINE wide_f32 wide_div(wide_f32 a, wide_f32 b);
+AMN_FORCE_INLINE wide_f32 wide_min(wide_f32 a, wide_f32 b); /* b of a NaN or two zeros */
+AMN_FORCE_INLINE wide_f32 wide_max(wide_f32 a, wide_f32 b); /* likewise */
+AMN_FORCE_INLINE wide wide_bits(wide_f32 a);
+AMN_FORCE_INLINE wide_f32 wide_from_bits(wide a);
+AMN_FORCE_INLINE wide_f32 wide_f32_of_s32(wide a);
+AMN_FORCE_INLINE wide wide_s32(wide_f32 a); /* rounded; none may be beyond s32 */
+AMN_FORCE_INLINE wide_f32 wide_rounded_to_f16(wide_f32 a);
+
+AMN_FORCE_INLINE wide wide_and(wide a, wide b);
+AMN_FORCE_INLINE wide wide_and_not(wide not_a, wide b); /* b without the bits of the first */
+AMN_FORCE_INLINE wide wide_select(wide mask, wide a, wide b);
+AMN_FORCE_INLINE int wide_any(wide a); /* whether any bit is one */
+AMN_FORCE_INLINE wide wide_add_u16(wide a, wide b);
+AMN_FORCE_INLINE wide wide_sub_u16(wide a, wide b);
+AMN_FORCE_INLINE wide wide_sub_sat_u16(wide a, wide b); /* 0 where b is larger */
+AMN_FORCE_INLINE wide wide_min_u16(wide a, wide b);
+AMN_FORCE_INLINE wide wide_shr_u16(wide a, int n);
+AMN_FORCE_INLINE wide wide_add_u32(wide a, wide b);
+AMN_FORCE_INLINE wide wide_max_s32(wide a, wide b);
+AMN_FORCE_INLINE wide wide_shr_u32(wide a, int n);
+AMN_FORCE_INLINE wide wide_shl_u32(wide a, int n);
+AMN_FORCE_INLINE wide wide_equal_u16(wide a, wide b);
+AMN_FORCE_INLINE wide wide_equal_u32(wide a, wide b);
+AMN_FORCE_INLINE wide wide_greater(wide_f32 a, wide_f32 b);
+AMN_FORCE_INLINE wide wide_add_greater(wide counts, wide_f32 a, wide_f32 b); /* one more in u32 */
+
+/* Even elements of a, odd ones of b; the even, or odd, u32 of a, then those of b. */
+AMN_FORCE_INLINE wide wide_even_odd_u16(wide a, wide b);
+AMN_FORCE_INLINE wide wide_even_u32(wide a, wide b);
+AMN_FORCE_INLINE wide wide_odd_u32(wide a, wide b);
+
+/* One of 8 floats for each u32: table[index % 8]; one of 16, by the lowest four bits. */
+AMN_FORCE_INLINE wide_f32 wide_lookup8(const float table[8], wide index);
+AMN_FORCE_INLINE float_table table_of_floats(const float entries[16], float scale);
+AMN_FORCE_INLINE wide_f32 wide_lookup16(float_table table, wide index);
+
+/* Words below 256 to bytes; those below 128 with the signs of others. */
+AMN_FORCE_INLINE vec wide_pack(const wide words[WIDE_PARTS]);
+AMN_FORCE_INLINE vec wide_pack_signs(const wide words[WIDE_PARTS], const wide signs[WIDE_PARTS]);
+
+/* Of pairs, those of the first 16 elements, or of the others; 8 floats, and zeros after them; to 8,
+ * each the larger one of what is there twice. */
+AMN_FORCE_INLINE vec_f32 wide_eight(const wide_f32 pairs[WIDE_PARTS], int i);
+AMN_FORCE_INLINE wide_f32 wide_of_eight(vec_f32 a);
+AMN_FORCE_INLINE vec_f32 wide_larger(wide_f32 a);
 
 /* ---- codes of some bits ---- */
 

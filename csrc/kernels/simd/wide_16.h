@@ -4,8 +4,8 @@
 #define WIDE_LANES 16
 #define WIDE_PARTS 1
 
-typedef __m512 wide_f32;
-typedef __m512i wide_words, wide_line;
+typedef __m512 wide_f32, float_table;
+typedef __m512i wide, wide_line;
 
 /* The lower lane's 16 words, then the upper lane's. */
 typedef __m512i nibble_table;
@@ -101,7 +101,7 @@ AMN_FORCE_INLINE wide_f32 wide_halves(const float two[2], int part) {
 }
 
 /* As bf16_words. */
-AMN_FORCE_INLINE wide_words wide_bf16(wide_f32 even, wide_f32 odd) {
+AMN_FORCE_INLINE wide wide_bf16(wide_f32 even, wide_f32 odd) {
   const __m512i even_bits = _mm512_castps_si512(even), odd_bits = _mm512_castps_si512(odd);
   const __m512i upper =
       _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(even_bits, 16), odd_bits);
@@ -111,12 +111,12 @@ AMN_FORCE_INLINE wide_words wide_bf16(wide_f32 even, wide_f32 odd) {
       _mm512_subs_epu16(lower, _mm512_andnot_si512(upper, _mm512_set1_epi16(1)));
   return _mm512_add_epi16(upper, _mm512_srli_epi16(above_tie, 15));
 }
-AMN_FORCE_INLINE wide_words wide_f16(wide_f32 even, wide_f32 odd) {
+AMN_FORCE_INLINE wide wide_f16(wide_f32 even, wide_f32 odd) {
   const __m512i low = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(even, _MM_FROUND_TO_NEAREST_INT));
   const __m512i high = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(odd, _MM_FROUND_TO_NEAREST_INT));
   return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
 }
-AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide_words words) {
+AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide words) {
   (void)order;
   (void)part;
   _mm512_storeu_si512(dst, words);
@@ -125,7 +125,7 @@ AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part,
 AMN_FORCE_INLINE wide_line line_of_halves(vec low, vec high) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
-AMN_FORCE_INLINE wide_line line_of_words(const wide_words parts[WIDE_PARTS]) {
+AMN_FORCE_INLINE wide_line line_of_words(const wide parts[WIDE_PARTS]) {
   return parts[0];
 }
 AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line) {
@@ -133,6 +133,139 @@ AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line) {
 }
 AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line) {
   _mm512_stream_si512((__m512i *)dst, line);
+}
+
+/* Eight floats for each lane. */
+AMN_FORCE_INLINE wide_f32 wide_twice(const float eight[8]) {
+  return _mm512_broadcast_f32x8(_mm256_loadu_ps(eight));
+}
+
+/* ---- numbers to codes ---- */
+
+AMN_FORCE_INLINE wide wide_load_words(const uint8_t *src) {
+  return _mm512_loadu_si512(src);
+}
+AMN_FORCE_INLINE wide_f32 wide_load_f16(const uint8_t *src) {
+  return _mm512_cvtph_ps(v_load(src));
+}
+AMN_FORCE_INLINE wide wide_set_u16(uint16_t a) {
+  return _mm512_set1_epi16((short)a);
+}
+AMN_FORCE_INLINE wide wide_set_u32(uint32_t a) {
+  return _mm512_set1_epi32((int)a);
+}
+AMN_FORCE_INLINE wide_f32 wide_div(wide_f32 a, wide_f32 b) {
+  return _mm512_div_ps(a, b);
+}
+AMN_FORCE_INLINE wide_f32 wide_min(wide_f32 a, wide_f32 b) {
+  return _mm512_min_ps(a, b);
+}
+AMN_FORCE_INLINE wide_f32 wide_max(wide_f32 a, wide_f32 b) {
+  return _mm512_max_ps(a, b);
+}
+AMN_FORCE_INLINE wide wide_bits(wide_f32 a) {
+  return _mm512_castps_si512(a);
+}
+AMN_FORCE_INLINE wide_f32 wide_from_bits(wide a) {
+  return _mm512_castsi512_ps(a);
+}
+AMN_FORCE_INLINE wide_f32 wide_f32_of_s32(wide a) {
+  return _mm512_cvtepi32_ps(a);
+}
+AMN_FORCE_INLINE wide wide_s32(wide_f32 a) {
+  return _mm512_cvtps_epi32(a);
+}
+AMN_FORCE_INLINE wide_f32 wide_rounded_to_f16(wide_f32 a) {
+  return _mm512_cvtph_ps(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+AMN_FORCE_INLINE wide wide_and(wide a, wide b) {
+  return _mm512_and_si512(a, b);
+}
+AMN_FORCE_INLINE wide wide_and_not(wide not_a, wide b) {
+  return _mm512_andnot_si512(not_a, b);
+}
+AMN_FORCE_INLINE wide wide_select(wide mask, wide a, wide b) {
+  return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+}
+AMN_FORCE_INLINE int wide_any(wide a) {
+  return _mm512_test_epi32_mask(a, a) != 0;
+}
+AMN_FORCE_INLINE wide wide_add_u16(wide a, wide b) {
+  return _mm512_add_epi16(a, b);
+}
+AMN_FORCE_INLINE wide wide_sub_u16(wide a, wide b) {
+  return _mm512_sub_epi16(a, b);
+}
+AMN_FORCE_INLINE wide wide_sub_sat_u16(wide a, wide b) {
+  return _mm512_subs_epu16(a, b);
+}
+AMN_FORCE_INLINE wide wide_min_u16(wide a, wide b) {
+  return _mm512_min_epu16(a, b);
+}
+AMN_FORCE_INLINE wide wide_shr_u16(wide a, int n) {
+  return _mm512_srli_epi16(a, (unsigned)n);
+}
+AMN_FORCE_INLINE wide wide_add_u32(wide a, wide b) {
+  return _mm512_add_epi32(a, b);
+}
+AMN_FORCE_INLINE wide wide_max_s32(wide a, wide b) {
+  return _mm512_max_epi32(a, b);
+}
+AMN_FORCE_INLINE wide wide_shr_u32(wide a, int n) {
+  return _mm512_srli_epi32(a, (unsigned)n);
+}
+AMN_FORCE_INLINE wide wide_shl_u32(wide a, int n) {
+  return _mm512_slli_epi32(a, (unsigned)n);
+}
+AMN_FORCE_INLINE wide wide_equal_u16(wide a, wide b) {
+  return _mm512_movm_epi16(_mm512_cmpeq_epi16_mask(a, b));
+}
+AMN_FORCE_INLINE wide wide_equal_u32(wide a, wide b) {
+  return _mm512_movm_epi32(_mm512_cmpeq_epi32_mask(a, b));
+}
+AMN_FORCE_INLINE wide wide_greater(wide_f32 a, wide_f32 b) {
+  return _mm512_movm_epi32(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ));
+}
+AMN_FORCE_INLINE wide wide_add_greater(wide counts, wide_f32 a, wide_f32 b) {
+  const __mmask16 greater = _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+  return _mm512_mask_add_epi32(counts, greater, counts, _mm512_set1_epi32(1));
+}
+AMN_FORCE_INLINE wide wide_even_odd_u16(wide a, wide b) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, a, b);
+}
+AMN_FORCE_INLINE wide wide_even_u32(wide a, wide b) {
+  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  return _mm512_permutex2var_epi32(a, even, b);
+}
+AMN_FORCE_INLINE wide wide_odd_u32(wide a, wide b) {
+  const __m512i odd = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+  return _mm512_permutex2var_epi32(a, odd, b);
+}
+AMN_FORCE_INLINE wide_f32 wide_lookup8(const float table[8], wide index) {
+  return _mm512_permutexvar_ps(index, wide_twice(table));
+}
+AMN_FORCE_INLINE float_table table_of_floats(const float entries[16], float scale) {
+  return wide_mul(wide_load(entries), wide_set(scale));
+}
+AMN_FORCE_INLINE wide_f32 wide_lookup16(float_table table, wide index) {
+  return _mm512_permutexvar_ps(index, table);
+}
+AMN_FORCE_INLINE vec wide_pack(const wide words[WIDE_PARTS]) {
+  return _mm512_cvtepi16_epi8(words[0]);
+}
+AMN_FORCE_INLINE vec wide_pack_signs(const wide words[WIDE_PARTS], const wide signs[WIDE_PARTS]) {
+  const wide sign = _mm512_srli_epi16(signs[0], 8); /* 0xf8: a or (b and c) */
+  return _mm512_cvtepi16_epi8(
+      _mm512_ternarylogic_epi32(words[0], sign, _mm512_set1_epi16(0x80), 0xf8));
+}
+AMN_FORCE_INLINE vec_f32 wide_eight(const wide_f32 pairs[WIDE_PARTS], int i) {
+  return i ? _mm512_extractf32x8_ps(pairs[0], 1) : _mm512_castps512_ps256(pairs[0]);
+}
+AMN_FORCE_INLINE wide_f32 wide_of_eight(vec_f32 a) {
+  return _mm512_zextps256_ps512(a);
+}
+AMN_FORCE_INLINE vec_f32 wide_larger(wide_f32 a) {
+  return v_max_f32(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
 }
 
 /* ---- codes of some bits ---- */
@@ -166,11 +299,6 @@ AMN_FORCE_INLINE nibble_table table_of_two(vec a, vec b) {
 AMN_FORCE_INLINE wide_f32 wide_lanes(vec_f32 a) {
   const __m512 both = _mm512_castps256_ps512(a);
   return _mm512_shuffle_f32x4(both, both, _MM_SHUFFLE(1, 1, 0, 0));
-}
-
-/* Eight floats for each lane. */
-AMN_FORCE_INLINE wide_f32 wide_twice(const float eight[8]) {
-  return _mm512_broadcast_f32x8(_mm256_loadu_ps(eight));
 }
 
 AMN_FORCE_INLINE nibble_table q4_0_table(vec_f32 d) {

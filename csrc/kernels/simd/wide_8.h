@@ -4,8 +4,11 @@
 #define WIDE_PARTS 2
 
 typedef vec_f32 wide_f32;
-typedef vec wide_words;
+typedef vec wide;
 typedef byte_table nibble_table;
+typedef struct {
+  vec_f32 low, high;
+} float_table;
 typedef struct {
   vec low, high;
 } wide_line;
@@ -68,13 +71,13 @@ AMN_FORCE_INLINE wide_f32 wide_halves(const float two[2], int part) {
   return v_set_f32(two[part]);
 }
 
-AMN_FORCE_INLINE wide_words wide_bf16(wide_f32 even, wide_f32 odd) {
+AMN_FORCE_INLINE wide wide_bf16(wide_f32 even, wide_f32 odd) {
   return bf16_words(even, odd);
 }
-AMN_FORCE_INLINE wide_words wide_f16(wide_f32 even, wide_f32 odd) {
+AMN_FORCE_INLINE wide wide_f16(wide_f32 even, wide_f32 odd) {
   return f16_words(even, odd);
 }
-AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide_words words) {
+AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part, wide words) {
   if (order == IN_ZIP1)
     v_store(dst + 32 * part, words);
   else
@@ -84,7 +87,7 @@ AMN_FORCE_INLINE void wide_store_words(uint8_t *dst, byte_order order, int part,
 AMN_FORCE_INLINE wide_line line_of_halves(vec low, vec high) {
   return (wide_line){low, high};
 }
-AMN_FORCE_INLINE wide_line line_of_words(const wide_words parts[WIDE_PARTS]) {
+AMN_FORCE_INLINE wide_line line_of_words(const wide parts[WIDE_PARTS]) {
   return (wide_line){v_lower_lanes(parts[0], parts[1]), v_upper_lanes(parts[0], parts[1])};
 }
 AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line) {
@@ -94,6 +97,130 @@ AMN_FORCE_INLINE void store_line(uint8_t *dst, wide_line line) {
 AMN_FORCE_INLINE void stream_line(uint8_t *dst, wide_line line) {
   v_stream(dst, line.low);
   v_stream(dst + 32, line.high);
+}
+
+/* ---- numbers to codes ---- */
+
+AMN_FORCE_INLINE wide wide_load_words(const uint8_t *src) {
+  return v_load(src);
+}
+AMN_FORCE_INLINE wide_f32 wide_load_f16(const uint8_t *src) {
+  return v_load_f16_as_f32(src);
+}
+AMN_FORCE_INLINE wide wide_set_u16(uint16_t a) {
+  return v_set_u16(a);
+}
+AMN_FORCE_INLINE wide wide_set_u32(uint32_t a) {
+  return v_set_u32(a);
+}
+AMN_FORCE_INLINE wide_f32 wide_div(wide_f32 a, wide_f32 b) {
+  return v_div_f32(a, b);
+}
+AMN_FORCE_INLINE wide_f32 wide_min(wide_f32 a, wide_f32 b) {
+  return v_min_f32(a, b);
+}
+AMN_FORCE_INLINE wide_f32 wide_max(wide_f32 a, wide_f32 b) {
+  return v_max_f32(a, b);
+}
+AMN_FORCE_INLINE wide wide_bits(wide_f32 a) {
+  return v_bits_f32(a);
+}
+AMN_FORCE_INLINE wide_f32 wide_from_bits(wide a) {
+  return v_f32_from_bits(a);
+}
+AMN_FORCE_INLINE wide_f32 wide_f32_of_s32(wide a) {
+  return v_f32_from_s32(a);
+}
+AMN_FORCE_INLINE wide wide_s32(wide_f32 a) {
+  return v_s32_from_f32(a);
+}
+AMN_FORCE_INLINE wide_f32 wide_rounded_to_f16(wide_f32 a) {
+  return v_rounded_to_f16(a);
+}
+AMN_FORCE_INLINE wide wide_and(wide a, wide b) {
+  return v_and(a, b);
+}
+AMN_FORCE_INLINE wide wide_and_not(wide not_a, wide b) {
+  return v_and_not(not_a, b);
+}
+AMN_FORCE_INLINE wide wide_select(wide mask, wide a, wide b) {
+  return v_select(mask, a, b);
+}
+AMN_FORCE_INLINE int wide_any(wide a) {
+  return v_any(a);
+}
+AMN_FORCE_INLINE wide wide_add_u16(wide a, wide b) {
+  return v_add_u16(a, b);
+}
+AMN_FORCE_INLINE wide wide_sub_u16(wide a, wide b) {
+  return v_sub_u16(a, b);
+}
+AMN_FORCE_INLINE wide wide_sub_sat_u16(wide a, wide b) {
+  return v_sub_sat_u16(a, b);
+}
+AMN_FORCE_INLINE wide wide_min_u16(wide a, wide b) {
+  return v_min_u16(a, b);
+}
+AMN_FORCE_INLINE wide wide_shr_u16(wide a, int n) {
+  return v_shr_u16(a, n);
+}
+AMN_FORCE_INLINE wide wide_add_u32(wide a, wide b) {
+  return v_add_u32(a, b);
+}
+AMN_FORCE_INLINE wide wide_max_s32(wide a, wide b) {
+  return v_max_s32(a, b);
+}
+AMN_FORCE_INLINE wide wide_shr_u32(wide a, int n) {
+  return v_shr_u32(a, n);
+}
+AMN_FORCE_INLINE wide wide_shl_u32(wide a, int n) {
+  return v_shl_u32(a, n);
+}
+AMN_FORCE_INLINE wide wide_equal_u16(wide a, wide b) {
+  return v_equal_u16(a, b);
+}
+AMN_FORCE_INLINE wide wide_equal_u32(wide a, wide b) {
+  return v_equal_u32(a, b);
+}
+AMN_FORCE_INLINE wide wide_greater(wide_f32 a, wide_f32 b) {
+  return v_greater_f32(a, b);
+}
+AMN_FORCE_INLINE wide wide_add_greater(wide counts, wide_f32 a, wide_f32 b) {
+  return v_sub_u32(counts, v_greater_f32(a, b));
+}
+AMN_FORCE_INLINE wide wide_even_odd_u16(wide a, wide b) {
+  return v_even_odd_u16(a, b);
+}
+AMN_FORCE_INLINE wide wide_even_u32(wide a, wide b) {
+  return v_even_u32(a, b);
+}
+AMN_FORCE_INLINE wide wide_odd_u32(wide a, wide b) {
+  return v_odd_u32(a, b);
+}
+AMN_FORCE_INLINE wide_f32 wide_lookup8(const float table[8], wide index) {
+  return v_lookup8_f32(v_load_f32(table), index);
+}
+AMN_FORCE_INLINE float_table table_of_floats(const float entries[16], float scale) {
+  const vec_f32 by = v_set_f32(scale);
+  return (float_table){v_mul_f32(v_load_f32(entries), by), v_mul_f32(v_load_f32(entries + 8), by)};
+}
+AMN_FORCE_INLINE wide_f32 wide_lookup16(float_table table, wide index) {
+  return v_lookup16_f32(table.low, table.high, index);
+}
+AMN_FORCE_INLINE vec wide_pack(const wide words[WIDE_PARTS]) {
+  return v_pack_u16(words[0], words[1]);
+}
+AMN_FORCE_INLINE vec wide_pack_signs(const wide words[WIDE_PARTS], const wide signs[WIDE_PARTS]) {
+  return v_pack_u16_signs(words[0], words[1], signs[0], signs[1]);
+}
+AMN_FORCE_INLINE vec_f32 wide_eight(const wide_f32 pairs[WIDE_PARTS], int i) {
+  return pairs[i];
+}
+AMN_FORCE_INLINE wide_f32 wide_of_eight(vec_f32 a) {
+  return a;
+}
+AMN_FORCE_INLINE vec_f32 wide_larger(wide_f32 a) {
+  return a;
 }
 
 /* ---- codes of some bits ---- */
