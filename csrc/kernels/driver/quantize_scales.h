@@ -273,32 +273,44 @@ static int codes_exponent(const quantize_job *job) {
   return (int)(amn_f32_bits(job->code.largest) >> 23) - 127;
 }
 
-/* The exponent of a magnitude that counts as the next power of two from 1.75 times one on, as the
- * source has its bits, plus 127; 0 for 0 and 255 for infinity. */
-static int nearest_exponent(amn_source source, float amax) {
+/* Of a half float the exponent that its magnitude has once it counts as the next power of two from
+ * 1.75 times one on, plus 127; 0 for 0 and 255 for infinity. */
+static int nearest_exponent_f16(float amax) {
   const uint32_t bits = (amn_f32_bits(amax) + 0x200000) & 0x7f800000;
-  if (source != AMN_SOURCE_F16) return (int)(bits >> 23);
   if (amax < 0x1p-14f) return amax < 0x1.8p-15f ? 0 : 127 - 14; /* subnormal */
   return bits > (127u + 15) << 23 ? 255 : (int)(bits >> 23);
 }
 
-/* The number that the source has for 2^(code - 127), and what is stored for it. */
-static void mx_scale(amn_source source, int code, float *forward, float *scale, uint8_t *stored) {
-  const int is_half = source == AMN_SOURCE_F16;
-  const int is_zero = is_half && code<127 - 24, is_infinite = code>(is_half ? 127 + 15 : 254);
-  *stored = (uint8_t)(is_zero || is_infinite ? 127 : code);
-  *scale = e8m0_number(*stored);
-  *forward = is_infinite ? 0 : 1 / *scale;
+/* The half float for 2^(code - 127), and what is stored for it. */
+static void mx_scales_f16(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const int exponent = nearest_exponent_f16(unit->forward[i]), code = exponent - codes_exponent(job);
+    const int is_zero = code < 127 - 24, is_infinite = exponent == 255 || code > 127 + 15;
+    stored[i] = (uint8_t)(is_zero || is_infinite ? 127 : code);
+    unit->scales[i] = e8m0_number(stored[i]);
+    unit->forward[i] = is_infinite ? 0 : 1 / unit->scales[i];
+  }
 }
 
+/* The same of the other sources. Without branches, so that compilers make vectors of it. */
 static void mx_scales(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
-  const amn_source source = (amn_source)job->how->source;
-  for (size_t i = 0; i < unit->n_blocks; i++) {
-    const int exponent = nearest_exponent(source, unit->forward[i]);
-    int code = exponent - codes_exponent(job);
-    if (exponent == 255) code = 255;
-    mx_scale(source, code < 0 ? 0 : code, &unit->forward[i], &unit->scales[i], &stored[i]);
+  if (job->how->source == AMN_SOURCE_F16) {
+    mx_scales_f16(job, unit, stored);
+    return;
   }
+  const int least = codes_exponent(job);
+  int32_t codes[UNIT];
+  for (size_t i = 0; i < unit->n_blocks; i++) {
+    const int32_t exponent = (int32_t)((amn_f32_bits(unit->forward[i]) + 0x200000) >> 23 & 0xff);
+    const int32_t above = exponent > least ? exponent - least : 0;
+    const int is_infinite = exponent == 255;
+    codes[i] = is_infinite ? 127 : above;
+    const uint32_t subnormal = above == 0 ? 0x400000 : 0;
+    unit->scales[i] = amn_f32_from_bits((uint32_t)codes[i] << 23 | subnormal);
+    const float reciprocal = 1 / unit->scales[i];
+    unit->forward[i] = is_infinite ? 0 : reciprocal;
+  }
+  for (size_t i = 0; i < unit->n_blocks; i++) stored[i] = (uint8_t)codes[i];
 }
 
 /* Of numbers from 2^-127 on, which have a logarithm of as many bits as normal ones. */
@@ -368,14 +380,13 @@ static void nv_scales(const quantize_job *job, quantize_unit *unit, uint8_t *sto
     }
   }
   round_to_e4m3(job, scales, n, stored);
-  for (size_t i = 0; i < n; i++) {
-    if (divides && scales[i] == 0) {
-      scales[i] = 0.125f;
-      stored[i] = 0x20;
-    }
-    scales[i] = divides ? scales[i] / found : scales[i] * found;
-    unit->forward[i] = 1 / scales[i];
+  if (divides) {
+    for (size_t i = 0; i < n; i++) stored[i] = stored[i] == 0 ? 0x20 : stored[i];
+    for (size_t i = 0; i < n; i++) scales[i] = (scales[i] == 0 ? 0.125f : scales[i]) / found;
+  } else {
+    for (size_t i = 0; i < n; i++) scales[i] *= found;
   }
+  for (size_t i = 0; i < n; i++) unit->forward[i] = 1 / scales[i];
 }
 
 /* By two divisions. What is divided by a scale of 0 is to become 0. */

@@ -3,12 +3,19 @@
  * Needs: pairs.tpl.h. Defines: amax_*, range_* of each source. */
 
 /* Of numbers of 16 bits: their magnitudes are in the order of their bits. */
+AMN_FORCE_INLINE vec magnitudes_u16(const uint8_t *src) {
+  return v_and(v_load(src), v_set_u16(0x7fff));
+}
+
 AMN_FORCE_INLINE uint32_t largest_u16(const uint8_t *src, size_t n) {
-  const vec magnitude = v_set_u16(0x7fff);
-  vec most = v_zero();
+  vec even = v_zero(), odd = v_zero();
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) most = v_max_u16(most, v_and(v_load(src + 2 * i), magnitude));
-  uint32_t largest = v_largest_u16(most);
+  for (; i + 32 <= n; i += 32) {
+    even = v_max_u16(even, magnitudes_u16(src + 2 * i));
+    odd = v_max_u16(odd, magnitudes_u16(src + 2 * i + 32));
+  }
+  if (i + 16 <= n) even = v_max_u16(even, magnitudes_u16(src + 2 * i)), i += 16;
+  uint32_t largest = v_largest_u16(v_max_u16(even, odd));
   for (; i < n; i++) {
     const uint32_t bits = amn_load_u16(src + 2 * i) & 0x7fffu;
     largest = bits > largest ? bits : largest;
@@ -37,6 +44,53 @@ static uint32_t largest_f32(const uint8_t *src, size_t n) {
     largest = bits > largest ? bits : largest;
   }
   return largest;
+}
+
+/* Blocks of so many numbers of 16 bits that finding the largest of 16 words takes longer than what
+ * comes before: eight of them at once, whose words zips bring together. */
+#define FOLDED 8
+
+AMN_FORCE_INLINE int is_folded(size_t block) {
+  return block == 16 || block == 32 || block == 64;
+}
+
+AMN_FORCE_INLINE vec fold_u16(vec a, vec b) {
+  return v_max_u16(v_zip_low_u16(a, b), v_zip_high_u16(a, b));
+}
+AMN_FORCE_INLINE vec fold_u32(vec a, vec b) {
+  return v_max_u16(v_zip_low_u32(a, b), v_zip_high_u32(a, b));
+}
+
+/* The largest magnitudes of FOLDED blocks, in the lower lane. */
+AMN_FORCE_INLINE vec largest_of_blocks(const uint8_t *src, size_t block) {
+  vec most[FOLDED];
+  for (int i = 0; i < FOLDED; i++, src += 2 * block) {
+    most[i] = magnitudes_u16(src);
+    for (size_t at = 16; at < block; at += 16)
+      most[i] = v_max_u16(most[i], magnitudes_u16(src + 2 * at));
+  }
+  const vec low = fold_u32(fold_u16(most[0], most[1]), fold_u16(most[2], most[3]));
+  const vec high = fold_u32(fold_u16(most[4], most[5]), fold_u16(most[6], most[7]));
+  const vec all = v_max_u16(v_zip_low_u64(low, high), v_zip_high_u64(low, high));
+  return v_max_u16(all, v_upper_lane(all));
+}
+
+AMN_FORCE_INLINE vec f32_bits_of(amn_source source, vec halves) {
+  if (source == AMN_SOURCE_F16) return v_bits_f32(v_f32_from_f16(halves));
+  uint8_t words[32];
+  v_store(words, halves);
+  return v_shl_u32(v_load_u16_as_u32(words), 16);
+}
+
+/* As many blocks as are folded; returns how many those are. */
+AMN_FORCE_INLINE size_t fold_blocks_u16(amn_source source, const uint8_t *src, size_t n,
+                                        size_t block, uint32_t *maxima) {
+  const size_t n_folded = n / block / FOLDED * FOLDED;
+  for (size_t i = 0; i < n_folded; i += FOLDED) {
+    const vec found = f32_bits_of(source, largest_of_blocks(src + 2 * i * block, block));
+    v_store(maxima + i, v_max_s32(v_load(maxima + i), found));
+  }
+  return n_folded;
 }
 
 /* Of BF16, the largest positive one has the most bits of all as int16, and the least negative one
@@ -108,6 +162,10 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
 #define SOURCE(NAME, name, item_bytes, levels)                                                \
   V_ENCODER void V_NAME(amax_##name)(const uint8_t *src, size_t n, size_t block,              \
                                      uint32_t *maxima) {                                      \
+    if (item_bytes == 2 && is_folded(block)) {                                                \
+      const size_t done = fold_blocks_u16(AMN_SOURCE_##NAME, src, n, block, maxima);          \
+      src += done * block * item_bytes, n -= done * block, maxima += done;                    \
+    }                                                                                         \
     for (size_t count; n > 0; n -= count, src += count * item_bytes, maxima++) {              \
       count = n < block ? n : block;                                                          \
       const uint32_t found = largest_##name(src, count);                                      \
@@ -127,3 +185,5 @@ AMN_FORCE_INLINE void range_of(amn_source source, const uint8_t *src, size_t n, 
     v_end();                                                                                  \
   }
 #include "../kernels.def"
+
+#undef FOLDED
