@@ -8,7 +8,10 @@
 /* ---- codes ---- */
 
 static void join_nibbles(const uint8_t *restrict codes, size_t n, uint8_t *restrict dst) {
-  for (size_t i = 0; i < n; i++) dst[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
+  for (size_t i = 0; i < n; i++) {
+    const unsigned two = amn_load_u16(codes + 2 * i);
+    dst[i] = (uint8_t)(two | two >> 4);
+  }
 }
 
 /* Those of 4 bits, from column `col` on, low ones first; `codes` may be written beyond. */
@@ -22,7 +25,10 @@ static void pack_nibbles(uint8_t *codes, size_t n, uint8_t *row, uint64_t col) {
 }
 
 static void join_high_first(const uint8_t *restrict codes, size_t n, uint8_t *restrict dst) {
-  for (size_t i = 0; i < n; i++) dst[i] = (uint8_t)(codes[2 * i] << 4 | codes[2 * i + 1]);
+  for (size_t i = 0; i < n; i++) {
+    const unsigned two = amn_load_u16(codes + 2 * i);
+    dst[i] = (uint8_t)(two << 4 | two >> 8);
+  }
 }
 
 /* The same, high ones first, from an even column on. */

@@ -298,19 +298,21 @@ static void mx_scales(const quantize_job *job, quantize_unit *unit, uint8_t *sto
     mx_scales_f16(job, unit, stored);
     return;
   }
-  const int least = codes_exponent(job);
+  const int32_t least = codes_exponent(job);
+  const size_t n = unit->n_blocks;
   int32_t codes[UNIT];
-  for (size_t i = 0; i < unit->n_blocks; i++) {
+  for (size_t i = 0; i < n; i++) {
     const int32_t exponent = (int32_t)((amn_f32_bits(unit->forward[i]) + 0x200000) >> 23 & 0xff);
-    const int32_t above = exponent > least ? exponent - least : 0;
-    const int is_infinite = exponent == 255;
-    codes[i] = is_infinite ? 127 : above;
-    const uint32_t subnormal = above == 0 ? 0x400000 : 0;
-    unit->scales[i] = amn_f32_from_bits((uint32_t)codes[i] << 23 | subnormal);
-    const float reciprocal = 1 / unit->scales[i];
-    unit->forward[i] = is_infinite ? 0 : reciprocal;
+    codes[i] = exponent > least ? exponent - least : 0;
+    codes[i] = exponent == 255 ? 255 : codes[i];
   }
-  for (size_t i = 0; i < unit->n_blocks; i++) stored[i] = (uint8_t)codes[i];
+  for (size_t i = 0; i < n; i++) {
+    const uint32_t code = codes[i] == 255 ? 127 : (uint32_t)codes[i];
+    unit->scales[i] = amn_f32_from_bits(code == 0 ? 0x400000 : code << 23);
+    stored[i] = (uint8_t)code;
+  }
+  for (size_t i = 0; i < n; i++) unit->forward[i] = 1 / unit->scales[i];
+  for (size_t i = 0; i < n; i++) unit->forward[i] = codes[i] == 255 ? 0 : unit->forward[i];
 }
 
 /* Of numbers from 2^-127 on, which have a logarithm of as many bits as normal ones. */
@@ -430,21 +432,22 @@ static int is_amax_given(const quantize_job *job) {
 
 /* The largest magnitudes of a unit's blocks to `unit->forward`; false if one is not finite. */
 static int find_amax(const quantize_job *job, quantize_unit *unit) {
-  uint32_t maxima[UNIT] = {0}, largest = 0;
+  uint32_t maxima[UNIT], beyond = 0;
   if (is_amax_given(job)) {
     const float given = amn_f32_from_bits(amn_load_u32(job->how->found.data));
     for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = given;
     return given <= FLT_MAX;
   }
+  memset(maxima, 0, unit->n_blocks * sizeof *maxima);
   for (uint64_t r = 0; r < unit->rows; r++)
     job->level->amax[job->how->source](unit_row(job, unit, r), (size_t)unit->cols, unit->block,
                                        maxima);
   for (size_t i = 0; i < unit->n_blocks; i++) unit->forward[i] = amn_f32_from_bits(maxima[i]);
   if (job->how->code == AMN_QUANTIZE_INT8_ABSMAX)
     round_to(job, AMN_OUT_F16, AMN_FLOAT_F16, unit->forward, unit->n_blocks);
-  for (size_t i = 0; i < unit->n_blocks; i++)
-    if (amn_f32_bits(unit->forward[i]) > largest) largest = amn_f32_bits(unit->forward[i]);
-  return largest < 0x7f800000u;
+  /* the sign bit, once there is an infinity or a NaN */
+  for (size_t i = 0; i < unit->n_blocks; i++) beyond |= amn_f32_bits(unit->forward[i]) + 0x800000;
+  return beyond >> 31 == 0;
 }
 
 static void find_range(const quantize_job *job, quantize_unit *unit) {
