@@ -13,7 +13,7 @@ from anamnesis.convert.plan.output_names import Named
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
-from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.sizes import band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Weight
 
 __all__ = ["DirectoryOutput", "Job", "OutputFile", "OutputWeight", "Slice", "split_by_size"]
@@ -125,7 +125,7 @@ class OutputWeight:
         self.n_bytes = sum([part.n_bytes for part in self.parts])
 
     def bands(self) -> Bands:
-        """Return the bands in which it is made, each of about a megabyte.
+        """Return the bands in which it is made, each of a megabyte or two.
 
         They are the weight's own where these suit the encoding, and tiles where rows are so long
         that the encoding would want too many values at once.
@@ -136,8 +136,8 @@ class OutputWeight:
         tiles = encoding.encoder.tiles(shape)
         if tiles is not None:
             return tiles
-        own = self.weight.bands(encoding.values, band_bytes())
-        return own.multiples_of(encoding.encoder.grain(shape), band_bytes())
+        own = self.weight.bands(encoding.values, encoded_band_bytes())
+        return own.multiples_of(encoding.encoder.grain(shape), encoded_band_bytes())
 
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""

@@ -18,7 +18,7 @@ from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, Outpu
 from anamnesis.convert.tell.result import Measured
 from anamnesis.schemes.core.plain import Moved
 from anamnesis.schemes.core.rounding import MathName
-from anamnesis.schemes.core.sizes import THREAD_BYTES, band_bytes
+from anamnesis.schemes.core.sizes import THREAD_BYTES, band_bytes, encoded_band_bytes
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
@@ -265,7 +265,7 @@ class Plan:
 
     def digest(self) -> str:
         """Return a hash of all that the output depends on, but for the sources' bytes."""
-        state = hashlib.sha256(f"{band_bytes()} {self.math}".encode())
+        state = hashlib.sha256(f"{band_bytes()} {encoded_band_bytes()} {self.math}".encode())
         for file in self.files:
             state.update(file.name.encode("utf-8", "surrogatepass") + b"\0")
             for offset, raw in file.fixed:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = ["THREAD_BYTES", "band_bytes", "cut_into", "stripe_bytes"]
+__all__ = ["THREAD_BYTES", "band_bytes", "cut_into", "encoded_band_bytes", "stripe_bytes"]
 
 THREAD_BYTES = 16 << 20  # the most that each thread takes
 
@@ -20,7 +20,7 @@ _BANDS_IN_A_STRIPE = 8
 
 # Output of one band: small enough to be in cache still when it is written, large enough that the
 # interpreter's part in it does not show.
-_USUAL = _Sizes(2 << 20, _BANDS_IN_A_STRIPE << 20)
+_USUAL = _Sizes(1 << 20, _BANDS_IN_A_STRIPE << 20)
 
 _now = [_USUAL]
 
@@ -28,6 +28,14 @@ _now = [_USUAL]
 def band_bytes() -> int:
     """Return about how many bytes of output one band has."""
     return _now[-1].band
+
+
+def encoded_band_bytes() -> int:
+    """Return about how many bytes of values one band has that is encoded for a file.
+
+    Twice as many, for its codes are fewer bytes; it costs as many calls as a smaller one.
+    """
+    return 2 * band_bytes()
 
 
 def stripe_bytes() -> int:

@@ -23,7 +23,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.sizes import stripe_bytes
+from anamnesis.schemes.core.sizes import band_bytes, stripe_bytes
 from anamnesis.schemes.core.weight import (
     TILE_STEP,
     Band,
@@ -192,7 +192,8 @@ class PackedWeight(TiledWeight):
         if self.is_held:
             tiles = max(1, n_bytes // row_bytes // _TILE_ROWS)
             return cut(rows, cols, tiles * _TILE_ROWS * cols)
-        per_band, stripe = n_bytes * _BANDS_IN_ONE // row_bytes, self._rows_in_stripe()
+        per_band = min(n_bytes, band_bytes()) * _BANDS_IN_ONE // row_bytes
+        stripe = self._rows_in_stripe()
         if min(per_band, stripe) >= _TILE_ROWS:
             return Bands(rows, cols, per_band // _TILE_ROWS * _TILE_ROWS, cols, stripe=stripe)
         step = self.packing.step

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 
 from anamnesis import _io
 from anamnesis.base.dtypes import DType
+from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.weight import (
     TILE_STEP,
     Band,
@@ -107,7 +108,8 @@ class Joined(Weight):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         """Cut each matrix between rows, where tiles of the pieces begin if possible; or a row."""
         rows, cols = self._matrix
-        n_elements = n_bytes * (_BANDS_IN_ONE if self.is_turned else 1) // dtype.n_bytes(1)
+        at_once = min(n_bytes, band_bytes()) * _BANDS_IN_ONE if self.is_turned else n_bytes
+        n_elements = at_once // dtype.n_bytes(1)
         for step in (lcm(_column_step(self.pieces[0]), TILE_STEP), TILE_STEP):
             if n_elements >= step * cols > 0:
                 n_elements = n_elements // (step * cols) * step * cols

@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 from anamnesis import _io
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.weight import (
     TILE_STEP,
     Band,
@@ -92,7 +93,7 @@ class Transposed(Weight):
         """
         rows, cols = self.shape[-2:]
         is_ahead = self._is_read_ahead()
-        at_once = n_bytes * (_BANDS_AHEAD if is_ahead else _BANDS_IN_ONE)
+        at_once = min(n_bytes, band_bytes()) * (_BANDS_AHEAD if is_ahead else _BANDS_IN_ONE)
         n_elements = at_once // dtype.n_bytes(1)
         for wanted in (lcm(self.stored.column_step, TILE_STEP), self.stored.column_step):
             step = wanted * cols

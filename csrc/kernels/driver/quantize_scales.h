@@ -284,7 +284,8 @@ static int nearest_exponent_f16(float amax) {
 /* The half float for 2^(code - 127), and what is stored for it. */
 static void mx_scales_f16(const quantize_job *job, quantize_unit *unit, uint8_t *stored) {
   for (size_t i = 0; i < unit->n_blocks; i++) {
-    const int exponent = nearest_exponent_f16(unit->forward[i]), code = exponent - codes_exponent(job);
+    const int exponent = nearest_exponent_f16(unit->forward[i]),
+              code = exponent - codes_exponent(job);
     const int is_zero = code < 127 - 24, is_infinite = exponent == 255 || code > 127 + 15;
     stored[i] = (uint8_t)(is_zero || is_infinite ? 127 : code);
     unit->scales[i] = e8m0_number(stored[i]);

@@ -181,7 +181,7 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
   scalar(src + whole * source_bytes(kind.source), codes + whole, &rest, lanes);
 }
 
-#define E2M1_KIND(name, source, ties, is_divided)                                                  \
+#define E2M1_KIND(source, name, ties, is_divided)                                                  \
   static void name##_##source##_##is_divided(const uint8_t *src, uint8_t *codes,                   \
                                              const amn_quantize_run *run, amn_loss_lanes *lanes) { \
     const e2m1_kind plain = {AMN_SOURCE_##source, ties, is_divided, 0},                            \
@@ -191,30 +191,22 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
     else                                                                                           \
       e2m1_row(measured, quantize_##name##_scalar, src, codes, run, lanes);                        \
   }
-#define E2M1_KINDS(name, ties)                                                                 \
-  E2M1_KIND(name, F32, ties, 0)                                                                \
-  E2M1_KIND(name, F16, ties, 0)                                                                \
-  E2M1_KIND(name, BF16, ties, 0)                                                               \
-  E2M1_KIND(name, F32, ties, 1)                                                                \
-  E2M1_KIND(name, F16, ties, 1)                                                                \
-  E2M1_KIND(name, BF16, ties, 1)                                                               \
-  V_ENCODER void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
-                                         const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    static const amn_quantize_fn kinds[2][AMN_N_SOURCES] = {                                   \
-        {[AMN_SOURCE_F32] = name##_F32_0,                                                      \
-         [AMN_SOURCE_F16] = name##_F16_0,                                                      \
-         [AMN_SOURCE_BF16] = name##_BF16_0},                                                   \
-        {[AMN_SOURCE_F32] = name##_F32_1,                                                      \
-         [AMN_SOURCE_F16] = name##_F16_1,                                                      \
-         [AMN_SOURCE_BF16] = name##_BF16_1},                                                   \
-    };                                                                                         \
-    kinds[run->is_divided != 0][run->source](src, codes, run, lanes);                          \
-  }
+#define E2M1_ROW(source, name, is_divided) [AMN_SOURCE_##source] = name##_##source##_##is_divided,
+#define E2M1_KINDS(name, ties)                                      \
+  V_EACH_SOURCE(E2M1_KIND, name, ties, 0)                           \
+  V_EACH_SOURCE(E2M1_KIND, name, ties, 1)                           \
+  static const amn_quantize_fn name##_kinds[2][AMN_N_SOURCES] = {   \
+      {V_EACH_SOURCE(E2M1_ROW, name, 0)},                           \
+      {V_EACH_SOURCE(E2M1_ROW, name, 1)},                           \
+  };                                                                \
+  QUANTIZE_BY(name, name##_kinds[run->is_divided != 0], run->source)
 E2M1_KINDS(e2m1, E2M1_TO_EVEN)
 E2M1_KINDS(e2m1_signed, E2M1_TO_SIGNED)
 E2M1_KINDS(e2m1_down, E2M1_TO_DOWN)
 E2M1_KINDS(e2m1_first, E2M1_TO_FIRST)
 E2M1_KINDS(e2m1_away, E2M1_TO_AWAY)
 #undef E2M1_KINDS
+#undef E2M1_ROW
 #undef E2M1_KIND
+#undef QUANTIZE_BY
 #undef E2M1_UNITS

@@ -113,7 +113,7 @@ AMN_FORCE_INLINE void pack_blocks(pack_kind kind, const uint8_t *src, uint8_t *d
 
 /* A function of its own for each source, whether numbers are rounded to half floats, and whether
  * errors are measured. */
-#define PACK_KIND(name, bits, source, is_half)                                               \
+#define PACK_KIND(source, name, bits, is_half)                                               \
   static void name##_##source##_##is_half##_measured(                                        \
       const uint8_t *src, uint8_t *dst, const amn_pack_run *run, amn_loss_lanes *lanes) {    \
     pack_blocks((pack_kind){bits, AMN_SOURCE_##source, is_half, 1}, src, dst, run, lanes);   \
@@ -126,27 +126,23 @@ AMN_FORCE_INLINE void pack_blocks(pack_kind kind, const uint8_t *src, uint8_t *d
       pack_blocks((pack_kind){bits, AMN_SOURCE_##source, is_half, 0}, src, dst, run, lanes); \
   }
 
-#define PACK_SOURCES(name, bits, is_half)                      \
-  PACK_KIND(name, bits, F32, is_half)                          \
-  PACK_KIND(name, bits, F16, is_half)                          \
-  PACK_KIND(name, bits, BF16, is_half)                         \
-  static const amn_pack_fn name##_##is_half[AMN_N_SOURCES] = { \
-      [AMN_SOURCE_F32] = name##_F32_##is_half,                 \
-      [AMN_SOURCE_F16] = name##_F16_##is_half,                 \
-      [AMN_SOURCE_BF16] = name##_BF16_##is_half,               \
-  };
-
+#define PACK_ROW(source, name, is_half) [AMN_SOURCE_##source] = name##_##source##_##is_half,
 #define PACK(NAME, name, bits, levels)                                                          \
-  PACK_SOURCES(pack_##name, bits, 0)                                                            \
-  PACK_SOURCES(pack_##name, bits, 1)                                                            \
+  V_EACH_SOURCE(PACK_KIND, pack_##name, bits, 0)                                                \
+  V_EACH_SOURCE(PACK_KIND, pack_##name, bits, 1)                                                \
   V_ENCODER void V_NAME(pack_##name)(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
                                      amn_loss_lanes *lanes) {                                   \
+    static const amn_pack_fn kinds[2][AMN_N_SOURCES] = {                                        \
+        {V_EACH_SOURCE(PACK_ROW, pack_##name, 0)},                                              \
+        {V_EACH_SOURCE(PACK_ROW, pack_##name, 1)},                                              \
+    };                                                                                          \
+    const amn_pack_fn made = kinds[run->is_half != 0][run->source];                             \
     if (run->is_twice)                                                                          \
       pack_##name##_scalar(src, dst, run, lanes);                                               \
     else                                                                                        \
-      (run->is_half ? pack_##name##_1 : pack_##name##_0)[run->source](src, dst, run, lanes);    \
+      (made != NULL ? made : V_OTHER_SOURCES(pack_##name))(src, dst, run, lanes);               \
   }
 #include "../kernels.def"
 
-#undef PACK_SOURCES
+#undef PACK_ROW
 #undef PACK_KIND

@@ -463,7 +463,7 @@ AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar
 
 /* A function of its own for each source, whether it is divided or has zero points, whether values
  * are clamped, and whether they are measured. */
-#define QUANTIZE_KIND(name, CODE, source, kind, is_divided, has_zeros, is_clamped)                \
+#define QUANTIZE_KIND(source, name, CODE, kind, is_divided, has_zeros, is_clamped)                \
   static void name##_##source##_##kind##_measured##is_clamped(                                    \
       const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, amn_loss_lanes *lanes) {   \
     const quantize_kind made = {CODE, AMN_SOURCE_##source, is_divided, has_zeros, is_clamped, 1}; \
@@ -484,16 +484,12 @@ AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar
  * above. */
 #define WITHIN AMN_N_SOURCES
 
-#define QUANTIZE_SOURCES(name, CODE, kind, is_divided, has_zeros) \
-  QUANTIZE_KIND(name, CODE, F32, kind, is_divided, has_zeros, 1)  \
-  QUANTIZE_KIND(name, CODE, F16, kind, is_divided, has_zeros, 1)  \
-  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros, 1) \
-  QUANTIZE_KIND(name, CODE, BF16, kind, is_divided, has_zeros, 0) \
-  static const amn_quantize_fn name##_##kind[WITHIN + 1] = {      \
-      [AMN_SOURCE_F32] = name##_F32_##kind##1,                    \
-      [AMN_SOURCE_F16] = name##_F16_##kind##1,                    \
-      [AMN_SOURCE_BF16] = name##_BF16_##kind##1,                  \
-      [WITHIN] = name##_BF16_##kind##0,                           \
+#define QUANTIZE_ROW(source, name, kind) [AMN_SOURCE_##source] = name##_##source##_##kind##1,
+#define QUANTIZE_SOURCES(name, CODE, kind, is_divided, has_zeros)              \
+  V_EACH_SOURCE(QUANTIZE_KIND, name, CODE, kind, is_divided, has_zeros, 1)     \
+  QUANTIZE_KIND(BF16, name, CODE, kind, is_divided, has_zeros, 0)              \
+  static const amn_quantize_fn name##_##kind[WITHIN + 1] = {                   \
+      V_EACH_SOURCE(QUANTIZE_ROW, name, kind)[WITHIN] = name##_BF16_##kind##0, \
   };
 
 QUANTIZE_SOURCES(f8_e4m3, AMN_QUANTIZE_F8_E4M3, multiplied, 0, 0)
@@ -514,38 +510,22 @@ AMN_FORCE_INLINE int quantize_row(const amn_quantize_run *run) {
   return is_within ? WITHIN : (int)run->source;
 }
 
-#undef QUANTIZE_SOURCES
-#undef QUANTIZE_KIND
-
-V_ENCODER void V_NAME(quantize_f8_e4m3)(const uint8_t *src, uint8_t *codes,
-                                        const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)[quantize_row(run)](src, codes, run,
-                                                                              lanes);
-}
-
-V_ENCODER void V_NAME(quantize_f8_e5m2)(const uint8_t *src, uint8_t *codes,
-                                        const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)[quantize_row(run)](src, codes, run,
-                                                                              lanes);
-}
-
-V_ENCODER void V_NAME(quantize_int8)(const uint8_t *src, uint8_t *codes,
-                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  int8_divided[quantize_row(run)](src, codes, run, lanes);
-}
-
-V_ENCODER void V_NAME(quantize_int4)(const uint8_t *src, uint8_t *codes,
-                                     const amn_quantize_run *run, amn_loss_lanes *lanes) {
-  (run->zeros == NULL ? int4_divided : int4_shifted)[quantize_row(run)](src, codes, run, lanes);
-}
-
-#define QUANTIZE_MULTIPLIED(name)                                                              \
+/* That of the row, or another level's where this one leaves the source out. */
+#define QUANTIZE_BY(name, kinds, row)                                                          \
   V_ENCODER void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
                                          const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    name##_multiplied[run->source](src, codes, run, lanes);                                    \
+    const amn_quantize_fn made = (kinds)[row];                                                 \
+    (made != NULL ? made : V_OTHER_SOURCES(quantize_##name))(src, codes, run, lanes);          \
   }
-QUANTIZE_MULTIPLIED(int8_absmax)
-QUANTIZE_MULTIPLIED(nf4)
-QUANTIZE_MULTIPLIED(fp4)
-QUANTIZE_MULTIPLIED(fp4_zeros)
-#undef QUANTIZE_MULTIPLIED
+QUANTIZE_BY(f8_e4m3, run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied, quantize_row(run))
+QUANTIZE_BY(f8_e5m2, run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied, quantize_row(run))
+QUANTIZE_BY(int8, int8_divided, quantize_row(run))
+QUANTIZE_BY(int4, run->zeros == NULL ? int4_divided : int4_shifted, quantize_row(run))
+QUANTIZE_BY(int8_absmax, int8_absmax_multiplied, run->source)
+QUANTIZE_BY(nf4, nf4_multiplied, run->source)
+QUANTIZE_BY(fp4, fp4_multiplied, run->source)
+QUANTIZE_BY(fp4_zeros, fp4_zeros_multiplied, run->source)
+
+#undef QUANTIZE_SOURCES
+#undef QUANTIZE_ROW
+#undef QUANTIZE_KIND

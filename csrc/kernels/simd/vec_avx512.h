@@ -10,6 +10,8 @@
 #define V_STREAM_END V_NAME(stream_end)
 #define V_WIDE "wide_16.h"
 #define V_BOUNDS "bounds_16.tpl.h"
+#define V_EACH_SOURCE(F, ...) F(BF16, __VA_ARGS__)
+#define V_OTHER_SOURCES(kernel) kernel##_avx2
 
 #include "vec_x86.h"
 

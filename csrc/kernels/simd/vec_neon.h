@@ -9,6 +9,8 @@
 #define V_STREAM_END NULL
 #define V_WIDE "wide_8.h"
 #define V_BOUNDS "bounds_8.tpl.h"
+#define V_EACH_SOURCE(F, ...) F(F32, __VA_ARGS__) F(F16, __VA_ARGS__) F(BF16, __VA_ARGS__)
+#define V_OTHER_SOURCES(kernel) kernel##_scalar /* of which there are none */
 
 typedef struct {
   uint8x16_t lower, upper;
