@@ -33,8 +33,8 @@ AMN_FORCE_INLINE uint16_t e2m1_excess(e2m1_kind kind) {
  * one's, 0, plus 2 e. */
 AMN_FORCE_INLINE e2m1_coded e2m1_to_even(wide_f32 magnitude) {
   const wide exponent = wide_and(wide_bits(magnitude), wide_set_u32(0x7f800000));
-  const wide units =
-      wide_add_u32(wide_max_s32(exponent, wide_set_u32(127u << 23)), wide_set_u32((uint32_t)E2M1_UNITS << 23));
+  const wide units = wide_add_u32(wide_max_s32(exponent, wide_set_u32(127u << 23)),
+                                  wide_set_u32((uint32_t)E2M1_UNITS << 23));
   const wide_f32 counted = wide_add(magnitude, wide_from_bits(units));
   const wide bits = wide_bits(counted);
   return (e2m1_coded){wide_add_u32(bits, wide_shr_u32(bits, 22)),
@@ -98,7 +98,7 @@ AMN_FORCE_INLINE wide e2m1_sign(e2m1_kind kind, wide_f32 least, wide_f32 scaled,
 }
 
 AMN_FORCE_INLINE wide e2m1_codes(e2m1_kind kind, wide_f32 by, wide_f32 least, wide_f32 value,
-                                wide_f32 *number) {
+                                 wide_f32 *number) {
   const wide_f32 scaled = kind.is_divided ? wide_div(value, by) : wide_mul(value, by);
   const e2m1_coded made = e2m1_code_of(kind, scaled);
   *number = made.numbers;
@@ -134,36 +134,27 @@ AMN_FORCE_INLINE float e2m1_least(amn_source rounded) {
   return rounded == AMN_SOURCE_BF16 ? -0x1p-134f : 0;
 }
 
-/* A last block of 16, with as many zeros times 0, which have no error. */
-AMN_FORCE_INLINE void e2m1_last_16(e2m1_kind kind, const float *scale, const float *forward,
-                                   wide_f32 least, const uint8_t *src, uint8_t *codes,
-                                   quantize_errors *errors) {
-  const float scales[2] = {*scale, 0}, factors[2] = {*forward, 0};
-  uint8_t padded[32 * 4] = {0}, made[32];
-  memcpy(padded, src, 16 * source_bytes(kind.source));
-  e2m1_32(kind, scales, factors, least, 1, padded, made, errors);
-  memcpy(codes, made, 16);
-}
-
-/* Whole blocks of 16 or 32, so that runs of errors end with 32 values. */
+/* Whole blocks of 16 or 32, so that runs of errors end with 32 values. A last block of 16 has as
+ * many zeros times 0 beside it, which have no error. */
 AMN_FORCE_INLINE void e2m1_whole(e2m1_kind kind, const uint8_t *src, uint8_t *codes, size_t n,
                                  const amn_quantize_run *run, amn_loss_lanes *lanes) {
   const wide_f32 least = wide_set(e2m1_least(run->rounded));
   const size_t item = source_bytes(kind.source);
   const int is_16 = run->block == 16;
   const float *scales = run->scales, *forward = run->forward;
+  uint8_t padded[32 * 4] = {0}, made[32];
   quantize_errors errors;
-  size_t at = 0;
   if (kind.is_measured) errors = load_errors(lanes);
-  for (; at + 32 <= n; at += 32, scales += 1 + is_16, forward += 1 + is_16) {
-    const float two_scales[2] = {scales[0], scales[is_16]};
-    const float two_factors[2] = {forward[0], forward[is_16]};
-    e2m1_32(kind, two_scales, two_factors, least, 1 + is_16, src + at * item, codes + at, &errors);
-    if (kind.is_measured && (lanes->n += 32) >= AMN_LOSS_RUN) end_run(lanes, &errors);
-  }
-  if (at < n) {
-    e2m1_last_16(kind, scales, forward, least, src + at * item, codes + at, &errors);
-    if (kind.is_measured) lanes->n += 16;
+  for (size_t at = 0; at < n; at += 32, scales += 1 + is_16, forward += 1 + is_16) {
+    const int is_whole = n - at >= 32;
+    const float two_scales[2] = {scales[0], is_whole ? scales[is_16] : 0};
+    const float two_factors[2] = {forward[0], is_whole ? forward[is_16] : 0};
+    if (!is_whole) memcpy(padded, src + at * item, 16 * item);
+    e2m1_32(kind, two_scales, two_factors, least, 1 + is_16, is_whole ? src + at * item : padded,
+            is_whole ? codes + at : made, &errors);
+    if (!is_whole) memcpy(codes + at, made, 16);
+    if (kind.is_measured && (lanes->n += is_whole ? 32 : 16) >= AMN_LOSS_RUN)
+      end_run(lanes, &errors);
   }
   if (kind.is_measured) store_errors(lanes, &errors);
 }
@@ -191,22 +182,27 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
     else                                                                                           \
       e2m1_row(measured, quantize_##name##_scalar, src, codes, run, lanes);                        \
   }
-#define E2M1_ROW(source, name, is_divided) [AMN_SOURCE_##source] = name##_##source##_##is_divided,
-#define E2M1_KINDS(name, ties)                                      \
-  V_EACH_SOURCE(E2M1_KIND, name, ties, 0)                           \
-  V_EACH_SOURCE(E2M1_KIND, name, ties, 1)                           \
-  static const amn_quantize_fn name##_kinds[2][AMN_N_SOURCES] = {   \
-      {V_EACH_SOURCE(E2M1_ROW, name, 0)},                           \
-      {V_EACH_SOURCE(E2M1_ROW, name, 1)},                           \
-  };                                                                \
-  QUANTIZE_BY(name, name##_kinds[run->is_divided != 0], run->source)
+#define E2M1_CASE(source, name) \
+  case AMN_SOURCE_##source:     \
+    return is_divided ? name##_##source##_1 : name##_##source##_0;
+#define E2M1_KINDS(name, ties)                                          \
+  V_EACH_SOURCE(E2M1_KIND, name, ties, 0)                               \
+  V_EACH_SOURCE(E2M1_KIND, name, ties, 1)                               \
+  static amn_quantize_fn name##_of(amn_source source, int is_divided) { \
+    switch ((int)source) {                                              \
+      V_EACH_SOURCE(E2M1_CASE, name)                                    \
+      default:                                                          \
+        return V_OTHER_SOURCES(quantize_##name);                        \
+    }                                                                   \
+  }                                                                     \
+  QUANTIZE_BY(name, name##_of(run->source, run->is_divided))
 E2M1_KINDS(e2m1, E2M1_TO_EVEN)
 E2M1_KINDS(e2m1_signed, E2M1_TO_SIGNED)
 E2M1_KINDS(e2m1_down, E2M1_TO_DOWN)
 E2M1_KINDS(e2m1_first, E2M1_TO_FIRST)
 E2M1_KINDS(e2m1_away, E2M1_TO_AWAY)
 #undef E2M1_KINDS
-#undef E2M1_ROW
+#undef E2M1_CASE
 #undef E2M1_KIND
 #undef QUANTIZE_BY
 #undef E2M1_UNITS

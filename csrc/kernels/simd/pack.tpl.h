@@ -126,23 +126,25 @@ AMN_FORCE_INLINE void pack_blocks(pack_kind kind, const uint8_t *src, uint8_t *d
       pack_blocks((pack_kind){bits, AMN_SOURCE_##source, is_half, 0}, src, dst, run, lanes); \
   }
 
-#define PACK_ROW(source, name, is_half) [AMN_SOURCE_##source] = name##_##source##_##is_half,
+#define PACK_CASE(source, name) \
+  case AMN_SOURCE_##source:     \
+    return run->is_half ? name##_##source##_1 : name##_##source##_0;
 #define PACK(NAME, name, bits, levels)                                                          \
   V_EACH_SOURCE(PACK_KIND, pack_##name, bits, 0)                                                \
   V_EACH_SOURCE(PACK_KIND, pack_##name, bits, 1)                                                \
+  static amn_pack_fn pack_##name##_of(const amn_pack_run *run) {                                \
+    if (run->is_twice) return pack_##name##_scalar;                                             \
+    switch ((int)run->source) {                                                                 \
+      V_EACH_SOURCE(PACK_CASE, pack_##name)                                                     \
+      default:                                                                                  \
+        return V_OTHER_SOURCES(pack_##name);                                                    \
+    }                                                                                           \
+  }                                                                                             \
   V_ENCODER void V_NAME(pack_##name)(const uint8_t *src, uint8_t *dst, const amn_pack_run *run, \
                                      amn_loss_lanes *lanes) {                                   \
-    static const amn_pack_fn kinds[2][AMN_N_SOURCES] = {                                        \
-        {V_EACH_SOURCE(PACK_ROW, pack_##name, 0)},                                              \
-        {V_EACH_SOURCE(PACK_ROW, pack_##name, 1)},                                              \
-    };                                                                                          \
-    const amn_pack_fn made = kinds[run->is_half != 0][run->source];                             \
-    if (run->is_twice)                                                                          \
-      pack_##name##_scalar(src, dst, run, lanes);                                               \
-    else                                                                                        \
-      (made != NULL ? made : V_OTHER_SOURCES(pack_##name))(src, dst, run, lanes);               \
+    pack_##name##_of(run)(src, dst, run, lanes);                                                \
   }
 #include "../kernels.def"
 
-#undef PACK_ROW
+#undef PACK_CASE
 #undef PACK_KIND

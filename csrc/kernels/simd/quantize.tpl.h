@@ -1,7 +1,8 @@
-/* Numbers to codes, 32 at a time, in pairs of vectors. A block whose scale is out of bounds is left to the scalar
- * kernel.
+/* Numbers to codes, 32 at a time, in pairs of vectors. A block whose scale is out of bounds is left
+ * to the scalar kernel.
  *
- * Needs: pairs.tpl.h, codebook.tpl.h, and V_BOUNDS. Defines: quantize_* but of E2M1; sums of errors. */
+ * Needs: pairs.tpl.h, codebook.tpl.h, and V_BOUNDS. Defines: quantize_* but of E2M1; sums of
+ * errors. */
 
 /* What a kernel is made for: constants once inlined. */
 typedef struct {
@@ -44,7 +45,8 @@ AMN_FORCE_INLINE wide_f32 magnitude_f32(wide_f32 a) {
 /* Nearest, ties to even: beside 1.5 * 2^(exponent + 16), float32 counts in bfloat16's units. */
 AMN_FORCE_INLINE wide_f32 rounded_to_bf16(wide_f32 a) {
   const wide exponent = wide_and(wide_bits(a), wide_set_u32(0x7f800000));
-  const wide_f32 beside = wide_from_bits(wide_add_u32(exponent, wide_set_u32((16u << 23) + 0x400000)));
+  const wide_f32 beside =
+      wide_from_bits(wide_add_u32(exponent, wide_set_u32((16u << 23) + 0x400000)));
   return wide_sub(wide_add(a, beside), beside);
 }
 
@@ -53,11 +55,12 @@ AMN_FORCE_INLINE wide_f32 rounded_to_bf16(wide_f32 a) {
  * of ties matters. */
 AMN_FORCE_INLINE wide_f32 quotient_bf16(wide_f32 value, wide_f32 reciprocal) {
   const wide bits = wide_bits(wide_mul(value, reciprocal));
-  return wide_from_bits(wide_and(wide_add_u32(bits, wide_set_u32(0x8000)), wide_set_u32(0xffff0000)));
+  return wide_from_bits(
+      wide_and(wide_add_u32(bits, wide_set_u32(0x8000)), wide_set_u32(0xffff0000)));
 }
 
 AMN_FORCE_INLINE wide_f32 scaled_f32(quantize_kind kind, const quantize_factors *factors,
-                                    wide_f32 value) {
+                                     wide_f32 value) {
   if (!kind.is_divided) return wide_mul(value, factors->by);
   if (kind.source == AMN_SOURCE_BF16) return quotient_bf16(value, factors->by);
   const wide_f32 quotient = wide_div(value, factors->by);
@@ -130,7 +133,7 @@ AMN_FORCE_INLINE wide_f32 f8_number(quantize_kind kind, wide_f32 magnitude) {
 
 /* Codes in u16, without signs, and the numbers that they stand for. */
 AMN_FORCE_INLINE wide f8_codes(quantize_kind kind, const quantize_factors *factors, pair values,
-                              pair *numbers) {
+                               pair *numbers) {
   const int shift = 23 - f8_mantissa(kind);
   const wide_f32 rebase = wide_from_bits(wide_set_u32((128 - f8_least_exponent(kind)) << 23));
   numbers->even = f8_number(kind, clamped_f8(kind, scaled_f32(kind, factors, values.even)));
@@ -155,7 +158,7 @@ AMN_FORCE_INLINE wide f8_rounded_u16(wide words, int shift) {
 /* Scaled values, rounded in u16 but for the bits that fall away. A quotient is a bfloat16, which
  * is rounded as such; of a product all bits count. */
 AMN_FORCE_INLINE wide f8_rounded_words(quantize_kind kind, const quantize_factors *factors,
-                                      pair values) {
+                                       pair values) {
   const int shift = 23 - f8_mantissa(kind);
   if (kind.is_divided) {
     const pair bits = {wide_mul(values.even, factors->by), wide_mul(values.odd, factors->by)};
@@ -168,12 +171,12 @@ AMN_FORCE_INLINE wide f8_rounded_words(quantize_kind kind, const quantize_factor
   const wide_f32 even = clamped_f8(kind, wide_mul(values.even, factors->by));
   const wide_f32 odd = clamped_f8(kind, wide_mul(values.odd, factors->by));
   return wide_even_odd_u16(wide_shr_u32(f8_rounded_u32(wide_bits(even), shift), 16),
-                        f8_rounded_u32(wide_bits(odd), shift));
+                           f8_rounded_u32(wide_bits(odd), shift));
 }
 
 /* The same as f8_codes, if all codes are normal: then they count as bfloat16 does. */
 AMN_FORCE_INLINE wide f8_normal_codes(quantize_kind kind, const quantize_factors *factors,
-                                     pair values, pair *numbers) {
+                                      pair values, pair *numbers) {
   const int shift = 7 - f8_mantissa(kind);
   const wide words = f8_rounded_words(kind, factors, values);
   *numbers = pair_of_bf16(wide_and(words, wide_set_u16((uint16_t)(0xffffu << shift))));
@@ -236,8 +239,8 @@ AMN_FORCE_INLINE void f8_store_32(quantize_kind kind, int are_normal,
 
 /* ---- integers ---- */
 
-AMN_FORCE_INLINE wide whole_codes(quantize_kind kind, const quantize_factors *factors, wide_f32 value,
-                                 wide_f32 *number) {
+AMN_FORCE_INLINE wide whole_codes(quantize_kind kind, const quantize_factors *factors,
+                                  wide_f32 value, wide_f32 *number) {
   const int is_int4 = kind.code == AMN_QUANTIZE_INT4;
   const int is_127ths = kind.code == AMN_QUANTIZE_INT8_ABSMAX;
   wide_f32 scaled = scaled_f32(kind, factors, is_127ths ? wide_rounded_to_f16(value) : value);
@@ -256,7 +259,7 @@ AMN_FORCE_INLINE wide whole_codes(quantize_kind kind, const quantize_factors *fa
 
 /* Codes in u16, and the numbers that they stand for. */
 AMN_FORCE_INLINE wide int_codes(quantize_kind kind, const quantize_factors *factors, pair values,
-                               pair *numbers) {
+                                pair *numbers) {
   const wide even = whole_codes(kind, factors, values.even, &numbers->even);
   const wide odd = whole_codes(kind, factors, values.odd, &numbers->odd);
   return wide_and(wide_even_odd_u16(even, wide_shl_u32(odd, 16)), wide_set_u16(0xff));
@@ -348,8 +351,7 @@ AMN_FORCE_INLINE void quantize_32(quantize_kind kind, const quantize_factors *fa
 
 AMN_FORCE_INLINE quantize_errors load_errors(const amn_loss_lanes *lanes) {
   return (quantize_errors){v_load_f32(lanes->run.absolute), v_load_f32(lanes->run.squared),
-                           v_load_f32(lanes->run.power),
-                           wide_of_eight(v_load_f32(lanes->largest))};
+                           v_load_f32(lanes->run.power), wide_of_eight(v_load_f32(lanes->largest))};
 }
 
 AMN_FORCE_INLINE void store_errors(amn_loss_lanes *lanes, const quantize_errors *errors) {
@@ -371,14 +373,17 @@ AMN_FORCE_INLINE void end_run(amn_loss_lanes *lanes, quantize_errors *errors) {
 AMN_FORCE_INLINE void quantize_part(quantize_kind kind, const quantize_factors *factors,
                                     const uint8_t *src, uint8_t *codes, size_t n,
                                     quantize_errors *errors) {
-  const size_t item = source_bytes(kind.source), whole = n / 32 * 32;
-  for (size_t i = 0; i < whole; i += 32)
-    quantize_32(kind, factors, errors, src + i * item, codes + i);
-  if (whole < n) {
-    uint8_t padded[32 * 4] = {0}, made[32];
-    memcpy(padded, src + whole * item, (n - whole) * item);
-    quantize_32(kind, factors, errors, padded, made);
-    memcpy(codes + whole, made, n - whole);
+  const size_t item = source_bytes(kind.source);
+  uint8_t padded[32 * 4], made[32];
+  for (size_t i = 0; i < n; i += 32) {
+    const int is_whole = n - i >= 32;
+    if (!is_whole) {
+      memset(padded, 0, sizeof padded);
+      memcpy(padded, src + i * item, (n - i) * item);
+    }
+    quantize_32(kind, factors, errors, is_whole ? src + i * item : padded,
+                is_whole ? codes + i : made);
+    if (!is_whole) memcpy(codes + i, made, n - i);
   }
 }
 
@@ -484,13 +489,21 @@ AMN_FORCE_INLINE void quantize_blocks(quantize_kind kind, amn_quantize_fn scalar
  * above. */
 #define WITHIN AMN_N_SOURCES
 
-#define QUANTIZE_ROW(source, name, kind) [AMN_SOURCE_##source] = name##_##source##_##kind##1,
-#define QUANTIZE_SOURCES(name, CODE, kind, is_divided, has_zeros)              \
-  V_EACH_SOURCE(QUANTIZE_KIND, name, CODE, kind, is_divided, has_zeros, 1)     \
-  QUANTIZE_KIND(BF16, name, CODE, kind, is_divided, has_zeros, 0)              \
-  static const amn_quantize_fn name##_##kind[WITHIN + 1] = {                   \
-      V_EACH_SOURCE(QUANTIZE_ROW, name, kind)[WITHIN] = name##_BF16_##kind##0, \
-  };
+#define QUANTIZE_CASE(source, name, kind) \
+  case AMN_SOURCE_##source:               \
+    return name##_##source##_##kind##1;
+#define QUANTIZE_SOURCES(name, CODE, kind, is_divided, has_zeros)          \
+  V_EACH_SOURCE(QUANTIZE_KIND, name, CODE, kind, is_divided, has_zeros, 1) \
+  QUANTIZE_KIND(BF16, name, CODE, kind, is_divided, has_zeros, 0)          \
+  static amn_quantize_fn name##_##kind(int row) {                          \
+    switch (row) {                                                         \
+      V_EACH_SOURCE(QUANTIZE_CASE, name, kind)                             \
+      case WITHIN:                                                         \
+        return name##_BF16_##kind##0;                                      \
+      default:                                                             \
+        return V_OTHER_SOURCES(quantize_##name);                           \
+    }                                                                      \
+  }
 
 QUANTIZE_SOURCES(f8_e4m3, AMN_QUANTIZE_F8_E4M3, multiplied, 0, 0)
 QUANTIZE_SOURCES(f8_e4m3, AMN_QUANTIZE_F8_E4M3, divided, 1, 0)
@@ -510,22 +523,20 @@ AMN_FORCE_INLINE int quantize_row(const amn_quantize_run *run) {
   return is_within ? WITHIN : (int)run->source;
 }
 
-/* That of the row, or another level's where this one leaves the source out. */
-#define QUANTIZE_BY(name, kinds, row)                                                          \
+#define QUANTIZE_BY(name, function)                                                            \
   V_ENCODER void V_NAME(quantize_##name)(const uint8_t *src, uint8_t *codes,                   \
                                          const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    const amn_quantize_fn made = (kinds)[row];                                                 \
-    (made != NULL ? made : V_OTHER_SOURCES(quantize_##name))(src, codes, run, lanes);          \
+    (function)(src, codes, run, lanes);                                                        \
   }
-QUANTIZE_BY(f8_e4m3, run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied, quantize_row(run))
-QUANTIZE_BY(f8_e5m2, run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied, quantize_row(run))
-QUANTIZE_BY(int8, int8_divided, quantize_row(run))
-QUANTIZE_BY(int4, run->zeros == NULL ? int4_divided : int4_shifted, quantize_row(run))
-QUANTIZE_BY(int8_absmax, int8_absmax_multiplied, run->source)
-QUANTIZE_BY(nf4, nf4_multiplied, run->source)
-QUANTIZE_BY(fp4, fp4_multiplied, run->source)
-QUANTIZE_BY(fp4_zeros, fp4_zeros_multiplied, run->source)
+QUANTIZE_BY(f8_e4m3, (run->is_divided ? f8_e4m3_divided : f8_e4m3_multiplied)(quantize_row(run)))
+QUANTIZE_BY(f8_e5m2, (run->is_divided ? f8_e5m2_divided : f8_e5m2_multiplied)(quantize_row(run)))
+QUANTIZE_BY(int8, int8_divided(quantize_row(run)))
+QUANTIZE_BY(int4, (run->zeros == NULL ? int4_divided : int4_shifted)(quantize_row(run)))
+QUANTIZE_BY(int8_absmax, int8_absmax_multiplied((int)run->source))
+QUANTIZE_BY(nf4, nf4_multiplied((int)run->source))
+QUANTIZE_BY(fp4, fp4_multiplied((int)run->source))
+QUANTIZE_BY(fp4_zeros, fp4_zeros_multiplied((int)run->source))
 
 #undef QUANTIZE_SOURCES
-#undef QUANTIZE_ROW
+#undef QUANTIZE_CASE
 #undef QUANTIZE_KIND
