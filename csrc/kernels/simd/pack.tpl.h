@@ -111,27 +111,28 @@ AMN_FORCE_INLINE void pack_blocks(pack_kind kind, const uint8_t *src, uint8_t *d
   v_end();
 }
 
-/* A function of its own for each source, whether numbers are rounded to half floats, and whether
- * errors are measured. */
-#define PACK_KIND(source, name, bits, is_half)                                               \
-  static void name##_##source##_##is_half##_measured(                                        \
-      const uint8_t *src, uint8_t *dst, const amn_pack_run *run, amn_loss_lanes *lanes) {    \
+/* A function of its own for each source, and whether errors are measured. Only of 4 bits there are
+ * numbers that are rounded to half floats. */
+#define PACK_KIND(source, name, bits)                                                        \
+  static void name##_##source##_measured(const uint8_t *src, uint8_t *dst,                   \
+                                         const amn_pack_run *run, amn_loss_lanes *lanes) {   \
+    const int is_half = (bits) == 4 && run->is_half;                                         \
     pack_blocks((pack_kind){bits, AMN_SOURCE_##source, is_half, 1}, src, dst, run, lanes);   \
   }                                                                                          \
-  static void name##_##source##_##is_half(const uint8_t *src, uint8_t *dst,                  \
-                                          const amn_pack_run *run, amn_loss_lanes *lanes) {  \
+  static void name##_##source(const uint8_t *src, uint8_t *dst, const amn_pack_run *run,     \
+                              amn_loss_lanes *lanes) {                                       \
+    const int is_half = (bits) == 4 && run->is_half;                                         \
     if (lanes != NULL)                                                                       \
-      name##_##source##_##is_half##_measured(src, dst, run, lanes);                          \
+      name##_##source##_measured(src, dst, run, lanes);                                      \
     else                                                                                     \
       pack_blocks((pack_kind){bits, AMN_SOURCE_##source, is_half, 0}, src, dst, run, lanes); \
   }
 
 #define PACK_CASE(source, name) \
   case AMN_SOURCE_##source:     \
-    return run->is_half ? name##_##source##_1 : name##_##source##_0;
+    return name##_##source;
 #define PACK(NAME, name, bits, levels)                                                          \
-  V_EACH_SOURCE(PACK_KIND, pack_##name, bits, 0)                                                \
-  V_EACH_SOURCE(PACK_KIND, pack_##name, bits, 1)                                                \
+  V_EACH_SOURCE(PACK_KIND, pack_##name, bits)                                                   \
   static amn_pack_fn pack_##name##_of(const amn_pack_run *run) {                                \
     if (run->is_twice) return pack_##name##_scalar;                                             \
     switch ((int)run->source) {                                                                 \
