@@ -256,21 +256,28 @@ static size_t line_of(const pack_job *job, size_t row) {
   return row / 8 * 8 + place;
 }
 
+/* Of each column, the words of all rows of the tile before those of the next, which are in another
+ * page. */
+static void store_half_tile(const pack_job *job, pack_tile *tile, uint64_t row, size_t n_rows,
+                            uint64_t col, size_t n_words) {
+  const uint64_t stride = job->how->rows / 8;
+  for (size_t line = 0; line < n_rows; line += 8)
+    turn_codes(tile_line(tile, line), tile->stride, n_words);
+  for (size_t i = 0; i < n_words; i++)
+    for (size_t j = 0; j < 8; j++) {
+      uint8_t *dst = job->codes + ((col + 8 * i + j) * stride + row / 8) * 4;
+      for (size_t line = 0; line < n_rows; line += 8)
+        amn_store_u32(dst + line / 2, tile_line(tile, line + j)[i]);
+    }
+}
+
 static void store_tile(const pack_job *job, pack_tile *tile, uint64_t row, size_t n_rows,
                        uint64_t col, size_t n_words) {
-  const uint64_t rows = job->how->rows;
-  if (job->how->rule != AMN_PACKING_HALF) {
-    const uint64_t first = col / 32 * (uint64_t)job->bits;
+  const uint64_t rows = job->how->rows, first = col / 32 * (uint64_t)job->bits;
+  if (job->how->rule == AMN_PACKING_HALF)
+    store_half_tile(job, tile, row, n_rows, col, n_words);
+  else
     turn_words(tile, n_rows, n_words, job->codes + (first * rows + row) * 4, rows);
-    return;
-  }
-  for (size_t line = 0; line < n_rows; line += 8) {
-    turn_codes(tile_line(tile, line), tile->stride, n_words);
-    uint8_t *dst = job->codes + (col * (rows / 8) + (row + line) / 8) * 4;
-    for (size_t i = 0; i < n_words; i++)
-      for (size_t j = 0; j < 8; j++)
-        amn_store_u32(dst + (8 * i + j) * (rows / 8) * 4, tile_line(tile, line + j)[i]);
-  }
 }
 
 /* Those of MIRRORED less 1, in one subtraction a word. */
