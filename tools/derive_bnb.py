@@ -17,11 +17,13 @@ import torch
 from numpy.typing import NDArray
 
 BLOCK = 256
+STEPS_TO_1 = 15.5
 STEPS = 65_536
 WIDTH = 100
 HEAD = """\
 /* The codebooks of bitsandbytes. Written by tools/derive_bnb.py: do not edit. */
 #include "bnb_tables.h"
+#include <math.h>
 
 /* clang-format off */
 """
@@ -60,7 +62,10 @@ def wrapped(items: Iterable[str], indent: str) -> Iterator[str]:
 
 def floats(values: Iterable[float]) -> list[str]:
     """Literals of float32, to the bit."""
-    return [re.sub(r"\.?0*p", "p", float(value).hex(), count=1) + "f" for value in values]
+    return [
+        "INFINITY" if value == np.inf else re.sub(r"\.?0*p", "p", float(value).hex(), count=1) + "f"
+        for value in values
+    ]
 
 
 def bounds(
@@ -71,6 +76,15 @@ def bounds(
     magnitudes = np.where(kept, np.abs(middles), np.float32(0.5))
     within = np.where(middles < 0, np.nextafter(magnitudes, np.float32(0)), magnitudes)
     return magnitudes * np.float32(1 - 2**-20), within, middles < 0, kept
+
+
+def steps(middles: list[float]) -> tuple[list[float], list[int]]:
+    """The midpoint in each step, if there is one, and how many lie before: see bnb_tables.h."""
+    own = {int(np.floor(middle * STEPS_TO_1)): middle for middle in middles if middle}
+    assert len(own) == sum(middle != 0 for middle in middles)
+    found = [own.get(i if i < 16 else i - 32, np.inf) for i in range(32)]
+    numbers = (i if i < 32 else i - 64 for i in range(64))
+    return found, [sum(step < i for step in own) for i in numbers]
 
 
 def masks(flags: NDArray[np.bool_]) -> Iterator[str]:
@@ -88,6 +102,7 @@ def codebook4(kind: str) -> str:
     reduced, within, signs, kept = bounds(
         np.array([*middles[::4], *middles[1::4], *middles[3::4], 0, *middles[2::4]], np.float32)
     )
+    step_middles, before = steps(middles)
     rows = [
         *("    {", *wrapped(floats(stored.tolist()), "       "), "    },"),
         *("    {", *wrapped(floats(numbers.tolist()), "       "), "    },"),
@@ -103,6 +118,8 @@ def codebook4(kind: str) -> str:
         *("    {", *wrapped(floats(within.tolist()), "       "), "    },"),
         *("    {", *wrapped(masks(signs), "       "), "    },"),
         *("    {", *wrapped(masks(kept), "       "), "    },"),
+        *("    {", *wrapped(floats(step_middles), "       "), "    },"),
+        *("    {", *wrapped(map(str, before), "       "), "    },"),
         "    0xfbfc,",
         *("    {", *wrapped(map(str, order.tolist()), "       "), "    },"),
     ]

@@ -1,5 +1,6 @@
 /* The codebooks of bitsandbytes. Written by tools/derive_bnb.py: do not edit. */
 #include "bnb_tables.h"
+#include <math.h>
 
 /* clang-format off */
 
@@ -56,6 +57,18 @@ const amn_codebook4 amn_nf4 = {
         0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
         0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0, 0xffffffff, 0xffffffff, 0xffffffff,
         0xffffffff,
+    },
+    {
+        0x1.45f5fep-5f, 0x1.ec90c4p-4f, INFINITY, 0x1.a0cfcp-3f, 0x1.2b05a8p-2f, INFINITY,
+        0x1.8ea7f2p-2f, 0x1.00da08p-1f, INFINITY, 0x1.491b5ep-1f, INFINITY, INFINITY, INFINITY,
+        0x1.b913b4p-1f, INFINITY, INFINITY, INFINITY, INFINITY, -0x1.b239bp-1f, INFINITY, INFINITY,
+        INFINITY, -0x1.38a4ep-1f, INFINITY, -0x1.d709p-2f, INFINITY, -0x1.5bd4ecp-2f, INFINITY,
+        -0x1.e079d8p-3f, -0x1.1a7178p-3f, INFINITY, -0x1.74f0e2p-5f,
+    },
+    {
+        7, 8, 9, 9, 10, 11, 11, 12, 13, 13, 14, 14, 14, 14, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15,
+        15, 15, 15, 15, 15, 15, 15, 15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+        1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 6,
     },
     0xfbfc,
     {
@@ -114,6 +127,18 @@ const amn_codebook4 amn_fp4 = {
     {
         0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
         0xffffffff, 0xffffffff, 0, 0xffffffff, 0, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff,
+    },
+    {
+        0x1.555556p-9f, 0x1.6p-4f, INFINITY, 0x1.aaaaacp-3f, 0x1.2aaaacp-2f, INFINITY,
+        0x1.aaaaacp-2f, INFINITY, INFINITY, 0x1.2aaaacp-1f, INFINITY, INFINITY, 0x1.aaaaacp-1f,
+        INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, -0x1.aaaaacp-1f, INFINITY,
+        INFINITY, -0x1.2aaaacp-1f, INFINITY, INFINITY, -0x1.aaaaacp-2f, INFINITY, -0x1.2aaaacp-2f,
+        -0x1.aaaaacp-3f, INFINITY, -0x1.6p-4f, -0x1.555556p-9f,
+    },
+    {
+        7, 8, 9, 9, 10, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14, 14,
+        14, 14, 14, 14, 14, 14, 14, 14, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 5, 6,
     },
     0xfbfc,
     {

@@ -43,8 +43,10 @@ AMN_FORCE_INLINE codebook_bounds bounds_of(const amn_codebook4 *book, float by) 
       {quarters[0], quarters[1], quarters[2]}, lower, v_upper_lane(words), v_set_u16(book->step)};
 }
 
-/* Of 16 bfloat16, in the low bytes of u16; what the high ones have is of no use. */
-AMN_FORCE_INLINE vec bounded_places(const codebook_bounds *bounds, vec words) {
+/* Of 16 bfloat16, in the low bytes of u16; what the high ones have is of no use. A midpoint at 0
+ * has its bound as all others. */
+AMN_FORCE_INLINE vec bounded_places(const codebook_bounds *bounds, int has_middle_0, vec words) {
+  (void)has_middle_0;
   const vec number = ordered_bf16(words);
   const vec a = v_greater_s16(number, bounds->quarters[0]);
   const vec b = v_greater_s16(number, bounds->quarters[1]);

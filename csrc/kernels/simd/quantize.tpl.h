@@ -28,9 +28,13 @@ AMN_FORCE_INLINE int is_f8(amn_quantize_code code) {
   return code == AMN_QUANTIZE_F8_E4M3 || code == AMN_QUANTIZE_F8_E5M2;
 }
 
+AMN_FORCE_INLINE int is_fp4(amn_quantize_code code) {
+  return code == AMN_QUANTIZE_FP4 || code == AMN_QUANTIZE_FP4_ZEROS;
+}
+
 AMN_FORCE_INLINE const amn_codebook4 *codebook_of(amn_quantize_code code) {
   if (code == AMN_QUANTIZE_NF4) return &amn_nf4;
-  return code == AMN_QUANTIZE_FP4 || code == AMN_QUANTIZE_FP4_ZEROS ? &amn_fp4 : NULL;
+  return is_fp4(code) ? &amn_fp4 : NULL;
 }
 
 /* Whether places in a codebook are found among bounds. */
@@ -270,7 +274,7 @@ AMN_FORCE_INLINE wide int_codes(quantize_kind kind, const quantize_factors *fact
 /* Places among the sorted entries, in the low bytes of u16: of bfloat16 by their bounds. */
 AMN_FORCE_INLINE wide bounded_codes(quantize_kind kind, const quantize_factors *factors,
                                     wide words) {
-  const wide places = bounded_places(&factors->bounds, words);
+  const wide places = bounded_places(&factors->bounds, is_fp4(kind.code), words);
   if (kind.code != AMN_QUANTIZE_FP4_ZEROS) return places;
   return wide_sub_u16(places, wide_equal_u16(words, wide_set_u16(0x8000)));
 }
@@ -313,7 +317,7 @@ AMN_FORCE_INLINE void store_codes_32(quantize_kind kind, const quantize_factors 
                            : codebook_codes(kind, factors, from, values, numbers);
   }
   const vec all = wide_pack(made);
-  v_store(codes, book == &amn_fp4 ? v_lookup16(v_load_both_lanes(amn_fp4.codes), all) : all);
+  v_store(codes, is_fp4(kind.code) ? v_lookup16(v_load_both_lanes(amn_fp4.codes), all) : all);
 }
 
 AMN_FORCE_INLINE pair decoded_of(quantize_kind kind, const quantize_factors *factors,

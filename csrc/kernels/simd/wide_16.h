@@ -268,6 +268,18 @@ AMN_FORCE_INLINE vec_f32 wide_larger(wide_f32 a) {
   return v_max_f32(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
 }
 
+/* What bounds_16.tpl.h takes: the whole numbers below; of 32 floats those of the lowest five bits;
+ * of 64 bytes, as u32, those of the lowest six. */
+AMN_FORCE_INLINE wide wide_floor_s32(wide_f32 a) {
+  return _mm512_cvt_roundps_epi32(a, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+AMN_FORCE_INLINE wide_f32 wide_lookup32(const float table[32], wide index) {
+  return _mm512_permutex2var_ps(wide_load(table), index, wide_load(table + 16));
+}
+AMN_FORCE_INLINE wide wide_lookup64_u8(const uint8_t table[64], wide index) {
+  return _mm512_maskz_permutexvar_epi8(0x1111111111111111u, index, _mm512_loadu_si512(table));
+}
+
 /* ---- codes of some bits ---- */
 
 /* Eight codes to a u64, and from there to its bytes. */
