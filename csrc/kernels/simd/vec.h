@@ -4,7 +4,13 @@
  * A vec_*.h defines, inside its target region, V_LEVEL, V_NAME, V_LETTER, V_SUPPORTED, V_MEASURE
  * and V_STREAM (level_table.h says what they are), V_WIDE (wide.h does) and the types below; it
  * includes this header; then it defines every function declared here. One that is missing or has
- * other parameters fails to compile.
+ * other parameters fails to compile. For number_encoders.h it also defines
+ *
+ *   V_BOUNDS                 what finds places of bfloat16 in a codebook: bounds_8.tpl.h or
+ *                            bounds_16.tpl.h
+ *   V_EACH_SOURCE(F, ...)    F(source, ...) of each source that its encoders take
+ *   V_OTHER_SOURCES(kernel)  what takes the others
+ *
  *
  *   vec      32 bytes: u8x32, u16x16, u32x8, u64x4, or their signed kinds, as each function takes
  *            it
