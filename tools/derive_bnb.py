@@ -82,6 +82,7 @@ def steps(middles: list[float]) -> tuple[list[float], list[int]]:
     """The midpoint in each step, if there is one, and how many lie before: see bnb_tables.h."""
     own = {int(np.floor(middle * STEPS_TO_1)): middle for middle in middles if middle}
     assert len(own) == sum(middle != 0 for middle in middles)
+    assert all(0.02 < middle * STEPS_TO_1 % 1 < 0.98 for middle in own.values())  # not by rounding
     found = [own.get(i if i < 16 else i - 32, np.inf) for i in range(32)]
     numbers = (i if i < 32 else i - 64 for i in range(64))
     return found, [sum(step < i for step in own) for i in numbers]

@@ -31,9 +31,9 @@ def band_bytes() -> int:
 
 
 def encoded_band_bytes() -> int:
-    """Return about how many bytes of values one band has that is encoded for a file.
+    """Return about how many bytes of values a band has that is encoded for a file.
 
-    Twice as many, for its codes are fewer bytes; it costs as many calls as a smaller one.
+    Twice the usual: codes are fewer bytes, and the interpreter's part is the same for any band.
     """
     return 2 * band_bytes()
 
