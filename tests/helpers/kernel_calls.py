@@ -488,6 +488,7 @@ class Quantize(Encodes):
     block_cols: int
     measure: bool = True
     mean: bytes = MEAN  # of the largest magnitudes; nested ones are stored less it
+    given: bytes = b""  # the largest magnitude of all, where it is known
 
     out: str = "U8"  # which is aligned as bytes are
 
@@ -526,7 +527,7 @@ class Quantize(Encodes):
                 dst[:codes],
                 dst[codes : codes + scales],
                 dst[codes + scales :],
-                self.mean if self.rule == "nested" or self.rule in NV else b"",
+                self.mean if self.rule == "nested" or self.rule in NV else self.given,
                 measure=self.measure,
                 level=_core.LEVELS[level],
             )

@@ -378,6 +378,21 @@ def test_values_of_which_scaled_little_is_left(code: str, source: str) -> None:
         assert_levels_agree(case, (data.view(np.uint8),))
 
 
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("code", QUANTIZERS)
+def test_a_given_largest_magnitude(code: str, source: str, rng: np.random.Generator) -> None:
+    """Which numbers may exceed, by little or by far."""
+    values = rng.standard_normal((3, 2048)).astype(np.float32)
+    data = values.astype(DTYPES[source].numpy()).reshape(-1).view(np.uint8)
+    rows, cols = (1, values.size) if code in FLAT else values.shape
+    for rule in set(rules_of(code, 1)) & {"reciprocal", "power of two", "divided", "absmax"}:
+        for given in (0, 1e-30, 0.01, 1, 2.5, 3, 100, 3e38):
+            amax = np.float32(given).tobytes()
+            assert_levels_agree(
+                Quantize(code, source, rule, rows, cols, 1, 64, given=amax), (data,)
+            )
+
+
 @pytest.mark.parametrize("code", FLAT)
 def test_errors_that_are_not_finite(code: str, rng: np.random.Generator) -> None:
     """Scales that are infinite decode zeros to NaNs, which hide no larger error."""
@@ -397,6 +412,31 @@ def test_largest_magnitudes(source: str, rng: np.random.Generator) -> None:
                 values = data.view(DTYPES[source].numpy()).astype(np.float32)
             largest = float(np.abs(values).max())
             assert found == {largest if np.isfinite(values).all() else None}
+
+
+@pytest.mark.parametrize("block", [1, 15, 16, 17, 32, 48, 64, 65])
+@pytest.mark.parametrize("source", SOURCES)
+def test_largest_magnitudes_of_blocks(source: str, block: int, rng: np.random.Generator) -> None:
+    """As numpy finds them; one that is not finite is told of, wherever it is."""
+    dtype = DTYPES[source].numpy()
+    for n_blocks in (1, 7, 8, 9, 16, 1030):
+        values = rng.standard_normal(n_blocks * block).astype(dtype)
+        maxima = np.abs(values.astype(np.float32)).reshape(-1, block).max(axis=1)
+        at = rng.integers(values.size)
+        for level, special in product(SUPPORTED, (None, np.inf, -np.inf, np.nan)):
+            some, out = values.copy(), np.zeros(n_blocks, np.float32)
+            if special is not None:
+                some[at] = special
+            is_finite = _core.blocks_amax(
+                _core.SOURCES[source],
+                some.view(np.uint8),
+                block,
+                out.view(np.uint8),
+                _core.LEVELS[level],
+            )
+            assert is_finite == (special is None)
+            others = np.arange(n_blocks) != (-1 if special is None else at // block)
+            assert (out == maxima)[others].all()
 
 
 def inputs_of(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:

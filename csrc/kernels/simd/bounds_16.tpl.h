@@ -13,10 +13,12 @@ AMN_FORCE_INLINE codebook_bounds bounds_of(const amn_codebook4 *book, float by) 
   return (codebook_bounds){book, wide_set(by), wide_set(by * AMN_CODEBOOK_STEPS)};
 }
 
-/* Rounding moves no step by as much as midpoints are away from where steps begin. */
+/* Rounding moves no step by as much as midpoints are away from where steps begin. Beyond the first
+ * and the last step, as numbers are with a given largest magnitude, there are no midpoints. */
 AMN_FORCE_INLINE wide bounded_place(const codebook_bounds *bounds, int has_middle_0,
                                     wide_f32 value) {
-  const wide step = wide_floor_s32(wide_mul(value, bounds->steps));
+  const wide_f32 at = wide_max(wide_mul(value, bounds->steps), wide_set(-16));
+  const wide step = wide_floor_s32(wide_min(at, wide_set(15)));
   const wide_f32 scaled = wide_mul(value, bounds->by);
   const wide_f32 middle = wide_lookup32(bounds->book->middles, step);
   wide place = wide_add_greater(wide_lookup64_u8(bounds->book->before, step), scaled, middle);

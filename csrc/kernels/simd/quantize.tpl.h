@@ -254,7 +254,7 @@ AMN_FORCE_INLINE wide whole_codes(quantize_kind kind, const quantize_factors *fa
     if (kind.source == AMN_SOURCE_F16) scaled = wide_rounded_to_f16(scaled);
   }
   scaled = wide_min(scaled, wide_set(is_int4 ? 7 : 127));
-  if (kind.is_clamped) scaled = wide_max(scaled, wide_set(is_int4 ? -8 : -128));
+  if (kind.is_clamped) scaled = wide_max(scaled, wide_set(is_int4 ? -8 : is_127ths ? -127 : -128));
   const wide whole = wide_s32(scaled);
   *number = wide_f32_of_s32(whole);
   if (kind.has_zeros) *number = wide_sub(*number, factors->zero);
