@@ -26,7 +26,7 @@ def needed_by(library: Path) -> Iterator[str]:
                 if load.get_cmd_name().endswith("_DYLIB") and load.cmd != LC_ID_DYLIB:
                     yield data.rstrip(b"\0").decode()
     else:
-        for entry in pefile.PE(str(library)).DIRECTORY_ENTRY_IMPORT:
+        for entry in getattr(pefile.PE(str(library)), "DIRECTORY_ENTRY_IMPORT", []):
             yield entry.dll.decode().lower()
 
 

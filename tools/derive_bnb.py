@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import bitsandbytes.functional as library
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 BLOCK = 256
-STEPS_TO_1 = 15.5
+TABLES = Path(__file__).parents[1] / "csrc/kernels/bnb_tables.h"
 STEPS = 65_536
 WIDTH = 100
 HEAD = """\
@@ -80,9 +81,11 @@ def bounds(
 
 def steps(middles: list[float]) -> tuple[list[float], list[int]]:
     """The midpoint in each step, if there is one, and how many lie before: see bnb_tables.h."""
-    own = {int(np.floor(middle * STEPS_TO_1)): middle for middle in middles if middle}
-    assert len(own) == sum(middle != 0 for middle in middles)
-    assert all(0.02 < middle * STEPS_TO_1 % 1 < 0.98 for middle in own.values())  # not by rounding
+    (to_1,) = re.findall(r"AMN_CODEBOOK_STEPS ([\d.]+)f", TABLES.read_text("utf-8"))
+    at = {middle: middle * float(to_1) for middle in middles if middle}
+    own = {int(np.floor(place)): middle for middle, place in at.items()}
+    assert len(own) == len(at)
+    assert all(0.02 < place % 1 < 0.98 for place in at.values())  # not by rounding
     found = [own.get(i if i < 16 else i - 32, np.inf) for i in range(32)]
     numbers = (i if i < 32 else i - 64 for i in range(64))
     return found, [sum(step < i for step in own) for i in numbers]

@@ -14,7 +14,10 @@ AMN_FORCE_INLINE uint32_t largest_u16(const uint8_t *src, size_t n) {
     even = v_max_u16(even, magnitudes_u16(src + 2 * i));
     odd = v_max_u16(odd, magnitudes_u16(src + 2 * i + 32));
   }
-  if (i + 16 <= n) even = v_max_u16(even, magnitudes_u16(src + 2 * i)), i += 16;
+  if (i + 16 <= n) {
+    even = v_max_u16(even, magnitudes_u16(src + 2 * i));
+    i += 16;
+  }
   uint32_t largest = v_largest_u16(v_max_u16(even, odd));
   for (; i < n; i++) {
     const uint32_t bits = amn_load_u16(src + 2 * i) & 0x7fffu;
@@ -46,8 +49,8 @@ static uint32_t largest_f32(const uint8_t *src, size_t n) {
   return largest;
 }
 
-/* Blocks of so many numbers of 16 bits that finding the largest of 16 words takes longer than what
- * comes before: eight of them at once, whose words zips bring together. */
+/* Of short blocks, finding the largest of 16 words takes longer than what comes before. So FOLDED
+ * of them are taken at once, whose words zips bring together. */
 #define FOLDED 8
 
 AMN_FORCE_INLINE int is_folded(size_t block) {

@@ -1,6 +1,5 @@
 /* Numbers of any source as float32, those at even places in one vector and those at odd ones in
- * another, so that two bytes of codes or two lanes of errors come together without a
- * shuffle.
+ * another, so that two bytes of codes or two lanes of errors come together without a shuffle.
  *
  * Needs: wide.h alone. Defines: no kernel; load_pair of each source. */
 

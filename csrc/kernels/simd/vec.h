@@ -11,6 +11,7 @@
  *   V_EACH_SOURCE(F, ...)    F(source, ...) of each source that its encoders take
  *   V_OTHER_SOURCES(kernel)  what takes the others
  *
+ * The types are
  *
  *   vec      32 bytes: u8x32, u16x16, u32x8, u64x4, or their signed kinds, as each function takes
  *            it
