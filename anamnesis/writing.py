@@ -320,7 +320,7 @@ class Writing:
         to : str or Encoding
         measure : bool or int
             Measure what the encoding takes, with the encoder itself: True of everything, 16 of so
-            many bands of about a megabyte each, spread over the model. `Plan.measured` has it.
+            many bands of a megabyte or two each, spread over the model. `Plan.measured` has it.
         **options
             Those of `convert`.
 

@@ -308,7 +308,7 @@ def _loss(plan: Plan) -> Iterator[str]:
     if measured is not None:
         yield from loss_lines(measured.losses, 1)
         if measured.is_sample:
-            bands = f"{measured.n_bands:,} of {measured.n_bands_in_all:,} megabytes"
+            bands = f"{measured.n_bands:,} of {measured.n_bands_in_all:,} bands"
             yield f"  of a sample, {bands}; --full measures all"
 
 

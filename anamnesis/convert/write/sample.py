@@ -20,7 +20,7 @@ from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
 __all__ = ["SAMPLE", "measure"]
 
-SAMPLE = 16  # bands, each of about a megabyte of output
+SAMPLE = 16  # bands, each of a megabyte or two of values
 
 
 def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
