@@ -83,9 +83,9 @@ _SAMPLE = (
         "--sample",
         type=whole_number,
         metavar="N",
-        help="Measure what encodings take on N megabytes, spread over the model. [default: 16,"
-        " of mixes of GGUF's types 0]",
-        brief="Measure the loss on N megabytes. [default: 16]",
+        help="Measure what encodings take on N bands of a megabyte or two, spread over the model."
+        " [default: 16, of mixes of GGUF's types 0]",
+        brief="Measure the loss on N bands of the model. [default: 16]",
     ),
     option(
         "Quality",
