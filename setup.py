@@ -1,15 +1,15 @@
 """The C extensions; everything else about the project is in pyproject.toml."""
 
 import os
+import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 CSRC = Path("csrc")
 HEADERS = sorted(path.as_posix() for path in CSRC.rglob("*.*") if path.suffix in {".h", ".def"})
@@ -40,7 +40,6 @@ OURS = [
 WERROR = {"msvc": "/WX", "unix": "-Werror"}
 
 DIRECTIVES = {
-    "language_level": 3,
     "boundscheck": False,
     "wraparound": False,
     "initializedcheck": False,
@@ -53,51 +52,67 @@ DIRECTIVES = {
 
 
 class BuildExt(build_ext):
-    """Chooses flags by compiler, not by operating system."""
-
-    def wants_symbols(self) -> bool:
-        """Tell whether somebody is going to debug: in a checkout, or by flags of their own."""
-        is_asked = "-g" in os.environ.get("CFLAGS", "").split()
-        return bool(self.inplace or self.editable_mode or self.debug or is_asked)
+    """Compiles the files of all extensions side by side, with flags by compiler, not by system."""
 
     def build_extensions(self) -> None:
         """Build, now that the compiler is known."""
         kind = "msvc" if self.compiler.compiler_type == "msvc" else "unix"
         flags = list(FLAGS[kind])
-        if kind == "unix" and not self.wants_symbols():
+        wants_symbols = self.debug or "-g" in os.environ.get("CFLAGS", "").split()
+        if kind == "unix" and not wants_symbols:
             flags.append("-g0")  # Python's own flags have -g: nine tenths of the library
             if sys.platform == "linux":
                 for extension in self.extensions:
                     extension.extra_link_args = ["-s"]
         if os.environ.get("ANAMNESIS_WERROR") == "1":
             flags.append(WERROR[kind])
+        self._compile_side_by_side(kind, flags)
+        super().build_extensions()  # which links
+
+    def _compile_side_by_side(self, kind: str, flags: list[str]) -> None:
+        tasks = [
+            (extension, source)
+            for extension in self.extensions
+            if self.force or newer_group([*extension.sources, *HEADERS], self._library(extension))
+            for source in extension.sources
+        ]
+        tasks.sort(key=lambda task: _rank(task[1]))
+
+        def compile_one(extension: Extension, source: str) -> None:
+            more = {"msvc": [], "unix": OURS if source.endswith(".c") else GLUE}[kind]
+            extension.extra_objects += self.compiler.compile(
+                [source if source.endswith(".c") else translate(source)],
+                output_dir=self.build_temp,
+                macros=extension.define_macros,
+                include_dirs=extension.include_dirs,
+                debug=self.debug,
+                extra_postargs=[*flags, *more],
+            )
+
+        # Compilers of MSVC's kind find their programs in the first call.
+        with ThreadPoolExecutor(os.cpu_count() if kind == "unix" else 1) as pool:
+            for done in [pool.submit(compile_one, *task) for task in tasks]:
+                done.result()
         for extension in self.extensions:
-            extension.extra_compile_args = flags
-        if kind == "unix":
-            self._compile_on_all_cores()
-        super().build_extensions()
+            extension.depends, extension.sources = [*extension.sources, *HEADERS], []
 
-    def _compile_on_all_cores(self) -> None:
-        """Compile the files of an extension side by side, ours with warnings of their own."""
-        compile_one, compile_all = self.compiler._compile, self.compiler.compile
+    def _library(self, extension: Extension) -> str:
+        return str(self.get_ext_fullpath(extension.name))
 
-        def compile_in_threads(sources: list[str], **how: Any) -> list[str]:
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                running = []
 
-                def start(
-                    obj: str, src: str, ext: str, cc: list[str], flags: list[str], pp: list[str]
-                ) -> None:
-                    more = OURS if Path(src).is_relative_to(CSRC) else GLUE
-                    running.append(pool.submit(compile_one, obj, src, ext, cc, [*flags, *more], pp))
+def _rank(source: str) -> int:
+    """Where a file stands in the queue: what takes longest comes first."""
+    return next((i for i, mark in enumerate(("/simd/", ".pyx")) if mark in source), 2)
 
-                self.compiler._compile = start
-                objects = compile_all(sources, **how)
-                for one in running:
-                    one.result()
-            return objects
 
-        self.compiler.compile = compile_in_threads
+def translate(source: str) -> str:
+    """Let Cython translate a file to C, in a process of its own, and return the C file."""
+    out = str(Path(source).with_suffix(".c"))
+    directives = ",".join(f"{name}={value}" for name, value in DIRECTIVES.items())
+    subprocess.run(
+        [sys.executable, "-m", "cython", "-3", "-X", directives, source, "-o", out], check=True
+    )
+    return out
 
 
 # One wheel for every CPython from 3.11 on. Free-threaded builds have no stable ABI before 3.15. It
@@ -111,7 +126,6 @@ def extension(name: str, *folders: str) -> Extension:
     return Extension(
         f"anamnesis.{name}",
         sources=[f"anamnesis/{name}.pyx", *sources],
-        depends=HEADERS,
         include_dirs=[CSRC.as_posix()],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if ABI3 else [],
         py_limited_api=ABI3,
@@ -119,10 +133,11 @@ def extension(name: str, *folders: str) -> Extension:
 
 
 setup(
-    ext_modules=cythonize(
-        [extension("_core", "kernels"), extension("_io", "io"), extension("_parse", "parse")],
-        compiler_directives=DIRECTIVES,
-    ),
+    ext_modules=[
+        extension("_core", "kernels"),
+        extension("_io", "io"),
+        extension("_parse", "parse"),
+    ],
     cmdclass={"build_ext": BuildExt},
     options={
         "editable_wheel": {

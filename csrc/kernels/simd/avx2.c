@@ -1,4 +1,5 @@
-/* The AVX2 level: every template with its vocabulary, and the table of the level. */
+/* The AVX2 level: the templates of decoders with its vocabulary, and the table of the level, whose
+ * encoders are in files of their own. */
 #include "amn_cpu.h"
 #include "../blocks.h"
 #include "../bnb_tables.h"
@@ -13,8 +14,6 @@ AMN_TARGET_BEGIN(AMN_AVX2)
 
 #include "vec_avx2.h"
 #include "templates.h"
-#define V_ENCODER /* AVX-512 takes them, too */
-#include "encoders.h"
 #include "stream.tpl.h"
 
 AMN_TARGET_END

@@ -1,6 +1,6 @@
 /* Numbers to codes of E2M1, as quantize.tpl.h takes others.
  *
- * Needs: pairs.tpl.h, quantize.tpl.h. Defines: quantize_e2m1*, e2m1_numbers. */
+ * Needs: pairs.tpl.h, quantize.tpl.h. Defines: no kernel; codes of E2M1, e2m1_numbers. */
 
 /* Where ties go. DOWN has negative zeros, FIRST has none; SIGNED, where ties go to even, and AWAY
  * have those of negative values. */
@@ -172,37 +172,4 @@ AMN_FORCE_INLINE void e2m1_row(e2m1_kind kind, amn_quantize_fn scalar, const uin
   scalar(src + whole * source_bytes(kind.source), codes + whole, &rest, lanes);
 }
 
-#define E2M1_KIND(source, name, ties, is_divided)                                                  \
-  static void name##_##source##_##is_divided(const uint8_t *src, uint8_t *codes,                   \
-                                             const amn_quantize_run *run, amn_loss_lanes *lanes) { \
-    const e2m1_kind plain = {AMN_SOURCE_##source, ties, is_divided, 0},                            \
-                    measured = {AMN_SOURCE_##source, ties, is_divided, 1};                         \
-    if (lanes == NULL)                                                                             \
-      e2m1_row(plain, quantize_##name##_scalar, src, codes, run, lanes);                           \
-    else                                                                                           \
-      e2m1_row(measured, quantize_##name##_scalar, src, codes, run, lanes);                        \
-  }
-#define E2M1_CASE(source, name) \
-  case AMN_SOURCE_##source:     \
-    return is_divided ? name##_##source##_1 : name##_##source##_0;
-#define E2M1_KINDS(name, ties)                                          \
-  V_EACH_SOURCE(E2M1_KIND, name, ties, 0)                               \
-  V_EACH_SOURCE(E2M1_KIND, name, ties, 1)                               \
-  static amn_quantize_fn name##_of(amn_source source, int is_divided) { \
-    switch ((int)source) {                                              \
-      V_EACH_SOURCE(E2M1_CASE, name)                                    \
-      default:                                                          \
-        return V_OTHER_SOURCES(quantize_##name);                        \
-    }                                                                   \
-  }                                                                     \
-  QUANTIZE_BY(name, name##_of(run->source, run->is_divided))
-E2M1_KINDS(e2m1, E2M1_TO_EVEN)
-E2M1_KINDS(e2m1_signed, E2M1_TO_SIGNED)
-E2M1_KINDS(e2m1_down, E2M1_TO_DOWN)
-E2M1_KINDS(e2m1_first, E2M1_TO_FIRST)
-E2M1_KINDS(e2m1_away, E2M1_TO_AWAY)
-#undef E2M1_KINDS
-#undef E2M1_CASE
-#undef E2M1_KIND
-#undef QUANTIZE_BY
 #undef E2M1_UNITS

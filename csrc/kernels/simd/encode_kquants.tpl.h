@@ -1,7 +1,7 @@
 /* The way to the K types: the searches of search.tpl.h in lanes of sub-blocks or super-blocks, then
  * the codes of one sub-block after another.
  *
- * Needs: kquants.tpl.h, search.tpl.h. Defines: encode_* of Q2_K to Q6_K. */
+ * Needs: k_scales.tpl.h, search.tpl.h. Defines: encode_* of Q2_K to Q6_K. */
 
 #define SUPER 256 /* elements of a super-block */
 

@@ -11,7 +11,9 @@
 #include "vec_neon.h"
 #include "templates.h"
 #define V_ENCODER static
-#include "encoders.h"
+#include "number_encoders.h"
+#include "amax.tpl.h"
+#include "block_encoders.h"
 
 #include "../level_table.h"
 

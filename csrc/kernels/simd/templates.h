@@ -8,6 +8,7 @@
 #include "legacy.tpl.h"
 #include "ternary.tpl.h"
 #include "fp4.tpl.h"
+#include "k_scales.tpl.h"
 #include "kquants.tpl.h"
 #include "iquants.tpl.h"
 #include "iq1.tpl.h"

@@ -1,6 +1,4 @@
-/* Every template of an encoder, over those of templates.h. */
-#include "number_encoders.h"
-#include "amax.tpl.h"
+/* Every template of an encoder of blocks, over those of templates.h and numbers.h. */
 #include "search.tpl.h"
 #include "encode_blocks.tpl.h"
 #include "encode_legacy.tpl.h"
