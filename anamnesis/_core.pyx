@@ -124,9 +124,10 @@ PACKING_RULES = {
 BNB_CODEBOOKS = {name: _codebook(i) for i, name in enumerate(("NF4", "FP4", "dynamic"))}
 STREAMED_BYTES = AMN_STREAMED_BYTES
 # From how many bytes on results of 2 and of 4 bytes each, but of packed integers, are stored past
-# the caches, or 0. A test asks for it anywhere.
+# the caches, or 0. Only a test sets the variable; anything but a number is ignored.
+_streamed = os.environ.get("ANAMNESIS_STREAMED_FROM", "")
 STREAMED_FROM = tuple([
-    int(os.environ.get("ANAMNESIS_STREAMED_FROM") or amn_streamed_from(item)) for item in (2, 4)
+    int(_streamed) if _streamed.isdecimal() else amn_streamed_from(item) for item in (2, 4)
 ])
 cdef uint64_t _streamed_from_of_2 = STREAMED_FROM[0], _streamed_from_of_4 = STREAMED_FROM[1]
 cdef int _f32 = OUTPUTS["F32"]
@@ -134,8 +135,10 @@ TILE_ROWS = AMN_TILE_ROWS
 CACHE_LINE = AMN_CACHE_LINE
 TRELLIS_BLOCK = AMN_TRELLIS_BLOCK
 
+# Levels run from 0 without a gap, and each needs more of the CPU than the one before. The variable
+# names the last to use: those above are hidden, as on a CPU that lacks them.
 _SUPPORTED = tuple(name for name, level in LEVELS.items() if amn_level_supported(level))
-# Levels run from 0 without a gap, and each needs more of the CPU than the one before.
+_SUPPORTED = _SUPPORTED[:LEVELS.get(os.environ.get("ANAMNESIS_LEVEL"), len(LEVELS)) + 1]
 cdef int _best = len(_SUPPORTED) - 1
 
 _MESSAGES = {

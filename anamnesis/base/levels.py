@@ -15,7 +15,7 @@ LevelName = Literal["scalar", "avx2", "avx512", "neon"]
 
 
 def supported_levels() -> tuple[LevelName, ...]:
-    """Return the levels that this CPU can run, slowest first."""
+    """Levels that this CPU can run, up to `ANAMNESIS_LEVEL` if that is set, slowest first."""
     return cast("tuple[LevelName, ...]", _core.supported_levels())
 
 
@@ -25,8 +25,8 @@ def resolve_level(name: str | None = None) -> int:
     Parameters
     ----------
     name : str, optional
-        A name of `supported_levels()`; by default what the environment variable `ANAMNESIS_LEVEL`
-        says, else the best.
+        A name of `supported_levels()`; by default the best, or the one that the environment
+        variable `ANAMNESIS_LEVEL` names, which hides all better ones.
 
     Raises
     ------
