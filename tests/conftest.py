@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import Counter
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
@@ -24,10 +25,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of such modules."""
+    """Mark the tests of such modules, and the cases that a sample leaves out."""
+    cases: Counter[str] = Counter()
     for item in items:
         if needs_oracle(item.path):
             item.add_marker("oracle")
+        if sampled := item.get_closest_marker("sampled"):
+            function = item.nodeid.partition("[")[0]
+            if cases[function] % sampled.args[0]:
+                item.add_marker("slow")
+            cases[function] += 1
 
 
 @pytest.hookimpl(wrapper=True)

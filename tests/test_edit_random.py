@@ -82,6 +82,7 @@ def written(path: Path, to: str, edit: Any, **options: Any) -> bytes | str:
     return stream.getvalue()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 @pytest.mark.parametrize("seed", range(80))
 def test_as_by_hand(seed: int, tmp_path: Path) -> None:

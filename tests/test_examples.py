@@ -45,6 +45,7 @@ def test_every_example_is_tried() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == TRIED
 
 
+@pytest.mark.slow
 def test_convert_directory(folder: Path) -> None:
     done = run("convert_directory", FP8_DIRECTORY, "out", folder=folder)
     assert done.stdout.startswith(b"in 18 tensors, out 11, dropped 0")

@@ -38,6 +38,7 @@ def test_there_are_thirteen_rows() -> None:
     assert len(rows()) == 13
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: needs a shell")
 @pytest.mark.parametrize("line", rows())
 def test_a_row_runs(line: str, inputs: Path, tmp_path: Path) -> None:

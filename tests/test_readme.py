@@ -118,6 +118,7 @@ def test_no_block_is_hidden_unseen() -> None:
     assert dict(marked) == NOT_RUN
 
 
+@pytest.mark.sampled(len(PAGES))  # README.md is the first
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: needs a shell")
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=called)
 def test_commands_print_what_the_page_says(page: Path, folder: Path) -> None:

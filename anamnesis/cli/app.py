@@ -46,7 +46,7 @@ COMMANDS = {
 }
 ALIASES = {"ls": "parse", "info": "inspect", "dequantise": "remember", "quantise": "forget"}
 ENVIRONMENT = {
-    "ANAMNESIS_LEVEL": "the best level of kernels to use: scalar, avx2, avx512 or neon",
+    "ANAMNESIS_LEVEL": "the best kernels to use: scalar, avx2, avx512 or neon",
     "ANAMNESIS_TRACEBACK": "1 shows where an error was raised",
     "OLLAMA_MODELS": "where Ollama keeps its models",
 }

@@ -36,6 +36,7 @@ def differing(name: str, path: Path) -> set[str]:
     return {n for ours, theirs in pairs for n in {*ours, *theirs} if ours.get(n) != theirs.get(n)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_as_the_converter(name: str, tmp_path: Path) -> None:
     differ = differing(name, converted(name, tmp_path, "gguf-f32"))

@@ -273,6 +273,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
 def test_values(case: str, kind: str, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def one_by_one(tensors: dict[str, Floats]) -> dict[str, Floats]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_same_tensors(name: str, tmp_path: Path) -> None:
     before = of_text(read(through_gguf(name, tmp_path)))
@@ -92,6 +93,7 @@ def test_logarithms_are_of_what_there_was(name: str, tmp_path: Path) -> None:
     assert recorded_hf.described(tmp_path / "again.gguf")["tensors"] == recorded(name).tensors
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mix", ["q8_0", "q4_k_m"])
 @pytest.mark.parametrize("name", ["llama_llama3", "mistral", "qwen3_tied", "gemma3", "mixtral"])
 def test_same_values_from_blocks(name: str, mix: str, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def fuzz_bombs(meter: Meter, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_costs_little(meter: Meter, tmp_path: Path, name: str) -> None:
     files = BOMBS[name](MOST)
@@ -69,6 +70,7 @@ def test_pumped_files(fuzz_bombs: ModuleType) -> None:
         assert 0 < sum(map(len, files.values())) <= 2 * MOST
 
 
+@pytest.mark.slow
 def test_the_meter_sees_time_and_memory(meter: Meter, tmp_path: Path) -> None:
     """A file that takes more than the bounds is told of, verb by verb."""
     path = tmp_path / "large.gguf"

@@ -191,6 +191,7 @@ def test_accepted(name: str) -> None:
     assert exercise(ACCEPTED[name]) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bounded")
 def test_many_tensors_of_one_place() -> None:
     """Empty tensors may lie anywhere, and finding overlaps must not compare each with each."""

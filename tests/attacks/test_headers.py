@@ -220,6 +220,7 @@ def test_no_array_of_such_a_shape(shape: list[int], dtype: str) -> None:
     assert an.parse(model.remember_to_bytes())["a"].shape == tuple(shape)
 
 
+@pytest.mark.slow
 def test_100_000_tensors() -> None:
     names = [f"model.layers.{i}.weight" for i in range(50_000)]
     tensors = {n + end: ("U8", [1], b"a") for n in names for end in ("", ".bias")}

@@ -82,6 +82,7 @@ def patterns() -> dict[str, re.Pattern[Any]]:
 PATTERNS = patterns()
 
 
+@pytest.mark.slow
 def test_all_patterns_are_found() -> None:
     """They are compiled at the top of a module, but where `LAZY` says."""
     n_compiled = 0
@@ -220,6 +221,7 @@ def test_time_is_linear(name: str) -> None:
     assert is_slow(PATTERNS[name], searches=searches) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "source",
     [

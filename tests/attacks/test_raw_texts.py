@@ -264,6 +264,7 @@ def written(folder: Path, files: Files) -> Path:
     return folder / next(iter(files)) if len(files) == 1 else folder
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_no_text_is_raw(make: Callable[[str], Iterator[Files]], evil: str, tmp_path: Path) -> None:
@@ -277,6 +278,7 @@ def test_no_text_is_raw(make: Callable[[str], Iterator[Files]], evil: str, tmp_p
     assert n > 20  # something was said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evil", [EVIL["escape"], EVIL["right-to-left"]])
 def test_no_command_says_it_raw(
     evil: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -276,6 +276,7 @@ def test_inspect_tells_what_a_gguf_becomes(tmp_path: Path) -> None:
     assert json.loads(run("inspect", path, "--json").stdout)["n_parameters"] == 64
 
 
+@pytest.mark.slow
 def test_zero_points_that_transformers_refuses_are_told(tmp_path: Path) -> None:
     """At the end of the run, and with transformers' own argument as it is spelt there."""
     assert amn("demo", "awq", str(tmp_path)).returncode == 0

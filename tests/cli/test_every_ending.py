@@ -49,6 +49,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
 def test_every_ending(tmp_path: Path, args: tuple[str, ...]) -> None:
     from endings import complaint

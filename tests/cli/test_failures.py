@@ -270,6 +270,7 @@ def test_a_closed_pipe_is_silent(
     assert done.returncode == 1
 
 
+@pytest.mark.sampled(7)
 @posix_only
 @pytest.mark.parametrize(
     "args",
@@ -322,6 +323,7 @@ os.execv(sys.executable, [sys.executable, "-m", "anamnesis", *line])
 """
 
 
+@pytest.mark.sampled(5)
 @posix_only
 @pytest.mark.parametrize("closed", ["0", "1", "2", "12", "012"])
 @pytest.mark.parametrize("verb", ["parse", "inspect", "remember", "scan"])

@@ -74,6 +74,7 @@ def test_every_option_is_in_one_group(name: str) -> None:
             assert re.search(rf"^  {re.escape(option.opts[0])}\b", section, re.M), option
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 200])
 @pytest.mark.parametrize("how", ["-h", "--help"])
 def test_help_fits_a_terminal(columns: int, how: str) -> None:

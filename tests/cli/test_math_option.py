@@ -56,6 +56,7 @@ def test_float32_is_the_default(model: Path, tmp_path: Path) -> None:
     assert values(out) == {VALUES["float32"]}
 
 
+@pytest.mark.slow
 def test_forget_takes_what_comes_out(model: Path, tmp_path: Path) -> None:
     plain, encoded = tmp_path / "plain.safetensors", []
     for math in VALUES:

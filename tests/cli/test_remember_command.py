@@ -364,6 +364,7 @@ def test_what_remember_does_not_write(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("ending", ["onnx", "txt", "h5", "tar", "tar.gz", "ONNX"])
 @pytest.mark.parametrize(
     "verb", [["remember"], ["remember", "--to", "f16"], ["forget", "--to", "fp8-tensor"]]

@@ -96,6 +96,7 @@ def test_forget(model: an.Model, out: Path, rows: Encoding) -> None:
         assert (out / "tokenizer.json").read_text() == "{}"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("band_bytes", [1, 1000, 4096, 1 << 20])
 def test_the_same_bytes_and_losses_however_it_is_cut(

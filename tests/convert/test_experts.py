@@ -96,6 +96,7 @@ def quantization(folder: Path) -> Any:
     return json.loads((folder / "config.json").read_text())["quantization_config"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("to", "dtype"), [*((to, "BF16") for to in CT), ("int8", "F16"), ("nvfp4", "F32")]
 )
@@ -158,6 +159,7 @@ def test_granite(tmp_path: Path) -> None:
     assert stored(tmp_path / "out") == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["linear", "transposed", "alternating"])
 @pytest.mark.parametrize("to", ["int4-asym", "nvfp4", "fp8-block-ct"])
 def test_any_bands_threads_and_a_run_that_is_resumed(layout: str, to: str, tmp_path: Path) -> None:

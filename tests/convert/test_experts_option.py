@@ -246,6 +246,7 @@ def test_second_scales(n_seconds: int, tmp_path: Path) -> None:
     assert values(tmp_path / "moved") == values(tmp_path / "want")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["bf16", "fp8-block", "mlx-4bit"])
 @pytest.mark.parametrize("asked", ["stacked", "split"])
 def test_any_bands_and_threads(asked: Experts, to: str, tmp_path: Path) -> None:

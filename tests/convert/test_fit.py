@@ -52,6 +52,7 @@ def squared(report: an.Report) -> float:
     return report.loss.total.squared
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("mix", MIXES)
 def test_no_mix_of_its_size_has_a_lower_error(mix: str, path: Path, tmp_path: Path) -> None:
     with an.parse(path) as model:
@@ -67,6 +68,7 @@ def test_no_mix_of_its_size_has_a_lower_error(mix: str, path: Path, tmp_path: Pa
         assert {name: made.stored[name].dtype.name for name in found.types} == found.types
 
 
+@pytest.mark.slow
 def test_bits_a_weight(path: Path) -> None:
     with an.parse(path) as model:
         errors = []
@@ -143,6 +145,7 @@ def test_a_journal_is_gone_on_from(path: Path, tmp_path: Path) -> None:
             model.fit(target_bpw=4.5, journal=journal)
 
 
+@pytest.mark.slow
 def test_a_recipe_has_all_that_was_asked_for(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in root.iterdir()}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_named_encodings(name: str, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

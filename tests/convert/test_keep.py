@@ -36,6 +36,7 @@ def config(path: Path) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.skipif(not MADE, reason="ANAMNESIS_REAL names no folder of checkpoints")
 @pytest.mark.parametrize("name", [name for name in MADE if name not in UNREADABLE])
 def test_kept_directory_has_each_tensor_byte_for_byte(name: str, tmp_path: Path) -> None:
@@ -64,6 +65,7 @@ def test_one_file_does_not_take_codes_that_only_a_config_explains(
     assert not out.exists()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.skipif(not MADE, reason="ANAMNESIS_REAL names no folder of checkpoints")
 @pytest.mark.parametrize("ending", ["safetensors", "npz", "pth"])
 @pytest.mark.parametrize("name", [name for name in MADE if name not in UNREADABLE])

@@ -71,6 +71,7 @@ def test_all_runs_are_recorded() -> None:
     assert list(RECORDED["outputs"]) == [run.id for run in RUNS]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 def test_same_bytes(run: Run, folder: Path) -> None:
     for threads in THREADS.get(run.id, (1,)):

@@ -236,6 +236,7 @@ def bits(model: an.Model, name: str) -> Array:
     return model[name].numpy(dtype="f32").view("u4")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("case", "target"), PAIRS)
 def test_values(case: str, target: str, tmp_path: Path) -> None:
     """Equal to the bit in float32, and each code the byte that it was; else there is a reason."""

@@ -107,6 +107,7 @@ def planned(model: an.Model, to: str, left: list[str]) -> tuple[dict[str, Any] |
         return None, str(error)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_layout(source: str, target: str, tmp_path: Path) -> None:

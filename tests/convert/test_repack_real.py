@@ -110,6 +110,7 @@ def other_name(model: an.Model, name: str) -> str:
     return next(n for n in names if n in model)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=lambda x: x.replace("/", "-"))
 def test_values(source: str, target: str, tmp_path: Path) -> None:
     why = CASES[source][target]

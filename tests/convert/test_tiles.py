@@ -91,6 +91,7 @@ def test_tiles_give_the_same_bytes(
                 assert lost.mean == pytest.approx(loss.mean)
 
 
+@pytest.mark.slow
 def test_a_row_of_blocks_that_is_too_long(tmp_path: Path) -> None:
     shape = (256, 60_032)
     entries = plain(shape, "F32")

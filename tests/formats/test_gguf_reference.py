@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ggml_c
 import gguf
 import ml_dtypes
 import numpy as np
@@ -22,7 +23,7 @@ from gguf.scripts.gguf_convert_endian import byteswap_tensors, convert_byteorder
 
 import anamnesis as an
 from anamnesis import _core
-from helpers.kernel_calls import ggml_c, load_by_path
+from helpers.kernel_calls import load_by_path
 
 Type = gguf.GGMLQuantizationType
 REAL = os.environ.get("ANAMNESIS_REAL")

@@ -156,6 +156,7 @@ def packed(codes: Array, order: tuple[int, ...] = tuple(range(8))) -> Array:
 AWQ = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(20))
 def test_words(seed: int) -> None:
     rng = random.Random(seed)

@@ -205,7 +205,13 @@ CAPPED = {
 }
 
 
-@pytest.mark.parametrize("limit", CAPPED)
+@pytest.mark.parametrize(
+    "limit",
+    [
+        pytest.param(k, marks=pytest.mark.slow if len(v) > 1 << 20 else ())
+        for k, v in CAPPED.items()
+    ],
+)
 def test_caps(limit: str) -> None:
     limits = {limit: 100 if limit == "max_single_alloc" else 1000} if limit[:3] == "max" else {}
     with pytest.raises(an.LimitExceeded) as raised:
@@ -213,6 +219,7 @@ def test_caps(limit: str) -> None:
     assert raised.value.limit == limit
 
 
+@pytest.mark.slow
 def test_as_many_opcodes_as_are_allowed() -> None:
     assert load(b"N0" * ((8 << 20) - 1) + b"N.") is None
 

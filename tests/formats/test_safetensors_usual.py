@@ -49,6 +49,7 @@ def test_cases(raw: bytes) -> None:
     assert_same(raw)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(tiled())
 def test_tiled(header: tuple[str, bytes]) -> None:

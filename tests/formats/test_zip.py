@@ -182,6 +182,7 @@ def test_no_order_of_reading_inflates_a_member_many_times(monkeypatch: pytest.Mo
         assert n_inflated <= most * len(data)
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_a_deflated_member_is_bounded() -> None:
     import tracemalloc
 

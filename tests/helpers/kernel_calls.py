@@ -656,6 +656,3 @@ def load_by_path(path: str) -> ModuleType:
     sys.modules[module.__name__] = module  # where its classes look each other up
     spec.loader.exec_module(module)
     return module
-
-
-ggml_c = load_by_path("tools/ggml_c.py")

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.metadata import distribution
 from typing import Any
 
+import ggml_c
 import gguf
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ import torch
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes import ggml
-from helpers.kernel_calls import BLOCKS, OUTPUTS, Blocks, Bytes, ggml_c, run
+from helpers.kernel_calls import BLOCKS, OUTPUTS, Blocks, Bytes, run
 from helpers.torch_rounding import expected, overflow
 
 # gguf-py's table has the size from before ggml's C made its two floats half floats.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ggml_c
 import numpy as np
 import pytest
 
@@ -13,7 +14,6 @@ from helpers.kernel_calls import (
     SUPPORTED,
     Blocks,
     Bytes,
-    ggml_c,
     load_by_path,
     run,
 )

@@ -12,6 +12,7 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
+import ggml_c
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -19,7 +20,6 @@ import pytest
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes import ggml
-from helpers.kernel_calls import ggml_c
 from helpers.quantised_rows import awkward, importances, real_matrix
 
 Floats = npt.NDArray[np.float32]

@@ -8,6 +8,7 @@ import pytest
 from helpers.kernel_calls import load_by_path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [0, 1, 15, 40, 200, 3000])
 def test_random_strings(size: int, rng: np.random.Generator) -> None:
     fuzz = load_by_path("fuzz/fuzz_kernels.py")

@@ -8,11 +8,12 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import ggml_c
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from helpers.kernel_calls import PROJECT, ggml_c
+from helpers.kernel_calls import PROJECT
 
 # Its tables are static: a file that includes the source can see them.
 GGML_SHIM = """\

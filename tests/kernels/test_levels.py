@@ -250,6 +250,7 @@ def test_integers(scale: str, code: str, out: str, rng: np.random.Generator) -> 
         assert_levels_agree(case, random_inputs(case, rng))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounded", ["BF16", "F16"])
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_rounded_integers(out: str, rounded: str, rng: np.random.Generator) -> None:
@@ -449,6 +450,7 @@ def inputs_of(case: Case, rng: np.random.Generator) -> tuple[Bytes, ...]:
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", MISALIGNED, ids=str)
 def test_misaligned(case: Case, rng: np.random.Generator) -> None:
     inputs = inputs_of(case, rng)
@@ -466,6 +468,7 @@ def test_misaligned(case: Case, rng: np.random.Generator) -> None:
             assert (room[start + case.output_bytes :] == POISON).all()
 
 
+@pytest.mark.sampled(33)
 @pytest.mark.parametrize("out", OUTPUTS)
 @pytest.mark.parametrize("name", PACKINGS)
 def test_large_results_go_past_the_caches(name: str, out: str, rng: np.random.Generator) -> None:
@@ -514,6 +517,7 @@ def test_some_rows_of_packed(name: str, out: str, rng: np.random.Generator) -> N
                 assert sum(counts[:3]) == n_overflow
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.skipif(not HAVE_GUARD_PAGES, reason="needs mprotect")
 @pytest.mark.parametrize("case", GUARDED, ids=str)
 def test_guard_pages(case: Case, rng: np.random.Generator) -> None:

@@ -53,6 +53,7 @@ thread.join()
 """
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("level", _core.supported_levels())
 @pytest.mark.parametrize(("out", "item"), [("BF16", 2), ("F16", 2), ("F32", 4)])
 @pytest.mark.parametrize("is_large", [False, True])

@@ -68,6 +68,7 @@ def _with_config(out: Path, made: Encoding) -> Path:
     return folder
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", TOOL["NAMES"])
 def test_values_stay_to_the_bit(name: str, folder: Path) -> None:
     """And what is said of each pair is what is found."""
@@ -95,6 +96,7 @@ def test_values_stay_to_the_bit(name: str, folder: Path) -> None:
     assert said == told
 
 
+@pytest.mark.slow
 def test_the_table_is_made_of_the_layouts() -> None:
     assert TOOL["PAGE"].read_text(encoding="utf-8") == TOOL["text"](), "python tools/ways.py"
 

@@ -59,6 +59,7 @@ def decoders() -> dict[str, Decode]:
 DECODERS = decoders()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 def test_parts_make_the_whole(name: str, dtype: str) -> None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import ggml_c
 import gguf
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis import _core
 from helpers.bitnet import bitnet_file
-from helpers.kernel_calls import ggml_c
 
 pytestmark = [pytest.mark.usefixtures("small_bands"), pytest.mark.against("ggml, gguf-py")]
 
