@@ -48,6 +48,7 @@ class ParseOptions(TypedDict, total=False):
     block_size: tuple[int, int] | None
     mmap: bool
     select: str | None
+    variant: str | None
     allow_foreign: bool
     void_dtype: str | None
     conv1d: bool | None
@@ -71,6 +72,7 @@ def parse(
     block_size: tuple[int, int] | None = None,
     mmap: bool = False,
     select: str | None = None,
+    variant: str | None = None,
     allow_foreign: bool = False,
     void_dtype: str | None = None,
     conv1d: bool | None = None,
@@ -94,6 +96,9 @@ def parse(
         Map files instead of reading them. A file that is cut short meanwhile kills the process.
     select : str, optional
         Take only the tensors below this name, such as `model_state`, and call them by what follows.
+    variant : str, optional
+        Of a directory that holds its model twice, the copy to take: `fp16` takes
+        `model.fp16.safetensors`. By default it is the one without a word.
     allow_foreign : bool
         Read also pickles that refer to what no tensor needs; nothing is imported or called either
         way.
@@ -136,6 +141,7 @@ def parse(
     """
     check_kind("limits", limits, ParseLimits)
     check_kind("select", select, str)
+    check_kind("variant", variant, str)
     check_kind("void_dtype", void_dtype, str)
     if block_size is not None:
         check_block_size(block_size)
@@ -144,6 +150,7 @@ def parse(
         "block_size": block_size,
         "mmap": mmap,
         "select": select,
+        "variant": variant,
         "allow_foreign": allow_foreign,
         "void_dtype": void_dtype,
         "conv1d": conv1d,
@@ -161,7 +168,7 @@ def parse(
 
         where = resolve(where)
     opening = Opening(mmap, allow_foreign, void)
-    checkpoint = open_checkpoint(where, limits, opening, select=select)
+    checkpoint = open_checkpoint(where, limits, opening, select=select, variant=variant)
     try:
         ledger = _claim(checkpoint, block_size, conv1d, folds=fold_pre_quant_scale)
         if strict and ledger.problems:

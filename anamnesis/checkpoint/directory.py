@@ -6,35 +6,33 @@ That is `model.safetensors`, else `pytorch_model.bin`, or shards with an index, 
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
-from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.limits import Budget
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
     CONFIG_NAME,
     EXTENSION,
     PARAMS_NAME,
-    PARTIAL_SUFFIX,
     QUANT_FILES,
     is_index,
 )
-from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.checkpoint.grouping import grouped, is_usual, may_differ, strays
 from anamnesis.checkpoint.indexes import Index, Kind, read_index
 from anamnesis.checkpoint.json_file import read_json, read_quant_files
 from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_copy
+from anamnesis.checkpoint.variants import of_variant, variants
+from anamnesis.checkpoint.walk import files_below
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import Opening, parse_file
 
-__all__ = ["DIRECTORY_MAX_FILES", "Found", "files_of", "read_directory"]
-
-DIRECTORY_MAX_FILES = 100_000
+__all__ = ["Found", "read_directory"]
 
 _SINGLE = (
     ".gguf",
@@ -46,17 +44,14 @@ _SINGLE = (
 )  # of models that are in one file
 
 _NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.(safetensors|bin)", re.DOTALL)
-_TORCH_SHARD = re.compile(r"pytorch_model(-[0-9]{5}-of-[0-9]{5})?\.bin")
-_MISTRAL_COPY = re.compile(r"consolidated(-[0-9]{5}-of-[0-9]{5})?\.safetensors")
-_USUAL = re.compile(
-    r"((diffusion_pytorch_)?model(-[0-9]{5}-of-[0-9]{5})?\.safetensors)"
-    rf"|{_TORCH_SHARD.pattern}"
-)
 
 _COPIES = {
     "torch": "a second copy of the model in PyTorch's format",
     "mistral": "a second copy of the model under Mistral's names",
+    "variant": "a second copy of the model in another precision",
 }
+_OTHER_WEIGHTS = "other weights than the model's"
+_ANOTHER_VARIANT = "another variant was asked for"
 
 
 class Found(NamedTuple):
@@ -70,10 +65,22 @@ class Found(NamedTuple):
     left_out: list[Dropped]
     indexes: list[Index]
     has_config: bool
+    variant: str | None
+    notes: list[str]
 
 
-def read_directory(root: Path, budget: Budget, opening: Opening) -> Found:
+def read_directory(
+    root: Path, budget: Budget, opening: Opening, variant: str | None = None
+) -> Found:
     """Parse the headers of all shards, the indexes and the configs.
+
+    Parameters
+    ----------
+    root : Path
+    budget : Budget
+    opening : Opening
+    variant : str, optional
+        Take `model.VARIANT.safetensors` instead of `model.safetensors`.
 
     Raises
     ------
@@ -85,53 +92,45 @@ def read_directory(root: Path, budget: Budget, opening: Opening) -> Found:
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    return _Directory(root, budget, opening).read()
-
-
-def files_of(root: Path) -> list[str]:
-    """Return the files below a directory that may be copied: no links out of it, no pipes.
-
-    Raises
-    ------
-    LimitExceeded
-        If there are more than `DIRECTORY_MAX_FILES`.
-    """
-    found = _Directory(root, Budget(ParseLimits()), Opening())
-    return [name for name in found.files if name not in found.special]
+    return _Directory(root, budget, opening, variant).read()
 
 
 class _Directory:
     """One directory on its way to a checkpoint."""
 
-    def __init__(self, root: Path, budget: Budget, opening: Opening) -> None:
+    def __init__(self, root: Path, budget: Budget, opening: Opening, variant: str | None) -> None:
         self.root = root
         self.budget = budget
         self.opening = opening
-        self.fence = _fence(root)
-        self.left_out: list[Dropped] = []
-        self.special: set[str] = set()
-        self.files = self.walk()
+        self.variant = variant
+        self.found = files_below(root)
+        self.files = self.found.names
+        self.left_out = self.found.left_out
+        self.notes: list[str] = []
 
     def read(self) -> Found:
         top = [f for f in self.files if "/" not in f]
         indexes = [read_index(self.root, f, self.budget) for f in top if is_index(f)]
-        groups = self.group(top, indexes)
-        kind = next((kind for kind, names in groups.items() if names), None)
-        if kind is None:
-            raise self.no_weights()
+        groups = grouped(self.files, top, indexes)
         weights = set().union(*groups.values())
+        if self.variant is not None:
+            groups = self.of_variant(groups, self.variant)
+        twins = variants(weights - groups["mistral"], [index.shards() for index in indexes])
+        twins = {} if self.variant is not None else twins
+        kind = self.kind(groups, twins)
         names = groups.pop(kind)
         shards: dict[str, Container] = {}
         try:
-            for name in sorted(names):
-                shards[name] = self.parse(name)
             own = [index for index in indexes if index.kind == kind]
+            self.parse_shards(names, twins, own, shards)
+            names = set(shards)
+            own = [index for index in own if not self.is_of_others(index, names)]
             stored = self.merge(shards, self.shard_of_tensors(own, shards))
-            is_usual = self.is_usual(names, own)
-            for index in own if is_usual else indexes:
+            usual = is_usual(names, own)
+            for index in own if usual else [i for i in indexes if i in own or i.kind != kind]:
                 self.check_index(index, names, stored)
             self.check_numbering(names, {s for index in own for s in index.shards()})
-            self.leave_out_copies(groups, stored, is_usual)
+            self.leave_out_copies(groups, twins, stored, usual)
             has_config = CONFIG_NAME in self.files
             config = read_json(self.root / CONFIG_NAME, self.budget) if has_config else {}
             quant_config = self.quant_config()
@@ -142,86 +141,91 @@ class _Directory:
         kept = self.choose_indexes(own, names)
         why = "an index of files that are left out or missing"
         self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
-        sidecars = self.sidecars({CONFIG_NAME, *weights, *(index.name for index in indexes)})
+        rewritten = {CONFIG_NAME, *weights, *(index.name for index in indexes)}
+        sidecars = self.found.regular([f for f in self.files if f not in rewritten])
         return Found(
-            shards, stored, config, quant_config, sidecars, self.left_out, kept, has_config
+            shards,
+            stored,
+            config,
+            quant_config,
+            sidecars,
+            self.left_out,
+            kept,
+            has_config,
+            self.variant,
+            self.notes,
         )
-
-    # --- what is there -------------------------------------------------------------------------
-
-    def walk(self) -> dict[str, None]:
-        """Return all files below the directory, as relative paths with forward slashes, sorted."""
-        found: list[str] = []
-        folders = [""]
-        while folders:
-            folder = folders.pop()
-            with os.scandir(self.root / folder) as entries:
-                for entry in entries:
-                    name = folder + entry.name
-                    if _is_folder(entry):
-                        # What tools keep for themselves: .git, .cache (the hub's own bookkeeping)
-                        if not _is_private(entry.name):
-                            self.add_folder(entry, name, folders)
-                        continue
-                    if len(found) == DIRECTORY_MAX_FILES:
-                        raise LimitExceeded(
-                            "DIRECTORY_MAX_FILES",
-                            f"{self.root}: more than {DIRECTORY_MAX_FILES:,} files",
-                        )
-                    found.append(name)
-                    self.add_file(entry, name)
-        gone = {dropped.name for dropped in self.left_out}
-        self.left_out.sort(key=lambda dropped: dropped.name)
-        return {name: None for name in sorted(found) if name not in gone}
-
-    def add_folder(self, entry: os.DirEntry[str], name: str, folders: list[str]) -> None:
-        if entry.is_symlink():
-            self.left_out.append(Dropped(name, "a link to a folder"))
-        else:
-            folders.append(f"{name}/")
-
-    def add_file(self, entry: os.DirEntry[str], name: str) -> None:
-        if entry.is_symlink() and not self.inside(name):
-            self.left_out.append(Dropped(name, "a link that leads out of the directory"))
-        elif entry.name.endswith(PARTIAL_SUFFIX):
-            self.left_out.append(Dropped(name, "left over from a run that did not finish"))
-        elif not _may_be_read(entry):
-            self.special.add(name)
-
-    def inside(self, name: str) -> bool:
-        """Tell whether a file that is there stays in the directory, links followed."""
-        return Path(os.path.realpath(self.root / name)).is_relative_to(self.fence)
-
-    def sidecars(self, rewritten: set[str]) -> list[str]:
-        """Return all other files; pipes, sockets and devices, which are no files, are left out."""
-        others = [f for f in self.files if f not in rewritten]
-        self.left_out += [Dropped(f, "not a regular file") for f in others if f in self.special]
-        return [f for f in others if f not in self.special]
 
     # --- which files are the model ----------------------------------------------------------------
 
-    def group(self, top: Iterable[str], indexes: list[Index]) -> dict[Kind, set[str]]:
-        """Return the weights by kind; the first kind that is not empty is the model."""
-        indexed: dict[Kind, set[str]] = {"safetensors": set(), "torch": set(), "mistral": set()}
-        for index in indexes:
-            indexed[index.kind] |= index.shards() & self.files.keys()
-        safetensors = {f for f in top if f.endswith(EXTENSION)}
-        mistral = {f for f in safetensors if _MISTRAL_COPY.fullmatch(f)} | indexed["mistral"]
-        torch = {f for f in top if _TORCH_SHARD.fullmatch(f)} | indexed["torch"]
-        adapters = {f for f in ADAPTER_NAMES if f in self.files}
-        mistral -= indexed["safetensors"]
-        adapters -= indexed["safetensors"] | indexed["torch"]
-        safetensors = (safetensors | indexed["safetensors"]) - mistral - adapters
-        groups = {"safetensors": safetensors, "torch": torch - safetensors, "mistral": mistral}
-        if not any(groups.values()):
-            groups["safetensors"] = {f for f in adapters if f.endswith(EXTENSION)}
-        return groups
+    def of_variant(self, groups: dict[Kind, set[str]], variant: str) -> dict[Kind, set[str]]:
+        """Return the weights of one variant, and those that have none; refuse if there are none."""
+        taken: dict[Kind, set[str]] = {}
+        for kind, names in groups.items():
+            wanted, others = of_variant(names, variant)
+            self.left_out += [Dropped(name, _ANOTHER_VARIANT) for name in sorted(others)]
+            taken[kind] = names - others if wanted else set()
+        if not any(taken.values()):
+            raise self.error(f"has no weights of variant {variant!r}, such as model.{variant}.…")
+        return taken
 
-    def is_usual(self, names: set[str], indexes: list[Index]) -> bool:
-        """Tell whether these are the weights that transformers and diffusers would load."""
-        return any(map(_USUAL.fullmatch, names)) or any(
-            not names.isdisjoint(index.shards()) for index in indexes
-        )
+    def kind(self, groups: dict[Kind, set[str]], twins: Collection[str]) -> Kind:
+        """Return whose weights are the model: the first that are no variant, if there are any."""
+        kinds = [kind for kind, names in groups.items() if names]
+        if not kinds:
+            raise self.no_weights()
+        return next((kind for kind in kinds if not groups[kind] <= set(twins)), kinds[0])
+
+    def parse_shards(
+        self,
+        names: set[str],
+        twins: dict[str, str],
+        indexes: list[Index],
+        shards: dict[str, Container],
+    ) -> None:
+        """Parse the model's files; leave out what is a variant of it, or no part of it.
+
+        A variant that shares no tensor with the others is a part of the model by another name.
+        """
+        stray = strays(names, indexes)
+        for name in sorted(names - stray - twins.keys()):
+            shards[name] = self.parse(name)
+        stored = {name: t for shard in shards.values() for name, t in shard.tensors.items()}
+        for name in sorted(stray):
+            self.leave_out(name, stored, "an index names other files as the model")
+        for name, variant in sorted(twins.items()):
+            why = f"variant={variant!r} takes it"
+            container = self.leave_out(name, stored, why, may_be_part=name in names)
+            if container is not None:
+                shards[name] = container
+
+    def leave_out(
+        self, name: str, stored: dict[str, StoredTensor], why: str, *, may_be_part: bool = False
+    ) -> Container | None:
+        """Leave out a file that is not of the model; return it if it is a part of it."""
+        try:
+            container = self.parse(name)
+        except LimitExceeded:
+            raise
+        except (AnamnesisError, OSError) as error:
+            self.left_out.append(Dropped(name, f"cannot be read: {error}"))
+            return None
+        if may_be_part and stored.keys().isdisjoint(container.tensors):
+            return container
+        other = first_without_twin(container, stored)
+        container.source.close()
+        dtypes = {t.dtype for t in container.tensors.values()} ^ {t.dtype for t in stored.values()}
+        if other is None and dtypes:
+            self.left_out.append(Dropped(name, f"{_COPIES['variant']}; {why}"))
+        else:
+            self.left_out.append(Dropped(name, f"{_OTHER_WEIGHTS}; {why}"))
+            self.notes.append(f"{name} is left out, and holds {_OTHER_WEIGHTS}: {why}")
+        return None
+
+    def is_of_others(self, index: Index, names: set[str]) -> bool:
+        """Tell whether an index is of files that are there, and are not the model's."""
+        shards = index.shards()
+        return names.isdisjoint(shards) and shards <= self.files.keys()
 
     def quant_config(self) -> dict[str, Any]:
         """Read the files beside config.json that describe a quantisation.
@@ -252,7 +256,11 @@ class _Directory:
         )
 
     def leave_out_copies(
-        self, groups: dict[Kind, set[str]], stored: dict[str, StoredTensor], is_usual: bool
+        self,
+        groups: dict[Kind, set[str]],
+        twins: Collection[str],
+        stored: dict[str, StoredTensor],
+        is_usual: bool,
     ) -> None:
         """Leave out files that hold the model again; refuse others that hold weights.
 
@@ -261,7 +269,7 @@ class _Directory:
         for kind, names in groups.items():
             copies: dict[str, Container] = {}
             try:
-                for name in sorted(names):
+                for name in sorted(names - set(twins)):
                     try:
                         copies[name] = self.parse(name)
                     except LimitExceeded:
@@ -283,7 +291,9 @@ class _Directory:
         if kind == "mistral" and is_renamed_copy(copies.values(), stored):
             return
         for name, tensor in alone.items():
-            if tensor is not None:
+            if tensor is not None and may_differ(name):
+                self.notes.append(f"{name} is left out, and holds {_OTHER_WEIGHTS}")
+            elif tensor is not None:
                 raise self.error(
                     f"{name} is not a second copy of the model: the other weights lack {tensor!r}"
                     " in its shape; move away what is not to be converted"
@@ -347,8 +357,8 @@ class _Directory:
         if is_alien and index.is_of_source(stored):
             return
         if not missing:
-            why = "an index names it, but no shard has it"
-            self.left_out += [Dropped(tensor, why) for tensor in lost if not is_alien]
+            if lost and not is_alien:
+                raise self.lacking(index, lost)
             return
         shard = index.weight_map[missing[0]]
         alien = ""
@@ -357,6 +367,15 @@ class _Directory:
         raise self.error(
             f"{shard} is missing: the index says that it holds {missing[0]!r}; {len(missing):,}"
             f" tensors are missing in all{alien}"
+        )
+
+    def lacking(self, index: Index, lost: list[str]) -> ParseError:
+        shard = index.weight_map[lost[0]]
+        n = f"{len(lost):,} tensors are" if len(lost) > 1 else "1 tensor is"
+        return ParseError(
+            f"{shard} has no tensor {lost[0]!r}, which {index.name} says it holds; {n} missing",
+            source=str(self.root),
+            remedy="get the file anew, or remove the index if it is stale",
         )
 
     def check_numbering(self, names: set[str], indexed: set[str]) -> None:
@@ -375,32 +394,3 @@ class _Directory:
         """Return the indexes to rewrite: the ones of shards that exist, else one."""
         live = [index for index in indexes if not names.isdisjoint(index.shards())]
         return live or indexes[:1]
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link in a circle
-        return False
-
-
-def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Tell whether it is a regular file, or a dangling link, which opening it will report."""
-    try:
-        return entry.is_file() or not os.path.exists(entry.path)
-    except OSError:
-        return True
-
-
-def _is_private(folder: str) -> bool:
-    return folder.startswith(".") or folder.endswith(PARTIAL_SUFFIX)
-
-
-def _fence(root: Path) -> str:
-    """Return what no link may lead out of: the directory itself.
-
-    In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
-    """
-    real = os.path.realpath(root)
-    cached = repository_of(real)
-    return real if cached is None else cached[0]

@@ -19,7 +19,12 @@ _MISTRAL = "consolidated"
 Kind = str  # whose weights: "safetensors", "torch", or "mistral" for those under Mistral's names
 
 # What a quantisation makes of a tensor that an index, left over from before, still names.
-_CODES = {"weight": ("qweight", "weight_packed", "q_weight")}
+_CODES = {
+    "weight": (
+        *("qweight", "weight_packed", "q_weight", "weight._data", "W_q", "codes", "indices"),
+        *("trellis", "weight_fp4"),
+    ),
+}
 _CODES_SUFFIX = "_blocks"
 _TORCHAO_CODES = "_qdata"
 _EXL2_CODES = ".q_weight"
@@ -105,7 +110,7 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
         If a limit or a permanent cap would be exceeded.
     """
     path = root / name
-    mapping = read_json(path, budget).get("weight_map")
+    mapping = read_json(path, budget, once=True).get("weight_map")
     if not isinstance(mapping, dict) or not _are_strings(mapping.values()):
         raise ParseError("weight_map must map tensors to shards", source=str(path))
     budget.items(len(mapping), "the index")

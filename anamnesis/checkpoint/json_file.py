@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,6 +35,7 @@ def read_json(
     *,
     max_values: int = JSON_MAX_VALUES,
     cut: Callable[[bytes], bytes] | None = None,
+    once: bool = False,
 ) -> dict[str, Any]:
     """Read a JSON object from a file of at most so many values.
 
@@ -44,6 +46,8 @@ def read_json(
     max_values : int
     cut : function, optional
         Takes something out of the text before Python makes objects of it.
+    once : bool
+        Whether a key must not stand twice in an object; else the last one counts.
 
     Raises
     ------
@@ -61,7 +65,7 @@ def read_json(
     if cut is not None:
         raw = cut(raw)
     try:
-        value = json.loads(raw)
+        value = json.loads(raw, object_pairs_hook=_once if once else None)
     except RecursionError:
         raise _too_deep(path) from None
     except ValueError as error:
@@ -117,6 +121,14 @@ def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:
         if not level:
             return
     raise _too_deep(path)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object; leave one")
+    return value
 
 
 def _too_deep(path: str | os.PathLike[str]) -> LimitExceeded:

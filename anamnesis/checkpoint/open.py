@@ -61,6 +61,10 @@ class Checkpoint:
     beside : (str or None, Budget), optional
         The single file whose neighbours may say how it is quantised, and what reading them may
         cost; they are read on demand.
+    variant : str or None
+        Which of several copies was asked for: `fp16`.
+    notes : list of str
+        What is left out, and is no copy of what is there.
     """
 
     root: Path | None
@@ -75,6 +79,8 @@ class Checkpoint:
     lone_part: str | None = None
     made: dict[str, bytes] = field(default_factory=dict)
     beside: tuple[str | None, Budget] | None = None
+    variant: str | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def is_mistral(self) -> bool:
@@ -198,6 +204,7 @@ def open_checkpoint(
     opening: Opening,
     *,
     select: str | None = None,
+    variant: str | None = None,
 ) -> Checkpoint:
     """Parse the headers of a file, of a directory's shards, or of a stream of bytes.
 
@@ -208,6 +215,8 @@ def open_checkpoint(
     opening : Opening
     select : str, optional
         The subtree of the tensors' names that is the model.
+    variant : str, optional
+        Of a directory, the copy to take: `model.VARIANT.safetensors`.
 
     Raises
     ------
@@ -218,7 +227,7 @@ def open_checkpoint(
     LimitExceeded
         If a limit or a permanent cap would be exceeded.
     """
-    checkpoint = _open(where, Budget(limits), opening)
+    checkpoint = _open(where, Budget(limits), opening, variant)
     if select is not None:
         try:
             checkpoint.select(select)
@@ -228,18 +237,23 @@ def open_checkpoint(
     return checkpoint
 
 
-def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
+def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> Checkpoint:
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
-        return _open_directory(directory, budget, opening)
+        return _open_directory(directory, budget, opening, variant)
     try:
         container = parse_file(where, budget, opening)
     except IsADirectoryError:
-        return _open_directory(where, budget, opening)
+        return _open_directory(where, budget, opening, variant)
     source = container.source
+    if variant is not None:
+        source.close()
+        raise ParseError(
+            f"is one file, which has no variant {variant!r}; name its directory", source=source.name
+        )
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
         if not container.self_contained:
@@ -254,14 +268,17 @@ def _open(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
     return checkpoint
 
 
-def _open_directory(where: Any, budget: Budget, opening: Opening) -> Checkpoint:
+def _open_directory(
+    where: Any, budget: Budget, opening: Opening, variant: str | None
+) -> Checkpoint:
     # Only here, for the sake of a quick start: most inputs are single files.
     from pathlib import Path
 
     from anamnesis.checkpoint.directory import read_directory
 
     root = Path(where)
-    return Checkpoint(root, *read_directory(root, budget, opening))
+    found = read_directory(root, budget, opening, variant)
+    return Checkpoint(root, **found._asdict())
 
 
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:

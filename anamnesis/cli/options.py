@@ -275,6 +275,12 @@ _OPENING = {
         metavar="PREFIX",
         help="Take only tensors whose names start with PREFIX (model_state, ...), and strip it.",
     ),
+    "variant": option(
+        "Input",
+        "--variant",
+        metavar="WORD",
+        help="Of a directory with several copies of its weights, take model.WORD.safetensors.",
+    ),
     "block_size": option(
         "Input",
         "--block-size",

@@ -220,10 +220,11 @@ class Conversion:
         )
 
     def _notes(self) -> Iterator[str]:
-        """Yield what to know of the names that the output has, for it keeps them."""
+        """Yield what to know of the names that the output has, and of files that it lacks."""
         below = self.checkpoint.below
         if below is not None:
             yield below
+        yield from self.checkpoint.notes
 
 
 def _spoiled(losses: Losses | None) -> Iterator[str]:

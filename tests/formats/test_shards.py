@@ -59,10 +59,9 @@ def test_index_in_a_subfolder(root: Path) -> None:
         {"a": "old-00001-of-00001.safetensors"},
         {"a": "old-00001-of-00002.safetensors", "b": "old-00002-of-00002.safetensors"},
         {"a": FIRST, "b": "old.safetensors"},
-        {"a": FIRST, "b": SECOND, "a.qweight": FIRST},
         {},
     ],
-    ids=["another file", "other files", "one other file", "other tensors", "nothing"],
+    ids=["another file", "other files", "one other file", "nothing"],
 )
 def test_stale_index(root: Path, weight_map: dict[str, str]) -> None:
     two_shards(root)
@@ -184,13 +183,51 @@ def test_index_of_the_model_before_it_was_quantised(root: Path) -> None:
         an.parse(root)
 
 
-def test_index_of_a_tensor_that_no_shard_has(root: Path) -> None:
+@pytest.mark.parametrize("lost", ["c.txt", "a.qweight"])
+def test_index_of_a_tensor_that_its_shard_lacks(root: Path, lost: str) -> None:
     two_shards(root)
-    write_index(root, {"a": FIRST, "b": SECOND, "c.txt": SECOND, "x.inv_freq": FIRST})
     (root / "c.txt").write_text("a file that is called as the tensor is")
-    model = an.parse(root)
-    assert left_out(model) == {"c.txt": "an index names it, but no shard has it"}
-    assert model._checkpoint.sidecars == ["c.txt"]
+    index = write_index(root, {"a": FIRST, "b": SECOND, lost: SECOND, "x.inv_freq": FIRST})
+    with pytest.raises(
+        an.ParseError, match=f"{SECOND} has no tensor '{lost}'.*1 tensor is"
+    ) as said:
+        an.parse(root)
+    assert "remove the index" in str(said.value.remedy)
+    index.unlink()
+    assert set(an.parse(root)) == {"a", "b"}
+
+
+def test_index_that_names_a_tensor_twice(root: Path) -> None:
+    two_shards(root)
+    index = write_index(root, {"a": FIRST, "b": SECOND})
+    index.write_text(f'{{"weight_map": {{"a": "{FIRST}", "b": "{SECOND}", "a": "{SECOND}"}}}}')
+    with pytest.raises(an.ParseError, match=r"index\.json: .*'a' stands twice"):
+        an.parse(root)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        ({"a": ("F16", [1], b"\0\0")}, "a second copy of the model in another precision"),
+        ({"a": ("F32", [2], bytes(8)), "c": A["a"]}, "other weights than the model's"),
+        ({"c": A["a"]}, "other weights than the model's"),
+    ],
+)
+def test_a_whole_model_beside_the_shards_of_an_index(
+    root: Path, tensors: dict[str, Entry], reason: str
+) -> None:
+    two_shards(root)
+    write_index(root, {"a": FIRST, "b": SECOND})
+    write_safetensors(root / "model.safetensors", tensors)
+    write_safetensors(root / "visual.safetensors", {"v": A["a"]})
+    with an.parse(root) as model:
+        assert set(model) == {"a", "b", "v"}  # a part beside them, under another name, stays
+        why = "an index names other files as the model"
+        assert left_out(model) == {"model.safetensors": f"{reason}; {why}"}
+        noted = model.convert(root.parent / "out").warnings
+        assert any("model.safetensors is left out" in said for said in noted) == (
+            reason[:5] == "other"
+        )
 
 
 def test_no_weights(root: Path) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
+from anamnesis.checkpoint.variants import without_variant
 
 __all__ = ["Named", "check_distinct", "check_writable", "shard_names"]
 
@@ -34,14 +35,16 @@ class Named(NamedTuple):
     origin: str
 
 
-def shard_names(shards: Iterable[str]) -> dict[str, str]:
+def shard_names(shards: Iterable[str], variant: str | None = None) -> dict[str, str]:
     """Return what each shard is called as safetensors: `pytorch_model.bin` is `model.safetensors`.
+
+    So is `model.fp16.safetensors` where the variant `fp16` was asked for.
 
     Shards that would get one name keep all of their own before the new extension: `x.bin` and
     `x.pt` become `x.bin.safetensors` and `x.pt.safetensors`. So does `model.bin` that is one of
     several, for transformers takes a `model.safetensors` for the whole model.
     """
-    short = {shard: _short_name(shard) for shard in shards}
+    short = {shard: without_variant(_short_name(shard), variant) for shard in shards}
     taken = Counter(_folded(name) for name in short.values())
     if len(short) > 1:
         taken.update(

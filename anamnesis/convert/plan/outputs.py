@@ -28,6 +28,7 @@ from anamnesis.checkpoint.file_names import (
 from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.choice import Choice
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
@@ -266,7 +267,7 @@ class _Directory:
             for name, container in self.checkpoint.shards.items()
             if id(container.source.base) in by_source
         }
-        names = shard_names(shards)
+        names = shard_names(shards, self.checkpoint.variant)
         self.shard_of = {new: old for old, new in names.items()}
         return [
             self._file(names[name], by_source[id(c.source.base)], self._metadata([c]))
@@ -317,7 +318,8 @@ class _Directory:
         elsewhere = {id(file) for group in named[1:] for file in group}
         own = {id(file) for file in named[0]}
         named[0] = [file for file in files if id(file) in own or id(file) not in elsewhere]
-        return [(index.new_name, group) for index, group in zip(old, named, strict=True)]
+        names = [without_variant(index.new_name, self.checkpoint.variant) for index in old]
+        return list(zip(names, named, strict=True))
 
     def _named(self, files: list[OutputFile], directory: DirectoryOutput) -> list[Named]:
         """Return all files of the output, and what each is made of."""
@@ -334,7 +336,7 @@ class _Directory:
 def _stem(checkpoint: Checkpoint) -> str:
     """Return what the loaders look for that know this model: `model`, or a library's own."""
     if checkpoint.indexes:
-        return checkpoint.indexes[0].stem
+        return without_variant(checkpoint.indexes[0].stem, checkpoint.variant)
     names = [PurePosixPath(shard).name for shard in checkpoint.shards]
     if checkpoint.is_mistral and all(name.startswith(MISTRAL_STEM) for name in names):
         return MISTRAL_STEM

@@ -1,0 +1,127 @@
+"""All files below a directory, and which of them may be read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import LimitExceeded
+from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
+from anamnesis.checkpoint.hub_cache import repository_of
+
+__all__ = ["DIRECTORY_MAX_FILES", "LINKED_FOLDER", "Files", "files_below", "is_inside"]
+
+DIRECTORY_MAX_FILES = 100_000
+LINKED_FOLDER = "a link to a folder"
+
+
+class Files(NamedTuple):
+    """What lies below a directory.
+
+    Attributes
+    ----------
+    names : dict of str to None
+        Relative paths with forward slashes, sorted.
+    special : set of str
+        Those of them that are pipes, sockets or devices.
+    left_out : list of Dropped
+        Links that are not followed, and what is left over from runs.
+    """
+
+    names: dict[str, None]
+    special: set[str]
+    left_out: list[Dropped]
+
+    def regular(self, names: list[str]) -> list[str]:
+        """Return those of some names that are files; list the others as left out."""
+        self.left_out.extend(Dropped(f, "not a regular file") for f in names if f in self.special)
+        return [f for f in names if f not in self.special]
+
+
+def files_below(root: Path) -> Files:
+    """Return the files below a directory.
+
+    Raises
+    ------
+    OSError
+        If a folder cannot be listed.
+    LimitExceeded
+        If there are more than `DIRECTORY_MAX_FILES`.
+    """
+    fence = _fence(root)
+    found: list[str] = []
+    files = Files({}, set(), [])
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        with os.scandir(root / folder) as entries:
+            for entry in entries:
+                name = folder + entry.name
+                if _is_folder(entry):
+                    # What tools keep for themselves: .git, .cache (the hub's own bookkeeping)
+                    if _is_private(entry.name):
+                        continue
+                    if entry.is_symlink():
+                        files.left_out.append(Dropped(name, LINKED_FOLDER))
+                    else:
+                        folders.append(f"{name}/")
+                    continue
+                if len(found) == DIRECTORY_MAX_FILES:
+                    raise LimitExceeded(
+                        "DIRECTORY_MAX_FILES",
+                        f"{root}: more than {DIRECTORY_MAX_FILES:,} files",
+                    )
+                why = _why_left(entry, fence)
+                if why is not None:
+                    files.left_out.append(Dropped(name, why))
+                    continue
+                found.append(name)
+                if not _may_be_read(entry):
+                    files.special.add(name)
+    files.left_out.sort(key=lambda dropped: dropped.name)
+    files.names.update(dict.fromkeys(sorted(found)))
+    return files
+
+
+def is_inside(path: str, root: Path) -> bool:
+    """Tell whether something that is there stays in a directory, links followed."""
+    return Path(os.path.realpath(path)).is_relative_to(_fence(root))
+
+
+def _why_left(entry: os.DirEntry[str], fence: str) -> str | None:
+    if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(fence):
+        return "a link that leads out of the directory"
+    if entry.name.endswith(PARTIAL_SUFFIX):
+        return "left over from a run that did not finish"
+    return None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle
+        return False
+
+
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
+    """Tell whether it is a regular file, or a dangling link, which opening it will report."""
+    try:
+        return entry.is_file() or not os.path.exists(entry.path)
+    except OSError:
+        return True
+
+
+def _is_private(folder: str) -> bool:
+    return folder.startswith(".") or folder.endswith(PARTIAL_SUFFIX)
+
+
+def _fence(root: Path) -> str:
+    """Return what no link may lead out of: the directory itself.
+
+    In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
+    """
+    real = os.path.realpath(root)
+    cached = repository_of(real)
+    return real if cached is None else cached[0]
