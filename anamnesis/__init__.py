@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.ask.recipe import Recipe, read_recipe
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.tell.inspection import Inspection
+    from anamnesis.convert.tell.joined import PipelineReport
     from anamnesis.convert.tell.result import Report
     from anamnesis.formats.imatrix import read_imatrix
     from anamnesis.formats.scan.scan import Scan, scan
@@ -58,6 +59,7 @@ __all__ = [
     "OutputError",
     "ParseError",
     "ParseLimits",
+    "PipelineReport",
     "Plan",
     "Recipe",
     "Report",
@@ -95,6 +97,7 @@ _HOMES = {
     "ParseLimits": "base.limits",
     "Recipe": "convert.ask.recipe",
     "Plan": "convert.plan.plan",
+    "PipelineReport": "convert.tell.joined",
     "Report": "convert.tell.result",
     "Scan": "formats.scan.report",
     "StoredTensor": "base.stored",

@@ -55,7 +55,7 @@ ROOMS = {
     ),
     "convert": (
         {"fit"},
-        {"conversion", "planning"},
+        {"conversion", "planning", "pipelines"},
         {"resume"},
         {"write"},
         {"plan"},

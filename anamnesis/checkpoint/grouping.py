@@ -1,4 +1,4 @@
-"""Which files of a directory are its model, and which hold it again, by their names."""
+"""Which files of a directory are its model, and which are copies, by name."""
 
 from __future__ import annotations
 

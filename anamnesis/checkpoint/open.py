@@ -275,7 +275,9 @@ def _open_directory(
     from pathlib import Path
 
     from anamnesis.checkpoint.directory import read_directory
+    from anamnesis.checkpoint.pipelines import refuse_pipeline
 
+    refuse_pipeline(os.fspath(where))
     root = Path(where)
     found = read_directory(root, budget, opening, variant)
     return Checkpoint(root, **found._asdict())

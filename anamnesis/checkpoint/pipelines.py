@@ -2,23 +2,82 @@
 
     model_index.json  unet/  vae/  text_encoder/  tokenizer/  scheduler/
 
-Each component that has weights is a model of its own; all else goes with them as it is.
+Each component that has weights is a model of its own; all else goes with them as it is, or is
+listed as left out.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.checkpoint.file_names import CONFIG_NAME, PARTIAL_SUFFIX
 
-__all__ = ["INDEX_NAME", "components", "files_beside", "is_pipeline"]
+__all__ = [
+    "INDEX_NAME",
+    "Pipeline",
+    "components",
+    "is_pipeline",
+    "is_read",
+    "read_pipeline",
+    "refuse_pipeline",
+]
 
 INDEX_NAME = "model_index.json"
-_WEIGHTS = (".safetensors", ".bin", ".ckpt", ".pt", ".pth", ".onnx", ".msgpack", ".gguf")
+# Of files that are read here, and of those that only other programs read.
+_WEIGHTS = (".safetensors", ".sft", ".bin", ".ckpt", ".pt", ".pth", ".gguf", ".npz")
+_FOREIGN = (".onnx", ".onnx_data", ".msgpack", ".h5", ".tflite", ".pb", ".engine", ".mlmodel")
+_ADAPTERS = ("lora_", "lora.", ".alpha", "hada_w", "lokr_", "oft_")  # in names of their tensors
+
+
+class Pipeline(NamedTuple):
+    """What a pipeline's folder holds.
+
+    Attributes
+    ----------
+    root : str
+    models : tuple of str
+        The folders of its models, by name.
+    copied : tuple of str
+        Files that go with them as they are, relative with forward slashes, the index last.
+    left_out : tuple of Dropped
+        Files that do not.
+    """
+
+    root: str
+    models: tuple[str, ...]
+    copied: tuple[str, ...]
+    left_out: tuple[Dropped, ...]
+
+    def opening(self, model: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how to open the model in a folder: in the variant asked for, if it has that.
+
+        Raises
+        ------
+        ParseError
+            If no model has the variant.
+        """
+        variant = asked.get("variant")
+        if variant is None:
+            return dict(asked)
+        having = {os.path.join(self.root, m) for m in self.models if self._has(m, variant)}
+        if not having:
+            raise ParseError(f"no model has weights of variant {variant!r}", source=self.root)
+        return {**asked, "variant": variant if model in having else None}
+
+    def _has(self, model: str, variant: str) -> bool:
+        from anamnesis.checkpoint.variants import of_variant
+
+        return bool(of_variant(os.listdir(os.path.join(self.root, model)), variant)[0])
 
 
 def is_pipeline(path: str) -> bool:
-    """Tell whether a folder has the index of a pipeline, and models that it names.
+    """Tell whether a folder has the index of a pipeline, and models beside it.
 
     One whose index is malformed is a pipeline as well, which `components` refuses.
     """
@@ -31,6 +90,8 @@ def is_pipeline(path: str) -> bool:
 def components(path: str) -> list[str]:
     """Return the folders of a pipeline's models, by name; none if it is no pipeline.
 
+    Those are the folders with weights that the index names, or that have a config.json.
+
     Raises
     ------
     ParseError
@@ -40,38 +101,112 @@ def components(path: str) -> list[str]:
     if not os.path.isfile(index):
         return []
     # Only here: most inputs are none.
-    from pathlib import Path
-
-    from anamnesis.base.limits import Budget, ParseLimits
     from anamnesis.checkpoint.json_file import read_json
 
     told = read_json(Path(index), Budget(ParseLimits()))
-    names = [name for name, of in told.items() if isinstance(of, list) and name[:1] not in "_."]
-    return sorted(name for name in names if _has_weights(path, name))
+    with os.scandir(path) as entries:
+        folders = sorted(entry.name for entry in entries if _may_be_model(entry, path))
+    return [name for name in folders if _is_model(os.path.join(path, name), told.get(name))]
 
 
-def _has_weights(path: str, name: str) -> bool:
-    folder = os.path.join(path, name)
-    if os.path.basename(name) != name or os.path.islink(folder) or not os.path.isdir(folder):
+def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
+    """Tell whether something is a folder; a link to one must stay below the pipeline's."""
+    from anamnesis.checkpoint.walk import is_inside
+
+    try:
+        is_folder = entry.is_dir() and entry.name[:1] not in "_."
+    except OSError:  # a link in a circle
         return False
-    return any(file.endswith((".safetensors", ".bin")) for file in os.listdir(folder))
+    if not (is_folder and entry.is_symlink()):
+        return is_folder
+    return is_inside(entry.path, Path(root)) and not is_inside(root, Path(entry.path))
 
 
-def files_beside(path: str, inner: list[str]) -> tuple[list[str], list[str]]:
-    """Return a pipeline's files that are in none of its models' folders, the index last.
+def _is_model(folder: str, named: Any) -> bool:
+    from anamnesis.checkpoint.grouping import is_weights
 
-    Returns
-    -------
-    copied : list of str
-        Relative, with forward slashes.
-    left : list of str
-        Those that hold weights again, as a checkpoint in one file beside the folders.
+    files = os.listdir(folder)
+    is_named = isinstance(named, list) or CONFIG_NAME in files
+    return (
+        is_named
+        and not folder.endswith(PARTIAL_SUFFIX)
+        and any(is_weights(name) and os.path.isfile(os.path.join(folder, name)) for name in files)
+    )
+
+
+def read_pipeline(path: str) -> Pipeline | None:
+    """Return what a pipeline's folder holds; None if it is no pipeline.
+
+    Raises
+    ------
+    ParseError
+        If the index is malformed.
+    OSError, LimitExceeded
+        If a folder cannot be listed, or holds too many files.
     """
-    from pathlib import Path
+    models = components(path)
+    if not models:
+        return None
+    from anamnesis.checkpoint.walk import files_below
 
-    from anamnesis.checkpoint.directory import files_of
+    found = files_below(Path(path))
+    links = [left for left in found.left_out if left.name in models]  # to folders inside
+    left_out = [left for left in found.left_out if left not in links and not _in(left.name, models)]
+    found.left_out[:] = left_out
+    beside = found.regular([name for name in found.names if not _in(name, models)])
+    copied = []
+    for name in beside:
+        why = _why_left(os.path.join(path, name))
+        if why is not None:
+            found.left_out.append(Dropped(name, why))
+        elif name != INDEX_NAME:
+            copied.append(name)
+    return Pipeline(path, tuple(models), (*copied, INDEX_NAME), tuple(found.left_out))
 
-    files = [name for name in files_of(Path(path)) if name.partition("/")[0] not in inner]
-    left = [name for name in files if name.endswith(_WEIGHTS)]
-    copied = [name for name in files if name not in left and name != INDEX_NAME]
-    return [*copied, INDEX_NAME], left
+
+def is_read(name: str) -> bool:
+    """Tell whether a file is one of weights that are read here, by its name."""
+    return name.lower().endswith(_WEIGHTS)
+
+
+def _in(name: str, models: list[str]) -> bool:
+    return "/" in name and name.partition("/")[0] in models
+
+
+def _why_left(path: str) -> str | None:
+    """Return why a file beside the models is not copied: its weights are not converted, either.
+
+    Adapters are: they are small, and are loaded onto the pipeline as they are.
+    """
+    name = path.lower()
+    if name.endswith(_FOREIGN):
+        return "weights in another program's format"
+    if not is_read(name):
+        return None
+    from anamnesis.formats.registry import Opening, parse_file
+
+    try:
+        container = parse_file(path, Budget(ParseLimits()), Opening())
+    except (AnamnesisError, OSError) as error:
+        told = error.message if isinstance(error, AnamnesisError) else error.strerror
+        return f"weights that cannot be read: {told}"
+    with container.source:
+        is_adapter = any(mark in tensor for tensor in container.tensors for mark in _ADAPTERS)
+    return None if is_adapter else "a checkpoint in one file; convert it by itself"
+
+
+def refuse_pipeline(path: str) -> None:
+    """Refuse a pipeline where one model is wanted.
+
+    Raises
+    ------
+    ParseError
+        If it is one.
+    """
+    names = components(path)
+    if names:
+        raise ParseError(
+            "is a pipeline, whose models lie in folders of their own",
+            source=path,
+            remedy=f"name one of them: {', '.join(names)}",
+        )

@@ -188,13 +188,13 @@ class Encode(Task):
 
     def write_component(self, model: Model, out: Any, **progress: Any) -> Report:
         """Write a model of a pipeline; one that nothing of suits the encoding stays plain."""
-        if self._target.encoding is not None:
-            planned = {k: v for k, v in self._options.items() if k not in ("force", "resume")}
-            plan = model.plan(self._target.text, **planned)
-            if plan.is_plain and not plan.account.repacked:
-                options = {name: self._options[name] for name in OPTIONS}
-                return model.remember(out, self._dtype, **options, **progress)
-        return self.write(model, out, **progress)
+        from anamnesis.opening import write_component
+
+        options = {**self._options, **progress}
+        try:
+            return write_component(model, out, self._target.text, options, self._verb)
+        except ValueError as error:
+            raise as_options(error) from None
 
 
 def _dtype_of(target: Target) -> Any:

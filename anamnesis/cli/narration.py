@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.printable import abbreviate, printable
 from anamnesis.base.sizes import format_size
+from anamnesis.checkpoint.pipelines import is_read
 from anamnesis.cli.errors import in_options
 from anamnesis.cli.progress import bar
 from anamnesis.convert.tell.meter import format_duration
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dropped import Dropped
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.convert.tell.inspection import Inspection
+    from anamnesis.convert.tell.joined import PipelineReport
     from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
@@ -122,9 +124,11 @@ class Narrator:
             report = write(model, out, progress=meter)
         name = _written(name, report)
         if self._brief:
-            dropped = f", dropped {len(report.dropped):,}" if report.dropped else ""
+            n = sum(left.name in model.stored for left in report.dropped)
+            counts = {"dropped": n, "left out": len(report.dropped) - n}
+            gone = "".join(f", {what} {n:,}" for what, n in counts.items() if n)
             size = format_size(report.n_bytes)
-            self._say(f"{printable(path)} -> {printable(name)} ({size}){dropped}")
+            self._say(f"{printable(path)} -> {printable(name)} ({size}){gone}")
         else:
             label = voice.label_done(label, report)
             self._say(recalled_line(label, report), output_line(name, report))
@@ -138,9 +142,12 @@ class Narrator:
         self._n_skipped += 1
         self._say(f"{printable(path)}: skipped, {printable(why)}")
 
-    def copied(self, out: str, what: str) -> None:
-        """Say what went with the models of a pipeline."""
-        self._say(f"{printable(out)}: {what}")
+    def copied(self, report: PipelineReport) -> None:
+        """Say what went with the models of a pipeline; weights by their names."""
+        weights = [name for name in report.copied if is_read(name)]
+        more = f", weights as they are among them: {abbreviate(weights)}" if weights else ""
+        what = count(len(report.copied), "other file")
+        self._say(f"{printable(report.path or '')}: copied {what}{more}")
 
     def warnings(self, report: Report) -> Iterator[str]:
         """Yield what the user must know of the last conversion even if nothing else matters."""

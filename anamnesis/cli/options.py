@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from anamnesis.base.limits import ParseLimits
+    from anamnesis.checkpoint.pipelines import Pipeline
     from anamnesis.model import Model
 
     _ParamType = click.ParamType[Any]
@@ -391,6 +392,10 @@ class OpenModel(NamedTuple):
     def __call__(self, path: str) -> AbstractContextManager[Model]:
         """Return the model, to be used in a `with` statement."""
         return _open(self.opening, self.choice, path)
+
+    def of_pipeline(self, pipeline: Pipeline, model: str) -> OpenModel:
+        """Return what opens a model of a pipeline: not all of them may have the variant."""
+        return self._replace(opening=pipeline.opening(model, self.opening))
 
 
 @contextmanager

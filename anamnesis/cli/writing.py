@@ -276,36 +276,47 @@ class _Outputs:
             output = None
             if self.stream is None:
                 output = self._output(model, path, skip_existing=skip_existing)
-            return self._put(model, path, output, self.task.write)
+            return _report_dict(self._put(model, path, output, self.task.write))
 
     def write_pipeline(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
         """Write a pipeline: each of its models, and then what goes with them."""
-        from anamnesis.cli.pipelines import PipelineOutput
+        from anamnesis.checkpoint.pipelines import read_pipeline
+        from anamnesis.cli.errors import complain
+        from anamnesis.convert.pipelines import PipelineOutput
 
-        pipeline = PipelineOutput(path, self.names.of(path), self.task.naming)
-        if skip_existing and pipeline.is_there():
-            raise _Skipped(f"{pipeline.out} exists")
+        pipeline = read_pipeline(path)
+        assert pipeline is not None
+        made = PipelineOutput(pipeline, self.names.of(path), self.task.naming.form)
+        if skip_existing and made.is_there():
+            raise _Skipped(f"{made.out} exists")
+        told: list[dict[str, Any]] = []
+
+        def write(inner: str, output: str) -> Report | None:
+            if skip_existing and _is_there(output):
+                return None
+            with self.open_model.of_pipeline(pipeline, inner)(inner) as model:
+                report = self._put(model, inner, output, self.task.write_component)
+            told.append({"path": inner, **_report_dict(report)})
+            return report
+
         asked = click.get_current_context().params
-        pipeline.check(replaces=asked["force"] or asked["resume"] or skip_existing)
-        reports = []
-        for inner, output in pipeline.inputs.items():
-            if not (skip_existing and _is_there(output)):
-                with self.open_model(inner) as model:
-                    report = self._put(model, inner, output, self.task.write_component)
-                reports.append({"path": inner, **report})
-        self.narrator.copied(pipeline.out, pipeline.copy_rest())
-        return {"output": pipeline.out, "models": reports}
+        report = made.write(write, replaces=asked["force"] or asked["resume"] or skip_existing)
+        self.narrator.copied(report)
+        for sentence in report.left_out:  # weights that are lost: -q silences no such thing
+            complain(f"{path}: {sentence}", "warning")
+        rest = {name: report.to_dict()[name] for name in ("copied", "dropped")}
+        return {"output": made.out, "models": told, **rest}
 
     def _put(
         self, model: Model, path: str, output: str | None, write: Callable[..., Report]
-    ) -> dict[str, Any]:
+    ) -> Report:
         from anamnesis.cli.errors import WRITING, complain
 
         click.get_current_context().meta[WRITING] = output
         report = self.narrator.convert(model, path, self.stream or output, write)
         for warning in self.narrator.warnings(report) if self.warns else ():
             complain(f"{path}: {warning}" if self.several else warning, "warning")
-        return _report_dict(report)
+        return report
 
     def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
         from anamnesis.cli.streams import is_nameless

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -111,8 +113,104 @@ def test_each_model_is_shown(pipe: Path) -> None:
 def test_a_checkpoint_beside_the_folders_is_left_out(pipe: Path) -> None:
     write_safetensors(pipe / "sd-v1.safetensors", UNET)
     done = run("convert", pipe, "--to", "f16", "-o", "out")
-    assert "left out, for they hold weights again: sd-v1.safetensors" in done.stdout
+    said = "left out (a checkpoint in one file; convert it by itself): sd-v1.safetensors"
+    assert done.stderr == f"amn: warning: pipe: {said}\n"
     assert not Path("out/sd-v1.safetensors").exists()
+    quiet = run("convert", pipe, "--to", "f16", "-o", "out", "--force", "-q")
+    assert (quiet.stdout, quiet.stderr) == ("", done.stderr)
+    told = json.loads(run("convert", pipe, "--to", "f16", "-o", "out", "--force", "--json").stdout)
+    why = "a checkpoint in one file; convert it by itself"
+    assert told["dropped"] == [{"name": "sd-v1.safetensors", "reason": why}]
+    assert told["copied"][-1] == "model_index.json"
+
+
+def make_odd(pipe: Path) -> None:
+    """Put beside the components what pipelines on the hub have, and what hostile ones have."""
+    shutil.copytree(pipe / "vae", pipe / "vae_1_0")
+    write_safetensors(pipe / "lora.safetensors", {"lora_unet_x.lora_down.weight": bf16(4, 8)})
+    (pipe / "unet.onnx").write_bytes(b"onnx")
+    (pipe / "broken.ckpt").write_bytes(b"?")
+    (pipe / "loose").mkdir()
+    write_safetensors(pipe / "loose" / "x.safetensors", VAE)
+    (pipe / "fifo").mkdir()
+    os.mkfifo(pipe / "fifo" / "model.safetensors")
+    (pipe / "text_encoder_2").symlink_to("text_encoder")
+    (pipe / "self").symlink_to(".")
+    Path("secret").mkdir()
+    write_safetensors(Path("secret/model.safetensors"), UNET)
+    Path("secret/config.json").write_text("{}")
+    (pipe / "away").symlink_to(Path("secret").resolve())
+    (pipe / "LICENSE").symlink_to(Path("secret/config.json").resolve())
+
+
+LEFT = {
+    "LICENSE": "a link that leads out of the directory",
+    "away": "a link to a folder",
+    "broken.ckpt": "weights that cannot be read: ",
+    "fifo/model.safetensors": "not a regular file",
+    "loose/x.safetensors": "a checkpoint in one file; convert it by itself",
+    "self": "a link to a folder",
+    "unet.onnx": "weights in another program's format",
+}
+
+
+def check_odd(report: an.PipelineReport) -> None:
+    assert set(report.models) == {"text_encoder", "text_encoder_2", "unet", "vae", "vae_1_0"}
+    assert "lora.safetensors" in report.copied
+    left = {dropped.name: dropped.reason for dropped in report.dropped}
+    assert left.keys() == LEFT.keys()
+    assert all(left[name].startswith(why) for name, why in LEFT.items())
+    weights = {name for name in files(Path("out")) if name.endswith(".safetensors")}
+    copies = {"vae_1_0/diffusion_pytorch_model.safetensors", "text_encoder_2/model.safetensors"}
+    assert weights == {*WEIGHTS, *copies, "lora.safetensors"}
+
+
+def test_every_file_of_weights_is_accounted_for(pipe: Path) -> None:
+    make_odd(pipe)
+    report = an.convert(pipe, "out", "f16", cast_all=True)
+    check_odd(report)
+    assert report.n_out == sum(one.n_out for one in report.models.values()) == 6
+    assert "left out (a link to a folder): away, self" in str(report)
+    done = run("convert", pipe, "--to", "f16", "--cast-all", "-o", "again", "--json")
+    told = json.loads(done.stdout)
+    assert told["dropped"] == list(report.to_dict()["dropped"])
+    assert files(Path("again")) == files(Path("out"))
+    for name in files(Path("out")):
+        assert Path("again", name).read_bytes() == Path("out", name).read_bytes()
+    assert all(name in done.stderr for name in LEFT)
+
+
+def test_python_does_what_the_command_does(pipe: Path) -> None:
+    run("forget", pipe, "--to", "fp8-block", "-o", "small")
+    report = an.forget(pipe, "again", "fp8-block")
+    assert report.n_encoded == 2
+    an.remember("small", "back")
+    run("remember", "again", "-o", "again_back")
+    for one, other in (("small", "again"), ("back", "again_back")):
+        assert files(Path(one)) == files(Path(other))
+        for name in files(Path(one)):
+            assert Path(one, name).read_bytes() == Path(other, name).read_bytes()
+    with pytest.raises(an.ParseError, match=r"is a pipeline.*name one of them: text_"):
+        an.parse(pipe)
+    with pytest.raises(an.OutputError, match="whose models stay folders"):
+        an.convert(pipe, "x.gguf", "gguf")
+    with pytest.raises(an.OutputError, match="becomes a directory"):
+        an.convert(pipe, io.BytesIO())
+
+
+def test_a_variant_of_a_pipeline(pipe: Path) -> None:
+    twin = "unet/diffusion_pytorch_model.fp16.safetensors"
+    an.convert(pipe / "unet", "half.safetensors", "f16", cast_all=True)
+    Path("half.safetensors").rename(pipe / twin)
+    report = an.convert(pipe, "plain")
+    assert [left.name for left in report.dropped] == [twin]
+    run("convert", pipe, "--to", "safetensors", "-o", "out", "--variant", "fp16")
+    assert files(Path("out")) == {*FILES, *WEIGHTS}
+    for folder, dtype in (("unet", "F16"), ("vae", "BF16")):
+        with an.parse(Path("out", folder)) as model:
+            assert {tensor.dtype.name for tensor in model.stored.values()} == {dtype}
+    none = run("convert", pipe, "--to", "f16", "-o", "none", "--variant", "int8", code=1)
+    assert "no model has weights of variant 'int8'" in none.stderr
 
 
 def test_what_is_refused(pipe: Path) -> None:
@@ -124,8 +222,7 @@ def test_what_is_refused(pipe: Path) -> None:
     again = run("convert", pipe, "--to", "f16", "-o", "out", code=1)
     assert "exists; --force replaces it" in again.stderr
     run("convert", pipe, "--to", "f16", "-o", "out", "--force")
-    variant = pipe / "unet/diffusion_pytorch_model.fp16.safetensors"
-    write_safetensors(variant, UNET)
+    write_safetensors(pipe / "unet/other.safetensors", UNET)
     both = run("convert", pipe, "--to", "f16", "-o", "new", code=1)
     assert "is in both" in both.stderr
     assert not Path("new/model_index.json").exists()
@@ -178,7 +275,7 @@ def test_a_pipeline_in_json(zoo: Path) -> None:
     told = {Path(one["path"]).name: one for one in json.loads(done.stdout)}
     assert told.keys() == {"one", "two", "clip", "a.safetensors"}
     assert told["one"]["output"] == str(Path("out", "sd", "one-fp8"))
-    assert told["one"].keys() == {"path", "output", "models"}
+    assert told["one"].keys() == {"path", "output", "models", "copied", "dropped"}
     models = told["one"]["models"]
     assert [Path(model["path"]).name for model in models] == ["text_encoder", "unet", "vae"]
     assert [model["n_encoded"] for model in models] == [1, 1, 0]
