@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from anamnesis.base.described import Described
 from anamnesis.base.dropped import Dropped
-from anamnesis.formats.base import Container, TypedMetadata
+from anamnesis.base.limits import ParseLimits
+from anamnesis.formats.base import CARRIED_HEADER, Container, TypedMetadata
+from anamnesis.formats.writers import WRITERS
 
-__all__ = ["all_described", "all_metadata", "carried_metadata", "left_behind", "metadata_summary"]
+if TYPE_CHECKING:
+    from anamnesis.formats.gguf.metadata import GgufMetadata
+
+__all__ = [
+    "all_described",
+    "all_metadata",
+    "carried_metadata",
+    "gguf_metadata",
+    "left_behind",
+    "metadata_summary",
+]
 
 _SPLIT_PREFIX = "split."  # of the keys that say which part of a model a GGUF file is
 
@@ -31,17 +43,39 @@ def all_described(containers: Iterable[Container]) -> Mapping[str, Described]:
     return {name: said for container in containers for name, said in container.described.items()}
 
 
+def gguf_metadata(container: Container, limits: ParseLimits) -> Mapping[str, Any] | None:
+    """Return the keys of a GGUF: a file's own, or those that a safetensors file carries.
+
+    Raises
+    ------
+    ParseError, LimitExceeded
+        If what is carried is malformed, or too large.
+    """
+    if container.id == "gguf":
+        return container.metadata
+    if CARRIED_HEADER not in container.metadata:
+        return None
+    from anamnesis.formats.gguf.carried import header_of  # only here: most files have none
+
+    return header_of(container.metadata, container.source.name, limits)
+
+
 def metadata_summary(containers: Iterable[Container]) -> dict[str, Any]:
     """Return the metadata of all files, with types in words in place of what is not read yet."""
     summary: dict[str, Any] = {}
     for container in containers:
         metadata = container.metadata
         summary.update(metadata.summary() if isinstance(metadata, TypedMetadata) else metadata)
+    if isinstance(summary.get(CARRIED_HEADER), str):
+        summary[CARRIED_HEADER] = f"[a GGUF header, {len(summary[CARRIED_HEADER]):,} bytes]"
     return summary
 
 
-def carried_metadata(container: Container) -> dict[str, str]:
-    """Return what goes into the `__metadata__` of an output: strings, scalars and short arrays."""
+def carried_metadata(container: Container, said: Mapping[str, Any]) -> dict[str, str]:
+    """Return what goes into the `__metadata__` of an output: strings, scalars and short arrays.
+
+    Of a GGUF all keys as they are, too, but for what is said of them instead.
+    """
     metadata = container.metadata
     if not isinstance(metadata, TypedMetadata):
         return dict(metadata)
@@ -52,6 +86,10 @@ def carried_metadata(container: Container) -> dict[str, str]:
             while name != key and (name in metadata or name in carried):
                 name += "_"
             carried[name] = _encodable(metadata.text(key))
+    if container.id == "gguf":
+        from anamnesis.formats.gguf.carried import header_text  # only here, for a quick start
+
+        carried |= header_text(cast("GgufMetadata", metadata), said)
     return {**carried, "format": "pt"} if carried else {}  # transformers asks for the latter
 
 
@@ -60,12 +98,24 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def left_behind(containers: Iterable[Container]) -> list[Dropped]:
-    """Return the keys that `carried_metadata` leaves out."""
-    return [
-        Dropped(key, "metadata too long for a header")
-        for container in containers
-        if isinstance(container.metadata, TypedMetadata)
-        for key in container.metadata
-        if not container.metadata.is_carried(key)
-    ]
+def _is_carried(metadata: Mapping[str, Any], key: str) -> bool:
+    return not isinstance(metadata, TypedMetadata) or metadata.is_carried(key)
+
+
+def left_behind(
+    containers: Iterable[Container], written: str, limits: ParseLimits
+) -> list[Dropped]:
+    """Return the metadata that an output of a format has no place for."""
+    others = [container for container in containers if container.id != written]
+    carried: set[str] = set()
+    if written == "safetensors":
+        why = "metadata too long for a header"
+        others = [c for c in others if c.id != "gguf"]
+        carried = {k for c in others for k in c.metadata if _is_carried(c.metadata, k)}
+    else:
+        why = f"metadata that {WRITERS[written].title} has no place for"
+        if written == "gguf" and any(CARRIED_HEADER in c.metadata for c in others):
+            carried = {k for c in others for k in gguf_metadata(c, limits) or ()}
+            carried |= {CARRIED_HEADER, "format"}
+    keys = dict.fromkeys(key for container in others for key in container.metadata)
+    return [Dropped(key, why) for key in keys if key not in carried]

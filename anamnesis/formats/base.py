@@ -15,9 +15,19 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 
-__all__ = ["Container", "Layout", "Opening", "TypedMetadata", "Writer", "names_below"]
+__all__ = [
+    "CARRIED_HEADER",
+    "Container",
+    "Layout",
+    "Opening",
+    "TypedMetadata",
+    "Writer",
+    "names_below",
+]
 
 T = TypeVar("T")
+
+CARRIED_HEADER = "gguf.header"  # of the keys of a GGUF in the metadata of safetensors
 
 
 class Layout(NamedTuple):

@@ -183,14 +183,65 @@ def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
 )
 def test_is_carried_into_the_output(value: object, text: str) -> None:
     model = an.parse(gguf_bytes({"k": value}))
-    assert an.parse(model.remember_to_bytes()).metadata == {"k": text, "format": "pt"}
+    metadata = dict(an.parse(model.remember_to_bytes()).metadata)
+    assert metadata.pop("gguf.header")
+    assert metadata == {"k": text, "format": "pt"}
 
 
-def test_long_arrays_are_left_behind_and_told(tmp_path: Path) -> None:
+def test_long_arrays_are_in_the_carried_header_alone(tmp_path: Path) -> None:
     keys = {"t": Array(STRING, ["a"] * 65), "s": Array(U8, [0] * 64), "split.no": (U16, 0)}
     report = an.parse(gguf_bytes(keys)).remember(tmp_path / "out.safetensors")
-    assert [(d.name, d.reason) for d in report.dropped] == [("t", "metadata too long for a header")]
-    assert set(an.parse(tmp_path / "out.safetensors").metadata) == {"s", "format"}
+    assert report.dropped == ()
+    assert set(an.parse(tmp_path / "out.safetensors").metadata) == {"s", "gguf.header", "format"}
+
+
+ALL_TYPES: dict[str, object] = {
+    **{f"n.{kind}": (kind, 1) for kind in (0, 1, 2, 3, 4, 5, 7, 10, 11)},
+    "f32": (6, 1e-5),
+    "f64": (12, 1e-5),
+    "nan": (6, math.nan),
+    "text": (STRING, "é"),
+    "general.alignment": (U32, 64),
+    "bytes": (STRING, b"\xff\xfe"),
+    "long": Array(STRING, ["token"] * 1000),
+    "nested": Array(ARRAY, [Array(U8, [1]), Array(U16, [])]),
+    "split.no": (U16, 0),
+}
+
+
+@pytest.mark.parametrize("out", ["x.safetensors", "shards"])
+@pytest.mark.parametrize("big_endian", [False, True])
+def test_a_header_comes_back_by_way_of_safetensors(
+    out: str, big_endian: bool, tmp_path: Path
+) -> None:
+    """Keys, order, types and bytes are those of a copy that stays a GGUF."""
+    tensors = {f"blk.{i}.w": Tensor((64,), 0, bytes(256)) for i in (0, 1)}
+    raw = gguf_bytes(ALL_TYPES, tensors, alignment=64, big=big_endian)
+    size = 256 if out == "shards" else None
+    with an.parse(raw) as model:
+        model.convert(tmp_path / "direct.gguf", to="gguf")
+        model.convert(tmp_path / out, max_shard_size=size)
+    report = an.convert(tmp_path / out, tmp_path / "back.gguf", "gguf")
+    assert report.dropped == ()
+    back = (tmp_path / "back.gguf").read_bytes()
+    assert back == (tmp_path / "direct.gguf").read_bytes()
+    with an.parse(back) as model:
+        assert model.metadata["general.alignment"] == 64
+
+
+def test_what_is_said_of_a_key_on_the_way_comes_back(tmp_path: Path) -> None:
+    raw = gguf_bytes({"general.name": (STRING, "old"), "b": (U8, 1)})
+    with an.parse(raw) as model:
+        model.convert(tmp_path / "x.safetensors", metadata={"general.name": "new"})
+    an.convert(tmp_path / "x.safetensors", tmp_path / "x.gguf", "gguf", metadata={"c": 1})
+    assert dict(an.parse(tmp_path / "x.gguf").metadata) == {"general.name": "new", "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("text", ["?", "R0dVRg==", "R0dVRgMAAAA="])
+def test_a_carried_header_that_is_none(text: str, tmp_path: Path) -> None:
+    an.save({"w": np.ones(4)}, tmp_path / "x.safetensors", metadata={"gguf.header": text})
+    with pytest.raises(an.ParseError, match=r"x\.safetensors: gguf\.header: "):
+        an.convert(tmp_path / "x.safetensors", tmp_path / "x.gguf", "gguf")
 
 
 # --- tensors ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.metadata import left_behind
+from anamnesis.checkpoint.metadata import gguf_metadata, left_behind
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.account import Account
@@ -22,8 +22,6 @@ from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.keeping import Kept
 from anamnesis.convert.plan.moves import Moves
 from anamnesis.convert.tell.problems import another_format, first_of, unwritable_weights
-from anamnesis.formats.base import Writer
-from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.claim.facts import QuantFacts, read_facts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import is_auxiliary
@@ -93,7 +91,7 @@ class Choice:
             dropped=[
                 *ledger.dropped,
                 *left,
-                *_metadata_left(checkpoint, self._writer),
+                *left_behind(checkpoint.shards.values(), self._writer.id, request.limits),
                 *checkpoint.left_out,
             ],
             passed=tuple(tensor.name for tensor in passed),
@@ -506,8 +504,8 @@ def _mixing(
     from anamnesis.convert.plan.mixing import Mixing  # only here, for the sake of a quick start
     from anamnesis.formats.gguf.values import untyped
 
-    of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
-    metadata = untyped(next(of_gguf, {}))
+    of_gguf = (gguf_metadata(c, request.limits) for c in checkpoint.shards.values())
+    metadata = untyped(next(filter(None, of_gguf), {}))
     return Mixing(request.mix, request, weights, ledger.stored, metadata)
 
 
@@ -534,17 +532,6 @@ def _who_quantises(encoding: Encoding) -> str | None:
     from anamnesis.convert.loaders.absent import absent, who_quantises
 
     return absent(encoding.id) or f"it quantises nothing; {who_quantises(encoding.id)}"
-
-
-def _metadata_left(checkpoint: Checkpoint, writer: Writer) -> list[Dropped]:
-    """Return the metadata that the output has no place for."""
-    containers = checkpoint.shards.values()
-    if writer.id == "safetensors":
-        return left_behind(containers)
-    others = [container for container in containers if container.id != writer.id]
-    why = f"metadata that {WRITERS[writer.id].title} has no place for"
-    keys = dict.fromkeys(key for container in others for key in container.metadata)
-    return [Dropped(key, why) for key in keys]
 
 
 def _stored_as(name: str, ledger: Ledger) -> tuple[StoredTensor, ...]:

@@ -26,7 +26,7 @@ from anamnesis.checkpoint.file_names import (
     QUANT_FILES,
 )
 from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
-from anamnesis.checkpoint.metadata import carried_metadata
+from anamnesis.checkpoint.metadata import carried_metadata, gguf_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.ask.request import Request
@@ -35,7 +35,7 @@ from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeig
 from anamnesis.convert.plan.keeping import metadata_of_kept
 from anamnesis.convert.plan.output_names import Named, shard_names
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.formats.base import Container
+from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.says.torchao import describes_tensor
 
@@ -288,8 +288,10 @@ class _Directory:
         names = [f"{self.stem}-{i:05d}-of-{n:05d}{EXTENSION}" for i in range(1, n + 1)]
         if n == 1:
             names = [self.stem + EXTENSION]
+        rest = {key: value for key, value in metadata.items() if key != CARRIED_HEADER}
         return [
-            self._file(name, piece, metadata) for name, piece in zip(names, pieces, strict=True)
+            self._file(name, piece, rest if i else metadata)
+            for i, (name, piece) in enumerate(zip(names, pieces, strict=True))
         ]
 
     def _file(
@@ -355,15 +357,11 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
     """Return what a file says of itself: what the source does, as far as it has a place."""
     kind = request.form.container
     if kind == "gguf":
-        from anamnesis.formats.gguf.read import ALIGNMENT_KEY, DEFAULT_ALIGNMENT
         from anamnesis.formats.gguf.values import check_own, merged, typed
 
         check_own(request.metadata)
-        # Typed, which only metadata of the same format are.
-        told = [c.metadata for c in containers if c.id == kind]
-        values = dict(merged(*told, request.metadata))
-        if ALIGNMENT_KEY not in request.metadata and ALIGNMENT_KEY in values:
-            values[ALIGNMENT_KEY] = typed(DEFAULT_ALIGNMENT)  # another would be padding for nobody
+        found = (gguf_metadata(container, request.limits) for container in containers)
+        values = dict(merged(*filter(None, found), request.metadata))
         if choice.mixing is not None:
             gone, new = choice.mixing.header()
             values = {key: value for key, value in values.items() if key not in gone}
@@ -371,7 +369,7 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
         return values
     if kind != "safetensors":
         return dict(request.metadata)
-    return {**_carried(containers, choice), **request.metadata}
+    return {**_carried(containers, choice, request.metadata), **request.metadata}
 
 
 def _settings(choice: Choice) -> dict[str, str]:
@@ -380,11 +378,13 @@ def _settings(choice: Choice) -> dict[str, str]:
     return {SETTINGS_KEY: json.dumps(settings)} if settings else {}
 
 
-def _carried(containers: Iterable[Container], choice: Choice) -> dict[str, str]:
+def _carried(
+    containers: Iterable[Container], choice: Choice, said: Mapping[str, Any]
+) -> dict[str, str]:
     """Merge `__metadata__`, without what describes codes that there are none of any more."""
     merged: dict[str, str] = {}
     for container in containers:
-        merged.update(carried_metadata(container))
+        merged.update(carried_metadata(container, said))
     if choice.dense:
         return {key: text for key, text in merged.items() if not _describes_codes(key, text)}
     decoded = {made.weight.name: made.name for made in choice.decoded}
