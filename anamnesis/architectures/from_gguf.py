@@ -12,6 +12,8 @@ from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
 from anamnesis.architectures.config_of_keys import config_facts, shortest
 from anamnesis.architectures.facts import Facts, read_facts
+from anamnesis.architectures.model_card import CARD_NAME, model_card
+from anamnesis.architectures.model_names import sizes
 from anamnesis.architectures.names import filled
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import UnsupportedError
@@ -94,7 +96,9 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
         dropped = [Dropped(_ROPE_FREQS, _IN_CONFIG)]
     files = {"generation_config.json": _generation(config, metadata)}
     files |= vocabulary_files(metadata)
-    known = {*taken, *_TAKEN, *_SAMPLING, "general.quantization_version"}
+    card, in_card = model_card(metadata, sizes({n: w.shape for n, w in weights.items()}).n_all)
+    files |= {CARD_NAME: card} if card else {}
+    known = {*taken, *in_card, *_TAKEN, *_SAMPLING, "general.quantization_version"}
     left = [
         Dropped(key, _NO_PLACE)
         for key in metadata

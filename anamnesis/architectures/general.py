@@ -17,7 +17,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.json_file import read_json
 
-__all__ = ["general_keys"]
+__all__ = ["LISTS", "OF_PARENT", "PARENTS", "TEXTS", "general_keys", "parent"]
 
 # By the end of the key: names in generation_config.json, the first there counts, and the type.
 _SAMPLING: dict[str, tuple[tuple[str, ...], str]] = {
@@ -40,7 +40,7 @@ _KINDS = {
     "float32": "a number that float32 holds",
 }
 # By the end of the key, in their order: entries of a card, the first that says something counts.
-_TEXTS: dict[str, tuple[str, ...]] = {
+TEXTS: dict[str, tuple[str, ...]] = {
     "name": ("name", "model_name"),
     "author": ("author", "model_author", "model_creator"),
     "version": ("version", "model_version"),
@@ -58,15 +58,15 @@ _TEXTS: dict[str, tuple[str, ...]] = {
     "source.repo_url": ("repo_url", "model_repo_url"),
 }
 _FROM_NAMES = ("organization", "basename", "finetune", "version", "size_label")
-_PARENTS = {
+PARENTS = {
     "base_model": ("base_model", "base_models", "base_model_sources"),
     "dataset": ("datasets", "dataset", "dataset_sources"),
 }
-_OF_PARENT = (
+OF_PARENT = (
     *("name", "author", "version", "organization", "description"),
     *("url", "doi", "uuid", "repo_url"),
 )
-_LISTS = {"tags": ("tags", "pipeline_tag"), "languages": ("languages", "language")}
+LISTS = {"tags": ("tags", "pipeline_tag"), "languages": ("languages", "language")}
 _HUB = "https://huggingface.co/"
 _ON_HUB = re.compile(r"https?://huggingface.co/([^/]+/[^/]+)$")
 
@@ -111,10 +111,10 @@ def general_keys(
     if counted.n_all:
         texts.setdefault("size_label", size_label(counted))
     keys: dict[str, dict[str, Any]] = dict(_sampling(root, budget))
-    keys.update((f"general.{key}", _typed("string", texts[key])) for key in _TEXTS if key in texts)
-    for kind, names in _PARENTS.items():
+    keys.update((f"general.{key}", _typed("string", texts[key])) for key in TEXTS if key in texts)
+    for kind, names in PARENTS.items():
         keys.update(_parents(kind, card, names, counted.n_all))
-    for key, entries in _LISTS.items():
+    for key, entries in LISTS.items():
         keys[f"general.{key}"] = _typed("string", _list(card, entries))
     return {key: told for key, told in keys.items() if told["value"] not in ("", [])}
 
@@ -164,7 +164,7 @@ def _is(kind: str, value: Any) -> bool:
 
 def _texts(card: Mapping[str, Value]) -> dict[str, str]:
     found = {}
-    for key, names in _TEXTS.items():
+    for key, names in TEXTS.items():
         told = [card[name] for name in names if isinstance(card.get(name), str)]
         if told:
             found[key] = str(told[0])
@@ -194,14 +194,14 @@ def _parents(
     parents = _as_list(card[name])
     yield f"general.{kind}.count", _typed("uint32", len(parents))
     for i, told in enumerate(parents):
-        found = _parent(told, n_parameters) if isinstance(told, str) else told or {}
-        for field in _OF_PARENT:
+        found = parent(told, n_parameters) if isinstance(told, str) else told or {}
+        for field in OF_PARENT:
             value = found.get(field)
             if value is not None:
                 yield f"general.{kind}.{i}.{field}", _typed("string", value)
 
 
-def _parent(told: str, n_parameters: int) -> dict[str, str]:
+def parent(told: str, n_parameters: int) -> dict[str, str]:
     """Return what an id on the hub, or an address, says."""
     if told.startswith(("http://", "https://", "ssh://")):
         found = {"repo_url": told}

@@ -18,9 +18,6 @@ pytestmark = [
     pytest.mark.skipif(not GEMMA, reason="ANAMNESIS_GEMMA names no gemma-3-270m-q4_k_m.gguf"),
 ]
 
-# What a directory has no place for, and what is counted or told of it again.
-LOST = {"general.basename", "general.license", "general.tags"}
-TOLD = {"general.name", "general.size_label"}
 # Which the converter wrote later than it made the file.
 NEW = {"gemma3.rope.freq_base_swa"}
 
@@ -34,9 +31,9 @@ def test_there_and_back(tmp_path: Path) -> None:
     an.convert(tmp_path / "back", tmp_path / "again.gguf", "gguf-q4_k_m")
     before, after = gguf.GGUFReader(GEMMA), gguf.GGUFReader(tmp_path / "again.gguf")
     keys, found = contents(before), contents(after)
-    assert keys.keys() - found.keys() == LOST
+    assert keys.keys() <= found.keys()
     assert found.keys() - keys.keys() == NEW
-    assert {key for key in keys.keys() & found.keys() if keys[key] != found[key]} == TOLD
+    assert {key for key in keys if keys[key] != found[key]} == set()
     blocks, again = ({t.name: t for t in read.tensors} for read in (before, after))
     types = {name: tensor.tensor_type.name for name, tensor in blocks.items()}
     assert types == {name: tensor.tensor_type.name for name, tensor in again.items()}
