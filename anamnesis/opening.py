@@ -358,13 +358,19 @@ def _claim(
     read_facts = cache(lambda: checkpoint.read_facts().given(block_size, conv1d, folds=folds))
     if not checkpoint.beside:  # which matters only if something in the file may be quantised
         read_facts()
-    return claim_all(
+    ledger = claim_all(
         checkpoint.stored,
         read_facts,
         checkpoint.unreadable,
         self_contained=checkpoint.self_contained,
         whole=checkpoint.is_whole,
     )
+    for name, shape in checkpoint.shapes.items():
+        if name in ledger.weights:
+            from anamnesis.architectures.shapes import reshaped  # only here, for a quick start
+
+            ledger.weights[name] = reshaped(ledger.weights[name], name, shape)
+    return ledger
 
 
 # --- pipelines ------------------------------------------------------------------------------------

@@ -153,6 +153,14 @@ class Checkpoint:
             merged.update(container.unreadable)
         return merged
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of tensors that are stored in another shape."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for container in self.shards.values():
+            shapes.update(container.shapes)
+        return shapes
+
     def check_unchanged(self) -> None:
         """Raise `ParseError` if a file was written to since it was opened."""
         for container in self.shards.values():

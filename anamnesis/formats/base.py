@@ -203,6 +203,8 @@ class Container:
     described : dict of str to Described
         What a pickle says of tensors that are stored as several. Where the metadata of a file say
         that, whoever reads those finds it.
+    shapes: dict of str to tuple of int
+        Of tensors that are stored in another shape, of as many values.
     """
 
     id: str
@@ -216,6 +218,7 @@ class Container:
     self_contained: bool = False
     tied: list[list[str]] = field(default_factory=list)
     described: dict[str, Described] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def below(self, prefix: str) -> Container:
         """Return the tensors of a subtree, by their names in it."""
@@ -232,6 +235,7 @@ class Container:
                 if len(below := names_below(dict.fromkeys(names), prefix)) > 1
             ],
             described=names_below(self.described, prefix),
+            shapes=names_below(self.shapes, prefix),
         )
 
     def only(self, names: Collection[str]) -> Container:

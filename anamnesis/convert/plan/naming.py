@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
@@ -67,6 +67,8 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     ParseError, LimitExceeded
         If config.json or the tokenizer is malformed, or lacks what is needed.
     """
+    if request.form.container == "gguf" and checkpoint.shapes:
+        ledger = _as_stored(ledger, checkpoint.shapes)
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
     if _is_named_directory(checkpoint, request):
@@ -77,6 +79,17 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
         return Seen(checkpoint, ledger, request, {})
     _check_kept(seen)
     return seen
+
+
+def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
+    """Return weights in the shape that a GGUF stores, where its metadata say their own."""
+    from anamnesis.architectures.shapes import reshaped  # only here, for a quick start
+
+    weights = dict(ledger.weights)
+    for name in names:
+        if name in weights and name in ledger.stored:
+            weights[name] = reshaped(weights[name], name, ledger.stored[name].shape)
+    return replace(ledger, weights=weights)
 
 
 def _check_kept(seen: Seen) -> None:

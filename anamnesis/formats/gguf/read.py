@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis import _core
@@ -49,6 +50,7 @@ GGUF_MAX_ALIGNMENT = 1 << 20  # bytes
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 _ARCH_KEY = "general.architecture"
+_SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
 
 _SCALARS = {
     0: "F32",
@@ -120,6 +122,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         _facts(encoding, metadata, alignment),
         _unreadable(tensors, encoding.big_endian),
         self_contained=True,
+        shapes=_own_shapes(metadata, tensors, source),
     )
 
 
@@ -190,6 +193,28 @@ def _facts(encoding: Encoding, metadata: GgufMetadata, alignment: int) -> dict[s
         "arch": arch.value if arch is not None and is_told else None,
         "alignment": alignment,
     }
+
+
+def _own_shapes(
+    metadata: GgufMetadata, tensors: Iterable[StoredTensor], source: Source
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of tensors whose rows were cut anew, so that they are whole blocks."""
+    told = {key.removeprefix(_SHAPE_KEY) for key in metadata if key.startswith(_SHAPE_KEY)}
+    shapes = {}
+    for tensor in tensors if told else ():
+        if tensor.name not in told:
+            continue
+        key = _SHAPE_KEY + tensor.name
+        shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= GGUF_MAX_DIMS else None
+        is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not is_shape or prod(shape) != tensor.n_elements:
+            raise ParseError(
+                f"{key} must be the shape of as many values as {tensor.describe()} has, not"
+                f" {shape if is_shape else metadata.fields[key].describe()}",
+                source=source.name,
+            )
+        shapes[tensor.name] = tuple(shape)
+    return shapes
 
 
 # --- the table of tensors -----------------------------------------------------------------------
