@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,7 @@ class AsGguf:
     names: dict[str, tuple[str, ...]]
 
 
-def has_gguf_names(names: Mapping[str, object]) -> bool:
+def has_gguf_names(names: Iterable[str]) -> bool:
     """Tell whether tensors are called as llama.cpp calls them."""
     return any(_IN_GGUF.match(name) for name in names)
 

@@ -227,12 +227,12 @@ def any_of_dtype(weights: Iterable[Tensor], dtype: DTypeName, *, cast_all: bool)
 
 
 def becomes_directory(model: Model, form: Form) -> bool:
-    """Tell whether `-o model/` makes a Hugging Face directory: of a GGUF model that has rules."""
+    """Tell whether `-o model/` makes a Hugging Face directory: of a GGUF that llama.cpp runs."""
     if not form.has_directories or model.format_id != "gguf":
         return False
-    from anamnesis.architectures.rows import is_known  # only here: a large table
+    from anamnesis.convert.plan.naming import is_of_llama_cpp  # only here: a large table
 
-    return is_known(model.metadata)
+    return is_of_llama_cpp(model.metadata, model.stored)
 
 
 class _Beside:

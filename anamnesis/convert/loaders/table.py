@@ -564,7 +564,7 @@ CELLS: tuple[Cell, ...] = (
         "refuses",
         _LLAMA_CPP,
         "tensor names and metadata are Hugging Face's",
-        "convert the model's directory, without names='keep'",
+        "convert the model's directory with its config.json, without names='keep'",
     ),
     Cell(
         "llama.cpp",

@@ -27,8 +27,13 @@ from anamnesis.schemes.core.layout import Repack
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
 
-__all__ = ["Seen", "seen_as_asked"]
+__all__ = ["Seen", "is_of_llama_cpp", "seen_as_asked"]
 
+_TOKENIZER_KEY = "tokenizer.ggml.model"
+_ADAPTER_CONFIG = "adapter_config.json"  # PEFT's
+_DIFFUSERS_CLASS = "_class_name"  # in the config of a model of diffusers'
+# What configs of language models have, one or another.
+_OF_MODELS = {"model_type", "vocab_size", "num_hidden_layers", "hidden_size", "n_layer", "n_embd"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _READ = "what it says is in the GGUF header"
@@ -140,13 +145,45 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
 
 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
-    if request.form.container != "gguf":
-        return False
-    if checkpoint.root is None or not checkpoint.config.get("architectures"):
+    if request.form.container != "gguf" or checkpoint.root is None:
         return False
     from anamnesis.architectures.to_gguf import has_gguf_names  # only here: for a quick start
 
-    return not has_gguf_names(ledger.weights)
+    if has_gguf_names(ledger.weights):
+        return False
+    if not checkpoint.config.get("architectures"):
+        _refuse_unnamed(checkpoint)
+        return False
+    return True
+
+
+def _refuse_unnamed(checkpoint: Checkpoint) -> None:
+    """Refuse a directory that does not say which model it is, though llama.cpp may be meant for it.
+
+    It is not for what other libraries' configs describe, as diffusers' do, or none does.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    where, config = checkpoint.root, checkpoint.config
+    if _ADAPTER_CONFIG in checkpoint.sidecars and not checkpoint.has_config:
+        raise UnsupportedError(
+            f"{where}: is a PEFT adapter (LoRA), which is no model by itself",
+            remedy="merge it into its base model first, with peft's merge_and_unload;"
+            " names='keep' writes the adapter's tensors as they are called",
+        )
+    if checkpoint.is_mistral:
+        raise UnsupportedError(
+            f"{where}: is in Mistral's layout, which has no names of llama.cpp's",
+            remedy=f"convert the model in transformers' layout, with config.json; {_KEEP}",
+        )
+    if _DIFFUSERS_CLASS not in config and not _OF_MODELS.isdisjoint(config):
+        raise UnsupportedError(
+            f"{where}: config.json names no class under `architectures`, which says how llama.cpp"
+            " calls the tensors",
+            remedy=f'add it, such as "architectures": ["LlamaForCausalLM"]; {_KEEP}',
+        )
 
 
 def _as_it_is(ledger: Ledger, request: Request) -> Request:
@@ -232,11 +269,15 @@ def _is_named_directory(checkpoint: Checkpoint, request: Request) -> bool:
     if not (request.form.has_directories and request.form.is_named_directory):
         return False
     first, *_ = checkpoint.shards.values()
-    if first.id != "gguf":
-        return False
-    from anamnesis.architectures.rows import is_known  # only here: a large table
+    return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
 
-    return is_known(first.metadata)
+
+def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Tell whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
+    from anamnesis.architectures.rows import is_known  # only here: a large table
+    from anamnesis.architectures.to_gguf import has_gguf_names
+
+    return _TOKENIZER_KEY in metadata or is_known(metadata) or has_gguf_names(names)
 
 
 def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
@@ -244,6 +285,11 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
 
     first, *_ = checkpoint.shards.values()
     with _advised(_AS_FILE):
+        if _TOKENIZER_KEY not in first.metadata:
+            raise UnsupportedError(
+                f"{first.source.name}: has no {_TOKENIZER_KEY}, so that no directory with a"
+                " tokenizer can be made of it"
+            )
         seen = as_hf(ledger, first.metadata)
     n = len(checkpoint.shards)
     shards = {}
