@@ -35,6 +35,13 @@ def stop_if(cancel: Cancel | None) -> None:
     Raises
     ------
     Cancelled
+        Also where it cannot be found out, so that nothing is left behind either.
     """
-    if cancel is not None and cancel.is_set():
+    if cancel is None:
+        return
+    try:
+        is_set = cancel.is_set()
+    except Exception as error:
+        raise Cancelled(f"stopped, for cancel.is_set() failed: {error!r}") from error
+    if is_set:
         raise Cancelled("cancelled by the caller")

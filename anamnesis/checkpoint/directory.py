@@ -51,6 +51,7 @@ _COPIES = {
     "variant": "a second copy of the model in another precision",
 }
 _OTHER_WEIGHTS = "other weights than the model's"
+_SAME_NAMES = "weights of the same names, shapes and dtypes"
 _ANOTHER_VARIANT = "another variant was asked for"
 
 
@@ -215,11 +216,12 @@ class _Directory:
         other = first_without_twin(container, stored)
         container.source.close()
         dtypes = {t.dtype for t in container.tensors.values()} ^ {t.dtype for t in stored.values()}
+        what = _OTHER_WEIGHTS if other is not None else _SAME_NAMES
         if other is None and dtypes:
             self.left_out.append(Dropped(name, f"{_COPIES['variant']}; {why}"))
         else:
-            self.left_out.append(Dropped(name, f"{_OTHER_WEIGHTS}; {why}"))
-            self.notes.append(f"{name} is left out, and holds {_OTHER_WEIGHTS}: {why}")
+            self.left_out.append(Dropped(name, f"{what}; {why}"))
+            self.notes.append(f"{name} is left out, and holds {what}: {why}")
         return None
 
     def is_of_others(self, index: Index, names: set[str]) -> bool:

@@ -146,11 +146,12 @@ class _Commands(click.Group):
         return code
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            done = super().invoke(ctx)
-            from anamnesis.cli.batch import flush_stdout  # not for help
+        from anamnesis.cli.streams import named_stdout  # not for help
 
-            flush_stdout()  # while a closed pipe is still an error that can be caught
+        try:
+            with named_stdout():
+                done = super().invoke(ctx)
+                sys.stdout.flush()  # while a closed pipe is still an error that can be caught
             return done
         except KeyboardInterrupt:
             print(f"amn: interrupted{_left_behind(ctx)}", file=sys.stderr)

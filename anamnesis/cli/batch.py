@@ -12,7 +12,7 @@ import click
 from anamnesis.base.printable import printable
 from anamnesis.cli.errors import StdoutError, complain, describe_error, error_dict, wants_traceback
 
-__all__ = ["finish", "flush_stdout", "run_batch"]
+__all__ = ["finish", "run_batch"]
 
 
 def run_batch(
@@ -71,16 +71,6 @@ def run_batch(
 
 def finish(failures: Collection[str]) -> None:
     """Exit with 1 if anything failed; writing to stdout may be what did, so not before it is."""
-    flush_stdout()
+    sys.stdout.flush()
     if failures:
         click.get_current_context().exit(1)
-
-
-def flush_stdout() -> None:
-    """Write what is still to be written; an error names stdout."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StdoutError(error.errno, error.strerror, "stdout") from None

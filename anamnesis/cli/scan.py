@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,7 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
     A file is safe if its pickles only rebuild tensors.
     """
     from anamnesis.base.printable import printable
-    from anamnesis.cli.batch import flush_stdout, run_batch
+    from anamnesis.cli.batch import run_batch
     from anamnesis.cli.inputs import files_below
 
     is_table = any(os.path.isdir(path) for path in paths)
@@ -81,7 +82,7 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
             print(f"{_UNREADABLE:<{_WIDTH}}{printable(path)}")
         if not quiet:
             print(_summary(len(files), verdicts, len(failures)))
-    flush_stdout()
+    sys.stdout.flush()
     if failures or verdicts.keys() - {"safe"}:
         click.get_current_context().exit(2 if failures else 1)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 import click
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from anamnesis.base.source import Readable
     from anamnesis.convert.write.sinks import Writable
 
-__all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "spooled"]
+__all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "named_stdout", "spooled"]
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
@@ -80,20 +81,42 @@ def spooled(path: str) -> Readable:
 
 
 class _Stdout:
-    """Standard output, which names itself in errors."""
+    """A stream to standard output, which names itself in errors."""
 
-    def fileno(self) -> int:
-        return sys.stdout.fileno()
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
 
-    def write(self, data: bytes | memoryview) -> int:
-        try:
-            return sys.stdout.buffer.write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            from anamnesis.cli.errors import StdoutError
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
-            raise StdoutError(error.errno, error.strerror, "stdout") from None
+    def write(self, data: Any) -> Any:
+        return _named(self._stream.write, data)
+
+    def flush(self) -> None:
+        _named(self._stream.flush)
+
+
+def _named(do: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return do(*args)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from anamnesis.cli.errors import StdoutError
+
+        raise StdoutError(error.errno, error.strerror, "stdout") from None
+
+
+@contextmanager
+def named_stdout() -> Iterator[None]:
+    """Let standard output name itself in errors, which would be taken for an input's."""
+    stream = sys.stdout
+    if stream is not None:
+        sys.stdout = cast("TextIO", _Stdout(stream))
+    try:
+        yield
+    finally:
+        sys.stdout = stream
 
 
 def data_stdout() -> Writable:
@@ -113,4 +136,4 @@ def data_stdout() -> Writable:
     if sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal; redirect it, or name a file with -o")
     sys.stdout.flush()
-    return _Stdout()
+    return cast("Writable", _Stdout(sys.stdout.buffer))

@@ -12,6 +12,7 @@ from typing import Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
+from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
@@ -214,6 +215,7 @@ class Conversion:
             edited=account.edited,
             warnings=(
                 *self._notes(),
+                *_misfits(self.choice),
                 *_spoiled(losses),
                 *(plan.warnings if is_written else ()),
             ),
@@ -225,6 +227,15 @@ class Conversion:
         if below is not None:
             yield below
         yield from self.checkpoint.notes
+
+
+def _misfits(choice: Choice) -> Iterator[str]:
+    """Yield which weights get another type than the mix, or the user, has for them."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in choice.mixing.misfits.items() if choice.mixing is not None else ():
+        by_reason.setdefault(why, []).append(name)
+    for why, names in by_reason.items():
+        yield f"{why}: {abbreviate(names)}"
 
 
 def _spoiled(losses: Losses | None) -> Iterator[str]:

@@ -352,16 +352,19 @@ def test_standard_input_may_be_closed_where_it_is_asked_for(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux: /dev/full")
-@pytest.mark.parametrize("args", [["parse"], ["remember", "-q", "-o", "-"]])
+@pytest.mark.parametrize("args", [["parse"], ["inspect"], ["remember", "-q", "-o", "-"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("n_bytes", [1, 1 << 17])
-def test_a_full_stdout_is_an_error(write_model: WriteModel, args: list[str], n_bytes: int) -> None:
+def test_a_full_stdout_is_an_error(
+    write_model: WriteModel, args: list[str], unbuffered: str, n_bytes: int
+) -> None:
     path = write_model(SMALL | {"large": ("U8", (n_bytes,), bytes(n_bytes))})
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             command(*args, path),
             stdout=full,
             stderr=subprocess.PIPE,
-            env=environment(),
+            env={**environment(), "PYTHONUNBUFFERED": unbuffered},
             check=False,
             timeout=120,
         )

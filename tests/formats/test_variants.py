@@ -69,7 +69,7 @@ def test_a_variant_of_other_weights_is_said(root: Path) -> None:
     with an.parse(root) as model:
         assert model["a"].numpy().max() == 1
         (said,) = model.convert(root.parent / "out").warnings
-        assert said.startswith("model.ema.safetensors is left out, and holds other weights")
+        assert said.startswith("model.ema.safetensors is left out, and holds weights of the same")
 
 
 def test_a_part_under_such_a_name_stays_a_part(root: Path) -> None:

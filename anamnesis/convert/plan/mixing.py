@@ -88,6 +88,7 @@ class Mixing:
         self.left: dict[str, str] = {}
         self.encodings: dict[str, Encoding] = {}
         self.why: dict[str, str] = {}
+        self.misfits: dict[str, str] = {}
         self._made: dict[str, Encoding] = {}
         self._choose(of_name)
 
@@ -117,6 +118,8 @@ class Mixing:
                 self._check_importance(weights[name], choice)
             self.encodings[name] = encoding
             self.why[name] = choice.why
+            if choice.is_misfit:
+                self.misfits[name] = f"{choice.why}, and become {choice.type}"
 
     def _check_importance(self, weight: Weight, choice: Choice) -> None:
         """Refuse a type that is garbage without importance, as llama-quantize does."""

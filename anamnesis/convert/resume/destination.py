@@ -153,6 +153,8 @@ class _FileDestination(Destination):
     def _check_present(self, path: Path) -> None:
         if not os.path.lexists(path):
             return
+        if path.is_symlink() and not path.exists():
+            raise OutputError(f"{path}: is a link to nothing; remove it, or name another output")
         if not path.is_file() or _is_open_file(path):
             raise OutputError(f"{path}: is not a regular file; name another output")
         self._refuse_input(path)

@@ -49,7 +49,7 @@ def check_same(plan: Plan, request: Request) -> None:
         shown = "; ".join(list(told.values())[:_SHOWN])
         more = f"; and {len(told) - _SHOWN:,} more" if len(told) > _SHOWN else ""
         raise OutputError(
-            f"{len(told):,} of {plan.n_tensors:,} tensors are not as in {request.expect_same}:"
+            f"{len(told):,} of {found.n:,} tensors are not as in {request.expect_same}:"
             f" {shown}{more}"
         )
 
@@ -66,7 +66,8 @@ class _Comparing:
         planned = {part.name: part for made in plan.weights() for part in made.parts}
         for part in planned.values():
             self._look_at(part)
-        for name in stored.keys() - planned.keys():
+        self.n = len(stored.keys() | planned.keys())
+        for name in sorted(stored.keys() - planned.keys()):
             self._unlike[name] = f"{name!r} would not be written"
         for made in plan.weights():
             for i, raw in made.constants.items():

@@ -83,11 +83,14 @@ class Choice(NamedTuple):
         In words.
     needs_imatrix : bool
         Whether the type is garbage without an importance matrix for it.
+    is_misfit : bool
+        Whether it takes the place of one that its rows do not fit.
     """
 
     type: str | None
     why: str
     needs_imatrix: bool = False
+    is_misfit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +223,7 @@ class _Chooser:
         self.is_tied = not of_roles["output"]
         self.n = dict.fromkeys(("up", "gate", "down"), model.n_layers) | {"v": of_roles["v"]}
         self.seen: Counter[str] = Counter()
+        self.misfits: set[str] = set()
 
     def choice(self, given: Given) -> Choice:
         kept = self._kept(given)
@@ -227,7 +231,8 @@ class _Chooser:
             return Choice(None, kept)
         type, why = self._type(given, _role(given.name))
         needs = type in NEED_IMATRIX or (type == "Q2_K" and self.mix == "q2_k_s")
-        return Choice(type, why, needs and given.name != OUTPUT and given.name not in EMBEDDINGS)
+        needs = needs and given.name != OUTPUT and given.name not in EMBEDDINGS
+        return Choice(type, why, needs, given.name in self.misfits)
 
     def _kept(self, given: Given) -> str | None:
         """Return why a tensor stays as it is; None if it does not."""
@@ -317,6 +322,7 @@ class _Chooser:
             return type, why
         if type not in FALLBACKS and _elements(type) > 32:
             raise _no_blocks(given, type)
+        self.misfits.add(given.name)
         why = f"rows of {n:,} fit no {type}"
         other = FALLBACKS.get(type, type)
         return ("F16" if n % _elements(other) else other), why
