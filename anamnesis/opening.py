@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack
 
 from anamnesis.base.arguments import check_block_size, check_kind
 from anamnesis.base.dtypes import DTypeLike, stored_dtype
-from anamnesis.base.errors import OutputError
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.source import Readable
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
@@ -18,11 +17,11 @@ from anamnesis.convert.tell.inspection import Inspection
 from anamnesis.convert.tell.problems import first_of
 from anamnesis.formats.registry import Opening
 from anamnesis.model import Model, Origin
+from anamnesis.pipelines import pipeline_at, write_pipeline
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.registry import claim_all
 
 if TYPE_CHECKING:
-    from anamnesis.checkpoint.pipelines import Pipeline
     from anamnesis.convert.ask.request import ConvertOptions, RememberOptions
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.tell.result import Report
@@ -38,7 +37,6 @@ __all__ = [
     "parse",
     "plan",
     "remember",
-    "write_component",
 ]
 
 Where = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable
@@ -215,8 +213,9 @@ def remember(
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    if pipeline := _pipeline(where):
-        return _of_pipeline(pipeline, out, "safetensors", {**options, "dtype": dtype}, "remember")
+    if pipeline := pipeline_at(where):
+        options = {**options, "dtype": dtype}  # type: ignore[typeddict-unknown-key]
+        return write_pipeline(parse, pipeline, out, "safetensors", options, "remember")
     opening = _opening(options)
     with parse(where, **opening) as model:
         return model.remember(out, dtype, **options)  # type: ignore[misc]
@@ -243,8 +242,8 @@ def convert(
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    if pipeline := _pipeline(where):
-        return _of_pipeline(pipeline, out, to, options)
+    if pipeline := pipeline_at(where):
+        return write_pipeline(parse, pipeline, out, to, options, "convert")
     opening = _opening(options)
     with parse(where, **opening) as model:
         return model.convert(out, to, **options)  # type: ignore[misc]
@@ -271,8 +270,8 @@ def forget(
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    if pipeline := _pipeline(where):
-        return _of_pipeline(pipeline, out, encoding, options, "forget")
+    if pipeline := pipeline_at(where):
+        return write_pipeline(parse, pipeline, out, encoding, options, "forget")
     opening = _opening(options)
     with parse(where, **opening) as model:
         return model.forget(out, encoding, **options)  # type: ignore[misc]
@@ -371,54 +370,3 @@ def _claim(
 
             ledger.weights[name] = reshaped(ledger.weights[name], name, shape)
     return ledger
-
-
-# --- pipelines ------------------------------------------------------------------------------------
-
-
-def _pipeline(where: Any) -> Pipeline | None:
-    if not isinstance(where, (str, os.PathLike)) or not os.path.isdir(where):
-        return None
-    from anamnesis.checkpoint.pipelines import read_pipeline  # only here, for a quick start
-
-    return read_pipeline(os.fspath(where))
-
-
-def _of_pipeline(
-    pipeline: Pipeline, out: Any, to: str | Encoding, options: Any, verb: str = "convert"
-) -> Report:
-    """Write each model of a pipeline, and what goes with them."""
-    from anamnesis.convert.ask.form import form_of
-    from anamnesis.convert.ask.targets import target
-    from anamnesis.convert.pipelines import PipelineOutput
-
-    if not isinstance(out, (str, os.PathLike)):
-        raise OutputError(f"{pipeline.root}: is a pipeline, which becomes a directory; name a path")
-    opening = _opening(options)
-    form = form_of(target(to), out, is_cut=options.get("max_shard_size") is not None)
-
-    def write(inner: str, output: str) -> Report:
-        with parse(inner, **pipeline.opening(inner, opening)) as model:
-            if verb == "remember":
-                return model.remember(output, **options)
-            return write_component(model, output, to, options, verb)
-
-    replaces = bool(options.get("force") or options.get("resume"))
-    return PipelineOutput(pipeline, os.fspath(out), form).write(write, replaces=replaces)
-
-
-def write_component(
-    model: Model, out: str, to: str | Encoding, options: Mapping[str, Any], verb: str
-) -> Report:
-    """Write a model of a pipeline; one of which nothing suits the encoding stays plain."""
-    from anamnesis.convert.ask.request import RememberOptions
-    from anamnesis.convert.ask.targets import target
-
-    if target(to).encoding is not None:
-        planned = {k: v for k, v in options.items() if k not in ("force", "resume", "progress")}
-        plan = model.plan(to, **planned)
-        if plan.is_plain and not plan.account.repacked:
-            own = {k: v for k, v in options.items() if k in RememberOptions.__annotations__}
-            return model.remember(out, options.get("dtype") or "bf16", **own)
-    written: Report = getattr(model, verb)(out, to, **options)
-    return written

@@ -145,6 +145,18 @@ def test_an_older_output_stays(source: Path, tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["out.safetensors"]
 
 
+def test_what_cannot_be_asked(source: Path, tmp_path: Path) -> None:
+    """Nothing is left behind, as of a run that is cancelled."""
+
+    class Broken:
+        def is_set(self) -> bool:
+            raise RuntimeError("no")
+
+    with pytest.raises(an.Cancelled, match=r"cancel\.is_set\(\) failed: RuntimeError\('no'\)"):
+        an.remember(source, tmp_path / "out", cancel=Broken())
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_is_no_event(source: Path, tmp_path: Path) -> None:
     with an.parse(source) as model:
         for cancel in (5, True, lambda: False):

@@ -26,6 +26,7 @@ LAYERS = (
     {"cli"},
     {"__init__"},
     {"opening", "saving"},
+    {"pipelines"},
     {"model"},
     {"writing"},
     {"tensor"},

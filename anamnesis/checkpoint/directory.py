@@ -248,6 +248,8 @@ class _Directory:
         folders = [f.rpartition("/")[0] for f in self.files if "/" in f and f.endswith(EXTENSION)]
         others = [f for f in self.files if f.lower().endswith(_SINGLE)]
         which = None
+        for gone in (left for left in self.left_out if left.name.endswith(EXTENSION)):
+            return self.error(f"{gone.name} is {gone.reason}; put the file itself there")
         if folders:
             which = f"pass one of its folders, such as {folders[0]}"
         elif others:

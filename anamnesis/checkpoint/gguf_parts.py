@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from anamnesis.base.errors import ParseError
@@ -12,7 +12,7 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata
 from anamnesis.formats.gguf.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
 
-__all__ = ["gather_parts", "has_parts", "lone_part"]
+__all__ = ["gather_parts", "has_parts", "lone_part", "same_models"]
 
 _PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
@@ -58,6 +58,20 @@ def has_parts(path: str) -> bool:
         return False
     found = (_PART_NAME.fullmatch(other) for other in os.listdir(folder or os.curdir))
     return any(part is not None and (part[1], int(part[2])) == (stem, 1) for part in found)
+
+
+def same_models(paths: Iterable[str]) -> dict[str, str]:
+    """Return paths that are later parts of a model that another path stands for, and that one."""
+    first: dict[tuple[str, str], str] = {}
+    found = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        part = _PART_NAME.fullmatch(name)
+        if part is not None:
+            of = first.setdefault((os.path.join(folder, part[1]), part[3]), path)
+            if of != path:
+                found[path] = of
+    return found
 
 
 def _integer(container: Container, key: str) -> int | None:

@@ -188,7 +188,7 @@ class Encode(Task):
 
     def write_component(self, model: Model, out: Any, **progress: Any) -> Report:
         """Write a model of a pipeline; one that nothing of suits the encoding stays plain."""
-        from anamnesis.opening import write_component
+        from anamnesis.pipelines import write_component
 
         options = {**self._options, **progress}
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["files_below", "misnomer", "models_below", "with_components"]
+__all__ = ["files_below", "misnomer", "models_below", "outputs_below", "with_components"]
 
 _PARTIAL = ".amn-partial"
 
@@ -43,6 +43,21 @@ def models_below(paths: Sequence[str]) -> dict[str, str]:
                 below = _below(folder, root)
                 found.update({os.path.join(folder, name): below for name in models})
     return found
+
+
+def outputs_below(models: Iterable[str], roots: Sequence[str], out: str | None) -> list[str]:
+    """Return the models that lie in the output, where that is a folder below one that is named."""
+    if out is None or not os.path.isdir(out):
+        return []
+    folder = os.path.realpath(out)
+    above = {os.path.realpath(root) for root in roots}
+    if folder in above or not any(_is_in(folder, root) for root in above):
+        return []
+    return [path for path in models if _is_in(os.path.realpath(path), folder)]
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _below(folder: str, root: str) -> str:

@@ -209,7 +209,7 @@ def run(
     from anamnesis.cli.streams import data_stdout, is_stdout
 
     _check_level()
-    models = _models(paths, recursive=recursive)
+    models = _models(paths, out, recursive=recursive)
     stream = None
     if is_stdout(out):
         if as_json or len(models) > 1 or any(map(_is_pipeline, models)):
@@ -248,13 +248,26 @@ def _is_pipeline(path: str) -> bool:
     return is_pipeline(path)
 
 
-def _models(paths: tuple[str, ...], *, recursive: bool) -> dict[str, str]:
-    """Return the inputs, each with the folder below the one named that it was found in."""
-    if not recursive:
-        return dict.fromkeys(paths, "")
-    from anamnesis.cli.inputs import models_below
+def _models(paths: tuple[str, ...], out: str | None, *, recursive: bool) -> dict[str, str]:
+    """Return the inputs, each with the folder below the one named that it was found in.
 
-    return models_below(paths)
+    Parts of one model are one input, and what lies in the output is none.
+    """
+    from anamnesis.base.printable import abbreviate
+    from anamnesis.checkpoint.gguf_parts import same_models
+    from anamnesis.cli.errors import complain
+    from anamnesis.cli.inputs import models_below, outputs_below
+
+    models = models_below(paths) if recursive else dict.fromkeys(paths, "")
+    outputs = outputs_below(models, paths, out) if recursive else []
+    parts = same_models(models)
+    for why, found in (
+        ("what lies in the output", outputs),
+        ("parts of models that others of their parts stand for", parts),
+    ):
+        if found:
+            complain(f"left out, as {why}: {abbreviate(found)}", "warning")
+    return {p: folder for p, folder in models.items() if p not in parts and p not in outputs}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ _ADAPTER_CONFIG = "adapter_config.json"  # PEFT's
 _DIFFUSERS_CLASS = "_class_name"  # in the config of a model of diffusers'
 # What configs of language models have, one or another.
 _OF_MODELS = {"model_type", "vocab_size", "num_hidden_layers", "hidden_size", "n_layer", "n_embd"}
+# Below which all tensors of a known model may lie.
+_TOPS = {"model", "transformer", "language_model", "gpt_neox", "bert", "roberta"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _READ = "what it says is in the GGUF header"
@@ -134,7 +136,11 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     from anamnesis.schemes.ggml.mixes import COPY
 
     with _advised(_KEEP):
-        seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
+        try:
+            seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
+        except (ParseError, UnsupportedError) as error:
+            error.remedy = _what_is_wrong(checkpoint, ledger, error) or error.remedy
+            raise
     if request.mix is None and request.encoding is None:
         request = _as_it_is(seen.ledger, request)
     elif request.mix is not None and request.mix.name == COPY:
@@ -142,6 +148,21 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     if request.mix is None and request.encoding is not None:
         seen.metadata.update(_what_it_is(request.encoding))
     return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
+
+
+def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> str | None:
+    """Return what to do about a file that is not read, or a name that all tensors lie below."""
+    for left in checkpoint.left_out:
+        if left.name in str(error):
+            return f"{left.name} is there, but is {left.reason}: put the file itself there"
+    tops = {name.partition(".")[0] for name in ledger.weights}
+    if (
+        len(tops) > 1
+        or tops & _TOPS
+        or not any(repr(name) in str(error) for name in ledger.weights)
+    ):
+        return None
+    return f"select={tops.pop()!r} takes what lies below that name, and strips it"
 
 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:

@@ -1,0 +1,91 @@
+"""The verbs that take a path, for a pipeline: each of its models as any other."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.errors import OutputError
+
+if TYPE_CHECKING:
+    from anamnesis.checkpoint.pipelines import Pipeline
+    from anamnesis.convert.tell.result import Report
+    from anamnesis.model import Model
+    from anamnesis.schemes.core.encoding import Encoding
+
+__all__ = ["pipeline_at", "write_component", "write_pipeline"]
+
+
+def pipeline_at(where: Any) -> Pipeline | None:
+    """Return the pipeline at a path; None if there is none."""
+    if not isinstance(where, (str, os.PathLike)) or not os.path.isdir(where):
+        return None
+    from anamnesis.checkpoint.pipelines import read_pipeline  # only here, for a quick start
+
+    return read_pipeline(os.fspath(where))
+
+
+def write_pipeline(
+    parse: Callable[..., Model],
+    pipeline: Pipeline,
+    out: Any,
+    to: str | Encoding,
+    options: Mapping[str, Any],
+    verb: str,
+) -> Report:
+    """Write each model of a pipeline, and what goes with them.
+
+    Parameters
+    ----------
+    parse : function
+        `anamnesis.parse`, whose options are among the others.
+    pipeline : Pipeline
+    out : path
+    to : str or Encoding
+    options : mapping
+    verb : str
+        `remember`, `convert` or `forget`.
+
+    Raises
+    ------
+    AnamnesisError, OSError, TypeError, ValueError
+        As the verb does.
+    """
+    from anamnesis.convert.ask.form import form_of
+    from anamnesis.convert.ask.targets import target
+    from anamnesis.convert.pipelines import PipelineOutput
+
+    if not isinstance(out, (str, os.PathLike)):
+        raise OutputError(f"{pipeline.root}: is a pipeline, which becomes a directory; name a path")
+    opens = inspect.signature(parse).parameters
+    opening = {name: value for name, value in options.items() if name in opens}
+    options = {name: value for name, value in options.items() if name not in opens}
+    form = form_of(target(to), out, is_cut=options.get("max_shard_size") is not None)
+
+    def write(inner: str, output: str) -> Report:
+        with parse(inner, **pipeline.opening(inner, opening)) as model:
+            if verb == "remember":
+                return model.remember(output, **options)
+            return write_component(model, output, to, options, verb)
+
+    replaces = bool(options.get("force") or options.get("resume"))
+    return PipelineOutput(pipeline, os.fspath(out), form).write(write, replaces=replaces)
+
+
+def write_component(
+    model: Model, out: str, to: str | Encoding, options: Mapping[str, Any], verb: str
+) -> Report:
+    """Write a model of a pipeline; one of which nothing suits the encoding stays plain."""
+    from anamnesis.convert.ask.request import RememberOptions
+    from anamnesis.convert.ask.targets import target
+
+    if target(to).encoding is not None:
+        planned = {k: v for k, v in options.items() if k not in ("force", "resume", "progress")}
+        plan = model.plan(to, **planned)
+        if plan.is_plain and not plan.account.repacked:
+            own = {k: v for k, v in options.items() if k in RememberOptions.__annotations__}
+            return model.remember(out, options.get("dtype") or "bf16", **own)
+    written: Report = getattr(model, verb)(out, to, **options)
+    return written
