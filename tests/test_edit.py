@@ -216,7 +216,7 @@ def test_other_containers(plain: Path, tmp_path: Path, to: str) -> None:
     name = "model.layers.0.mlp.up_proj.weight"
     new = floats(384, 256)
     with an.parse(plain).select(name) as model:
-        model.convert(tmp_path / f"out.{to}", to, edit={name: new})
+        model.convert(tmp_path / f"out.{to}", to, edit={name: new}, names="keep")
     with an.parse(tmp_path / f"out.{to}") as model:
         (found,) = model.values()
         assert (found.numpy() == new.astype(BF16).astype(np.float32)).all()

@@ -456,10 +456,10 @@ def test_gguf_has_names_of_its_own(asked: Experts, tmp_path: Path) -> None:
     paths = models(tmp_path)
     source = paths["matrices" if asked == "stacked" else "stacks"]
     with an.parse(source) as model, pytest.raises(an.UnsupportedError) as caught:
-        model.plan("gguf", experts=asked)
+        model.plan("gguf", experts=asked, names="keep")
     assert "GGUF has experts as stacks under names of its own" in str(caught.value)
     with an.parse(source) as model:
-        model.plan("gguf", experts="keep")
+        model.plan("gguf", experts="keep", names="keep")
 
 
 def test_stacks_of_a_gguf(tmp_path: Path) -> None:

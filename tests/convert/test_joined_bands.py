@@ -144,7 +144,7 @@ def test_what_stays_apart(tmp_path: Path) -> None:
             f"{MODULE}.down_proj": 3,
         }
         assert not model.plan("int8").account.put_together
-        assert not model.plan("gguf").account.put_together
+        assert not model.plan("gguf", names="keep").account.put_together
         assert not model.plan("bf16", overrides={"*.1.up_proj.weight": "f32"}).account.put_together
 
 

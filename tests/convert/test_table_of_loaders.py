@@ -116,7 +116,8 @@ def test_what_loads_wrong_needs_force(tmp_path: Path) -> None:
 )
 def test_said_at_the_end(to: str, out: str, told: str | None, tmp_path: Path) -> None:
     source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
-    code, said = amn("convert", source, "--to", to, "-o", tmp_path / out)
+    names = ("--names", "keep") if to == "gguf" else ()
+    code, said = amn("convert", source, "--to", to, "-o", tmp_path / out, *names)
     assert code == 0
     assert ("not load this" in said) == (told is not None)
     assert (told or "") in said
@@ -213,9 +214,10 @@ def test_known_and_not_written(name: str, tool: str, tmp_path: Path) -> None:
 
 def test_layouts_that_find_no_codes(tmp_path: Path) -> None:
     source = saved(tmp_path / "in", "llama", ["model.layers.0.mlp.up_proj.weight"])
-    _, told = amn("convert", source, "--to", "gguf-mxfp4", "-o", tmp_path / "x.gguf")
+    keep = ("--names", "keep")
+    _, told = amn("convert", source, "--to", "gguf-mxfp4", "-o", tmp_path / "x.gguf", *keep)
     assert "it quantises nothing; gguf-mxfp4_moe does" in told
-    _, told = amn("convert", source, "--to", "gguf-nvfp4", "-o", tmp_path / "x.gguf")
+    _, told = amn("convert", source, "--to", "gguf-nvfp4", "-o", tmp_path / "x.gguf", *keep)
     assert "nvfp4 does" in told
 
 
