@@ -106,7 +106,10 @@ def test_output_is_no_regular_file(tmp_path: Path, force: bool) -> None:
     os.mkfifo(pipe)
     dangling.symlink_to(tmp_path / "nowhere")
     for out in (pipe, dangling, Path(os.devnull)):
-        with an.parse(source) as model, pytest.raises(an.OutputError, match="regular file|nothing"):
+        with (
+            an.parse(source) as model,
+            pytest.raises(an.OutputError, match=r"regular file|nothing"),
+        ):
             model.remember(out, force=force)
     assert pipe.is_fifo()
     assert dangling.is_symlink()
@@ -120,7 +123,7 @@ def test_a_link_to_what_is_open_is_not_replaced(tmp_path: Path) -> None:
     with open(tmp_path / "redirected", "wb") as stream, an.parse(source) as model:
         link.symlink_to(f"/proc/self/fd/{stream.fileno()}")
         assert link.is_file()
-        with pytest.raises(an.OutputError, match="regular file|nothing"):
+        with pytest.raises(an.OutputError, match="regular file"):
             model.remember(link, force=True)
     assert link.is_symlink()
     assert (tmp_path / "redirected").read_bytes() == b""

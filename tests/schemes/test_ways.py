@@ -50,7 +50,7 @@ def converted(
     out.unlink(missing_ok=True)
     out = TOOL["output"](out, target)
     others = [name for name in model if name not in names]
-    report = model.convert(out, target, drop=others, lossless=lossless, force=True)
+    report = model.convert(out, target, drop=others, lossless=lossless, force=True, names="keep")
     assert set(report.repacked) == set(names)
     if out.is_file() and target == "int8-packed":  # whose words do not say how wide codes are
         out = _with_config(out, made)
@@ -115,7 +115,7 @@ def test_an_encoding_over_itself_is_unchanged(name: str, folder: Path) -> None:
         again.unlink(missing_ok=True)
         with an.parse(path) as model:
             codes = [one for one in model if model[one].is_quantized]
-            report = model.convert(again, name, include=codes, loss=False, force=True)
+            report = model.convert(again, name, include=codes, loss=False, force=True, names="keep")
             before = {one: tensor.read() for one, tensor in model.stored.items()}
         assert set(report.unchanged) == set(codes)
         with an.parse(again) as model:
