@@ -125,7 +125,7 @@ def _converted(source: Path, name: str, out: Path) -> Path:
     if not out.exists():
         with an.parse(source) as model:
             movable = "*.f16.*" if _row_of(name).takes and "experts" not in "".join(model) else ()
-            model.convert(out, name, loss=False, include=movable)
+            model.convert(out, name, loss=False, include=movable, names="keep")
     return out
 
 
