@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from anamnesis.base.described import Described
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.limits import ParseLimits
 from anamnesis.formats.base import CARRIED_HEADER, Container, TypedMetadata
 from anamnesis.formats.writers import WRITERS
 
@@ -19,7 +18,6 @@ __all__ = [
     "all_described",
     "all_metadata",
     "carried_metadata",
-    "gguf_metadata",
     "left_behind",
     "metadata_summary",
 ]
@@ -41,23 +39,6 @@ def all_metadata(containers: Iterable[Container]) -> Mapping[str, Any]:
 def all_described(containers: Iterable[Container]) -> Mapping[str, Described]:
     """Return what the pickles among all files say of single weights."""
     return {name: said for container in containers for name, said in container.described.items()}
-
-
-def gguf_metadata(container: Container, limits: ParseLimits) -> Mapping[str, Any] | None:
-    """Return the keys of a GGUF: a file's own, or those that a safetensors file carries.
-
-    Raises
-    ------
-    ParseError, LimitExceeded
-        If what is carried is malformed, or too large.
-    """
-    if container.id == "gguf":
-        return container.metadata
-    if CARRIED_HEADER not in container.metadata:
-        return None
-    from anamnesis.formats.gguf.carried import header_of  # only here: most files have none
-
-    return header_of(container.metadata, container.source.name, limits)
 
 
 def metadata_summary(containers: Iterable[Container]) -> dict[str, Any]:
@@ -102,20 +83,14 @@ def _is_carried(metadata: Mapping[str, Any], key: str) -> bool:
     return not isinstance(metadata, TypedMetadata) or metadata.is_carried(key)
 
 
-def left_behind(
-    containers: Iterable[Container], written: str, limits: ParseLimits
-) -> list[Dropped]:
+def left_behind(containers: Iterable[Container], written: str) -> list[Dropped]:
     """Return the metadata that an output of a format has no place for."""
     others = [container for container in containers if container.id != written]
+    why = f"metadata that {WRITERS[written].title} has no place for"
     carried: set[str] = set()
     if written == "safetensors":
         why = "metadata too long for a header"
         others = [c for c in others if c.id != "gguf"]
         carried = {k for c in others for k in c.metadata if _is_carried(c.metadata, k)}
-    else:
-        why = f"metadata that {WRITERS[written].title} has no place for"
-        if written == "gguf" and any(CARRIED_HEADER in c.metadata for c in others):
-            carried = {k for c in others for k in gguf_metadata(c, limits) or ()}
-            carried |= {CARRIED_HEADER, "format"}
     keys = dict.fromkeys(key for container in others for key in container.metadata)
     return [Dropped(key, why) for key in keys if key not in carried]

@@ -286,7 +286,7 @@ def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterat
         by_reason.setdefault((left.name in stored, left.reason), []).append(left.name)
     for (is_tensor, reason), names in by_reason.items():
         what = f"dropped {len(names):,}" if is_tensor else "left out"
-        yield from hanging(f"{what} ({printable(reason)}): {abbreviate(names)}")
+        yield from hanging(f"{what} ({printable(in_options(reason))}): {abbreviate(names)}")
 
 
 def warnings(report: Report) -> Iterator[str]:

@@ -294,7 +294,7 @@ class _Outputs:
     def write_pipeline(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
         """Write a pipeline: each of its models, and then what goes with them."""
         from anamnesis.checkpoint.pipelines import read_pipeline
-        from anamnesis.cli.errors import complain
+        from anamnesis.cli.errors import complain, in_options
         from anamnesis.convert.pipelines import PipelineOutput
 
         pipeline = read_pipeline(path)
@@ -316,7 +316,7 @@ class _Outputs:
         report = made.write(write, replaces=asked["force"] or asked["resume"] or skip_existing)
         self.narrator.copied(report)
         for sentence in report.left_out:  # weights that are lost: -q silences no such thing
-            complain(f"{path}: {sentence}", "warning")
+            complain(f"{path}: {in_options(sentence)}", "warning")
         rest = {name: report.to_dict()[name] for name in ("copied", "dropped")}
         return {"output": made.out, "models": told, **rest}
 

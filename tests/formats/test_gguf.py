@@ -229,6 +229,22 @@ def test_a_header_comes_back_by_way_of_safetensors(
         assert model.metadata["general.alignment"] == 64
 
 
+@pytest.mark.parametrize("to", ["gguf", "gguf-f16", "gguf-bf16", "gguf-q8_0", "gguf-q4_k_m"])
+def test_by_way_of_safetensors_a_model_becomes_what_it_would_at_once(
+    to: str, tmp_path: Path
+) -> None:
+    """Mixes, too, ask for the architecture, and say in the header what they made."""
+    keys = {"general.architecture": (STRING, "llama"), "llama.block_count": (U32, 1)}
+    values = np.random.default_rng(1).standard_normal((2, 256), np.float32).tobytes()
+    names = ("token_embd", "blk.0.attn_v", "blk.0.ffn_down", "output")
+    tensors = {f"{name}.weight": Tensor((256, 2), 0, values) for name in names}
+    with an.parse(gguf_bytes({**keys, "general.file_type": (U32, 0)}, tensors)) as model:
+        model.convert(tmp_path / "once.gguf", to)
+        model.convert(tmp_path / "x.safetensors")
+    an.convert(tmp_path / "x.safetensors", tmp_path / "twice.gguf", to)
+    assert (tmp_path / "twice.gguf").read_bytes() == (tmp_path / "once.gguf").read_bytes()
+
+
 def test_what_is_said_of_a_key_on_the_way_comes_back(tmp_path: Path) -> None:
     raw = gguf_bytes({"general.name": (STRING, "old"), "b": (U8, 1)})
     with an.parse(raw) as model:

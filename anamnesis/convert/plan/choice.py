@@ -11,7 +11,7 @@ from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.metadata import gguf_metadata, left_behind
+from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.account import Account
@@ -91,7 +91,7 @@ class Choice:
             dropped=[
                 *ledger.dropped,
                 *left,
-                *left_behind(checkpoint.shards.values(), self._writer.id, request.limits),
+                *left_behind(checkpoint.shards.values(), self._writer.id),
                 *checkpoint.left_out,
             ],
             passed=tuple(tensor.name for tensor in passed),
@@ -504,8 +504,8 @@ def _mixing(
     from anamnesis.convert.plan.mixing import Mixing  # only here, for the sake of a quick start
     from anamnesis.formats.gguf.values import untyped
 
-    of_gguf = (gguf_metadata(c, request.limits) for c in checkpoint.shards.values())
-    metadata = untyped(next(filter(None, of_gguf), {}))
+    of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
+    metadata = untyped(next(of_gguf, {}))
     return Mixing(request.mix, request, weights, ledger.stored, metadata)
 
 

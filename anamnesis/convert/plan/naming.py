@@ -18,6 +18,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.mix import asked_mix
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.ask.targets import encoding as encoding_named
+from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import typed
 from anamnesis.schemes.claim.ledger import Ledger
@@ -38,6 +39,7 @@ _OF_MODELS = {"model_type", "vocab_size", "num_hidden_layers", "hidden_size", "n
 _TOPS = {"model", "transformer", "language_model", "gpt_neox", "bert", "roberta"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
+_NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
 _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
@@ -74,8 +76,9 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     ParseError, LimitExceeded
         If config.json or the tokenizer is malformed, or lacks what is needed.
     """
-    if request.form.container == "gguf" and checkpoint.shapes:
-        ledger = _as_stored(ledger, checkpoint.shapes)
+    if request.form.container == "gguf":
+        checkpoint = _with_header(checkpoint, request)
+        ledger = _as_stored(ledger, checkpoint.shapes) if checkpoint.shapes else ledger
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
     if _is_named_directory(checkpoint, request):
@@ -86,6 +89,31 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
         return Seen(checkpoint, ledger, request, {})
     _check_kept(seen)
     return seen
+
+
+def _with_header(checkpoint: Checkpoint, request: Request) -> Checkpoint:
+    """Return a model with the header of the GGUF that it was, where safetensors carry that.
+
+    Other keys are dropped, but for those that say the same.
+
+    Raises
+    ------
+    ParseError, LimitExceeded
+        If what is carried is malformed, or too large.
+    """
+    if not any(CARRIED_HEADER in container.metadata for container in checkpoint.shards.values()):
+        return checkpoint
+    from anamnesis.formats.gguf.carried import header_of  # only here: most models carry none
+
+    shards: dict[str, Container] = {}
+    known, said = {CARRIED_HEADER, "format"}, dict[str, None]()
+    for name, container in checkpoint.shards.items():
+        header = header_of(container.metadata, container.source.name, request.limits)
+        said |= dict.fromkeys(container.metadata)
+        known |= set(header or ())
+        shards[name] = replace(container, id="gguf", self_contained=True, metadata=header or {})
+    left = [Dropped(key, _NO_PLACE) for key in said if key not in known]
+    return replace(checkpoint, shards=shards, left_out=[*checkpoint.left_out, *left])
 
 
 def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:

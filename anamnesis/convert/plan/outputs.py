@@ -26,7 +26,7 @@ from anamnesis.checkpoint.file_names import (
     QUANT_FILES,
 )
 from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
-from anamnesis.checkpoint.metadata import carried_metadata, gguf_metadata
+from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.ask.request import Request
@@ -360,8 +360,9 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
         from anamnesis.formats.gguf.values import check_own, merged, typed
 
         check_own(request.metadata)
-        found = (gguf_metadata(container, request.limits) for container in containers)
-        values = dict(merged(*filter(None, found), request.metadata))
+        # Typed, which only metadata of the same format are.
+        told = [c.metadata for c in containers if c.id == kind]
+        values = dict(merged(*told, request.metadata))
         if choice.mixing is not None:
             gone, new = choice.mixing.header()
             values = {key: value for key, value in values.items() if key not in gone}
