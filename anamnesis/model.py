@@ -392,7 +392,7 @@ class Model(Writing, Mapping[str, Tensor]):
             shards=self._checkpoint.shards,
             config=self._checkpoint.config,
             wanted=output_dtype(dtype),
-            notes=[self._checkpoint.below],
+            notes=[self._checkpoint.below, *self._checkpoint.notes],
         )
 
     # --- closing -------------------------------------------------------------------------------

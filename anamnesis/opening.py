@@ -88,7 +88,8 @@ def parse(
         A file, a directory of shards, the bytes of a file, or anything with `read`; what cannot
         `seek`, such as a pipe, is copied first, in memory or if it is long to a temporary file. Any
         part of a GGUF model in several files stands for all. `ollama:llama3.2:1b` is the file that
-        Ollama has of that model.
+        Ollama has of that model. A pipeline of diffusers' is several models: name one of its
+        folders. `convert` and the like take all of it.
     limits : ParseLimits, optional
         Budgets for untrusted input; unbounded by default.
     block_size : (int, int), optional
@@ -232,6 +233,8 @@ def convert(
     Parameters
     ----------
     where : path, bytes-like or file object
+        Of a pipeline of diffusers', each model is converted in its folder, and the files that go
+        with them are copied; the report is a `PipelineReport`.
     out : path or writable file object
     to : str or Encoding
     **options : keyword options

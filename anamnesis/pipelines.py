@@ -71,7 +71,8 @@ def write_pipeline(
             return write_component(model, output, to, options, verb)
 
     replaces = bool(options.get("force") or options.get("resume"))
-    return PipelineOutput(pipeline, os.fspath(out), form).write(write, replaces=replaces)
+    made = PipelineOutput(pipeline, os.fspath(out), form)
+    return made.write(write, replaces=replaces, variant=opening.get("variant"))
 
 
 def write_component(

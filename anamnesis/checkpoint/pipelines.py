@@ -65,10 +65,14 @@ class Pipeline(NamedTuple):
         variant = asked.get("variant")
         if variant is None:
             return dict(asked)
-        having = {os.path.join(self.root, m) for m in self.models if self._has(m, variant)}
-        if not having:
+        lacking = self.lacking(variant)
+        if len(lacking) == len(self.models):
             raise ParseError(f"no model has weights of variant {variant!r}", source=self.root)
-        return {**asked, "variant": variant if model in having else None}
+        return {**asked, "variant": None if os.path.basename(model) in lacking else variant}
+
+    def lacking(self, variant: str) -> list[str]:
+        """Return the models that have no weights of a variant."""
+        return [model for model in self.models if not self._has(model, variant)]
 
     def _has(self, model: str, variant: str) -> bool:
         from anamnesis.checkpoint.variants import of_variant
@@ -176,7 +180,7 @@ def _in(name: str, models: list[str]) -> bool:
 def _why_left(path: str) -> str | None:
     """Return why a file beside the models is not copied: its weights are not converted, either.
 
-    Adapters are: they are small, and are loaded onto the pipeline as they are.
+    Adapters are: they are small, and are loaded onto the pipeline as they are. So is what is empty.
     """
     name = path.lower()
     if name.endswith(_FOREIGN):
@@ -191,8 +195,9 @@ def _why_left(path: str) -> str | None:
         told = error.message if isinstance(error, AnamnesisError) else error.strerror
         return f"weights that cannot be read: {told}"
     with container.source:
-        is_adapter = any(mark in tensor for tensor in container.tensors for mark in _ADAPTERS)
-    return None if is_adapter else "a checkpoint in one file; convert it by itself"
+        names = container.tensors
+        is_small = not names or any(mark in name for name in names for mark in _ADAPTERS)
+    return None if is_small else "a checkpoint in one file; convert it by itself"
 
 
 def refuse_pipeline(path: str) -> None:

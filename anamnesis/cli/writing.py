@@ -313,9 +313,11 @@ class _Outputs:
             return report
 
         asked = click.get_current_context().params
-        report = made.write(write, replaces=asked["force"] or asked["resume"] or skip_existing)
+        replaces = asked["force"] or asked["resume"] or skip_existing
+        variant = self.open_model.opening["variant"]
+        report = made.write(write, replaces=replaces, variant=variant)
         self.narrator.copied(report)
-        for sentence in report.left_out:  # weights that are lost: -q silences no such thing
+        for sentence in report.notes:  # weights that are lost: -q silences no such thing
             complain(f"{path}: {in_options(sentence)}", "warning")
         rest = {name: report.to_dict()[name] for name in ("copied", "dropped")}
         return {"output": made.out, "models": told, **rest}

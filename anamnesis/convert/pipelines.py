@@ -46,7 +46,11 @@ class PipelineOutput:
         return os.path.isfile(os.path.join(self.out, INDEX_NAME))
 
     def write(
-        self, write: Callable[[str, str], Report | None], *, replaces: bool
+        self,
+        write: Callable[[str, str], Report | None],
+        *,
+        replaces: bool,
+        variant: str | None = None,
     ) -> PipelineReport:
         """Write each model, and then what goes with them.
 
@@ -56,6 +60,8 @@ class PipelineOutput:
             Takes a model's folder and its output; returns None where that is there already.
         replaces : bool
             Whether files of an earlier run may be replaced.
+        variant : str, optional
+            What is taken of those that have it.
 
         Raises
         ------
@@ -72,7 +78,10 @@ class PipelineOutput:
                 reports[name] = report
         for name in self.pipeline.copied:
             self._copy(name)
-        return joined(self.out, reports, self.pipeline.copied, self.pipeline.left_out)
+        lacking = [] if variant is None else self.pipeline.lacking(variant)
+        notes = [f"no weights of variant {variant!r}, so the plain ones: {', '.join(lacking)}"]
+        left = self.pipeline.left_out
+        return joined(self.out, reports, self.pipeline.copied, left, notes if lacking else ())
 
     def _check(self, *, replaces: bool) -> None:
         root, out = os.path.realpath(self.pipeline.root), os.path.realpath(self.out)

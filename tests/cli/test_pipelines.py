@@ -204,7 +204,8 @@ def test_a_variant_of_a_pipeline(pipe: Path) -> None:
     Path("half.safetensors").rename(pipe / twin)
     report = an.convert(pipe, "plain")
     assert [left.name for left in report.dropped] == [twin]
-    run("convert", pipe, "--to", "safetensors", "-o", "out", "--variant", "fp16")
+    done = run("convert", pipe, "--to", "safetensors", "-o", "out", "--variant", "fp16", "-q")
+    assert "no weights of variant 'fp16', so the plain ones: text_encoder, vae" in done.stderr
     assert files(Path("out")) == {*FILES, *WEIGHTS}
     for folder, dtype in (("unet", "F16"), ("vae", "BF16")):
         with an.parse(Path("out", folder)) as model:

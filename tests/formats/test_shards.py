@@ -224,6 +224,7 @@ def test_a_whole_model_beside_the_shards_of_an_index(
         assert set(model) == {"a", "b", "v"}  # a part beside them, under another name, stays
         why = "an index names other files as the model"
         assert left_out(model) == {"model.safetensors": f"{reason}; {why}"}
+        assert ("model.safetensors is left out" in str(model.inspect())) == (reason[:5] == "other")
         noted = model.convert(root.parent / "out").warnings
         assert any("model.safetensors is left out" in said for said in noted) == (
             reason[:5] == "other"

@@ -28,13 +28,14 @@ class PipelineReport(Report):
         By folder.
     copied : tuple of str
         Files that go with the models as they are.
-    left_out : tuple of str
-        Which files beside the models do not, in sentences; they are among the `warnings`.
+    notes : tuple of str
+        Which files beside the models do not, and the like, in sentences; they are among the
+        `warnings`.
     """
 
     models: dict[str, Report] = field(default_factory=dict)
     copied: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is not said of single models, and that of each."""
@@ -49,9 +50,16 @@ class PipelineReport(Report):
 
 
 def joined(
-    path: str, models: Mapping[str, Report], copied: Sequence[str], left_out: Sequence[Dropped]
+    path: str,
+    models: Mapping[str, Report],
+    copied: Sequence[str],
+    left_out: Sequence[Dropped],
+    notes: Sequence[str] = (),
 ) -> PipelineReport:
-    """Return one report of all of a pipeline's models, and of the files beside them."""
+    """Return one report of all of a pipeline's models, and of the files beside them.
+
+    What else is to be known of them is in `notes`.
+    """
     first = next(iter(models.values()), Report(path, "BF16", 0, 0, 0, 0, 0, ()))
     told = {name: getattr(first, name) for name in Report.__dataclass_fields__}
     for name in told.keys() - {"path", "dtype", "format", "encoding"} if models else ():
@@ -59,13 +67,14 @@ def joined(
     by_reason: dict[str, list[str]] = {}
     for left in left_out:
         by_reason.setdefault(left.reason, []).append(left.name)
-    said = tuple(f"left out ({why}): {abbreviate(names)}" for why, names in by_reason.items())
+    said = [f"left out ({why}): {abbreviate(names)}" for why, names in by_reason.items()]
+    said += notes
     told |= {
         "path": path,
         "warnings": (*said, *told["warnings"]),
         "dropped": (*told["dropped"], *left_out),
     }
-    return PipelineReport(**told, models=dict(models), copied=tuple(copied), left_out=said)
+    return PipelineReport(**told, models=dict(models), copied=tuple(copied), notes=tuple(said))
 
 
 def _joined(name: str, values: Mapping[str, Any]) -> Any:
