@@ -17,10 +17,8 @@ from anamnesis.formats.pickle.machine import PickleMachine, TruncatedPickle
 from anamnesis.formats.pickle.nodes import Call, Global
 from anamnesis.formats.pickle.opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
 from anamnesis.formats.scan.dangerous import LONGEST_NAME, is_dangerous
-from anamnesis.formats.scan.harmless import is_harmless
-from anamnesis.formats.scan.numpy_states import has_usual_state
 from anamnesis.formats.scan.report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal
-from anamnesis.formats.torch.globals import is_allowed
+from anamnesis.formats.scan.roles import role_of
 
 __all__ = ["PROTOCOL", "Findings", "GuestMachine", "ScanMachine"]
 
@@ -31,7 +29,7 @@ _GLOBAL_BYTES = 1000  # that keeping one takes, at most
 _CALLS, _OF_TENSORS = "torch._tensor._rebuild_from_type_v2", "torch._utils"
 _JOBLIB_ARRAY = ("joblib.numpy_pickle", "NumpyArrayWrapper")  # its bytes follow the opcode BUILD
 _OCTAL = re.compile(rb"\s*[+-]?0[0-7]*")
-_FRAME, _LONG4 = 0x95, 0x8B
+_FRAME, _LONG4, _NEWOBJ_EX = 0x95, 0x8B, 0x92
 _I32 = struct.Struct("<i").unpack_from
 
 
@@ -137,19 +135,25 @@ class ScanMachine(PickleMachine):
     def call(self, function: Any, args: Any) -> None:
         """Keep a call; of those that call what they are given, only what makes tensors is safe."""
         super().call(function, args)
-        if not isinstance(function, Global) or str(function) != _CALLS:
-            return
-        if not (args and isinstance(args[0], Global) and args[0].module == _OF_TENSORS):
+        made = self.stack[-1]
+        if not isinstance(function, Global) or function.module == "(persistent)":
+            self._unusual("something is called that is no function")
+        elif not may_call(function, made.args):
+            self._unusual(f"{function} is called as plain values do not call it")
+        elif str(function) == _CALLS and not (
+            made.args and isinstance(made.args[0], Global) and made.args[0].module == _OF_TENSORS
+        ):
             self._unusual("a tensor is made by something else than torch's functions")
 
     def build(self, made: Any, state: Any) -> None:
         """Keep a state; stop where joblib goes on with bytes that are no opcodes."""
         super().build(made, state)
         function = made.function if type(made) is Call else None
-        if type(made) is Call and not has_usual_state(made):
-            self._unusual(f"{function} gets a state that plain values do not have")
-        if isinstance(function, Global) and (function.module, function.name) == _JOBLIB_ARRAY:
-            raise Problem("joblib's arrays lie between the opcodes and are not looked into")
+        if isinstance(function, Global):
+            if not may_build(function, made):
+                self._unusual(f"{function} gets a state that plain values do not have")
+            if (function.module, function.name) == _JOBLIB_ARRAY:
+                raise Problem("joblib's arrays lie between the opcodes and are not looked into")
 
     def line(self, pos: int) -> tuple[bytes, int]:
         """Return a line; the unpickler in Python takes one without an end, except for a byte."""
@@ -185,8 +189,20 @@ class GuestMachine(ScanMachine):
         return super().keep(module, name)
 
 
+def may_call(function: Global, args: tuple[Any, ...]) -> bool:
+    """Whether a call does nothing but make a plain value; what is not allowed is judged by name."""
+    role = role_of(function.module, function.name)
+    return role is None or (role.takes is not None and role.takes(args))
+
+
+def may_build(function: Global, made: Call) -> bool:
+    """Whether a plain value may get its states."""
+    role = role_of(function.module, function.name)
+    return role is None or (role.state is not None and role.state(made))
+
+
 def _verdict(module: str, name: str) -> str:
-    if is_allowed(module, name) or is_harmless(module, name):
+    if role_of(module, name) is not None:
         return SAFE
     if (module, name) == _JOBLIB_ARRAY:
         return UNKNOWN
@@ -232,6 +248,13 @@ def _up_to_nul(handler: Handler, act: Callable[[Any, bytes], None]) -> Handler:
     return run
 
 
+def _newobj_ex(machine: Any, pos: int) -> int:
+    """Call with keywords, which no plain value needs."""
+    if machine.stack[-1]:
+        machine._unusual("keyword arguments")
+    return HANDLERS[_NEWOBJ_EX](machine, pos)
+
+
 def _push_number(machine: Any, text: bytes) -> None:
     if text and not _OCTAL.fullmatch(text):
         try:
@@ -252,6 +275,7 @@ def _put(machine: Any, text: bytes) -> None:
 ScanMachine.handlers = [*HANDLERS]
 ScanMachine.handlers[_FRAME] = _frame
 ScanMachine.handlers[_LONG4] = _long4
+ScanMachine.handlers[_NEWOBJ_EX] = _newobj_ex
 for _codes, _act in ((b"ILF", _push_number), (b"g", _get), (b"p", _put)):
     for _code in _codes:
         ScanMachine.handlers[_code] = _up_to_nul(HANDLERS[_code], _act)

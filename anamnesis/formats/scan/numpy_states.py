@@ -33,15 +33,11 @@ _CHARACTER_BYTES = {"S": 1, "U": 4, "V": 1}
 def has_usual_state(made: Call) -> bool:
     """Tell whether what is given to an object's `__setstate__` is what numpy writes for it.
 
-    Records and dtypes of several dimensions are not looked into; of objects that are not numpy's
-    there is nothing to tell.
+    Records and dtypes of several dimensions are not looked into.
     """
-    function = made.function
-    if not isinstance(function, Global) or function.module.partition(".")[0] != "numpy":
-        return True
     if len(made.states) != 1 or type(made.states[0]) is not tuple:
         return False
-    name = str(function)
+    name = str(made.function)
     if name == "numpy.dtype":
         return _is_of_dtype(made.args, made.states[0])
     return name in _ARRAYS and _is_empty_array(made.args)
