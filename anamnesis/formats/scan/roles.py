@@ -1,4 +1,4 @@
-"""What each allowed global may do in a pickle: be named, be called (with what), get a state.
+"""What each allowed global may do in a pickle: be called, with what; get a state.
 
 Checkpoints hold dates, counters, the paths of datasets, numpy's and torch's values. A pickle of
 them calls a few functions with arguments of a few kinds, and these do nothing but make the value.
