@@ -187,6 +187,8 @@ def role_of(module: str, name: str) -> Role | None:
         return Role(_args(_is(tuple, list), _is(dict), least=1))
     if not is_allowed(module, name):
         return None
-    if module == "torch._utils" or module.startswith("torchao."):
+    if module == "torch._utils":
         return _REBUILDS
+    if module.startswith("torchao."):
+        return Role(_anything, _attributes)
     return _OTHERS.get(module, {}).get(name, Role())
