@@ -60,14 +60,14 @@ class Rule(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key of the metadata, behind the architecture's name, and the facts that it is said by.
+    """A key of the metadata, behind the architecture's name, and the fact that it says.
 
     Attributes
     ----------
     name : str
         Such as `context_length`.
-    facts : tuple of str
-        Of config.json; the first that is there and not null counts, and is written on the way back.
+    fact : str
+        Of config.json, in the spelling of `facts`.
     type : str
         As GGUF has it: `uint32`, `float32`, `bool`, `string`, or of the items of an array.
     values : mapping, optional
@@ -75,7 +75,7 @@ class Key(NamedTuple):
     """
 
     name: str
-    facts: tuple[str, ...]
+    fact: str
     type: str = "uint32"
     values: Mapping[Any, Any] | None = None
 

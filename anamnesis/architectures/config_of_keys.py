@@ -72,7 +72,7 @@ def config_facts(
         value = find(key.name)
         if value is None:
             continue
-        config[arch.spelt.get(key.name, _SPELT.get(key.name, key.facts[0]))] = _word(key, value)
+        config[arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))] = _word(key, value)
     for fact in ("num_hidden_layers", "hidden_size", "num_attention_heads"):
         if config.get(fact) is None:
             raise ParseError(f"the header has no {arch.gguf}.* key for {fact} of config.json")

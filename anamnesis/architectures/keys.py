@@ -8,52 +8,31 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.facts import CONFIG, Facts, missing
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.checkpoint.about import CONTEXT_LENGTH
 from anamnesis.formats.gguf.values import typed
 
 __all__ = ["BEFORE_ROPE", "BEHIND_ROPE", "BLOCK_COUNT", "REQUIRED", "model_keys"]
 
-BLOCK_COUNT = Key("block_count", ("num_hidden_layers", "n_layers", "n_layer", "num_layers"))
+BLOCK_COUNT = Key("block_count", "num_hidden_layers")
 _GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
 
-# In the order of llama.cpp's converter, with its spellings of each fact.
+# In the order of llama.cpp's converter.
 BEFORE_ROPE = (
-    Key("context_length", CONTEXT_LENGTH),
-    Key("embedding_length", ("hidden_size", "n_embd", "dim")),
-    Key(
-        "feed_forward_length",
-        (
-            *("prefix_dense_intermediate_size", "dense_intermediate_size"),
-            *("intermediate_size", "n_inner", "hidden_dim"),
-        ),
-    ),
-    Key("attention.head_count", ("num_attention_heads", "n_head", "n_heads")),
-    Key("attention.head_count_kv", ("num_key_value_heads", "n_kv_heads")),
+    Key("context_length", "max_position_embeddings"),
+    Key("embedding_length", "hidden_size"),
+    Key("feed_forward_length", "intermediate_size"),
+    Key("attention.head_count", "num_attention_heads"),
+    Key("attention.head_count_kv", "num_key_value_heads"),
 )
 BEHIND_ROPE = (
-    Key("attention.layer_norm_rms_epsilon", ("rms_norm_eps", "norm_eps"), "float32"),
-    Key(
-        "attention.layer_norm_epsilon",
-        ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
-        "float32",
-    ),
-    Key("expert_count", ("num_local_experts", "num_experts", "n_routed_experts")),
-    Key(
-        "expert_used_count",
-        ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
-    ),
-    Key("expert_group_count", ("n_group",)),
-    Key("expert_group_used_count", ("topk_group",)),
-    Key(
-        "expert_gating_func",
-        (
-            *("score_function", "scoring_func", "score_func", "moe_router_activation"),
-            *("moe_router_activation_func", "expert_selection_fn"),
-        ),
-        values=_GATING,
-    ),
-    Key("attention.key_length", ("head_dim",)),
-    Key("attention.value_length", ("head_dim",)),
+    Key("attention.layer_norm_rms_epsilon", "rms_norm_eps", "float32"),
+    Key("attention.layer_norm_epsilon", "layer_norm_eps", "float32"),
+    Key("expert_count", "num_local_experts"),
+    Key("expert_used_count", "num_experts_per_tok"),
+    Key("expert_group_count", "n_group"),
+    Key("expert_group_used_count", "topk_group"),
+    Key("expert_gating_func", "scoring_func", values=_GATING),
+    Key("attention.key_length", "head_dim"),
+    Key("attention.value_length", "head_dim"),
 )
 # Without these llama.cpp does not load a file.
 REQUIRED = (
@@ -95,7 +74,7 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     _check(keys)
     for name in REQUIRED:
         if name not in keys:
-            raise missing(next(k.facts for k in (BLOCK_COUNT, *BEFORE_ROPE) if k.name == name))
+            raise missing(next(k.fact for k in (BLOCK_COUNT, *BEFORE_ROPE) if k.name == name))
     return {f"{arch.gguf}.{name}": value for name, value in keys.items() if value is not None}
 
 
@@ -109,7 +88,7 @@ def _check(keys: Mapping[str, Any]) -> None:
 
 def _put(keys: dict[str, Any], facts: Facts, said: tuple[Key, ...]) -> None:
     for key in said:
-        value = facts.get(*key.facts)
+        value = facts.get(key.fact)
         if value is not None:
             keys[key.name] = _typed(key, value)
 
@@ -117,9 +96,7 @@ def _put(keys: dict[str, Any], facts: Facts, said: tuple[Key, ...]) -> None:
 def _typed(key: Key, value: Any) -> Mapping[str, Any]:
     if key.values is not None:
         if not isinstance(value, (str, int)) or value not in key.values:
-            raise UnsupportedError(
-                f"{CONFIG}: {key.facts[0]} is {value!r}, which GGUF has no word for"
-            )
+            raise UnsupportedError(f"{CONFIG}: {key.fact} is {value!r}, which GGUF has no word for")
         value = key.values[value]
     if key.type == "float32" and type(value) is int and abs(value) < 1 << 127:
         value = float(value)
@@ -127,12 +104,12 @@ def _typed(key: Key, value: Any) -> Mapping[str, Any]:
     try:
         typed(made)
     except ValueError as error:
-        raise ParseError(f"{key.facts[0]} is {value!r}: {error}", source=CONFIG) from None
+        raise ParseError(f"{key.fact} is {value!r}: {error}", source=CONFIG) from None
     return made
 
 
 def _float(name: str, value: Any) -> Mapping[str, Any]:
-    return _typed(Key(name, (name,), "float32"), value)
+    return _typed(Key(name, name, "float32"), value)
 
 
 def _rope_keys(facts: Facts) -> dict[str, Any]:
@@ -145,9 +122,9 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
     if kind == "yarn" and factor is not None:
         original = rope.get("original_max_position_embeddings")
         if original is None:
-            raise missing(["original_max_position_embeddings"])
+            raise missing("original_max_position_embeddings")
         name = "rope.scaling.original_context_length"
-        keys[name] = _typed(Key(name, ("original_max_position_embeddings",)), original)
+        keys[name] = _typed(Key(name, "original_max_position_embeddings"), original)
         for name, spellings in _YARN:
             value = next((rope[s] for s in spellings if rope.get(s) is not None), None)
             if value is not None:
@@ -160,7 +137,7 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
             raise ParseError(f"mrope_section is {sections!r}, no list", source=CONFIG)
         padded = [*sections, 0, 0, 0, 0][:4]
         keys["rope.dimension_sections"] = _typed(
-            Key("rope.dimension_sections", ("mrope_section",), "int32"), padded
+            Key("rope.dimension_sections", "mrope_section", "int32"), padded
         )
     if rope.get("rope_theta") is not None:
         keys["rope.freq_base"] = _float("rope_theta", rope["rope_theta"])

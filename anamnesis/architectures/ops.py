@@ -35,11 +35,11 @@ class Permute:
 
     Attributes
     ----------
-    heads : tuple of str
-        The fact that counts them, and those by which it may be told instead.
+    heads : str
+        The fact that counts them.
     """
 
-    heads: tuple[str, ...]
+    heads: str
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(H, 2, d/2) -> (H, d/2, 2)."""
@@ -53,12 +53,12 @@ class Permute:
 
     def _count(self, weights: Sequence[Weight], facts: Facts) -> int:
         """Return the number of heads, whose rows these must be."""
-        n, d = facts.number(*self.heads), facts.head_dim
+        n, d = facts.number(self.heads), facts.head_dim
         for weight in weights:
             if weight.shape[0] != n * d:
                 raise ParseError(
                     f"{weight.name} has {weight.shape[0]:,} rows, not {n:,} heads"
-                    f" ({self.heads[0]}) of {d:,}",
+                    f" ({self.heads}) of {d:,}",
                     source=CONFIG,
                 )
         return n
@@ -86,11 +86,11 @@ class Stack:
 
     Attributes
     ----------
-    counts : tuple of str
-        The facts that say how many there are, of which the first that is there counts.
+    counts : str
+        The fact that says how many there are.
     """
 
-    counts: tuple[str, ...] = ("num_local_experts", "num_experts", "n_routed_experts")
+    counts: str = "num_local_experts"
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """E x (rows, cols) -> (E, rows, cols), or E x (n,) -> (E, n)."""
@@ -151,18 +151,18 @@ class PerHead:
 
     Attributes
     ----------
-    heads : tuple of str
+    heads : str
     sizes : tuple of str
         The facts that say how many rows of a head each matrix has.
     """
 
-    heads: tuple[str, ...]
+    heads: str
     sizes: tuple[str, ...]
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(H (n_0 + n_1), cols) -> (H, n_0, cols), (H, n_1, cols)."""
         (weight,) = weights
-        heads = facts.number(*self.heads)
+        heads = facts.number(self.heads)
         sizes = [facts.number(name) for name in self.sizes]
         period = sum(sizes)
         if weight.shape[0] != heads * period:

@@ -182,7 +182,7 @@ def _grouped(
 
 def _check_count(group: Group, facts: Facts) -> None:
     """Refuse a layer that lacks an expert, or a head's norm."""
-    n = next(facts.number(*op.counts) for op in group.rule.ops if isinstance(op, Stack))
+    n = next(facts.number(op.counts) for op in group.rule.ops if isinstance(op, Stack))
     if len(group.names) != n:
         raise ParseError(
             f"{group.new[0]!r} is made of {n} tensors, of which {len(group.names)} are there:"

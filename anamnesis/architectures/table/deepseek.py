@@ -15,7 +15,7 @@ from anamnesis.base.errors import UnsupportedError
 
 __all__ = ["ARCHS", "CORRECTION", "EXPERT_KEYS", "SHARED", "SPELT", "layer_number"]
 
-_HEADS = ("num_attention_heads",)
+_HEADS = "num_attention_heads"
 _ATTENTION = (
     *plain(
         {
@@ -48,18 +48,18 @@ CORRECTION = Rule(
     exact=True,
 )
 EXPERT_KEYS = (
-    Key("leading_dense_block_count", ("first_k_dense_replace",)),
-    Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-    Key("expert_shared_count", ("n_shared_experts",)),
-    Key("expert_weights_scale", ("routed_scaling_factor",), "float32"),
+    Key("leading_dense_block_count", "first_k_dense_replace"),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+    Key("expert_shared_count", "n_shared_experts"),
+    Key("expert_weights_scale", "routed_scaling_factor", "float32"),
 )
 _KEYS = (
-    Key("vocab_size", ("vocab_size",)),
-    Key("attention.q_lora_rank", ("q_lora_rank",)),
-    Key("attention.kv_lora_rank", ("kv_lora_rank",)),
-    Key("attention.value_length", ("kv_lora_rank",)),
-    Key("attention.value_length_mla", ("v_head_dim",)),
-    Key("rope.dimension_count", ("qk_rope_head_dim",)),
+    Key("vocab_size", "vocab_size"),
+    Key("attention.q_lora_rank", "q_lora_rank"),
+    Key("attention.kv_lora_rank", "kv_lora_rank"),
+    Key("attention.value_length", "kv_lora_rank"),
+    Key("attention.value_length_mla", "v_head_dim"),
+    Key("rope.dimension_count", "qk_rope_head_dim"),
     *EXPERT_KEYS,
 )
 _NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")

@@ -27,7 +27,7 @@ _PARTIAL, _STILL = 0.25, 1e30
 _PATTERN = "attention.sliding_window_pattern"
 _KV_HEADS, _FFN = "attention.head_count_kv", "feed_forward_length"
 _LENGTHS = ("attention.key_length", "attention.value_length")
-_CAP = Key("final_logit_softcapping", ("final_logit_softcapping",), "float32")
+_CAP = Key("final_logit_softcapping", "final_logit_softcapping", "float32")
 
 _LAYER = "model.layers.{bid}"
 _RULES = (
@@ -206,8 +206,8 @@ ARCHS = (
         rules=_RULES,
         keys=(
             WINDOW,
-            Key("attention.shared_kv_layers", ("num_kv_shared_layers",)),
-            Key("expert_feed_forward_length", ("moe_intermediate_size",)),
+            Key("attention.shared_kv_layers", "num_kv_shared_layers"),
+            Key("expert_feed_forward_length", "moe_intermediate_size"),
             _CAP,
         ),
         computed=_gemma4,

@@ -87,8 +87,8 @@ ARCHS = (
         model_type="gpt_oss",
         rules=(*OUTER, *ATTENTION, *_RULES),
         keys=(
-            Key("attention.sliding_window", ("sliding_window",)),
-            Key("expert_feed_forward_length", ("intermediate_size",)),
+            Key("attention.sliding_window", "sliding_window"),
+            Key("expert_feed_forward_length", "intermediate_size"),
         ),
         computed=_keys,
         derived=_rope,

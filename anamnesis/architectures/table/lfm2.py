@@ -51,7 +51,7 @@ _EXPERTS = (
         "model.layers.{bid}.feed_forward.expert_bias", ("blk.{bid}.exp_probs_b.bias",), exact=True
     ),
 )
-_KEYS = (*KEYS, Key("shortconv.l_cache", ("conv_L_cache",)))
+_KEYS = (*KEYS, Key("shortconv.l_cache", "conv_L_cache"))
 
 
 def _layer_types(facts: Facts) -> Mapping[str, Any]:
@@ -102,7 +102,7 @@ def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
 
 def _feed_forward(facts: Facts) -> int:
     """Return the rows of an MLP: two thirds of what config.json says, times a factor, rounded."""
-    n = facts.number("block_ff_dim", "intermediate_size")
+    n = facts.number("intermediate_size" if facts.get("block_ff_dim") is None else "block_ff_dim")
     if not facts.get("block_auto_adjust_ff_dim"):
         return n
     n = int(2 * n / 3)
@@ -139,8 +139,8 @@ ARCHS = (
         model_type="lfm2_moe",
         rules=(*_RULES, *_EXPERTS),
         keys=(
-            Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-            Key("leading_dense_block_count", ("num_dense_layers",)),
+            Key("expert_feed_forward_length", "moe_intermediate_size"),
+            Key("leading_dense_block_count", "num_dense_layers"),
             *_KEYS,
         ),
         fixed={"expert_gating_func": {"type": "uint32", "value": 2}},

@@ -34,17 +34,17 @@ __all__ = [
 ]
 
 PERMUTED = (
-    layer("self_attn.q_proj", "attn_q", Permute(("num_attention_heads", "n_heads"))),
+    layer("self_attn.q_proj", "attn_q", Permute("num_attention_heads")),
     layer(
         "self_attn.k_proj",
         "attn_k",
-        Permute(("num_key_value_heads", "n_kv_heads", "num_attention_heads")),
+        Permute("num_key_value_heads"),
     ),
     *plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
 )
 BIASES = told_by({"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"})
-POOLING = Key("pooling_type", ("pooling_type",))
-KEYS = (Key("vocab_size", ("vocab_size",)),)
+POOLING = Key("pooling_type", "pooling_type")
+KEYS = (Key("vocab_size", "vocab_size"),)
 
 
 def kv_heads(facts: Facts) -> Mapping[str, Any]:

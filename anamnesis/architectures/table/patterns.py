@@ -12,7 +12,7 @@ from anamnesis.base.errors import ParseError
 __all__ = ["FULL", "SLIDING", "WINDOW", "layer_kinds", "layer_types", "of_kind"]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-WINDOW = Key("attention.sliding_window", ("sliding_window",))
+WINDOW = Key("attention.sliding_window", "sliding_window")
 
 
 def layer_types(facts: Facts, other: str, period: int) -> list[str]:

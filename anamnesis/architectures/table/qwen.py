@@ -31,8 +31,8 @@ SHARED_EXPERT = plain(
 )
 EXPERTS_SPELT = {"expert_count": "num_experts"}
 EXPERT_KEYS = (
-    Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-    Key("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+    Key("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
 )
 
 

@@ -205,11 +205,11 @@ def _n_predicting(facts: Facts) -> int:
 # --- keys -----------------------------------------------------------------------------------------
 
 _KEYS = (
-    Key("ssm.conv_kernel", ("linear_conv_kernel_dim",)),
-    Key("ssm.state_size", ("linear_key_head_dim",)),
-    Key("ssm.group_count", ("linear_num_key_heads",)),
-    Key("ssm.time_step_rank", ("linear_num_value_heads",)),
-    Key("full_attention_interval", ("full_attention_interval",)),
+    Key("ssm.conv_kernel", "linear_conv_kernel_dim"),
+    Key("ssm.state_size", "linear_key_head_dim"),
+    Key("ssm.group_count", "linear_num_key_heads"),
+    Key("ssm.time_step_rank", "linear_num_value_heads"),
+    Key("full_attention_interval", "full_attention_interval"),
 )
 
 
