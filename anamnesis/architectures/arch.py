@@ -141,6 +141,13 @@ class Arch:
         On the way back: what config.json calls a key's fact, where the first of its spellings is
         another's.
     naming : Naming, optional
+    shapes : mapping of str to str
+        Of tensors, where they are others than in `tensor_table`.
+    groups : mapping of str to str
+        Of tensors, likewise.
+    switches : mapping of str to tuple of str
+        Tensors that are there if a fact is true, by the fact; by an empty one those that always
+        are, such as biases. On the way back the first tensor of each says the fact.
     uncomputed : function, optional
         On the way back: from a function that finds keys, and config.json so far, to further facts.
     unextra : function, optional
@@ -165,5 +172,8 @@ class Arch:
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
     naming: Naming | None = None
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
     unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None

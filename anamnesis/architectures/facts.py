@@ -14,7 +14,16 @@ from anamnesis.checkpoint.about import CONTEXT_LENGTH
 if TYPE_CHECKING:
     from anamnesis.architectures.arch import Arch
 
-__all__ = ["CONFIG", "HEAD_DIM_MAX", "LAYERS_MAX", "Facts", "missing", "read_facts", "real"]
+__all__ = [
+    "CONFIG",
+    "FLOAT32_MOST",
+    "HEAD_DIM_MAX",
+    "LAYERS_MAX",
+    "Facts",
+    "missing",
+    "read_facts",
+    "real",
+]
 
 CONFIG = "config.json"
 _CLASSES = Path(__file__).with_name("config_defaults.json")  # by tools/config_defaults.py
@@ -45,7 +54,7 @@ _PARTIAL = ("partial_rotary_factor", "rope_pct", "rope_percent")
 _MOST = 1 << 32
 LAYERS_MAX = 512  # llama.cpp's own
 HEAD_DIM_MAX = 1 << 16  # the largest real heads have 576 values
-_MOST_REAL = 1 << 127
+FLOAT32_MOST = 2.0**127
 
 
 class Facts:
@@ -126,7 +135,7 @@ def real(section: Mapping[str, Any], name: str, default: float) -> float:
     value = section.get(name)
     if value is None:
         return default
-    if type(value) not in (int, float) or not abs(value) < _MOST_REAL:
+    if type(value) not in (int, float) or not abs(value) < FLOAT32_MOST:
         raise ParseError(f"{name} is {value!r}, no number of float32", source=CONFIG)
     return float(value)
 
@@ -161,6 +170,10 @@ def read_facts(config: Mapping[str, Any], arch: Arch) -> Facts:
     values: dict[str, Any] = {}
     for told in (of_class.get("defaults", {}), config, text):
         values |= _spelt(told, spellings)  # null stays: a class has its own for what is not there
+    if (
+        config.get("tie_word_embeddings") is True
+    ):  # it counts for the whole, whatever the text's say
+        values["tie_word_embeddings"] = True
     facts = Facts(values, *_ropes(values))
     if arch.derived is not None:
         for name, value in arch.derived(facts).items():

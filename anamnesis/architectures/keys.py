@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Key
-from anamnesis.architectures.facts import CONFIG, Facts, missing
+from anamnesis.architectures.facts import CONFIG, FLOAT32_MOST, Facts, missing
+from anamnesis.architectures.names import patterns
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.formats.gguf.values import typed
 
-__all__ = ["BEFORE_ROPE", "BEHIND_ROPE", "BLOCK_COUNT", "REQUIRED", "model_keys"]
+__all__ = ["BEFORE_ROPE", "BEHIND_ROPE", "BLOCK_COUNT", "REQUIRED", "model_keys", "why_not"]
 
 BLOCK_COUNT = Key("block_count", "num_hidden_layers")
 _GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
@@ -43,6 +44,29 @@ REQUIRED = (
     "attention.head_count",
 )
 
+# What the values of keys are that no `Key` says it of; whole numbers by default.
+_KINDS: Mapping[str, type] = {
+    **dict.fromkeys(("rope.freq_base", "rope.freq_base_swa", "rope.scaling.factor"), float),
+    **dict.fromkeys(("rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"), float),
+    **dict.fromkeys(("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"), float),
+    **dict.fromkeys(("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), float),
+    "attention.temperature_scale": float,
+    **dict.fromkeys(("attention.causal", "expert_weights_norm"), bool),
+    **dict.fromkeys(("attention.recurrent_layers", "attention.sliding_window_pattern"), bool),
+    **dict.fromkeys(("rope.scaling.type", "classifier.output_labels"), str),
+}
+_OF_KEYS = {"float32": float, "bool": bool, "string": str}
+_LISTS = {"rope.dimension_sections", "classifier.output_labels"}
+_OF_LAYERS = {
+    *("feed_forward_length", "attention.head_count_kv", "attention.recurrent_layers"),
+    "attention.sliding_window_pattern",
+}
+_POSITIVE = {
+    *("block_count", "context_length", "embedding_length", "attention.head_count"),
+    *("attention.key_length", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.factor"),
+    *("ssm.time_step_rank", "full_attention_interval"),
+}
+
 _YARN = (
     ("yarn_ext_factor", ("extrapolation_factor",)),
     ("yarn_attn_factor", ("attention_factor", "attn_factor")),
@@ -71,19 +95,56 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     keys |= arch.fixed
     if arch.computed is not None:
         keys |= arch.computed(facts)
-    _check(keys)
+    _check(arch, keys)
+    names = patterns(arch.rules)
     for name in REQUIRED:
-        if name not in keys:
+        if name not in keys and (
+            name != "feed_forward_length" or "blk.{bid}.ffn_up.weight" in names
+        ):
             raise missing(next(k.fact for k in (BLOCK_COUNT, *BEFORE_ROPE) if k.name == name))
     return {f"{arch.gguf}.{name}": value for name, value in keys.items() if value is not None}
 
 
-def _check(keys: Mapping[str, Any]) -> None:
+def why_not(arch: Arch, name: str, value: Any, n_layers: Any) -> str:
+    """Return what is wrong with a key's value, either way; an empty text if it is sound."""
+    key = next((k for k in (*BEHIND_ROPE, *arch.keys) if k.name == name), None)
+    kind = _KINDS.get(name, int) if key is None else _OF_KEYS.get(key.type, int)
+    some = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if some is value and name not in (_LISTS | _OF_LAYERS):
+        return "is a list"
+    if some is value and name in _OF_LAYERS and len(some) != n_layers:
+        return f"has {len(some):,} values, not one for each layer"
+    if name == "attention.sliding_window_pattern" and some is not value:
+        kind = int  # a period
+    wrong = next((one for one in some if not _is(kind, one, name in _POSITIVE)), None)
+    if wrong is None:
+        return ""
+    return f"is {wrong!r}, not {'positive' if wrong in (0, False) else _WORDS[kind]}"
+
+
+_WORDS = {int: "a whole number", float: "a number of float32", bool: "true or false", str: "a text"}
+
+
+def _is(kind: type, value: Any, is_positive: bool) -> bool:
+    if kind is float:
+        is_one = type(value) in (int, float) and abs(value) < FLOAT32_MOST
+    elif kind is int:
+        is_one = type(value) is int and abs(value) < 1 << 32
+    else:
+        return isinstance(value, kind)
+    return is_one and (value > 0 if is_positive else kind is float or value >= 0)
+
+
+def _check(arch: Arch, keys: Mapping[str, Any]) -> None:
+    n_layers = keys["block_count"]["value"] if "block_count" in keys else None
     for name, value in keys.items():
         try:
             typed(value or 0)
         except ValueError as error:
             raise ParseError(f"{name} of the GGUF header: {error}", source=CONFIG) from None
+        why = "" if value is None else why_not(arch, name, value["value"], n_layers)
+        if why:
+            raise ParseError(f"{name} of the GGUF header {why}", source=CONFIG)
 
 
 def _put(keys: dict[str, Any], facts: Facts, said: tuple[Key, ...]) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import check_sizes
+from anamnesis.architectures.check import Told, check_tensors
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.keys import model_keys
-from anamnesis.architectures.names import Group, groups
+from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
 from anamnesis.base.dropped import Dropped
@@ -106,12 +106,15 @@ def as_gguf(
     assert checkpoint.root is not None
     arch = arch_of_class(checkpoint.config)
     facts = read_facts(checkpoint.config, arch)
+    facts.names = frozenset(map(_of_text, ledger.weights))
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     if arch.pools:
         facts.values["pooling_type"] = pooling_type(checkpoint.root, budget)
     made, names = _weights(weights, arch, facts)
-    metadata = _metadata(checkpoint, arch, facts, made, budget, tokenizer_pre)
+    keys = model_keys(arch, facts)
+    _check(arch, facts, keys, made, names)
+    metadata = _metadata(checkpoint, arch, facts, keys, made, budget, tokenizer_pre)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
     return AsGguf(arch, seen, metadata, names)
 
@@ -125,15 +128,25 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     dropped = []
     goes = chooser(arch.dropped) if arch.dropped else lambda name: False
     for stored, weight in ledger.weights.items():
-        name = stored.replace("language_model.", "")
+        name = _of_text(stored)
         why = _why_left(stored)
         if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
             why = _NOT_TAKEN
         if why is None:
-            weights[arch.naming.there(name, facts) if arch.naming else name] = weight
+            name = arch.naming.there(name, facts) if arch.naming else name
+            if name in weights:
+                raise ParseError(f"{stored!r} and {weights[name].name!r} are both {name!r}")
+            weights[name] = weight
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
+    if not weights:
+        raise UnsupportedError(f"none of the tensors is of {arch.gguf}'s text model")
     return weights, dropped
+
+
+def _of_text(name: str) -> str:
+    """Return the name in a text model alone."""
+    return name.replace("language_model.", "")
 
 
 def _why_left(name: str) -> str | None:
@@ -160,7 +173,8 @@ def _weights(
         for name, weight in _grouped(group, weights, facts):
             if name in made:
                 raise ParseError(f"{group.names[0]!r} and {names[name][0]!r} are both {name!r}")
-            made[name], names[name] = _in_ggmls_dtype(name, weight), group.names
+            made[name] = _in_ggmls_dtype(name, weight)
+            names[name] = tuple(weights[one].name for one in group.names)
     return made, names
 
 
@@ -181,13 +195,45 @@ def _grouped(
 
 
 def _check_count(group: Group, facts: Facts) -> None:
-    """Refuse a layer that lacks an expert, or a head's norm."""
-    n = next(facts.number(op.counts) for op in group.rule.ops if isinstance(op, Stack))
-    if len(group.names) != n:
-        raise ParseError(
-            f"{group.new[0]!r} is made of {n} tensors, of which {len(group.names)} are there:"
-            f" {group.names[0]!r}, …"
-        )
+    """Refuse a layer that has other experts, or norms of heads, than those from 0 on."""
+    rule, names, new = group
+    fact = next(op.counts for op in rule.ops if isinstance(op, Stack))
+    n, (layer, _) = facts.number(fact), split(new[0])
+    suffix = "" if rule.exact else f".{names[0].rpartition('.')[2]}"
+    for i in range(n):
+        name = filled(rule.hf, layer, i) + suffix
+        if i == len(names) or names[i] != name:
+            raise ParseError(f"{fact} is {n:,}, and {name!r} is missing", source=CONFIG)
+    if len(names) > n:
+        raise ParseError(f"{fact} is {n:,}, and there is {names[n]!r}", source=CONFIG)
+
+
+def _check(
+    arch: Arch,
+    facts: Facts,
+    keys: Mapping[str, Any],
+    weights: Mapping[str, Weight],
+    names: Mapping[str, tuple[str, ...]],
+) -> None:
+    """Refuse tensors that are not those that config.json says."""
+
+    def find(name: str) -> Any:
+        typed = keys.get(f"{arch.gguf}.{name}")
+        return typed["value"] if isinstance(typed, Mapping) else typed
+
+    def called(name: str) -> str:
+        if name in names:
+            return names[name][0] if names[name] else name
+        layer, pattern = split(name)
+        known, stem = patterns(arch.rules), pattern.removesuffix(".bias")
+        hf = known.get(pattern) or known[f"{stem}.weight"].removesuffix("weight") + "bias"
+        hf = filled(hf, layer)
+        return arch.naming.back(hf, facts) if arch.naming else hf
+
+    n_words = facts.get("vocab_size")
+    if n_words is None and "token_embd.weight" in weights:
+        n_words = weights["token_embd.weight"].shape[0]
+    check_tensors(Told(arch, find, facts, n_words), weights, called)
 
 
 def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:
@@ -209,6 +255,7 @@ def _metadata(
     checkpoint: Checkpoint,
     arch: Arch,
     facts: Facts,
+    keys: Mapping[str, Any],
     weights: Mapping[str, Weight],
     budget: Budget,
     tokenizer_pre: str | None,
@@ -219,8 +266,6 @@ def _metadata(
     root = checkpoint.root
     assert root is not None
     vocabulary = arch.vocabulary
-    keys = model_keys(arch, facts)
-    check_sizes(arch, keys, weights)
     return {
         "general.architecture": {"type": "string", "value": arch.gguf},
         "general.type": {"type": "string", "value": "model"},

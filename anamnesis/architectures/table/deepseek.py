@@ -78,7 +78,10 @@ def _left(facts: Facts, name: str) -> bool:
     """Tell whether llama.cpp does not take a tensor: a tied head, layers behind the last one."""
     if name == "lm_head.weight":
         return bool(facts.get("tie_word_embeddings"))
-    return layer_number(name) >= facts.number("num_hidden_layers")  # of several tokens at once
+    layer = layer_number(name)
+    if layer < facts.number("num_hidden_layers"):
+        return False
+    return f"model.layers.{layer}.eh_proj.weight" in facts.names  # it predicts further tokens
 
 
 def _keys(facts: Facts) -> Mapping[str, Any]:
@@ -137,6 +140,8 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 _RULES = (*OUTER, *NORMS, *_ATTENTION, *MLP, *EXPERTS, *SHARED)
 _CONSTANTS = {"hidden_act": "silu", "attention_bias": False, "moe_layer_freq": 1}
 
+_SHAPES = {"attn_q": "heads*key_mla h", "attn_output": "h heads*value_mla"}
+
 ARCHS = (
     Arch(
         gguf="deepseek2",
@@ -146,6 +151,8 @@ ARCHS = (
         keys=_KEYS,
         computed=_keys,
         derived=_v2,
+        shapes=_SHAPES,
+        groups={"attn_q": "no-ranks"},
         spelt=SPELT,
         uncomputed=_config,
         left=_left,
@@ -159,6 +166,8 @@ ARCHS = (
         keys=_KEYS,
         computed=_keys,
         derived=_v3,
+        shapes=_SHAPES,
+        groups={"attn_q": "no-ranks"},
         spelt=SPELT,
         uncomputed=_config,
         left=_left,

@@ -179,8 +179,8 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         find(name), find(f"{name}_swa")
     if isinstance(heads, list):
         by_kind = dict(zip(kinds, heads, strict=True))
-        told["num_key_value_heads"] = by_kind.get(SLIDING, by_kind[FULL])
-        told["num_global_key_value_heads"] = by_kind[FULL]
+        told["num_key_value_heads"] = by_kind.get(SLIDING, heads[0])
+        told["num_global_key_value_heads"] = by_kind.get(FULL, heads[0])
         told["attention_k_eq_v"] = True
     if isinstance(rows, list):
         told["intermediate_size"] = rows[0]
@@ -215,6 +215,7 @@ ARCHS = (
         unextra=_rotating,
         extra=_still,
         vocabulary=Vocabulary("gemma4"),
+        groups={**dict.fromkeys(("ffn_gate", "ffn_up", "ffn_down"), "all"), "attn_v": "own-values"},
         spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Alternate, Reshape, Turn
-from anamnesis.architectures.table.blocks import ATTENTION, OUTER, plain
+from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, OUTER, plain
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 
 __all__ = ["ARCHS"]
@@ -93,6 +93,7 @@ ARCHS = (
         computed=_keys,
         derived=_rope,
         uncomputed=_config,
+        switches={"attention_bias": ATTENTION_BIASES, "": ("ffn_gate_inp.bias",)},
         config={
             "hidden_act": "silu",
             "attention_bias": True,

@@ -52,7 +52,7 @@ ARCHS = (
         computed=_heads,
         derived=kv_heads,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches=BIASES,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -64,7 +64,7 @@ ARCHS = (
         computed=_heads,
         derived=kv_heads,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches={"attention_bias": BIASES["attention_bias"]},
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -76,7 +76,7 @@ ARCHS = (
         computed=_heads,
         derived=kv_heads,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches={"attention_bias": BIASES["attention_bias"]},
         vocabulary=Vocabulary("llama"),
     ),
 )

@@ -147,6 +147,7 @@ ARCHS = (
         computed=_lfm2moe,
         uncomputed=_lfm2_config,
         derived=_layer_types,
+        switches={"use_expert_bias": ("exp_probs_b.bias",)},
         config={"norm_topk_prob": True, "routed_scaling_factor": 1.0},
         spelt={"attention.layer_norm_rms_epsilon": "norm_eps", "expert_count": "num_experts"},
     ),

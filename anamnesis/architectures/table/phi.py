@@ -118,6 +118,7 @@ ARCHS = (
                 }
             ),
         ),
+        shapes={"ffn_up": "2*f h"},
         computed=_keys,
         extra=_factors,
         derived=kv_heads,

@@ -8,13 +8,14 @@ from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
+    ATTENTION_BIASES,
     EXPERTS,
     HEAD_NORMS,
     MLP,
     NORMS,
     OUTER,
+    QKV_BIASES,
     plain,
-    told_by,
 )
 from anamnesis.architectures.table.llama import POOLING, kv_heads
 
@@ -56,6 +57,7 @@ ARCHS = (
         hf=("Qwen2ForCausalLM", "Qwen2Model"),
         model_type="qwen2",
         rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
+        switches={"": QKV_BIASES},
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
@@ -76,7 +78,7 @@ ARCHS = (
         ),
         keys=EXPERT_KEYS,
         config={"norm_topk_prob": False},  # as llama.cpp computes it
-        unextra=told_by({"qkv_bias": "attn_q.bias"}),
+        switches={"qkv_bias": QKV_BIASES},
         derived=kv_heads,
     ),
     Arch(
@@ -84,7 +86,7 @@ ARCHS = (
         hf=("Qwen3ForCausalLM", "Qwen3Model"),
         model_type="qwen3",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
-        unextra=told_by({"attention_bias": "attn_q.bias"}),
+        switches={"attention_bias": ATTENTION_BIASES},
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
@@ -98,7 +100,7 @@ ARCHS = (
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
         keys=EXPERT_KEYS[:1],
         config={"norm_topk_prob": True},  # as llama.cpp computes it
-        unextra=told_by({"attention_bias": "attn_q.bias"}),
+        switches={"attention_bias": ATTENTION_BIASES},
         derived=kv_heads,
     ),
 )

@@ -313,6 +313,9 @@ _35 = (
     Rule(f"{_ATTENDING}.dt_bias", ("blk.{bid}.ssm_dt.bias",), (_SCALARS,), exact=True),
 )
 
+# A query has a gate beside it.
+_SHAPES = {"attn_q": "2*heads*key h", "attn_qkv": "2*groups*state+inner h"}
+
 ARCHS = (
     Arch(
         gguf="qwen3next",
@@ -325,6 +328,8 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        groups={"attn_qkv": "recurs"},
     ),
     Arch(
         gguf="qwen35",
@@ -336,6 +341,8 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        groups={"attn_qkv": "recurs"},
     ),
     Arch(
         gguf="qwen35moe",
@@ -348,5 +355,7 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        groups={"attn_qkv": "recurs"},
     ),
 )
