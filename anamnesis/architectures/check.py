@@ -11,7 +11,15 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG, LAYERS_MAX, Facts
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE
 from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
-from anamnesis.architectures.tensor_table import GROUPS, KEYS, SHAPES, SWITCHED, VOCABULARY
+from anamnesis.architectures.tensor_table import (
+    AT_MOST,
+    GROUPS,
+    KEYS,
+    SHAPES,
+    SWITCHED,
+    TYPES,
+    VOCABULARY,
+)
 from anamnesis.base.errors import ParseError
 
 if TYPE_CHECKING:
@@ -22,7 +30,7 @@ __all__ = ["Told", "check_tensors", "switched", "tensor_shape"]
 _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
-_NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts"}
+_NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn"}
 # What config.json calls a key that no row has a fact for.
 _FACTS = {
     "nextn_predict_layers": "num_nextn_predict_layers",
@@ -122,6 +130,9 @@ def _evaluated(told: Told, dim: str, layer: int) -> int | None:
     """Return a sum of products; None of `?`."""
     if dim == "?":
         return None
+    if dim == TYPES:
+        told_types: int | None = told.facts.get("type_vocab_size")
+        return told_types
     total = 0
     for sign, term in _TERM.findall(dim):
         product = 1
@@ -192,6 +203,10 @@ def check_tensors(
         It names the fact and the tensor.
     """
     layers = _layers(told, weights)
+    for few, many in AT_MOST.items():
+        n, most = told.count(few), told.count(many)
+        if n is not None and most is not None and n > most:
+            raise told.error(f"{told.word(few)} is {n:,}, and {told.word(many)} {most:,}")
     kinds = {layer: _kinds(told, layers, layer) for layer in range(-1, layers.n)}
     for name, why in _missing(told, weights, layers, kinds):
         raise told.error(f"{why}{called(name)!r} is missing")
@@ -243,6 +258,8 @@ def _missing(
         is_known = not group.endswith("?") and (pattern in switches or pattern in known)
         if is_known and (not fact or bool(told.facts.get(fact))):
             why = f"{fact} is set, and " if fact else _because(told, group)
+        elif pattern in switches and pattern in seen and not pattern.endswith(".bias"):
+            raise told.error(f"{fact} is not set, and there is {pattern!r}")
         elif pattern in seen:
             why = "other layers have it, and "
             of_group = [i for i in of_group if not layers.predicts(i)]
@@ -344,8 +361,10 @@ def _words(told: Told, dim: str) -> str:
 
     def word(found: re.Match[str]) -> str:
         symbol = found[0]
-        if symbol == VOCABULARY:
-            return "vocab_size" if told.source == CONFIG else "the number of tokens"
+        if symbol == VOCABULARY and told.source != CONFIG:
+            return "the number of tokens"
+        if symbol in (VOCABULARY, TYPES):
+            return "vocab_size" if symbol == VOCABULARY else "type_vocab_size"
         return told.word(KEYS[symbol])
 
     return _SYMBOL.sub(word, dim).replace("*", " * ").replace("+", " + ").replace("-", " - ")

@@ -88,7 +88,7 @@ def config_facts(
     if rope:
         config["rope_parameters"] = rope
     embedding = weights.get("token_embd.weight")
-    if embedding is not None:
+    if embedding is not None and embedding.shape:
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
     for key_name, fact in _TOKENS.items():
@@ -140,7 +140,8 @@ def small_values(weight: Weight | None) -> NDArray[np.float32] | None:
         or prod(weight.shape) > _MOST_FACTORS
     ):
         return None
-    return np.frombuffer(weight.parts[0].read(), "<f4").reshape(weight.shape)
+    values = np.frombuffer(weight.parts[0].read(), "<f4")
+    return values.reshape(weight.shape) if values.size == prod(weight.shape) else None
 
 
 def _word(key: Key, value: Any) -> Any:

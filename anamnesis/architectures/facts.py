@@ -48,6 +48,8 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
         *("moe_router_activation_func", "expert_selection_fn"),
     ),
 }
+# Those of which another spelling is never something else.
+_SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"}
 _THETAS = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 _LOCAL_THETAS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 _PARTIAL = ("partial_rotary_factor", "rope_pct", "rope_percent")
@@ -209,9 +211,11 @@ def _spelt(told: Mapping[str, Any], of_class: Mapping[str, str]) -> dict[str, An
             )
         values[name] = value
     for name, spellings in _SPELLINGS.items():
-        said = [spelling for spelling in spellings if spelling in values]
-        if said:
-            values[name] = next((values[s] for s in said if values[s] is not None), None)
+        said = {s: values[s] for s in spellings if values.get(s) is not None}
+        if name in _SIZES and any(value != values[next(iter(said))] for value in said.values()):
+            raise ParseError(f"{' and '.join(said)} are one fact, and differ", source=CONFIG)
+        if said or any(spelling in values for spelling in spellings):
+            values[name] = next(iter(said.values()), None)
     return values
 
 

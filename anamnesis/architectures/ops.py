@@ -22,6 +22,7 @@ __all__ = [
     "Turn",
 ]
 
+_MOST_PADDING = 128  # rows
 Count = Callable[[Facts], int]
 
 
@@ -95,6 +96,12 @@ class Stack:
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """E x (rows, cols) -> (E, rows, cols), or E x (n,) -> (E, n)."""
         name, n = weights[0].name, len(weights)
+        for other in weights:
+            if other.shape != weights[0].shape or not other.shape:
+                raise ValueError(
+                    f"{name} {list(weights[0].shape)} and {other.name} {list(other.shape)} are of"
+                    " different shapes, and would be one stack"
+                )
         if len(weights[0].shape) > 1:
             return [operations.stacked(name, weights)]
         rows = [operations.reshaped(w, w.name, (1, *w.shape)) for w in weights]
@@ -234,11 +241,11 @@ class First:
     count: Count
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Return at most so many rows."""
-        n = self.count(facts)
-        return _each(
-            weights, lambda w: operations.first_rows(w, w.name, n) if w.shape[0] > n else w
-        )
+        """Return so many rows; more of them than pad it are no padding."""
+        n, (weight,) = self.count(facts), weights
+        if not n < weight.shape[0] < n + _MOST_PADDING:
+            return [weight]
+        return [operations.first_rows(weight, weight.name, n)]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return all that there is: what was padding is gone."""

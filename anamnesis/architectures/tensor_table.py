@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["GROUPS", "KEYS", "SHAPES", "SWITCHED", "VOCABULARY"]
+__all__ = ["AT_MOST", "GROUPS", "KEYS", "SHAPES", "SWITCHED", "TYPES", "VOCABULARY"]
 
-VOCABULARY = "vocab"
+VOCABULARY, TYPES = "vocab", "types"  # which no key says
 # What stands for the value of a key behind the architecture's name.
 KEYS: Mapping[str, str] = {
     "h": "embedding_length",
@@ -43,7 +43,7 @@ KEYS: Mapping[str, str] = {
 SHAPES: Mapping[str, str] = {
     "token_embd": "vocab h",
     "token_embd_norm": "h",
-    "token_types": "? h",
+    "token_types": "types h",
     "position_embd": "context h",
     "output": "vocab h",
     "output_norm": "h",
@@ -135,7 +135,6 @@ GROUPS: Mapping[str, str] = {
     **dict.fromkeys(("nextn.embed_tokens", "nextn.shared_head_head"), "predicts?"),
     "nextn.shared_head_norm": "predicts?",
     "layer_output_scale": "all?",
-    "token_types": "all?",
 }
 # The keys that say which layers are of a group, for errors to name.
 SWITCHED: Mapping[str, str] = {
@@ -147,4 +146,11 @@ SWITCHED: Mapping[str, str] = {
     "recurs": "attention.recurrent_layers",
     "inputs": "embedding_length_per_layer_input",
     "predicts": "nextn_predict_layers",
+}
+# Keys whose numbers are at most those of others.
+AT_MOST: Mapping[str, str] = {
+    "expert_used_count": "expert_count",
+    "expert_group_count": "expert_count",
+    "expert_group_used_count": "expert_group_count",
+    "rope.dimension_count": "attention.key_length",
 }

@@ -186,6 +186,8 @@ def _grouped(
     if "{xid}" in rule.hf:
         _check_count(group, facts)
     try:
+        if rule.ops and not all(weight.shape for weight in made):
+            raise ValueError(f"{made[0].name} has no dimensions")
         for op in rule.ops:
             made = op.there(made, facts)
     except ValueError as error:  # shapes that the facts of config.json do not fit

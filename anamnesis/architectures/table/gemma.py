@@ -8,7 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.facts import CONFIG, Facts, missing
 from anamnesis.architectures.ops import First, Mapped
-from anamnesis.architectures.table.blocks import ATTENTION, MLP, OUTER, layer
+from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, MLP, OUTER, layer
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
@@ -134,6 +134,7 @@ ARCHS = (
         vocabulary=Vocabulary("spm"),
         dropped=("lm_head",),
         config=_CONFIG,
+        switches={"attention_bias": ATTENTION_BIASES},
     ),
     Arch(
         gguf="gemma3",
@@ -153,5 +154,6 @@ ARCHS = (
         uncomputed=_gemma3_config,
         vocabulary=Vocabulary("spm"),
         config=_CONFIG,
+        switches={"attention_bias": ATTENTION_BIASES},
     ),
 )

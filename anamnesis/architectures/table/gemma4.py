@@ -9,7 +9,15 @@ import numpy as np
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.facts import CONFIG, HEAD_DIM_MAX, Facts, real
-from anamnesis.architectures.table.blocks import ATTENTION, HEAD_NORMS, MLP, OUTER, layer, plain
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    HEAD_NORMS,
+    MLP,
+    OUTER,
+    layer,
+    plain,
+)
 from anamnesis.architectures.table.patterns import (
     FULL,
     SLIDING,
@@ -215,6 +223,7 @@ ARCHS = (
         unextra=_rotating,
         extra=_still,
         vocabulary=Vocabulary("gemma4"),
+        switches={"attention_bias": ATTENTION_BIASES},
         groups={**dict.fromkeys(("ffn_gate", "ffn_up", "ffn_down"), "all"), "attn_v": "own-values"},
         spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},
     ),

@@ -51,6 +51,7 @@ _EXPERTS = (
         "model.layers.{bid}.feed_forward.expert_bias", ("blk.{bid}.exp_probs_b.bias",), exact=True
     ),
 )
+_CONV_BIASES = {"conv_bias": ("shortconv.in_proj.bias", "shortconv.out_proj.bias")}
 _KEYS = (*KEYS, Key("shortconv.l_cache", "conv_L_cache"))
 
 
@@ -131,6 +132,7 @@ ARCHS = (
         uncomputed=_lfm2_config,
         derived=_layer_types,
         config={"block_auto_adjust_ff_dim": False},
+        switches=_CONV_BIASES,
         spelt={"attention.layer_norm_rms_epsilon": "norm_eps"},
     ),
     Arch(
@@ -147,7 +149,7 @@ ARCHS = (
         computed=_lfm2moe,
         uncomputed=_lfm2_config,
         derived=_layer_types,
-        switches={"use_expert_bias": ("exp_probs_b.bias",)},
+        switches={**_CONV_BIASES, "use_expert_bias": ("exp_probs_b.bias",)},
         config={"norm_topk_prob": True, "routed_scaling_factor": 1.0},
         spelt={"attention.layer_norm_rms_epsilon": "norm_eps", "expert_count": "num_experts"},
     ),

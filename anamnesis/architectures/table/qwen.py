@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from anamnesis.architectures.arch import Arch, Key
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
@@ -18,8 +20,9 @@ from anamnesis.architectures.table.blocks import (
     plain,
 )
 from anamnesis.architectures.table.llama import POOLING, kv_heads
+from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT"]
+__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT", "check_sparse"]
 
 
 SHARED_EXPERT = plain(
@@ -51,6 +54,22 @@ class _Bare:
         return name
 
 
+def check_sparse(facts: Facts) -> Mapping[str, Any]:
+    """Return nothing: each layer has experts.
+
+    Raises
+    ------
+    UnsupportedError
+        If config.json says that some do not.
+    """
+    for fact, value in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):
+        if facts.get(fact) not in (None, value):
+            raise UnsupportedError(
+                f"{CONFIG}: {fact} is {facts.get(fact)!r}, and llama.cpp has experts in each layer"
+            )
+    return {}
+
+
 ARCHS = (
     Arch(
         gguf="qwen2",
@@ -77,6 +96,7 @@ ARCHS = (
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
+        computed=check_sparse,
         config={"norm_topk_prob": False},  # as llama.cpp computes it
         switches={"qkv_bias": QKV_BIASES},
         derived=kv_heads,
@@ -99,6 +119,7 @@ ARCHS = (
         model_type="qwen3_moe",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
         keys=EXPERT_KEYS[:1],
+        computed=check_sparse,
         config={"norm_topk_prob": True},  # as llama.cpp computes it
         switches={"attention_bias": ATTENTION_BIASES},
         derived=kv_heads,

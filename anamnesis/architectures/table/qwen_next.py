@@ -11,9 +11,21 @@ from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Mapped, Reshape
-from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    EXPERTS,
+    MLP,
+    OUTER,
+    layer,
+)
 from anamnesis.architectures.table.patterns import layer_kinds, of_kind
-from anamnesis.architectures.table.qwen import EXPERT_KEYS, EXPERTS_SPELT, SHARED_EXPERT
+from anamnesis.architectures.table.qwen import (
+    EXPERT_KEYS,
+    EXPERTS_SPELT,
+    SHARED_EXPERT,
+    check_sparse,
+)
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -219,7 +231,12 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of Qwen 3-Next."""
-    n_further = _n_predicting(facts)
+    n_further, said = _n_predicting(facts), facts.get("mtp_num_hidden_layers")
+    if n_further and said not in (None, n_further):
+        raise ParseError(
+            f"mtp_num_hidden_layers is {said!r}, and there are {n_further:,}", source=CONFIG
+        )
+    check_sparse(facts)
     interval = facts.number("full_attention_interval")
     recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
     part = real(facts.rope, "partial_rotary_factor", _PARTIAL)
@@ -329,6 +346,7 @@ ARCHS = (
         derived=_interval,
         naming=_Further(),
         shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
         groups={"attn_qkv": "recurs"},
     ),
     Arch(
@@ -342,6 +360,7 @@ ARCHS = (
         derived=_interval,
         naming=_Further(),
         shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
         groups={"attn_qkv": "recurs"},
     ),
     Arch(
@@ -356,6 +375,7 @@ ARCHS = (
         derived=_interval,
         naming=_Further(),
         shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
         groups={"attn_qkv": "recurs"},
     ),
 )
