@@ -25,7 +25,7 @@ from anamnesis.base.errors import ParseError
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Told", "check_tensors", "switched", "tensor_shape"]
+__all__ = ["Told", "check_tensors", "of_floats", "switched", "tensor_shape"]
 
 _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")
@@ -217,6 +217,19 @@ def check_tensors(
         if group.removesuffix("?") in _NEVER_ELSEWHERE - kinds[layer]:
             raise told.error(f"{_because(told, group)}{called(name)!r} is no tensor of its layer")
         _check_shape(told, layer, tail, weight, called(name))
+
+
+def of_floats(weight: Weight) -> Weight:
+    """Return a weight.
+
+    Raises
+    ------
+    ParseError
+        If it is of whole numbers, which are no weight of a model.
+    """
+    if weight.own_dtype is not None and weight.own_dtype.kind in ("int", "bool", "complex"):
+        raise ParseError(f"{weight.name!r} is {weight.own_dtype.name}, and no weight of floats")
+    return weight
 
 
 def _layers(told: Told, weights: Mapping[str, Weight]) -> _Layers:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
-from anamnesis.architectures.check import Told, check_tensors, switched, tensor_shape
+from anamnesis.architectures.check import Told, check_tensors, of_floats, switched, tensor_shape
 from anamnesis.architectures.config_of_keys import are_alike, config_facts, shortest, small_values
 from anamnesis.architectures.facts import FLOAT32_MOST, Facts, read_facts
 from anamnesis.architectures.names import filled, patterns, split
@@ -20,7 +20,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["AsHf", "as_hf"]
+__all__ = ["AsHf", "as_hf", "tensors_as_hf"]
 
 _IN_CONFIG = "config.json says it (rope_parameters)"
 _NO_PLACE = "metadata that a Hugging Face directory has no place for"
@@ -81,8 +81,22 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     ParseError
         If a key that is needed is missing, or not as it must be.
     """
-    from anamnesis.architectures.rows import archs_of_gguf  # only here: a large table
     from anamnesis.architectures.tokenizers import vocabulary_files
+
+    seen = tensors_as_hf(ledger, metadata)
+    files = {"generation_config.json": _generation(seen.config, metadata)}
+    return replace(seen, files=files | vocabulary_files(metadata))
+
+
+def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
+    """See the tensors of a GGUF model as a directory has them, with config.json alone.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        As `as_hf` does.
+    """
+    from anamnesis.architectures.rows import archs_of_gguf  # only here: a large table
 
     weights = ledger.weights
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
@@ -92,13 +106,11 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     told = _told(arch, metadata, weights, facts)
     check_tensors(told, weights)
     dropped = [Dropped(name, _IN_CONFIG) for name in _said(arch, facts, weights)]
-    weights = {name: _whole(told, weight) for name, weight in weights.items()}
+    weights = {name: _whole(told, of_floats(weight)) for name, weight in weights.items()}
     made, names = _weights(weights, arch, facts)
     claimed = {one for some in names.values() for one in some} | {drop.name for drop in dropped}
     for name in weights.keys() - claimed:
         raise _stray(arch, name)
-    files = {"generation_config.json": _generation(config, metadata)}
-    files |= vocabulary_files(metadata)
     known = {*taken, *_TAKEN, *_SAMPLING, "general.quantization_version"}
     left = [
         Dropped(key, _NO_PLACE)
@@ -106,7 +118,7 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
         if key not in known and not key.startswith("tokenizer.")
     ]
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
-    return AsHf(arch, seen, config, files, left, names)
+    return AsHf(arch, seen, config, {}, left, names)
 
 
 def _fitting(archs: tuple[Arch, ...], weights: Mapping[str, Weight], tokenizer: Any) -> Arch:

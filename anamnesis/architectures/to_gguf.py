@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import Told, check_tensors
+from anamnesis.architectures.check import Told, check_tensors, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from anamnesis.checkpoint.open import Checkpoint
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["AsGguf", "as_gguf", "has_gguf_names"]
+__all__ = ["AsGguf", "as_gguf", "has_gguf_names", "tensors_as_gguf"]
 
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
 _COMPUTES = "llama.cpp computes it"
@@ -101,22 +102,36 @@ def as_gguf(
     ParseError, LimitExceeded
         If config.json or a tokenizer's file is malformed, lacks what is needed, or is too large.
     """
+    root = checkpoint.root
+    assert root is not None
+    seen, facts = tensors_as_gguf(checkpoint.config, ledger, lambda: pooling_type(root, budget))
+    return replace(seen, metadata=_metadata(seen, facts, root, budget, tokenizer_pre))
+
+
+def tensors_as_gguf(
+    config: Mapping[str, Any], ledger: Ledger, pooling: Callable[[], int | None] = lambda: None
+) -> tuple[AsGguf, Facts]:
+    """See the tensors of a model as GGUF has them, with the keys of its architecture alone.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        As `as_gguf` does.
+    """
     from anamnesis.architectures.rows import arch_of_class  # only here: a large table
 
-    assert checkpoint.root is not None
-    arch = arch_of_class(checkpoint.config)
-    facts = read_facts(checkpoint.config, arch)
+    arch = arch_of_class(config)
+    facts = read_facts(config, arch)
     facts.names = frozenset(map(_of_text, ledger.weights))
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     if arch.pools:
-        facts.values["pooling_type"] = pooling_type(checkpoint.root, budget)
+        facts.values["pooling_type"] = pooling()
     made, names = _weights(weights, arch, facts)
     keys = model_keys(arch, facts)
     _check(arch, facts, keys, made, names)
-    metadata = _metadata(checkpoint, arch, facts, keys, made, budget, tokenizer_pre)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
-    return AsGguf(arch, seen, metadata, names)
+    return AsGguf(arch, seen, keys, names), facts
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -136,7 +151,7 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
             name = arch.naming.there(name, facts) if arch.naming else name
             if name in weights:
                 raise ParseError(f"{stored!r} and {weights[name].name!r} are both {name!r}")
-            weights[name] = weight
+            weights[name] = of_floats(weight)
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
     if not weights:
@@ -254,25 +269,17 @@ def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:
 
 
 def _metadata(
-    checkpoint: Checkpoint,
-    arch: Arch,
-    facts: Facts,
-    keys: Mapping[str, Any],
-    weights: Mapping[str, Weight],
-    budget: Budget,
-    tokenizer_pre: str | None,
+    seen: AsGguf, facts: Facts, root: Path, budget: Budget, tokenizer_pre: str | None
 ) -> dict[str, Any]:
     from anamnesis.architectures.general import general_keys
     from anamnesis.architectures.tokenizers.read import read_vocabulary
 
-    root = checkpoint.root
-    assert root is not None
-    vocabulary = arch.vocabulary
+    vocabulary = seen.arch.vocabulary
     return {
-        "general.architecture": {"type": "string", "value": arch.gguf},
+        "general.architecture": {"type": "string", "value": seen.arch.gguf},
         "general.type": {"type": "string", "value": "model"},
-        **general_keys(root, facts.values, _shapes(weights), budget),
-        **keys,
+        **general_keys(root, facts.values, _shapes(seen.ledger.weights), budget),
+        **seen.metadata,
         **read_vocabulary(
             root, facts.values, vocabulary.kind, budget, pre=tokenizer_pre, **vocabulary.options
         ),

@@ -231,12 +231,8 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of Qwen 3-Next."""
-    n_further, said = _n_predicting(facts), facts.get("mtp_num_hidden_layers")
-    if n_further and said not in (None, n_further):
-        raise ParseError(
-            f"mtp_num_hidden_layers is {said!r}, and there are {n_further:,}", source=CONFIG
-        )
     check_sparse(facts)
+    n_further = _n_predicting(facts)
     interval = facts.number("full_attention_interval")
     recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
     part = real(facts.rope, "partial_rotary_factor", _PARTIAL)
