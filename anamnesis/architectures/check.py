@@ -25,7 +25,7 @@ from anamnesis.base.errors import ParseError
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Told", "check_tensors", "of_floats", "switched", "tensor_shape"]
+__all__ = ["Told", "check_tensors", "n_words", "of_floats", "switched", "tensor_shape"]
 
 _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")
@@ -131,8 +131,7 @@ def _evaluated(told: Told, dim: str, layer: int) -> int | None:
     if dim == "?":
         return None
     if dim == TYPES:
-        told_types: int | None = told.facts.get("type_vocab_size")
-        return told_types
+        return told.facts.number("type_vocab_size")
     total = 0
     for sign, term in _TERM.findall(dim):
         product = 1
@@ -217,6 +216,14 @@ def check_tensors(
         if group.removesuffix("?") in _NEVER_ELSEWHERE - kinds[layer]:
             raise told.error(f"{_because(told, group)}{called(name)!r} is no tensor of its layer")
         _check_shape(told, layer, tail, weight, called(name))
+
+
+def n_words(facts: Facts, weights: Mapping[str, Weight]) -> int | None:
+    """Return how many tokens config.json says, or has rows for."""
+    embedding = weights.get("token_embd.weight")
+    if facts.get("vocab_size") is None and embedding is not None and embedding.shape:
+        return embedding.shape[0]
+    return facts.number("vocab_size")
 
 
 def of_floats(weight: Weight) -> Weight:

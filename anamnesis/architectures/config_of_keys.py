@@ -82,6 +82,9 @@ def config_facts(
         _ = config[fact]
     if config["num_hidden_layers"] > LAYERS_MAX:
         raise ParseError(f"{arch.gguf}.block_count is {n_layers:,}, more than {LAYERS_MAX}")
+    lengths = {find("attention.key_length"), find("attention.value_length")} - {None}
+    if len(lengths) > 1 and find("attention.key_length_mla") is None:
+        raise ParseError("attention.key_length and value_length differ, which are one head_dim")
     for name in arch.fixed:
         find(name)
     rope = _rope(find, weights)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
-from anamnesis.architectures.check import Told, check_tensors, of_floats, switched, tensor_shape
+from anamnesis.architectures.check import (
+    Told,
+    check_tensors,
+    n_words,
+    of_floats,
+    switched,
+    tensor_shape,
+)
 from anamnesis.architectures.config_of_keys import are_alike, config_facts, shortest, small_values
 from anamnesis.architectures.facts import FLOAT32_MOST, Facts, read_facts
 from anamnesis.architectures.names import filled, patterns, split
@@ -144,11 +151,9 @@ def _told(
     arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight], facts: Facts
 ) -> Told:
     tokens = metadata.get("tokenizer.ggml.tokens")
-    embedding = weights.get("token_embd.weight")
-    n_words = embedding.shape[0] if embedding is not None and embedding.shape else None
-    n_words = len(tokens) if isinstance(tokens, Sequence) else n_words
+    n = len(tokens) if isinstance(tokens, Sequence) else n_words(facts, weights)
     source = next(iter(weights.values())).parts[0].source.name if weights else None
-    return Told(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n_words, source)
+    return Told(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n, source)
 
 
 def _whole(told: Told, weight: Weight) -> Weight:

@@ -57,13 +57,20 @@ _KINDS: Mapping[str, type] = {
 }
 _OF_KEYS = {"float32": float, "bool": bool, "string": str}
 _LISTS = {"rope.dimension_sections", "classifier.output_labels"}
+_NO_NUMBERS = {*_LISTS, "attention.recurrent_layers"}
 _OF_LAYERS = {
     *("feed_forward_length", "attention.head_count_kv", "attention.recurrent_layers"),
     "attention.sliding_window_pattern",
 }
 _POSITIVE = {
     *("block_count", "context_length", "embedding_length", "attention.head_count"),
-    *("attention.key_length", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.factor"),
+    *(
+        "attention.key_length",
+        "attention.value_length",
+        "rope.freq_base",
+        "rope.freq_base_swa",
+        "rope.scaling.factor",
+    ),
     *("ssm.time_step_rank", "full_attention_interval"),
 }
 
@@ -112,6 +119,8 @@ def why_not(arch: Arch, name: str, value: Any, n_layers: Any) -> str:
     some = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if some is value and name not in (_LISTS | _OF_LAYERS):
         return "is a list"
+    if some is not value and name in _NO_NUMBERS:
+        return "is no list"
     if some is value and name in _OF_LAYERS and len(some) != n_layers:
         return f"has {len(some):,} values, not one for each layer"
     if name == "attention.sliding_window_pattern" and some is not value:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import Told, check_tensors, of_floats
+from anamnesis.architectures.check import Told, check_tensors, n_words, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
@@ -247,10 +247,7 @@ def _check(
         hf = filled(hf, layer)
         return arch.naming.back(hf, facts) if arch.naming else hf
 
-    n_words = facts.get("vocab_size")
-    if n_words is None and "token_embd.weight" in weights:
-        n_words = weights["token_embd.weight"].shape[0]
-    check_tensors(Told(arch, find, facts, n_words), weights, called)
+    check_tensors(Told(arch, find, facts, n_words(facts, weights)), weights, called)
 
 
 def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:

@@ -65,7 +65,7 @@ _KEYS = (
 _NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")
 SPELT = {"expert_count": "n_routed_experts", "expert_gating_func": "scoring_func"}
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.")
 
 
 def layer_number(name: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.config_of_keys import needed
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Reshape
 from anamnesis.architectures.table.blocks import OUTER, experts, layer, plain
@@ -113,7 +114,7 @@ def _feed_forward(facts: Facts) -> int:
 
 
 def _lfm2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    heads = find(_KV_HEADS)
+    heads = needed(find, _KV_HEADS)
     heads = heads if isinstance(heads, list) else [heads] * config["num_hidden_layers"]
     return {
         "num_key_value_heads": max(heads),

@@ -50,5 +50,13 @@ def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:
 
 
 def layer_kinds(told: Sequence[bool], other: str = SLIDING) -> list[str]:
-    """Return the kinds of layers, as config.json has them."""
+    """Return the kinds of layers, as config.json has them.
+
+    Raises
+    ------
+    ParseError
+        If the header has no list of them.
+    """
+    if not isinstance(told, Sequence):
+        raise ParseError("attention.sliding_window_pattern is no list, one for each layer")
     return [other if is_other else FULL for is_other in told]

@@ -170,9 +170,10 @@ class _Apart:
 
 # --- layers that predict further tokens -----------------------------------------------------------
 
-_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.(\w+))")
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
-_IN_LAYER = re.compile(r"model\.layers\.(\d+)\.((.+)\.(\w+)|.+)")
+_NUMBER = "(0|[1-9][0-9]{0,5})"
+_MTP = re.compile(rf"(?:model\.)?mtp\.(?:layers\.{_NUMBER}\.(.+)|(\w+)\.(\w+))")
+_LAYER = re.compile(rf"model\.layers\.{_NUMBER}\.")
+_IN_LAYER = re.compile(rf"model\.layers\.{_NUMBER}\.((.+)\.(\w+)|.+)")
 _PREDICTING = {
     "fc": "eh_proj",
     "pre_fc_norm_embedding": "enorm",
