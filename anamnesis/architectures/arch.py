@@ -60,14 +60,14 @@ class Rule(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key of the metadata, behind the architecture's name, and the facts that it is said by.
+    """A key of the metadata, behind the architecture's name, and the fact that it says.
 
     Attributes
     ----------
     name : str
         Such as `context_length`.
-    facts : tuple of str
-        Of config.json; the first that is there and not null counts, and is written on the way back.
+    fact : str
+        Of config.json, in the spelling of `facts`.
     type : str
         As GGUF has it: `uint32`, `float32`, `bool`, `string`, or of the items of an array.
     values : mapping, optional
@@ -75,7 +75,7 @@ class Key(NamedTuple):
     """
 
     name: str
-    facts: tuple[str, ...]
+    fact: str
     type: str = "uint32"
     values: Mapping[Any, Any] | None = None
 
@@ -141,6 +141,13 @@ class Arch:
         On the way back: what config.json calls a key's fact, where the first of its spellings is
         another's.
     naming : Naming, optional
+    shapes : mapping of str to str
+        Of tensors, where they are others than in `tensor_table`.
+    groups : mapping of str to str
+        Of tensors, likewise.
+    switches : mapping of str to tuple of str
+        Tensors that are there if a fact is true, by the fact; by an empty one those that always
+        are, such as biases. On the way back the first tensor of each says the fact.
     uncomputed : function, optional
         On the way back: from a function that finds keys, and config.json so far, to further facts.
     unextra : function, optional
@@ -165,5 +172,8 @@ class Arch:
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
     naming: Naming | None = None
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
     unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None

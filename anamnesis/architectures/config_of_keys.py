@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
-from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT
+from anamnesis.architectures.facts import LAYERS_MAX
+from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, why_not
 from anamnesis.architectures.rope import llama3_factors, llama3_scalings
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -17,9 +19,10 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["config_facts", "needed", "shortest"]
+__all__ = ["are_alike", "config_facts", "needed", "shortest", "small_values"]
 
 # What transformers calls a fact, where the first of the converter's spellings is a rare one.
+_MOST_FACTORS = 1 << 16  # of a rope
 _SPELT = {"feed_forward_length": "intermediate_size"}
 _TOKENS = {
     "tokenizer.ggml.bos_token_id": "bos_token_id",
@@ -57,42 +60,65 @@ def config_facts(
     """
     taken: set[str] = set()
 
+    n_layers = metadata.get(f"{arch.gguf}.block_count")
+
     def find(name: str) -> Any:
         key = f"{arch.gguf}.{name}"
-        if key in metadata:
-            taken.add(key)
-        return shortest(metadata.get(key))
+        if key not in metadata:
+            return None
+        taken.add(key)
+        why = why_not(arch, name, metadata[key], n_layers)
+        if why:
+            raise ParseError(f"{key} {why}")
+        return shortest(metadata[key])
 
-    config: dict[str, Any] = {
-        "architectures": [arch.hf[0]],
-        "model_type": arch.model_type,
-        **arch.config,
-    }
+    config = _Config(architectures=[arch.hf[0]], model_type=arch.model_type, **arch.config)
     for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys):
         value = find(key.name)
         if value is None:
             continue
-        config[arch.spelt.get(key.name, _SPELT.get(key.name, key.facts[0]))] = _word(key, value)
+        config[arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))] = _word(key, value)
     for fact in ("num_hidden_layers", "hidden_size", "num_attention_heads"):
-        if config.get(fact) is None:
-            raise ParseError(f"the header has no {arch.gguf}.* key for {fact} of config.json")
+        _ = config[fact]
+    if config["num_hidden_layers"] > LAYERS_MAX:
+        raise ParseError(f"{arch.gguf}.block_count is {n_layers:,}, more than {LAYERS_MAX}")
+    lengths = {find("attention.key_length"), find("attention.value_length")} - {None}
+    if len(lengths) > 1 and find("attention.key_length_mla") is None:
+        raise ParseError("attention.key_length and value_length differ, which are one head_dim")
     for name in arch.fixed:
         find(name)
     rope = _rope(find, weights)
     if rope:
         config["rope_parameters"] = rope
     embedding = weights.get("token_embd.weight")
-    if embedding is not None:
+    if embedding is not None and embedding.shape:
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
     for key_name, fact in _TOKENS.items():
-        config[fact] = metadata.get(key_name)  # or null: classes have ids of their own
+        config[fact] = _token(metadata, key_name)  # or null: classes have ids of their own
+    for fact, some in arch.switches.items():
+        if fact:
+            config[fact] = any(name.endswith(f".{some[0]}") for name in weights)
     if arch.uncomputed is not None:
         config |= arch.uncomputed(find, config)
     if arch.unextra is not None:
-        config |= arch.unextra(lambda name: _values(weights.get(name)), config)
+        config |= arch.unextra(lambda name: small_values(weights.get(name)), config)
     _match_factors(arch, config, weights)
-    return config, taken
+    return dict(config), taken
+
+
+class _Config(dict[str, Any]):
+    """Facts of config.json, of which a row may ask for one that no key said."""
+
+    def __missing__(self, fact: str) -> Any:
+        raise ParseError(f"the header has no key for {fact} of config.json")
+
+
+def _token(metadata: Mapping[str, Any], key: str) -> int | None:
+    value = metadata.get(key)
+    if value is not None and (type(value) is not int or not 0 <= value < 1 << 32):
+        raise ParseError(f"{key} is {value!r}, not a token's number")
+    return value
 
 
 def needed(find: Find, name: str) -> Any:
@@ -109,11 +135,16 @@ def needed(find: Find, name: str) -> Any:
     return value
 
 
-def _values(weight: Weight | None) -> Any:
-    """Return what a small tensor has, in its own float32."""
-    if weight is None or weight.own_dtype is not DTYPES["F32"]:
+def small_values(weight: Weight | None) -> NDArray[np.float32] | None:
+    """Return what a small tensor has, in its own float32; None if it is another, or none."""
+    if (
+        weight is None
+        or weight.own_dtype is not DTYPES["F32"]
+        or prod(weight.shape) > _MOST_FACTORS
+    ):
         return None
-    return np.frombuffer(weight.parts[0].read(), "<f4")
+    values = np.frombuffer(weight.parts[0].read(), "<f4")
+    return values.reshape(weight.shape) if values.size == prod(weight.shape) else None
 
 
 def _word(key: Key, value: Any) -> Any:
@@ -163,11 +194,13 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
         return
     from anamnesis.architectures.facts import read_facts
 
-    told = np.frombuffer(stored.parts[0].read(), "<f4")
+    told = small_values(stored)
+    if told is None or told.ndim != 1 or not told.size:
+        raise ParseError(f"rope_freqs.weight is no list of F32: {list(stored.shape)}")
     for preset in llama3_scalings(told):
         rope = {**config.get("rope_parameters", {}), **preset}
         facts = read_facts({**config, "rope_parameters": rope}, arch)
-        if _are_alike(told, llama3_factors(facts)["rope_freqs.weight"]):
+        if are_alike(told, llama3_factors(facts)["rope_freqs.weight"]):
             config["rope_parameters"] = rope
             return
     raise UnsupportedError(
@@ -176,8 +209,8 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     )
 
 
-def _are_alike(told: NDArray[np.float32], factors: NDArray[np.float32]) -> bool:
+def are_alike(told: NDArray[np.float32] | None, factors: NDArray[np.float32]) -> bool:
     """Tell whether factors differ by no more than torch's powers are off, two units."""
-    if told.shape != factors.shape:
+    if told is None or told.shape != factors.shape:
         return False
     return bool(np.all(np.abs(told.view("<i4").astype(np.int64) - factors.view("<i4")) <= 2))

@@ -209,9 +209,9 @@ def _taken(name: str, pieces: Sequence[Weight], order: RowOrder, shape: tuple[in
 def _with_rows(weight: Weight, period: int, n: int) -> tuple[int, ...]:
     """Return a weight's shape with n rows of each `period`."""
     if len(weight.shape) == 1:
-        return (weight.shape[0] // period * n,)
+        return (weight.shape[0] // max(period, 1) * n,)
     *lead, rows, cols = weight.shape
-    return (*lead, rows // period * n, cols)
+    return (*lead, rows // max(period, 1) * n, cols)
 
 
 def _by_turns(n: int, step: int) -> list[int]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
 from anamnesis.architectures.arch import Rule
 
-__all__ = ["Group", "filled", "groups"]
+__all__ = ["IN_LAYER", "Group", "filled", "groups", "patterns", "split"]
 
+IN_LAYER = "blk.{bid}."
+_IN_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
 _SUFFIXES = (".weight", ".bias")
 
 
@@ -68,6 +70,23 @@ def filled(pattern: str, layer: str | int, expert: int = 0) -> str:
     return pattern.replace("{bid}", str(layer)).replace("{xid}", str(expert))
 
 
+def split(name: str) -> tuple[int, str]:
+    """Return which layer a GGUF's tensor is of, -1 if of none, and its name for any layer."""
+    found = _IN_LAYER.fullmatch(name)
+    return (-1, name) if found is None else (int(found[1]), f"{IN_LAYER}{found[2]}")
+
+
+@cache
+def patterns(rules: tuple[Rule, ...]) -> dict[str, str]:
+    """Return the names of GGUF's tensors, for any layer, and what each is made of."""
+    found: dict[str, str] = {}
+    for rule in rules:
+        suffix = "" if rule.exact else ".weight"
+        for name in rule.gguf:
+            found.setdefault(name + suffix, rule.hf + suffix)
+    return found
+
+
 def _find(name: str, rules: tuple[Rule, ...]) -> _Found | None:
     for suffix in (*_SUFFIXES, ""):
         if suffix and not name.endswith(suffix):
@@ -81,7 +100,7 @@ def _find(name: str, rules: tuple[Rule, ...]) -> _Found | None:
 
 
 _HOLE = re.compile(r"\{(bid|xid)\}")
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_NUMBER = re.compile(r"(?<=\.)(?:0|[1-9][0-9]{0,5})(?=\.|$)")  # `03` is no 3, and no name
 
 
 def _blanked(stem: str) -> tuple[str, list[str]]:
@@ -112,12 +131,3 @@ def _by_blank(rules: tuple[Rule, ...], *, is_exact: bool) -> dict[str, list[Rule
             blank = _HOLE.sub("#", rule.hf)
             found.setdefault(blank, []).append(rule)
     return found
-
-
-def each_name(rule: Rule, layer: int, n_experts: int, suffix: str) -> Iterator[str]:
-    """Yield Hugging Face's names of a rule, one for each expert if there are such."""
-    if "{xid}" in rule.hf:
-        for expert in range(n_experts):
-            yield filled(rule.hf, layer, expert) + suffix
-    else:
-        yield filled(rule.hf, layer) + suffix

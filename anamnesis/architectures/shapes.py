@@ -45,9 +45,17 @@ def reshaped(weight: Weight, name: str, shape: tuple[int, ...]) -> Weight:
 
 
 def turned(weight: Weight, name: str) -> Weight:
-    """Return the transpose of a matrix, or of each of a stack: its own inverse."""
+    """Return the transpose of a matrix, or of each of a stack: its own inverse.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
     if isinstance(weight, Transposed):
         return renamed(_untiled(weight.stored), name)
+    if len(weight.shape) < 2:
+        raise ValueError(f"{weight.name} {list(weight.shape)} is no matrix")
     *lead, rows, cols = weight.shape
     return Transposed(name, (*lead, cols, rows), weight.parts, _tiled(weight))
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import check_sizes
+from anamnesis.architectures.check import Told, check_tensors, n_words, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.keys import model_keys
-from anamnesis.architectures.names import Group, groups
+from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
 from anamnesis.base.dropped import Dropped
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from anamnesis.checkpoint.open import Checkpoint
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["AsGguf", "as_gguf", "has_gguf_names"]
+__all__ = ["AsGguf", "as_gguf", "has_gguf_names", "tensors_as_gguf"]
 
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
 _COMPUTES = "llama.cpp computes it"
@@ -101,19 +102,36 @@ def as_gguf(
     ParseError, LimitExceeded
         If config.json or a tokenizer's file is malformed, lacks what is needed, or is too large.
     """
+    root = checkpoint.root
+    assert root is not None
+    seen, facts = tensors_as_gguf(checkpoint.config, ledger, lambda: pooling_type(root, budget))
+    return replace(seen, metadata=_metadata(seen, facts, root, budget, tokenizer_pre))
+
+
+def tensors_as_gguf(
+    config: Mapping[str, Any], ledger: Ledger, pooling: Callable[[], int | None] = lambda: None
+) -> tuple[AsGguf, Facts]:
+    """See the tensors of a model as GGUF has them, with the keys of its architecture alone.
+
+    Raises
+    ------
+    UnsupportedError, ParseError
+        As `as_gguf` does.
+    """
     from anamnesis.architectures.rows import arch_of_class  # only here: a large table
 
-    assert checkpoint.root is not None
-    arch = arch_of_class(checkpoint.config)
-    facts = read_facts(checkpoint.config, arch)
+    arch = arch_of_class(config)
+    facts = read_facts(config, arch)
+    facts.names = frozenset(map(_of_text, ledger.weights))
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     if arch.pools:
-        facts.values["pooling_type"] = pooling_type(checkpoint.root, budget)
+        facts.values["pooling_type"] = pooling()
     made, names = _weights(weights, arch, facts)
-    metadata = _metadata(checkpoint, arch, facts, made, budget, tokenizer_pre)
+    keys = model_keys(arch, facts)
+    _check(arch, facts, keys, made, names)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
-    return AsGguf(arch, seen, metadata, names)
+    return AsGguf(arch, seen, keys, names), facts
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -125,15 +143,25 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     dropped = []
     goes = chooser(arch.dropped) if arch.dropped else lambda name: False
     for stored, weight in ledger.weights.items():
-        name = stored.replace("language_model.", "")
+        name = _of_text(stored)
         why = _why_left(stored)
         if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
             why = _NOT_TAKEN
         if why is None:
-            weights[arch.naming.there(name, facts) if arch.naming else name] = weight
+            name = arch.naming.there(name, facts) if arch.naming else name
+            if name in weights:
+                raise ParseError(f"{stored!r} and {weights[name].name!r} are both {name!r}")
+            weights[name] = of_floats(weight)
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
+    if not weights:
+        raise UnsupportedError(f"none of the tensors is of {arch.gguf}'s text model")
     return weights, dropped
+
+
+def _of_text(name: str) -> str:
+    """Return the name in a text model alone."""
+    return name.replace("language_model.", "")
 
 
 def _why_left(name: str) -> str | None:
@@ -160,7 +188,8 @@ def _weights(
         for name, weight in _grouped(group, weights, facts):
             if name in made:
                 raise ParseError(f"{group.names[0]!r} and {names[name][0]!r} are both {name!r}")
-            made[name], names[name] = _in_ggmls_dtype(name, weight), group.names
+            made[name] = _in_ggmls_dtype(name, weight)
+            names[name] = tuple(weights[one].name for one in group.names)
     return made, names
 
 
@@ -172,6 +201,8 @@ def _grouped(
     if "{xid}" in rule.hf:
         _check_count(group, facts)
     try:
+        if rule.ops and not all(weight.shape for weight in made):
+            raise ValueError(f"{made[0].name} has no dimensions")
         for op in rule.ops:
             made = op.there(made, facts)
     except ValueError as error:  # shapes that the facts of config.json do not fit
@@ -181,13 +212,42 @@ def _grouped(
 
 
 def _check_count(group: Group, facts: Facts) -> None:
-    """Refuse a layer that lacks an expert, or a head's norm."""
-    n = next(facts.number(*op.counts) for op in group.rule.ops if isinstance(op, Stack))
-    if len(group.names) != n:
-        raise ParseError(
-            f"{group.new[0]!r} is made of {n} tensors, of which {len(group.names)} are there:"
-            f" {group.names[0]!r}, …"
-        )
+    """Refuse a layer that has other experts, or norms of heads, than those from 0 on."""
+    rule, names, new = group
+    fact = next(op.counts for op in rule.ops if isinstance(op, Stack))
+    n, (layer, _) = facts.number(fact), split(new[0])
+    suffix = "" if rule.exact else f".{names[0].rpartition('.')[2]}"
+    for i in range(n):
+        name = filled(rule.hf, layer, i) + suffix
+        if i == len(names) or names[i] != name:
+            raise ParseError(f"{fact} is {n:,}, and {name!r} is missing", source=CONFIG)
+    if len(names) > n:
+        raise ParseError(f"{fact} is {n:,}, and there is {names[n]!r}", source=CONFIG)
+
+
+def _check(
+    arch: Arch,
+    facts: Facts,
+    keys: Mapping[str, Any],
+    weights: Mapping[str, Weight],
+    names: Mapping[str, tuple[str, ...]],
+) -> None:
+    """Refuse tensors that are not those that config.json says."""
+
+    def find(name: str) -> Any:
+        typed = keys.get(f"{arch.gguf}.{name}")
+        return typed["value"] if isinstance(typed, Mapping) else typed
+
+    def called(name: str) -> str:
+        if name in names:
+            return names[name][0] if names[name] else name
+        layer, pattern = split(name)
+        known, stem = patterns(arch.rules), pattern.removesuffix(".bias")
+        hf = known.get(pattern) or known[f"{stem}.weight"].removesuffix("weight") + "bias"
+        hf = filled(hf, layer)
+        return arch.naming.back(hf, facts) if arch.naming else hf
+
+    check_tensors(Told(arch, find, facts, n_words(facts, weights)), weights, called)
 
 
 def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:
@@ -206,26 +266,17 @@ def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:
 
 
 def _metadata(
-    checkpoint: Checkpoint,
-    arch: Arch,
-    facts: Facts,
-    weights: Mapping[str, Weight],
-    budget: Budget,
-    tokenizer_pre: str | None,
+    seen: AsGguf, facts: Facts, root: Path, budget: Budget, tokenizer_pre: str | None
 ) -> dict[str, Any]:
     from anamnesis.architectures.general import general_keys
     from anamnesis.architectures.tokenizers.read import read_vocabulary
 
-    root = checkpoint.root
-    assert root is not None
-    vocabulary = arch.vocabulary
-    keys = model_keys(arch, facts)
-    check_sizes(arch, keys, weights)
+    vocabulary = seen.arch.vocabulary
     return {
-        "general.architecture": {"type": "string", "value": arch.gguf},
+        "general.architecture": {"type": "string", "value": seen.arch.gguf},
         "general.type": {"type": "string", "value": "model"},
-        **general_keys(root, facts.values, _shapes(weights), budget),
-        **keys,
+        **general_keys(root, facts.values, _shapes(seen.ledger.weights), budget),
+        **seen.metadata,
         **read_vocabulary(
             root, facts.values, vocabulary.kind, budget, pre=tokenizer_pre, **vocabulary.options
         ),

@@ -9,6 +9,7 @@ from typing import Any
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Op, Rule, Vocabulary
 from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.table.blocks import ATTENTION_BIASES
 from anamnesis.architectures.table.llama import POOLING
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.schemes.core.weight import Weight
@@ -106,6 +107,8 @@ def _rules(*positions: Op) -> tuple[Rule, ...]:
     )
 
 
+_NORM_BIASES = ("token_embd_norm.bias", "attn_output_norm.bias", "layer_output_norm.bias")
+_BIASES = (*_NORM_BIASES, *ATTENTION_BIASES, "ffn_up.bias", "ffn_down.bias")
 _HEAD = (Rule("classifier.dense", ("cls",)), Rule("classifier.out_proj", ("cls.output",)))
 _NOMIC = (
     Rule("embeddings.word_embeddings", ("token_embd",)),
@@ -239,6 +242,7 @@ ARCHS = (
         model_type="bert",
         tokenizer="bert",
         rules=_rules(),
+        switches={"": _BIASES},
         keys=(POOLING,),
         computed=_encoder,
         vocabulary=Vocabulary("bert"),
@@ -253,6 +257,7 @@ ARCHS = (
         model_type="roberta",
         tokenizer="gpt2",
         rules=_rules(_Behind()),
+        switches={"": _BIASES},
         keys=(POOLING,),
         computed=_roberta,
         uncomputed=_roberta_config,
@@ -268,6 +273,7 @@ ARCHS = (
         model_type="xlm-roberta",
         tokenizer="t5",
         rules=_rules(_Behind()),
+        switches={"": _BIASES},
         keys=(POOLING,),
         computed=_roberta,
         uncomputed=_roberta_config,
@@ -283,6 +289,7 @@ ARCHS = (
         model_type="xlm-roberta",
         tokenizer="t5",
         rules=(*_rules(_Behind()), *_HEAD),
+        switches={"": (*_BIASES, "cls.bias", "cls.output.bias")},
         keys=(POOLING,),
         computed=_roberta,
         uncomputed=_roberta_config,
@@ -298,6 +305,7 @@ ARCHS = (
         model_type="nomic_bert",
         config={"hidden_act": "silu", "type_vocab_size": 2},
         rules=_NOMIC,
+        switches={"": _NORM_BIASES},
         keys=(POOLING,),
         computed=_nomic,
         uncomputed=_encoder_config,

@@ -15,7 +15,7 @@ from anamnesis.base.errors import UnsupportedError
 
 __all__ = ["ARCHS", "CORRECTION", "EXPERT_KEYS", "SHARED", "SPELT", "layer_number"]
 
-_HEADS = ("num_attention_heads",)
+_HEADS = "num_attention_heads"
 _ATTENTION = (
     *plain(
         {
@@ -48,24 +48,24 @@ CORRECTION = Rule(
     exact=True,
 )
 EXPERT_KEYS = (
-    Key("leading_dense_block_count", ("first_k_dense_replace",)),
-    Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-    Key("expert_shared_count", ("n_shared_experts",)),
-    Key("expert_weights_scale", ("routed_scaling_factor",), "float32"),
+    Key("leading_dense_block_count", "first_k_dense_replace"),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+    Key("expert_shared_count", "n_shared_experts"),
+    Key("expert_weights_scale", "routed_scaling_factor", "float32"),
 )
 _KEYS = (
-    Key("vocab_size", ("vocab_size",)),
-    Key("attention.q_lora_rank", ("q_lora_rank",)),
-    Key("attention.kv_lora_rank", ("kv_lora_rank",)),
-    Key("attention.value_length", ("kv_lora_rank",)),
-    Key("attention.value_length_mla", ("v_head_dim",)),
-    Key("rope.dimension_count", ("qk_rope_head_dim",)),
+    Key("vocab_size", "vocab_size"),
+    Key("attention.q_lora_rank", "q_lora_rank"),
+    Key("attention.kv_lora_rank", "kv_lora_rank"),
+    Key("attention.value_length", "kv_lora_rank"),
+    Key("attention.value_length_mla", "v_head_dim"),
+    Key("rope.dimension_count", "qk_rope_head_dim"),
     *EXPERT_KEYS,
 )
 _NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")
 SPELT = {"expert_count": "n_routed_experts", "expert_gating_func": "scoring_func"}
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.")
 
 
 def layer_number(name: str) -> int:
@@ -78,7 +78,10 @@ def _left(facts: Facts, name: str) -> bool:
     """Tell whether llama.cpp does not take a tensor: a tied head, layers behind the last one."""
     if name == "lm_head.weight":
         return bool(facts.get("tie_word_embeddings"))
-    return layer_number(name) >= facts.number("num_hidden_layers")  # of several tokens at once
+    layer = layer_number(name)
+    if layer < facts.number("num_hidden_layers"):
+        return False
+    return f"model.layers.{layer}.eh_proj.weight" in facts.names  # it predicts further tokens
 
 
 def _keys(facts: Facts) -> Mapping[str, Any]:
@@ -137,6 +140,8 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 _RULES = (*OUTER, *NORMS, *_ATTENTION, *MLP, *EXPERTS, *SHARED)
 _CONSTANTS = {"hidden_act": "silu", "attention_bias": False, "moe_layer_freq": 1}
 
+_SHAPES = {"attn_q": "heads*key_mla h", "attn_output": "h heads*value_mla"}
+
 ARCHS = (
     Arch(
         gguf="deepseek2",
@@ -146,6 +151,8 @@ ARCHS = (
         keys=_KEYS,
         computed=_keys,
         derived=_v2,
+        shapes=_SHAPES,
+        groups={"attn_q": "no-ranks"},
         spelt=SPELT,
         uncomputed=_config,
         left=_left,
@@ -159,6 +166,8 @@ ARCHS = (
         keys=_KEYS,
         computed=_keys,
         derived=_v3,
+        shapes=_SHAPES,
+        groups={"attn_q": "no-ranks"},
         spelt=SPELT,
         uncomputed=_config,
         left=_left,

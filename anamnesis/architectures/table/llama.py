@@ -10,14 +10,15 @@ from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Permute
 from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import (
+    ATTENTION_BIASES,
     MLP,
+    MLP_BIASES,
     NORMS,
     OUTER,
     experts,
     layer,
     plain,
     stacks,
-    told_by,
 )
 from anamnesis.base.errors import UnsupportedError
 
@@ -34,17 +35,17 @@ __all__ = [
 ]
 
 PERMUTED = (
-    layer("self_attn.q_proj", "attn_q", Permute(("num_attention_heads", "n_heads"))),
+    layer("self_attn.q_proj", "attn_q", Permute("num_attention_heads")),
     layer(
         "self_attn.k_proj",
         "attn_k",
-        Permute(("num_key_value_heads", "n_kv_heads", "num_attention_heads")),
+        Permute("num_key_value_heads"),
     ),
     *plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
 )
-BIASES = told_by({"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"})
-POOLING = Key("pooling_type", ("pooling_type",))
-KEYS = (Key("vocab_size", ("vocab_size",)),)
+BIASES = {"attention_bias": ATTENTION_BIASES, "mlp_bias": MLP_BIASES}
+POOLING = Key("pooling_type", "pooling_type")
+KEYS = (Key("vocab_size", "vocab_size"),)
 
 
 def kv_heads(facts: Facts) -> Mapping[str, Any]:
@@ -89,7 +90,7 @@ ARCHS = (
         keys=KEYS,
         computed=rope_dimensions,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches=BIASES,
         extra=llama3_factors,
         derived=head_dim,
         vocabulary=Vocabulary("llama"),

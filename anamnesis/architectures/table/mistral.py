@@ -39,7 +39,7 @@ def _mistral3(facts: Facts) -> Mapping[str, Any]:
         )
     for key, name in _FURTHER.items():
         if facts.rope.get(name) is None:
-            raise missing([f"rope_parameters.{name}"])
+            raise missing(f"rope_parameters.{name}")
         keys[key] = {"type": "float32", "value": real(facts.rope, name, 0.0)}
     return keys
 

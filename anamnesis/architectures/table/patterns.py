@@ -12,7 +12,7 @@ from anamnesis.base.errors import ParseError
 __all__ = ["FULL", "SLIDING", "WINDOW", "layer_kinds", "layer_types", "of_kind"]
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-WINDOW = Key("attention.sliding_window", ("sliding_window",))
+WINDOW = Key("attention.sliding_window", "sliding_window")
 
 
 def layer_types(facts: Facts, other: str, period: int) -> list[str]:
@@ -50,5 +50,13 @@ def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:
 
 
 def layer_kinds(told: Sequence[bool], other: str = SLIDING) -> list[str]:
-    """Return the kinds of layers, as config.json has them."""
+    """Return the kinds of layers, as config.json has them.
+
+    Raises
+    ------
+    ParseError
+        If the header has no list of them.
+    """
+    if not isinstance(told, Sequence):
+        raise ParseError("attention.sliding_window_pattern is no list, one for each layer")
     return [other if is_other else FULL for is_other in told]

@@ -33,7 +33,7 @@ def _rope_dimensions(facts: Facts) -> int:
 def _original(facts: Facts) -> int:
     length = facts.rope.get("original_max_position_embeddings")
     if type(length) is not int or length < 2:
-        raise missing(["original_max_position_embeddings"])
+        raise missing("original_max_position_embeddings")
     return length
 
 
@@ -118,6 +118,7 @@ ARCHS = (
                 }
             ),
         ),
+        shapes={"ffn_up": "2*f h"},
         computed=_keys,
         extra=_factors,
         derived=kv_heads,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from anamnesis.architectures.arch import Arch, Key
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
+    ATTENTION_BIASES,
     EXPERTS,
     HEAD_NORMS,
     MLP,
     NORMS,
     OUTER,
+    QKV_BIASES,
     plain,
-    told_by,
 )
 from anamnesis.architectures.table.llama import POOLING, kv_heads
+from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT"]
+__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT", "check_sparse"]
 
 
 SHARED_EXPERT = plain(
@@ -31,8 +35,8 @@ SHARED_EXPERT = plain(
 )
 EXPERTS_SPELT = {"expert_count": "num_experts"}
 EXPERT_KEYS = (
-    Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-    Key("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+    Key("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
 )
 
 
@@ -50,12 +54,29 @@ class _Bare:
         return name
 
 
+def check_sparse(facts: Facts) -> Mapping[str, Any]:
+    """Return nothing: each layer has experts.
+
+    Raises
+    ------
+    UnsupportedError
+        If config.json says that some do not.
+    """
+    for fact, value in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):
+        if facts.get(fact) not in (None, value):
+            raise UnsupportedError(
+                f"{CONFIG}: {fact} is {facts.get(fact)!r}, and llama.cpp has experts in each layer"
+            )
+    return {}
+
+
 ARCHS = (
     Arch(
         gguf="qwen2",
         hf=("Qwen2ForCausalLM", "Qwen2Model"),
         model_type="qwen2",
         rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
+        switches={"": QKV_BIASES},
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
@@ -75,8 +96,9 @@ ARCHS = (
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
+        computed=check_sparse,
         config={"norm_topk_prob": False},  # as llama.cpp computes it
-        unextra=told_by({"qkv_bias": "attn_q.bias"}),
+        switches={"qkv_bias": QKV_BIASES},
         derived=kv_heads,
     ),
     Arch(
@@ -84,7 +106,7 @@ ARCHS = (
         hf=("Qwen3ForCausalLM", "Qwen3Model"),
         model_type="qwen3",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
-        unextra=told_by({"attention_bias": "attn_q.bias"}),
+        switches={"attention_bias": ATTENTION_BIASES},
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
@@ -97,8 +119,9 @@ ARCHS = (
         model_type="qwen3_moe",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
         keys=EXPERT_KEYS[:1],
+        computed=check_sparse,
         config={"norm_topk_prob": True},  # as llama.cpp computes it
-        unextra=told_by({"attention_bias": "attn_q.bias"}),
+        switches={"attention_bias": ATTENTION_BIASES},
         derived=kv_heads,
     ),
 )

@@ -11,9 +11,21 @@ from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Mapped, Reshape
-from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    EXPERTS,
+    MLP,
+    OUTER,
+    layer,
+)
 from anamnesis.architectures.table.patterns import layer_kinds, of_kind
-from anamnesis.architectures.table.qwen import EXPERT_KEYS, EXPERTS_SPELT, SHARED_EXPERT
+from anamnesis.architectures.table.qwen import (
+    EXPERT_KEYS,
+    EXPERTS_SPELT,
+    SHARED_EXPERT,
+    check_sparse,
+)
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -158,9 +170,10 @@ class _Apart:
 
 # --- layers that predict further tokens -----------------------------------------------------------
 
-_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.(\w+))")
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
-_IN_LAYER = re.compile(r"model\.layers\.(\d+)\.((.+)\.(\w+)|.+)")
+_NUMBER = "(0|[1-9][0-9]{0,5})"
+_MTP = re.compile(rf"(?:model\.)?mtp\.(?:layers\.{_NUMBER}\.(.+)|(\w+)\.(\w+))")
+_LAYER = re.compile(rf"model\.layers\.{_NUMBER}\.")
+_IN_LAYER = re.compile(rf"model\.layers\.{_NUMBER}\.((.+)\.(\w+)|.+)")
 _PREDICTING = {
     "fc": "eh_proj",
     "pre_fc_norm_embedding": "enorm",
@@ -205,11 +218,11 @@ def _n_predicting(facts: Facts) -> int:
 # --- keys -----------------------------------------------------------------------------------------
 
 _KEYS = (
-    Key("ssm.conv_kernel", ("linear_conv_kernel_dim",)),
-    Key("ssm.state_size", ("linear_key_head_dim",)),
-    Key("ssm.group_count", ("linear_num_key_heads",)),
-    Key("ssm.time_step_rank", ("linear_num_value_heads",)),
-    Key("full_attention_interval", ("full_attention_interval",)),
+    Key("ssm.conv_kernel", "linear_conv_kernel_dim"),
+    Key("ssm.state_size", "linear_key_head_dim"),
+    Key("ssm.group_count", "linear_num_key_heads"),
+    Key("ssm.time_step_rank", "linear_num_value_heads"),
+    Key("full_attention_interval", "full_attention_interval"),
 )
 
 
@@ -219,6 +232,7 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of Qwen 3-Next."""
+    check_sparse(facts)
     n_further = _n_predicting(facts)
     interval = facts.number("full_attention_interval")
     recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
@@ -313,6 +327,9 @@ _35 = (
     Rule(f"{_ATTENDING}.dt_bias", ("blk.{bid}.ssm_dt.bias",), (_SCALARS,), exact=True),
 )
 
+# A query has a gate beside it.
+_SHAPES = {"attn_q": "2*heads*key h", "attn_qkv": "2*groups*state+inner h"}
+
 ARCHS = (
     Arch(
         gguf="qwen3next",
@@ -325,6 +342,9 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
+        groups={"attn_qkv": "recurs"},
     ),
     Arch(
         gguf="qwen35",
@@ -336,6 +356,9 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
+        groups={"attn_qkv": "recurs"},
     ),
     Arch(
         gguf="qwen35moe",
@@ -348,5 +371,8 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
+        groups={"attn_qkv": "recurs"},
     ),
 )

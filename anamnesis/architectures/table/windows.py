@@ -25,7 +25,7 @@ def window_pattern(facts: Facts, period: int) -> Mapping[str, Any]:
         If `layer_types` names not each layer's, or other ones.
     """
     n, told = facts.number("num_hidden_layers"), facts.get("layer_types")
-    own = facts.get("sliding_window_pattern", "_sliding_window_pattern")
+    own = facts.get("sliding_window_pattern") or facts.get("_sliding_window_pattern")
     if told is None and own in (None, period):
         return {}
     if told is None:
