@@ -11,7 +11,7 @@ from typing import Protocol, Self, runtime_checkable
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
 
-__all__ = ["Readable", "Source", "file_status"]
+__all__ = ["DerivedSource", "Readable", "Source", "file_status"]
 
 
 @runtime_checkable
@@ -157,3 +157,26 @@ class Source(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class DerivedSource(Source):
+    """Bytes made of those of other sources; it counts as a part of the first one's file."""
+
+    def __init__(self, *beneath: Source) -> None:
+        self._beneath = beneath
+        self.name = beneath[0].name
+
+    @property
+    def base(self) -> Source:
+        return self._beneath[0].base
+
+    @property
+    def way(self) -> str:
+        return " ".join(filter(None, (source.way for source in self._beneath)))
+
+    def check(self) -> None:
+        for source in dict.fromkeys(self._beneath):
+            source.check()
+
+    def stamp(self) -> list[int]:
+        return self._beneath[0].stamp()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 from anamnesis.sources.row_order import Placed, RowOrder, together
 
@@ -76,7 +76,7 @@ class _Pattern(NamedTuple):
         return cls(spans, places, height, slots.tolist() if is_once else [])
 
 
-class GatheredSource(Source):
+class GatheredSource(DerivedSource):
     """Rows of a stored tensor, in an order.
 
     Parameters
@@ -88,13 +88,13 @@ class GatheredSource(Source):
     """
 
     def __init__(self, stored: StoredTensor, row_bytes: int, order: RowOrder) -> None:
+        super().__init__(stored.source)
         self._inner = stored.source
         self._offset = stored.offset
         self._row_bytes = row_bytes
         self._order = order
         self._of = stored.name
         self._patterns: dict[tuple[int, int], _Pattern] = {}
-        self.name = stored.source.name
         self.size = order.n_rows * row_bytes
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -163,19 +163,6 @@ class GatheredSource(Source):
         return group * step, found
 
     @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._inner.base
-
-    @property
     def way(self) -> str:
         """Which rows, of what."""
         return f"rows {self._order.token} of {self._of!r}+{self._offset} {self._inner.way}".rstrip()
-
-    def check(self) -> None:
-        """Check the source beneath."""
-        self._inner.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source beneath says."""
-        return self._inner.stamp()

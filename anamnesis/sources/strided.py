@@ -18,7 +18,7 @@ from typing import NamedTuple
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.mapped_memory import mapped_memory
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
 
 __all__ = [
@@ -185,19 +185,19 @@ def _in_order(moves: Sequence[_Move]) -> list[_Move]:
     return [*outer, last]
 
 
-class StridedSource(Source):
+class StridedSource(DerivedSource):
     """The row-major bytes of a tensor that lies otherwise; made by `strided`."""
 
     def __init__(
         self, inner: Source, offset: int, dims: list[_Dim], item_bytes: int, strips: Strips
     ) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._offset = offset
         self._dims = dims
         self._item_bytes = item_bytes
         self._strips = strips
         self._lock = threading.Lock()
-        self.name = inner.name
         self.size = item_bytes * prod(dim.n for dim in dims)
         # A strip is some indices of one dimension and all of those behind it.
         row_bytes = [item_bytes * prod(dim.n for dim in dims[i:]) for i in range(1, len(dims) + 1)]
@@ -284,21 +284,3 @@ class StridedSource(Source):
             move.step - _span(moves[i + 1 :], self._item_bytes) > _GAP_BYTES
             for i, move in enumerate(moves)
         )
-
-    @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._inner.base
-
-    @property
-    def way(self) -> str:
-        """What the source beneath says."""
-        return self._inner.way
-
-    def check(self) -> None:
-        """Check the source beneath."""
-        self._inner.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source beneath says."""
-        return self._inner.stamp()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from anamnesis import _io
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource, Source
 
 __all__ = ["Region", "SwappedSource"]
 
@@ -31,17 +31,18 @@ class Region(NamedTuple):
     numbers: tuple[tuple[int, int], ...]
 
 
-class SwappedSource(Source):
+class SwappedSource(DerivedSource):
     """A source in whose regions numbers are turned round; all else is as it is.
 
     Closing it closes the source below.
     """
 
     def __init__(self, inner: Source, regions: Iterable[Region]) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._regions = sorted(regions)
         self._starts = [region.start for region in self._regions]
-        self.name, self.size, self.path = inner.name, inner.size, inner.path
+        self.size, self.path = inner.size, inner.path
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         index = bisect_right(self._starts, offset) - 1
@@ -77,19 +78,6 @@ class SwappedSource(Source):
             return
         self._inner.read_rows_into(offset, stride, row_bytes, view)
         _swap(view, region)
-
-    @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._inner.base
-
-    def check(self) -> None:
-        """Check the source beneath."""
-        self._inner.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source beneath says."""
-        return self._inner.stamp()
 
     def close(self) -> None:
         """Close the source beneath."""

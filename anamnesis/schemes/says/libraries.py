@@ -130,10 +130,10 @@ class OfModelOpt(_OfLinearLayers):
     if TYPE_CHECKING:
 
         @property
-        def algorithm(self) -> str: ...  # noqa: D102
+        def algorithm(self) -> str: ...
 
         @property
-        def group(self) -> int: ...  # noqa: D102
+        def group(self) -> int: ...
 
     @property
     def experts_tool(self) -> ExpertsTool | None:
