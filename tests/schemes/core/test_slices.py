@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.indexing import box_of
+from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core import slices
 from anamnesis.schemes.core.slices import decode_box
 from anamnesis.sources.file import FileSource
