@@ -348,4 +348,5 @@ def _claim(
         checkpoint.unreadable,
         self_contained=checkpoint.self_contained,
         whole=checkpoint.is_whole,
+        alone=not checkpoint.beside,
     )

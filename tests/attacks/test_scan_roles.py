@@ -63,6 +63,32 @@ UNSAFE = {
     "slots of an instance": call(name("types", "SimpleNamespace"))
     + value((None, {"__class__": 1}))
     + b"b",
+    "a complex dtype of no size": call(
+        name("numpy._core.multiarray", "scalar"),
+        call(DTYPE, value("c"), value(False), value(True))
+        + value((3, "<", None, None, None, -1, -1, 0))
+        + b"b",
+        ADDRESS,
+    ),
+    "fewer objects than an array has": call(
+        name("numpy._core.multiarray", "_reconstruct"), NDARRAY, value((0,)), value("b")
+    )
+    + b"("
+    + value(1)
+    + value((9,))
+    + call(DTYPE, OBJECT, value(False), value(True))
+    + value((3, "|", None, None, None, -1, -1, 63))
+    + b"b"
+    + value(False)
+    + value([1, 2])
+    + b"tb",
+    "a method of its own": call(name("collections", "OrderedDict"))
+    + b"}"
+    + value("append")
+    + LIST
+    + b"sb"
+    + value(1)
+    + b"a",
     "bytes without end": call(name("builtins", "bytes"), value(1 << 40)),
     "a range in a list": call(LIST, call(name("builtins", "range"), value(1 << 40))),
     "another encoding": call(name("_codecs", "encode"), value("a"), value("rot13")),

@@ -61,6 +61,7 @@ def _anything(args: Any) -> bool:
     return True
 
 
+_LOOKED_UP = {"append", "extend", "add", "__setstate__"}  # by opcodes, which call what they find
 _ENCODINGS = ("latin1", "latin-1", "utf-8")
 _KIND = re.compile(r"[<>=|]?[?biufcmMOSUV][0-9]{0,9}")
 
@@ -97,7 +98,10 @@ def _moment(value: Any) -> bool:
 
 def _attributes(made: Call) -> bool:
     """Whether each state is a dictionary, which becomes attributes; a pair would set slots."""
-    return all(type(state) is dict and all(map(_text, state)) for state in made.states)
+    return all(
+        type(state) is dict and all(map(_text, state)) and not state.keys() & _LOOKED_UP
+        for state in made.states
+    )
 
 
 # --- the table ---------------------------------------------------------------------------------

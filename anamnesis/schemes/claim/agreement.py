@@ -32,6 +32,12 @@ _MISSING = (
 )
 
 
+_UNTOLD = (
+    "nothing says how it is encoded, while the file says so of other layers, and ComfyUI's order of"
+    " codes and scales is another; give it a marker, or an entry in the metadata"
+)
+
+
 def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
     coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
@@ -41,6 +47,9 @@ def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
         by_config = _best(weight, said.by_config(weight), ledger)
         if by_config is not None and not said.is_left_alone(weight):
             errors.append(by_config)
+        if not errors and said.is_untold(weight):
+            codes = weight.parts[0]
+            errors.append(codes.unsupported(f"{codes}: {_UNTOLD}"))
         if errors:
             ledger.retract(weight, errors[0])
 
@@ -93,6 +102,16 @@ class _Said:
             told = None if layer is None else as_told(layer)
             if told is not None:
                 yield told
+
+    def is_untold(self, weight: Weight) -> bool:
+        """Whether others of a ComfyUI file have a marker, and what it would say would matter.
+
+        What has one float as its scale is the same in all producers' words.
+        """
+        if not self._is_comfy or weight.shown is None or weight.shown.grid == (1, 1):
+            return False
+        codes = weight.parts[0].name
+        return layer_of(codes, self._ledger, self._facts.comfy_layers) is None
 
     def by_config(self, weight: Weight) -> list[Told]:
         """Return what the config says, of which one must be true."""

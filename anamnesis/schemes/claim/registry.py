@@ -10,6 +10,7 @@ from types import ModuleType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.hits import with_hits
 from anamnesis.schemes.claim.input_scales import settle_input_scales
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import (
@@ -70,6 +71,7 @@ def claim_all(
     *,
     self_contained: bool = False,
     whole: bool = False,
+    alone: bool = False,
 ) -> Ledger:
     """Account for every stored tensor of a model: each is claimed exactly once.
 
@@ -91,8 +93,13 @@ def claim_all(
         Whether each tensor is a weight by itself, so that names mean nothing.
     whole : bool
         Whether these are all tensors of the model that the config is of.
+    alone : bool
+        Whether nothing beside the file says more of it.
     """
-    ledger = Ledger(stored, read_facts=cache(read_facts))
+    ledger = Ledger(
+        stored,
+        read_facts=cache(lambda: with_hits(read_facts(), stored, is_whole=whole or alone)),
+    )
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     hints = _hints(stored)

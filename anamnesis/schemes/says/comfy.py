@@ -46,15 +46,18 @@ class ComfyLayer(NamedTuple):
     block: int | None = None
 
 
-def read_layer(layer: Mapping[str, Any]) -> ComfyLayer:
+def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
     """Read what is said of a layer; raise KeyError, TypeError or ValueError if it is malformed."""
+    if isinstance(layer, str):
+        layer = {"format": layer}
     shape, block = layer.get("orig_shape"), layer.get("group_size")
     if block is not None and (type(block) is not int or block < 1):
         raise ValueError(block)
     params = layer.get("params")
     told = {**params, **layer} if isinstance(params, dict) else layer
     is_rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
-    name = str(_WITHOUT_FORMAT if _BY_ROW in layer and "format" not in layer else layer["format"])
+    is_unnamed = "format" not in layer and not told.keys().isdisjoint((_BY_ROW, _ROTATED))
+    name = str(_WITHOUT_FORMAT if is_unnamed else layer["format"]).lower()
     name = f"{_ROTATED} {name}" if is_rotated else name
     if shape is None:
         return ComfyLayer(name, None, block)
