@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG, LAYERS_MAX, Facts
-from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE
+from anamnesis.architectures.keys import fact_of
 from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
 from anamnesis.architectures.tensor_table import (
     AT_MOST,
@@ -31,14 +31,6 @@ _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
 _NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn"}
-# What config.json calls a key that no row has a fact for.
-_FACTS = {
-    "nextn_predict_layers": "num_nextn_predict_layers",
-    "attention.key_length_mla": "(qk_nope_head_dim + qk_rope_head_dim)",
-    "attention.recurrent_layers": "layer_types",
-    "ssm.inner_size": "(linear_value_head_dim * linear_num_value_heads)",
-    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +60,7 @@ class Told:
         """Return what the file calls the fact behind a key."""
         if self.source != CONFIG:
             return f"{self.arch.gguf}.{key}"
-        spelt = self.arch.spelt.get(key) or _FACTS.get(key)
-        known = (*BEFORE_ROPE, *BEHIND_ROPE, *self.arch.keys)
-        return spelt or next((k.fact for k in known if k.name == key), key)
+        return fact_of(self.arch, key)
 
     def count(self, key: str, layer: int = 0) -> int | None:
         """Return a number, or that of a layer.
