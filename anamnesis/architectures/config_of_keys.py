@@ -78,8 +78,8 @@ def config_facts(
         if value is None:
             continue
         config[arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))] = _word(key, value)
-    for fact in ("num_hidden_layers", "hidden_size", "num_attention_heads"):
-        _ = config[fact]
+    if config["num_attention_heads"] > config["hidden_size"]:
+        raise ParseError(f"{arch.gguf}.attention.head_count is more than embedding_length")
     if config["num_hidden_layers"] > LAYERS_MAX:
         raise ParseError(f"{arch.gguf}.block_count is {n_layers:,}, more than {LAYERS_MAX}")
     lengths = {find("attention.key_length"), find("attention.value_length")} - {None}

@@ -199,6 +199,7 @@ def test_a_tied_head_may_be_stored_too() -> None:
             {"tokenizer.ggml.bos_token_id": "1"},
             "bos_token_id is '1', not a token's number",
         ),
+        ("stablelm", {"stablelm.attention.head_count": 513}, "is more than embedding_length"),
         ("phi3", {"phi3.embedding_length": 0}, "phi3.embedding_length is 0, not positive"),
         ("phi3", {"phi3.rope.scaling.original_context_length": 1}, "original"),
         ("qwen35", {"qwen35.rope.dimension_sections": 1}, "dimension_sections is no list"),
