@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from anamnesis.architectures.tensor_table import (
     TYPES,
     VOCABULARY,
 )
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import ParseError
 
 if TYPE_CHECKING:
@@ -174,7 +175,10 @@ def _is_windowed(told: Told, layer: int) -> bool:
 
 
 def check_tensors(
-    told: Told, weights: Mapping[str, Weight], called: Callable[[str], str] = str
+    told: Told,
+    weights: Mapping[str, Weight],
+    dropped: Iterable[Dropped],
+    called: Callable[[str], str] = str,
 ) -> None:
     """Refuse a model that lacks a tensor, has one too many, or of another shape than it says.
 
@@ -183,6 +187,8 @@ def check_tensors(
     told : Told
     weights : mapping
         By llama.cpp's names.
+    dropped : iterable of Dropped
+        Those of the input that a person leaves out are not missing.
     called : function
         The name of a tensor of the input, by llama.cpp's.
 
@@ -197,8 +203,10 @@ def check_tensors(
         if n is not None and most is not None and n > most:
             raise told.error(f"{told.word(few)} is {n:,}, and {told.word(many)} {most:,}")
     kinds = {layer: _kinds(told, layers, layer) for layer in range(-1, layers.n)}
+    asked = {drop.name.replace("language_model.", "") for drop in dropped if drop.reason == ASKED}
     for name, why in _missing(told, weights, layers, kinds):
-        raise told.error(f"{why}{called(name)!r} is missing")
+        if called(name) not in asked:
+            raise told.error(f"{why}{called(name)!r} is missing")
     for name, weight in weights.items():
         layer, pattern = split(name)
         tail = pattern.removeprefix(IN_LAYER)

@@ -111,7 +111,7 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     facts = read_facts(config, arch)
     facts.names = frozenset(weights)
     told = _told(arch, metadata, weights, facts)
-    check_tensors(told, weights)
+    check_tensors(told, weights, ledger.dropped)
     dropped = [Dropped(name, _IN_CONFIG) for name in _said(arch, facts, weights)]
     weights = {name: _whole(told, of_floats(weight)) for name, weight in weights.items()}
     made, names = _weights(weights, arch, facts)

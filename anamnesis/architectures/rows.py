@@ -54,9 +54,10 @@ def arch_of_class(config: Mapping[str, Any]) -> Arch:
     for arch in every_arch():
         if any(name in arch.hf for name in classes):
             return arch
-    name = classes[0] if classes else config.get("model_type")
+    if not classes:
+        raise UnsupportedError(f"{CONFIG}: names no class in `architectures`, as llama.cpp needs")
     raise UnsupportedError(
-        f"{CONFIG}: architecture {name!r} has no row here, so its tensors have no names of"
+        f"{CONFIG}: architecture {classes[0]!r} has no row here, so its tensors have no names of"
         " llama.cpp's"
     )
 

@@ -128,7 +128,7 @@ def tensors_as_gguf(
         facts.values["pooling_type"] = pooling()
     made, names = _weights(weights, arch, facts)
     keys = model_keys(arch, facts)
-    _check(arch, facts, keys, made, names)
+    _check(arch, facts, keys, made, names, ledger.dropped)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
     return AsGguf(arch, seen, keys, names), facts
 
@@ -226,6 +226,7 @@ def _check(
     keys: Mapping[str, Any],
     weights: Mapping[str, Weight],
     names: Mapping[str, tuple[str, ...]],
+    dropped: list[Dropped],
 ) -> None:
     """Refuse tensors that are not those that config.json says."""
 
@@ -242,7 +243,7 @@ def _check(
         hf = filled(hf, layer)
         return arch.naming.back(hf, facts) if arch.naming else hf
 
-    check_tensors(Told(arch, find, facts, n_words(facts, weights)), weights, called)
+    check_tensors(Told(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
 
 
 def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:

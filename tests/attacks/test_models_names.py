@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.architectures.from_gguf import as_hf
+from anamnesis.architectures.from_gguf import as_hf, tensors_as_hf
 from anamnesis.architectures.to_gguf import tensors_as_gguf
+from anamnesis.base.dropped import ASKED, Dropped
 
 models = import_module("structured_models")
 NINES = "9" * 5000
@@ -163,6 +164,19 @@ def test_facts_that_are_not_true(name: str, facts: dict[str, Any], text: str) ->
         return
     with pytest.raises(an.AnamnesisError, match=text):
         models.seen(model)
+
+
+def test_what_a_person_drops_is_not_missing() -> None:
+    for make, name in ((models.directory, "lm_head.weight"), (models.gguf, "output_norm.weight")):
+        model = make("llama")
+        account = models.ledger(model)
+        account.dropped = [Dropped(name, ASKED)]
+        del account.weights[name]
+        if model.is_gguf:
+            made = tensors_as_hf(account, model.facts).ledger
+        else:
+            made = tensors_as_gguf(model.facts, account)[0].ledger
+        assert len(made.weights) == len(model.shapes) - 1
 
 
 def test_a_tied_head_may_be_stored_too() -> None:
