@@ -81,6 +81,9 @@ def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
 
 
 def is_known(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether a GGUF is a whole model that transformers has: its architecture, its tokens."""
+    """Tell whether a GGUF is a model of texts, by its architecture or its tokens.
+
+    As a directory it is seen under transformers' names, or refused; one of images keeps its names.
+    """
     name = metadata.get("general.architecture")
-    return "tokenizer.ggml.model" in metadata and any(arch.gguf == name for arch in every_arch())
+    return "tokenizer.ggml.model" in metadata or any(arch.gguf == name for arch in every_arch())
