@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import Told, check_tensors, n_words, of_floats
+from anamnesis.architectures.check import Header, check_tensors, n_words, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
@@ -243,7 +243,7 @@ def _check(
         hf = filled(hf, layer)
         return arch.naming.back(hf, facts) if arch.naming else hf
 
-    check_tensors(Told(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
+    check_tensors(Header(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
 
 
 def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:
