@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
-from anamnesis.architectures.check import (
-    Header,
-    check_tensors,
-    n_words,
-    of_floats,
-    switched,
-    tensor_shape,
-)
+from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
 from anamnesis.architectures.config_of_keys import are_alike, config_facts, shortest, small_values
 from anamnesis.architectures.facts import FLOAT32_MOST, Facts, read_facts
+from anamnesis.architectures.header import Header, tensor_shape
 from anamnesis.architectures.names import filled, patterns, split
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import Header, check_tensors, n_words, of_floats
+from anamnesis.architectures.check import check_tensors, n_words, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
+from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
