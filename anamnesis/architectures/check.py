@@ -2,96 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.facts import CONFIG, LAYERS_MAX, Facts
-from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE
+from anamnesis.architectures.facts import LAYERS_MAX, Facts
+from anamnesis.architectures.header import Header, check_shape, is_windowed
 from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
-from anamnesis.architectures.tensor_table import (
-    AT_MOST,
-    GROUPS,
-    KEYS,
-    SHAPES,
-    SWITCHED,
-    TYPES,
-    VOCABULARY,
-)
+from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, KEYS, SWITCHED
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import ParseError
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Told", "check_tensors", "n_words", "of_floats", "switched", "tensor_shape"]
+__all__ = ["check_tensors", "n_words", "of_floats", "switched"]
 
-_TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
-_SYMBOL = re.compile(r"[a-z_]+")
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
 _NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn"}
-# What config.json calls a key that no row has a fact for.
-_FACTS = {
-    "nextn_predict_layers": "num_nextn_predict_layers",
-    "attention.key_length_mla": "(qk_nope_head_dim + qk_rope_head_dim)",
-    "attention.recurrent_layers": "layer_types",
-    "ssm.inner_size": "(linear_value_head_dim * linear_num_value_heads)",
-    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a model says of itself, by the keys of a GGUF header.
-
-    Attributes
-    ----------
-    arch : Arch
-    find : function
-        A key's value, by its name behind the architecture's; None if there is none.
-    facts : Facts
-        Of config.json, which the switches of the row are asked of.
-    vocabulary : int, optional
-        How many tokens there are, if that is said.
-    source : str, optional
-        The file to blame: config.json, whose names of facts errors speak in, or the GGUF.
-    """
-
-    arch: Arch
-    find: Callable[[str], Any]
-    facts: Facts
-    vocabulary: int | None
-    source: str | None = CONFIG
-
-    def word(self, key: str) -> str:
-        """Return what the file calls the fact behind a key."""
-        if self.source != CONFIG:
-            return f"{self.arch.gguf}.{key}"
-        spelt = self.arch.spelt.get(key) or _FACTS.get(key)
-        known = (*BEFORE_ROPE, *BEHIND_ROPE, *self.arch.keys)
-        return spelt or next((k.fact for k in known if k.name == key), key)
-
-    def count(self, key: str, layer: int = 0) -> int | None:
-        """Return a number, or that of a layer.
-
-        Raises
-        ------
-        ParseError
-            If it is none, or a list that is not of all layers.
-        """
-        value = self.find(key)
-        if isinstance(value, list):
-            if len(value) != self.find("block_count"):
-                raise self.error(f"{self.word(key)} has {len(value):,} numbers, not one a layer")
-            value = value[layer]
-        if value is None or (isinstance(value, int) and value >= 0):
-            return value
-        raise self.error(f"{self.word(key)} is {value!r}, not a number")
-
-    def error(self, text: str) -> ParseError:
-        """Return the error that blames the file."""
-        return ParseError(text, source=self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,94 +34,21 @@ class _Layers:
         return layer >= self.n - self.n_predicting
 
 
-# --- shapes ---------------------------------------------------------------------------------------
-
-
-def tensor_shape(told: Told, name: str) -> tuple[int | None, ...] | None:
-    """Return the shape of a GGUF's tensor, outermost first; None for any number, or if unknown."""
-    layer, pattern = split(name)
-    tail = pattern.removeprefix(IN_LAYER)
-    return tuple(_evaluated(told, dim, layer) for dim in _dims(told.arch, tail)) or None
-
-
-def _dims(arch: Arch, tail: str) -> tuple[str, ...]:
-    known = {**SHAPES, **arch.shapes}
-    stem = tail.removesuffix(".weight")
-    if stem in known:
-        return tuple(known[stem].split())
-    if stem.endswith(".bias"):
-        of_weight = known.get(stem.removesuffix(".bias"), "").split()
-        return tuple(of_weight[:-1] or of_weight)
-    return ()
-
-
-def _evaluated(told: Told, dim: str, layer: int) -> int | None:
-    """Return a sum of products; None of `?`."""
-    if dim == "?":
-        return None
-    if dim == TYPES:
-        return told.facts.number("type_vocab_size")
-    total = 0
-    for sign, term in _TERM.findall(dim):
-        product = 1
-        for operator, factor in _FACTOR.findall(term):
-            n = int(factor) if factor.isdecimal() else _number(told, factor, layer)
-            product = product // max(n, 1) if operator == "/" else product * n
-        total += -product if sign == "-" else product
-    return total
-
-
-def _number(told: Told, symbol: str, layer: int) -> int:
-    """Return what a symbol of the table stands for in a layer."""
-    if symbol == VOCABULARY:
-        if told.vocabulary is None:
-            raise told.error("has no vocab_size, by which the rows of the embedding are known")
-        return told.vocabulary
-    key = KEYS[symbol]
-    if symbol in ("key", "value") and _is_windowed(told, layer):
-        key += "_swa"
-    value = told.count(key, layer)
-    if value is None:
-        value = _implied(told, symbol, layer)
-    if value is None:
-        raise told.error(f"has no {told.word(key)}, by which tensors' shapes are known")
-    return value
-
-
-def _implied(told: Told, symbol: str, layer: int) -> int | None:
-    """Return what llama.cpp takes a number to be that a file does not say."""
-
-    def of(name: str) -> int:
-        return _number(told, name, layer)
-
-    if symbol == "kv":
-        return of("heads")
-    if symbol in ("key", "value"):
-        return of("h") // max(of("heads"), 1)
-    if symbol == "fe":
-        return of("f")
-    return of("shared") * of("fe") if symbol == "fs" else None
-
-
-def _is_windowed(told: Told, layer: int) -> bool:
-    pattern = told.find("attention.sliding_window_pattern")
-    has_own = told.find("attention.key_length_swa") is not None
-    return has_own and isinstance(pattern, list) and layer < len(pattern) and bool(pattern[layer])
-
-
-# --- which tensors there are ----------------------------------------------------------------------
-
-
 def check_tensors(
-    told: Told, weights: Mapping[str, Weight], called: Callable[[str], str] = str
+    header: Header,
+    weights: Mapping[str, Weight],
+    dropped: Iterable[Dropped],
+    called: Callable[[str], str] = str,
 ) -> None:
     """Refuse a model that lacks a tensor, has one too many, or of another shape than it says.
 
     Parameters
     ----------
-    told : Told
+    header : Header
     weights : mapping
         By llama.cpp's names.
+    dropped : iterable of Dropped
+        Those of the input that a person leaves out are not missing.
     called : function
         The name of a tensor of the input, by llama.cpp's.
 
@@ -201,21 +57,25 @@ def check_tensors(
     ParseError
         It names the fact and the tensor.
     """
-    layers = _layers(told, weights)
+    layers = _layers(header, weights)
     for few, many in AT_MOST.items():
-        n, most = told.count(few), told.count(many)
+        n, most = header.count(few), header.count(many)
         if n is not None and most is not None and n > most:
-            raise told.error(f"{told.word(few)} is {n:,}, and {told.word(many)} {most:,}")
-    kinds = {layer: _kinds(told, layers, layer) for layer in range(-1, layers.n)}
-    for name, why in _missing(told, weights, layers, kinds):
-        raise told.error(f"{why}{called(name)!r} is missing")
+            raise header.error(f"{header.word(few)} is {n:,}, and {header.word(many)} {most:,}")
+    kinds = {layer: _kinds(header, layers, layer) for layer in range(-1, layers.n)}
+    asked = {drop.name.replace("language_model.", "") for drop in dropped if drop.reason == ASKED}
+    for name, why in _missing(header, weights, layers, kinds):
+        if called(name) not in asked:
+            raise header.error(f"{why}{called(name)!r} is missing")
     for name, weight in weights.items():
         layer, pattern = split(name)
         tail = pattern.removeprefix(IN_LAYER)
-        group = _group(told.arch, tail)
+        group = _group(header.arch, tail)
         if group.removesuffix("?") in _NEVER_ELSEWHERE - kinds[layer]:
-            raise told.error(f"{_because(told, group)}{called(name)!r} is no tensor of its layer")
-        _check_shape(told, layer, tail, weight, called(name))
+            raise header.error(
+                f"{_because(header, group)}{called(name)!r} is no tensor of its layer"
+            )
+        check_shape(header, layer, tail, weight, called(name))
 
 
 def n_words(facts: Facts, weights: Mapping[str, Weight]) -> int | None:
@@ -239,47 +99,47 @@ def of_floats(weight: Weight) -> Weight:
     return weight
 
 
-def _layers(told: Told, weights: Mapping[str, Weight]) -> _Layers:
+def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
     """Return the layers, which must be those that the tensors are of."""
-    n, more = told.count("block_count"), told.count("nextn_predict_layers") or 0
+    n, more = header.count("block_count"), header.count("nextn_predict_layers") or 0
     if not n or n > LAYERS_MAX:
-        raise told.error(f"{told.word('block_count')} is {n}, not from 1 to {LAYERS_MAX}")
+        raise header.error(f"{header.word('block_count')} is {n}, not from 1 to {LAYERS_MAX}")
     layers = _Layers(n, min(more, n))
     found = {layer for layer, _ in map(split, weights)} - {-1}
     lacking = next((i for i in range(n) if i not in found), None)
     if lacking is not None:
         if layers.predicts(lacking):
-            what = f"{told.word('nextn_predict_layers')} is {more:,}"
+            what = f"{header.word('nextn_predict_layers')} is {more:,}"
         else:
-            what = f"{told.word('block_count')} is {n - layers.n_predicting:,}"
-        raise told.error(f"{what}, and there are no tensors of layer {lacking:,}")
+            what = f"{header.word('block_count')} is {n - layers.n_predicting:,}"
+        raise header.error(f"{what}, and there are no tensors of layer {lacking:,}")
     if found and max(found) >= n:
-        raise told.error(
-            f"{told.word('block_count')} is {n - layers.n_predicting:,}, and there are tensors of"
+        raise header.error(
+            f"{header.word('block_count')} is {n - layers.n_predicting:,}, and there are tensors of"
             f" layer {max(found):,}"
         )
     return layers
 
 
 def _missing(
-    told: Told,
+    header: Header,
     weights: Mapping[str, Weight],
     layers: _Layers,
     kinds: Mapping[int, frozenset[str]],
 ) -> Iterator[tuple[str, str]]:
     """Yield names of tensors that must be there and are not, and why they must."""
-    known = patterns(told.arch.rules)
-    switches = switched(told.arch)
+    known = patterns(header.arch.rules)
+    switches = switched(header.arch)
     seen = {split(name)[1] for name in weights}
     for pattern in {**known, **switches, **dict.fromkeys(seen)}:
-        fact, group = switches.get(pattern, ""), _group(told.arch, pattern.removeprefix(IN_LAYER))
+        fact, group = switches.get(pattern, ""), _group(header.arch, pattern.removeprefix(IN_LAYER))
         inside = range(layers.n) if pattern.startswith(IN_LAYER) else (-1,)
         of_group = [i for i in inside if group.removesuffix("?") in kinds[i]]
         is_known = not group.endswith("?") and (pattern in switches or pattern in known)
-        if is_known and (not fact or bool(told.facts.get(fact))):
-            why = f"{fact} is set, and " if fact else _because(told, group)
+        if is_known and (not fact or bool(header.facts.get(fact))):
+            why = f"{fact} is set, and " if fact else _because(header, group)
         elif pattern in switches and pattern in seen and not pattern.endswith(".bias"):
-            raise told.error(f"{fact} is not set, and there is {pattern!r}")
+            raise header.error(f"{fact} is not set, and there is {pattern!r}")
         elif pattern in seen:
             why = "other layers have it, and "
             of_group = [i for i in of_group if not layers.predicts(i)]
@@ -310,81 +170,55 @@ def _group(arch: Arch, tail: str) -> str:
     return "all"
 
 
-def _because(told: Told, group: str) -> str:
+def _because(header: Header, group: str) -> str:
     key = SWITCHED.get(group)
-    value = None if key is None else told.find(key)
-    return "" if key is None or value is None else f"{told.word(key)} is {_short(value)}, and "
+    value = None if key is None else header.find(key)
+    return "" if key is None or value is None else f"{header.word(key)} is {_short(value)}, and "
 
 
 def _short(value: Any) -> str:
     return "a list" if isinstance(value, list) else f"{value!r}"
 
 
-def _kinds(told: Told, layers: _Layers, layer: int) -> frozenset[str]:
+def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
     """Return the groups of tensors that a layer has; -1 stands for what is of no layer."""
-    names = patterns(told.arch.rules)
-    predicts, recurs = layers.predicts(layer), layer >= 0 and _recurs(told, layers, layer)
-    leading = told.count("leading_dense_block_count") or 0
+    names = patterns(header.arch.rules)
+    predicts, recurs = layers.predicts(layer), layer >= 0 and _recurs(header, layers, layer)
+    leading = header.count("leading_dense_block_count") or 0
     has_router = "blk.{bid}.ffn_gate_inp.weight" in names
-    is_sparse = has_router and bool(told.count("expert_count")) and layer >= leading
-    shared = told.count("attention.shared_kv_layers") or 0
-    is_full = told.find("attention.key_length_swa") is not None and not _is_windowed(told, layer)
+    is_sparse = has_router and bool(header.count("expert_count")) and layer >= leading
+    shared = header.count("attention.shared_kv_layers") or 0
+    is_full = header.find("attention.key_length_swa") is not None and not is_windowed(header, layer)
     own_keys = not recurs and layer < layers.n - shared
     found = {
         "all": True,
-        "head": not told.facts.get("tie_word_embeddings") and not told.facts.get("pooling_type"),
+        "head": not header.facts.get("tie_word_embeddings")
+        and not header.facts.get("pooling_type"),
         "attends": not recurs,
         "recurs": recurs,
         "own-keys": own_keys,
-        "own-values": own_keys and not (is_full and told.facts.get("attention_k_eq_v")),
-        "ranks": bool(told.count("attention.q_lora_rank")),
-        "no-ranks": not told.count("attention.q_lora_rank"),
+        "own-values": own_keys and not (is_full and header.facts.get("attention_k_eq_v")),
+        "ranks": bool(header.count("attention.q_lora_rank")),
+        "no-ranks": not header.count("attention.q_lora_rank"),
         "sparse": is_sparse,
         "dense": not has_router or layer < leading,
-        "shared": is_sparse and bool(told.count("expert_shared_count") or told.count(KEYS["fs"])),
-        "inputs": bool(told.count("embedding_length_per_layer_input")),
+        "shared": is_sparse
+        and bool(header.count("expert_shared_count") or header.count(KEYS["fs"])),
+        "inputs": bool(header.count("embedding_length_per_layer_input")),
         "predicts": predicts,
-        "in-turn": not told.find("use_parallel_residual"),
+        "in-turn": not header.find("use_parallel_residual"),
     }
     return frozenset(group for group, holds in found.items() if holds)
 
 
-def _recurs(told: Told, layers: _Layers, layer: int) -> bool:
+def _recurs(header: Header, layers: _Layers, layer: int) -> bool:
     """Tell whether a layer has states instead of attention."""
-    names = patterns(told.arch.rules)
+    names = patterns(header.arch.rules)
     if "blk.{bid}.shortconv.conv.weight" in names:
-        return told.count("attention.head_count_kv", layer) == 0
+        return header.count("attention.head_count_kv", layer) == 0
     if "blk.{bid}.ssm_out.weight" not in names:
         return False
-    if told.find("attention.recurrent_layers") is not None:
-        return bool(told.count("attention.recurrent_layers", layer))
-    interval = told.count("full_attention_interval") or _INTERVAL
+    if header.find("attention.recurrent_layers") is not None:
+        return bool(header.count("attention.recurrent_layers", layer))
+    interval = header.count("full_attention_interval") or _INTERVAL
     return not layers.predicts(layer) and (layer + 1) % interval != 0
-
-
-def _check_shape(told: Told, layer: int, tail: str, weight: Weight, name: str) -> None:
-    dims, shape = _dims(told.arch, tail), weight.shape
-    if not dims:
-        return
-    wanted = [_evaluated(told, dim, layer) for dim in dims]
-    while len(wanted) > len(shape) and wanted[0] == 1:  # ggml drops outer dimensions of 1
-        dims, wanted = dims[1:], wanted[1:]
-    if len(wanted) != len(shape):
-        raise told.error(f"{name!r} has {len(shape)} dimensions, {list(shape)}, not {len(wanted)}")
-    for dim, n, has in zip(dims, wanted, shape, strict=True):
-        if n not in (None, has):
-            raise told.error(f"{_words(told, dim)} is {n:,}, and {name!r} has {has:,}")
-
-
-def _words(told: Told, dim: str) -> str:
-    """Return a dimension of the table in the words of the file."""
-
-    def word(found: re.Match[str]) -> str:
-        symbol = found[0]
-        if symbol == VOCABULARY and told.source != CONFIG:
-            return "the number of tokens"
-        if symbol in (VOCABULARY, TYPES):
-            return "vocab_size" if symbol == VOCABULARY else "type_vocab_size"
-        return told.word(KEYS[symbol])
-
-    return _SYMBOL.sub(word, dim).replace("*", " * ").replace("+", " + ").replace("-", " - ")

@@ -59,7 +59,6 @@ def config_facts(
         If one has a value that config.json has no word for.
     """
     taken: set[str] = set()
-
     n_layers = metadata.get(f"{arch.gguf}.block_count")
 
     def find(name: str) -> Any:
@@ -72,21 +71,7 @@ def config_facts(
             raise ParseError(f"{key} {why}")
         return shortest(metadata[key])
 
-    config = _Config(architectures=[arch.hf[0]], model_type=arch.model_type, **arch.config)
-    for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys):
-        value = find(key.name)
-        if value is None:
-            continue
-        config[arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))] = _word(key, value)
-    for fact in ("num_hidden_layers", "hidden_size", "num_attention_heads"):
-        _ = config[fact]
-    if config["num_hidden_layers"] > LAYERS_MAX:
-        raise ParseError(f"{arch.gguf}.block_count is {n_layers:,}, more than {LAYERS_MAX}")
-    lengths = {find("attention.key_length"), find("attention.value_length")} - {None}
-    if len(lengths) > 1 and find("attention.key_length_mla") is None:
-        raise ParseError("attention.key_length and value_length differ, which are one head_dim")
-    for name in arch.fixed:
-        find(name)
+    config = _of_keys(arch, find)
     rope = _rope(find, weights)
     if rope:
         config["rope_parameters"] = rope
@@ -94,8 +79,8 @@ def config_facts(
     if embedding is not None and embedding.shape:
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
-    for key_name, fact in _TOKENS.items():
-        config[fact] = _token(metadata, key_name)  # or null: classes have ids of their own
+    for key_name, fact in _TOKENS.items():  # or null: classes have ids of their own
+        config[fact] = _token(metadata, key_name, config.get("vocab_size"))
     for fact, some in arch.switches.items():
         if fact:
             config[fact] = any(name.endswith(f".{some[0]}") for name in weights)
@@ -114,11 +99,33 @@ class _Config(dict[str, Any]):
         raise ParseError(f"the header has no key for {fact} of config.json")
 
 
-def _token(metadata: Mapping[str, Any], key: str) -> int | None:
+def _of_keys(arch: Arch, find: Find) -> _Config:
+    """Return the facts that keys say one by one, if they do not contradict each other."""
+    config = _Config(architectures=[arch.hf[0]], model_type=arch.model_type, **arch.config)
+    for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys):
+        value = find(key.name)
+        if value is not None:
+            fact = arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))
+            config[fact] = _word(key, value)
+    for name in arch.fixed:
+        find(name)
+    if config["num_attention_heads"] > config["hidden_size"]:
+        raise ParseError(f"{arch.gguf}.attention.head_count is more than embedding_length")
+    n_layers = config["num_hidden_layers"]
+    if n_layers > LAYERS_MAX:
+        raise ParseError(f"{arch.gguf}.block_count is {n_layers:,}, more than {LAYERS_MAX}")
+    lengths = {find("attention.key_length"), find("attention.value_length")} - {None}
+    if len(lengths) > 1 and find("attention.key_length_mla") is None:
+        raise ParseError("attention.key_length and value_length differ, which are one head_dim")
+    return config
+
+
+def _token(metadata: Mapping[str, Any], key: str, n_words: int | None) -> int | None:
+    """Return a token's id; None for one beyond the vocabulary, which llama.cpp ignores, too."""
     value = metadata.get(key)
-    if value is not None and (type(value) is not int or not 0 <= value < 1 << 32):
+    if value is not None and type(value) is not int:
         raise ParseError(f"{key} is {value!r}, not a token's number")
-    return value
+    return value if n_words is None or value is None or 0 <= value < n_words else None
 
 
 def needed(find: Find, name: str) -> Any:

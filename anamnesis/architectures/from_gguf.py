@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
-from anamnesis.architectures.check import (
-    Told,
-    check_tensors,
-    n_words,
-    of_floats,
-    switched,
-    tensor_shape,
-)
+from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
 from anamnesis.architectures.config_of_keys import are_alike, config_facts, shortest, small_values
 from anamnesis.architectures.facts import FLOAT32_MOST, Facts, read_facts
+from anamnesis.architectures.header import Header, tensor_shape
 from anamnesis.architectures.names import filled, patterns, split
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -110,10 +104,10 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     config, taken = config_facts(arch, metadata, weights)
     facts = read_facts(config, arch)
     facts.names = frozenset(weights)
-    told = _told(arch, metadata, weights, facts)
-    check_tensors(told, weights)
+    header = _header(arch, metadata, weights, facts)
+    check_tensors(header, weights, ledger.dropped)
     dropped = [Dropped(name, _IN_CONFIG) for name in _said(arch, facts, weights)]
-    weights = {name: _whole(told, of_floats(weight)) for name, weight in weights.items()}
+    weights = {name: _whole(header, of_floats(weight)) for name, weight in weights.items()}
     made, names = _weights(weights, arch, facts)
     claimed = {one for some in names.values() for one in some} | {drop.name for drop in dropped}
     for name in weights.keys() - claimed:
@@ -147,18 +141,18 @@ def _stray(arch: Arch, name: str) -> UnsupportedError:
     )
 
 
-def _told(
+def _header(
     arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight], facts: Facts
-) -> Told:
+) -> Header:
     tokens = metadata.get("tokenizer.ggml.tokens")
     n = len(tokens) if isinstance(tokens, Sequence) else n_words(facts, weights)
     source = next(iter(weights.values())).parts[0].source.name if weights else None
-    return Told(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n, source)
+    return Header(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n, source)
 
 
-def _whole(told: Told, weight: Weight) -> Weight:
+def _whole(header: Header, weight: Weight) -> Weight:
     """Return a weight with the outer dimensions of 1 that ggml drops."""
-    shape = tensor_shape(told, weight.name)
+    shape = tensor_shape(header, weight.name)
     if shape is None or len(shape) == len(weight.shape):
         return weight
     more = len(shape) - len(weight.shape)

@@ -11,7 +11,15 @@ from anamnesis.architectures.names import patterns
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.formats.gguf.values import typed
 
-__all__ = ["BEFORE_ROPE", "BEHIND_ROPE", "BLOCK_COUNT", "REQUIRED", "model_keys", "why_not"]
+__all__ = [
+    "BEFORE_ROPE",
+    "BEHIND_ROPE",
+    "BLOCK_COUNT",
+    "REQUIRED",
+    "fact_of",
+    "model_keys",
+    "why_not",
+]
 
 BLOCK_COUNT = Key("block_count", "num_hidden_layers")
 _GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
@@ -54,6 +62,16 @@ _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("attention.causal", "expert_weights_norm"), bool),
     **dict.fromkeys(("attention.recurrent_layers", "attention.sliding_window_pattern"), bool),
     **dict.fromkeys(("rope.scaling.type", "classifier.output_labels"), str),
+}
+# What config.json calls a key that no row has a fact for.
+_FACTS = {
+    "nextn_predict_layers": "num_nextn_predict_layers",
+    "attention.key_length_mla": "(qk_nope_head_dim + qk_rope_head_dim)",
+    "attention.recurrent_layers": "layer_types",
+    "ssm.inner_size": "(linear_value_head_dim * linear_num_value_heads)",
+    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+    "rope.freq_base": "rope_theta",
+    "rope.scaling.factor": "factor of the rope",
 }
 _OF_KEYS = {"float32": float, "bool": bool, "string": str}
 _LISTS = {"rope.dimension_sections", "classifier.output_labels"}
@@ -112,6 +130,14 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     return {f"{arch.gguf}.{name}": value for name, value in keys.items() if value is not None}
 
 
+def fact_of(arch: Arch, key: str) -> str:
+    """Return what config.json calls the fact behind a key."""
+    spelt = arch.spelt.get(key) or _FACTS.get(key)
+    known = (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys)
+    found = spelt or next((k.fact for k in known if k.name == key), None)
+    return found or f"{key} of the GGUF header"
+
+
 def why_not(arch: Arch, name: str, value: Any, n_layers: Any) -> str:
     """Return what is wrong with a key's value, either way; an empty text if it is sound."""
     key = next((k for k in (*BEHIND_ROPE, *arch.keys) if k.name == name), None)
@@ -153,7 +179,7 @@ def _check(arch: Arch, keys: Mapping[str, Any]) -> None:
             raise ParseError(f"{name} of the GGUF header: {error}", source=CONFIG) from None
         why = "" if value is None else why_not(arch, name, value["value"], n_layers)
         if why:
-            raise ParseError(f"{name} of the GGUF header {why}", source=CONFIG)
+            raise ParseError(f"{fact_of(arch, name)} {why}", source=CONFIG)
 
 
 def _put(keys: dict[str, Any], facts: Facts, said: tuple[Key, ...]) -> None:

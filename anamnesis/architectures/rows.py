@@ -54,9 +54,10 @@ def arch_of_class(config: Mapping[str, Any]) -> Arch:
     for arch in every_arch():
         if any(name in arch.hf for name in classes):
             return arch
-    name = classes[0] if classes else config.get("model_type")
+    if not classes:
+        raise UnsupportedError(f"{CONFIG}: names no class in `architectures`, as llama.cpp needs")
     raise UnsupportedError(
-        f"{CONFIG}: architecture {name!r} has no row here, so its tensors have no names of"
+        f"{CONFIG}: architecture {classes[0]!r} has no row here, so its tensors have no names of"
         " llama.cpp's"
     )
 
@@ -80,6 +81,9 @@ def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
 
 
 def is_known(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether a GGUF is a whole model that transformers has: its architecture, its tokens."""
+    """Tell whether a GGUF is a model of texts, by its architecture or its tokens.
+
+    As a directory it is seen under transformers' names, or refused; one of images keeps its names.
+    """
     name = metadata.get("general.architecture")
-    return "tokenizer.ggml.model" in metadata and any(arch.gguf == name for arch in every_arch())
+    return "tokenizer.ggml.model" in metadata or any(arch.gguf == name for arch in every_arch())

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import Told, check_tensors, n_words, of_floats
+from anamnesis.architectures.check import check_tensors, n_words, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
+from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
@@ -39,10 +40,10 @@ _OF_OTHERS_FIRST = (
     *("mlp", "vit.", "vpm.", "siglip2.", "conformer.", "merger.", "resampler."),
     *("sound_encoder.", "sound_projection.", "speech_embeddings."),
 )
-_OF_OTHERS = (
-    *("visual.", "vision.", "audio.", "talker.", "vision_", "audio_", "token2wav.", "code2wav."),
-    *("projector.", "pre_mm_projector_norm", "image_newline", "view_seperator", "patch_embed"),
-    *("patch_merger.", "patch_merge_mlp.", "model.connector."),
+_OF_OTHERS = re.compile(
+    r"visual\.|vision\.|audio\.|talker\.|vision_|audio_|token2wav\.|code2wav\.|projector\."
+    r"|pre_mm_projector_norm|image_newline|view_seperator|patch_embed|patch_merger\."
+    r"|patch_merge_mlp\.|model\.connector\."
 )
 _COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
 
@@ -122,14 +123,13 @@ def tensors_as_gguf(
 
     arch = arch_of_class(config)
     facts = read_facts(config, arch)
-    facts.names = frozenset(map(_of_text, ledger.weights))
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     if arch.pools:
         facts.values["pooling_type"] = pooling()
     made, names = _weights(weights, arch, facts)
     keys = model_keys(arch, facts)
-    _check(arch, facts, keys, made, names)
+    _check(arch, facts, keys, made, names, ledger.dropped)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
     return AsGguf(arch, seen, keys, names), facts
 
@@ -142,16 +142,17 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     weights: dict[str, Weight] = {}
     dropped = []
     goes = chooser(arch.dropped) if arch.dropped else lambda name: False
-    for stored, weight in ledger.weights.items():
-        name = _of_text(stored)
+    names = [name.replace("language_model.", "") for name in ledger.weights]
+    facts.names = frozenset(names)
+    for name, (stored, weight) in zip(names, ledger.weights.items(), strict=True):
         why = _why_left(stored)
         if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
             why = _NOT_TAKEN
         if why is None:
-            name = arch.naming.there(name, facts) if arch.naming else name
-            if name in weights:
-                raise ParseError(f"{stored!r} and {weights[name].name!r} are both {name!r}")
-            weights[name] = of_floats(weight)
+            called = arch.naming.there(name, facts) if arch.naming else name
+            if called in weights:
+                raise ParseError(f"{stored!r} and {weights[called].name!r} are both {called!r}")
+            weights[called] = of_floats(weight)
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
     if not weights:
@@ -159,13 +160,8 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     return weights, dropped
 
 
-def _of_text(name: str) -> str:
-    """Return the name in a text model alone."""
-    return name.replace("language_model.", "")
-
-
 def _why_left(name: str) -> str | None:
-    if name.startswith(_OF_OTHERS_FIRST) or any(word in name for word in _OF_OTHERS):
+    if name.startswith(_OF_OTHERS_FIRST) or _OF_OTHERS.search(name):
         return _OTHER
     return _COMPUTES if name.endswith(_COMPUTED) else None
 
@@ -231,6 +227,7 @@ def _check(
     keys: Mapping[str, Any],
     weights: Mapping[str, Weight],
     names: Mapping[str, tuple[str, ...]],
+    dropped: list[Dropped],
 ) -> None:
     """Refuse tensors that are not those that config.json says."""
 
@@ -247,7 +244,7 @@ def _check(
         hf = filled(hf, layer)
         return arch.naming.back(hf, facts) if arch.naming else hf
 
-    check_tensors(Told(arch, find, facts, n_words(facts, weights)), weights, called)
+    check_tensors(Header(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
 
 
 def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:

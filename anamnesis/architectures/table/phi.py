@@ -83,6 +83,8 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     n = find("rope.dimension_count") or hidden // heads
     rope["partial_rotary_factor"] = told["partial_rotary_factor"] = n * heads / hidden
     original = find(_ORIGINAL)
+    if original is not None and original < 2:
+        raise ParseError(f"{_ORIGINAL} is {original}, not more than 1")
     if original is not None:
         told["original_max_position_embeddings"] = original
     rope.pop("original_max_position_embeddings", None)

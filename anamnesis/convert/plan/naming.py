@@ -31,6 +31,7 @@ __all__ = ["Seen", "seen_as_asked"]
 
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
+_ADAPTER = "adapter_config.json"  # PEFT's
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
 _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
@@ -129,7 +130,13 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
     if request.form.container != "gguf":
         return False
-    if checkpoint.root is None or not checkpoint.config.get("architectures"):
+    if checkpoint.root is None:
+        return False
+    if (checkpoint.root / _ADAPTER).is_file() and not checkpoint.has_config:
+        raise UnsupportedError(f"{_ADAPTER}: an adapter is no whole model", remedy=_KEEP)
+    config = checkpoint.config
+    is_whole = "model_type" in config and "num_hidden_layers" in config
+    if not config.get("architectures") and not is_whole:
         return False
     from anamnesis.architectures.to_gguf import has_gguf_names  # only here: for a quick start
 
