@@ -9,8 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
-from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT
-from anamnesis.architectures.rope import llama3_factors, llama3_scalings
+from anamnesis.architectures.keys import (
+    ATTENTION_FACTOR,
+    BEFORE_ROPE,
+    BEHIND_ROPE,
+    BLOCK_COUNT,
+    TRUNCATE,
+)
+from anamnesis.architectures.rope import attention_scale, llama3_factors, llama3_scalings
+from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 
@@ -31,6 +38,7 @@ _YARN = {
     "yarn_attn_factor": "attention_factor",
     "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
+    TRUNCATE: "truncate",
 }
 
 
@@ -85,8 +93,9 @@ def config_facts(
     if embedding is not None:
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
-    for key_name, fact in _TOKENS.items():
-        config[fact] = metadata.get(key_name)  # or null: classes have ids of their own
+    n_tokens = len(metadata.get("tokenizer.ggml.tokens", ()))
+    for key_name, fact in _TOKENS.items():  # or null: classes have ids of their own
+        config[fact] = token_id(metadata, key_name, n_tokens)
     if arch.uncomputed is not None:
         config |= arch.uncomputed(find, config)
     if arch.unextra is not None:
@@ -142,6 +151,9 @@ def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
         value = find(f"rope.scaling.{key}")
         if value is not None:
             rope[fact] = value
+    ratio = find(ATTENTION_FACTOR) if kind == "yarn" else None
+    if ratio is not None and factor is not None and "attention_factor" not in rope:
+        rope["attention_factor"] = shortest(ratio * attention_scale(factor))
     sections = find("rope.dimension_sections")
     if sections is not None:
         while sections and sections[-1] == 0:

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from anamnesis.architectures.arch import Arch, Key
-from anamnesis.architectures.facts import CONFIG, Facts, missing
+from anamnesis.architectures.facts import CONFIG, Facts, missing, real
+from anamnesis.architectures.rope import attention_factor, attention_scale
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.checkpoint.about import CONTEXT_LENGTH
 from anamnesis.formats.gguf.values import typed
 
-__all__ = ["BEFORE_ROPE", "BEHIND_ROPE", "BLOCK_COUNT", "REQUIRED", "model_keys"]
+__all__ = [
+    "ATTENTION_FACTOR",
+    "BEFORE_ROPE",
+    "BEHIND_ROPE",
+    "BLOCK_COUNT",
+    "REQUIRED",
+    "TRUNCATE",
+    "model_keys",
+]
 
 BLOCK_COUNT = Key("block_count", ("num_hidden_layers", "n_layers", "n_layer", "num_layers"))
 _GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
@@ -64,6 +75,10 @@ REQUIRED = (
     "attention.head_count",
 )
 
+ATTENTION_FACTOR = "rope.scaling.attn_factor"
+TRUNCATE = "yarn_truncate"  # no key of llama.cpp's, which always does
+_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+_IS_YARN = {"type": "string", "value": "yarn"}
 _YARN = (
     ("yarn_ext_factor", ("extrapolation_factor",)),
     ("yarn_attn_factor", ("attention_factor", "attn_factor")),
@@ -92,6 +107,8 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     keys |= arch.fixed
     if arch.computed is not None:
         keys |= arch.computed(facts)
+    if keys.get("rope.scaling.type") == _IS_YARN and keys.get(_LOG_MULTIPLIER) is None:
+        keys |= _attention_keys(facts.rope)
     _check(keys)
     for name in REQUIRED:
         if name not in keys:
@@ -135,6 +152,18 @@ def _float(name: str, value: Any) -> Mapping[str, Any]:
     return _typed(Key(name, (name,), "float32"), value)
 
 
+def _attention_keys(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what llama.cpp multiplies YaRN's usual scale by; of the others it reads none."""
+    told = attention_factor(rope)
+    usual = attention_scale(real(rope, "factor", 1.0))
+    if told is None or np.float32(told) == np.float32(usual):
+        return {}
+    return {
+        "rope.scaling.yarn_attn_factor": _float("attention_factor", told),
+        ATTENTION_FACTOR: _float("attention_factor", told / usual),
+    }
+
+
 def _rope_keys(facts: Facts) -> dict[str, Any]:
     """Return what the rope is, of full attention and of windows."""
     rope, keys = facts.rope, dict[str, Any]()
@@ -152,6 +181,8 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
             value = next((rope[s] for s in spellings if rope.get(s) is not None), None)
             if value is not None:
                 keys[f"rope.scaling.{name}"] = _float(spellings[0], value)
+        if rope.get("truncate") is False:
+            keys[f"rope.scaling.{TRUNCATE}"] = {"type": "bool", "value": False}
     if kind in ("su", "longrope"):
         keys["rope.scaling.type"] = {"type": "string", "value": "longrope"}
     sections = rope.get("mrope_section")

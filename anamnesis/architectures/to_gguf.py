@@ -13,6 +13,7 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.check import check_sizes
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.keys import model_keys
+from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise
 from anamnesis.architectures.names import Group, groups
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
@@ -66,12 +67,15 @@ class AsGguf:
         Typed values by key, in the converter's order, without `general.file_type`.
     names : dict of str to tuple of str
         Of each weight, the names of those that it is made of.
+    otherwise : tuple of str
+        What llama.cpp computes otherwise than the class of transformers does.
     """
 
     arch: Arch
     ledger: Ledger
     metadata: dict[str, Any]
     names: dict[str, tuple[str, ...]]
+    otherwise: tuple[str, ...]
 
 
 def has_gguf_names(names: Mapping[str, object]) -> bool:
@@ -111,9 +115,13 @@ def as_gguf(
     if arch.pools:
         facts.values["pooling_type"] = pooling_type(checkpoint.root, budget)
     made, names = _weights(weights, arch, facts)
-    metadata = _metadata(checkpoint, arch, facts, made, budget, tokenizer_pre)
+    keys = model_keys(arch, facts)
+    check_sizes(arch, keys, made)
+    check_biases(arch, made, names)
+    otherwise = computed_otherwise(arch, facts, keys, made)
+    metadata = _metadata(checkpoint, arch, facts, made, keys, budget, tokenizer_pre)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
-    return AsGguf(arch, seen, metadata, names)
+    return AsGguf(arch, seen, metadata, names, otherwise)
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -210,6 +218,7 @@ def _metadata(
     arch: Arch,
     facts: Facts,
     weights: Mapping[str, Weight],
+    keys: Mapping[str, Any],
     budget: Budget,
     tokenizer_pre: str | None,
 ) -> dict[str, Any]:
@@ -219,8 +228,6 @@ def _metadata(
     root = checkpoint.root
     assert root is not None
     vocabulary = arch.vocabulary
-    keys = model_keys(arch, facts)
-    check_sizes(arch, keys, weights)
     return {
         "general.architecture": {"type": "string", "value": arch.gguf},
         "general.type": {"type": "string", "value": "model"},
