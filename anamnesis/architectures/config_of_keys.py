@@ -14,8 +14,8 @@ from anamnesis.architectures.keys import (
     BEFORE_ROPE,
     BEHIND_ROPE,
     BLOCK_COUNT,
-    TRUNCATE,
 )
+from anamnesis.architectures.llama_cpp import KEPT, kept_facts
 from anamnesis.architectures.rope import attention_scale, llama3_factors, llama3_scalings
 from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
@@ -38,7 +38,6 @@ _YARN = {
     "yarn_attn_factor": "attention_factor",
     "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
-    TRUNCATE: "truncate",
 }
 
 
@@ -101,6 +100,9 @@ def config_facts(
     if arch.unextra is not None:
         config |= arch.unextra(lambda name: _values(weights.get(name)), config)
     _match_factors(arch, config, weights)
+    if KEPT in metadata:
+        config |= kept_facts(metadata[KEPT])
+        taken.add(KEPT)
     return config, taken
 
 

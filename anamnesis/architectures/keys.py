@@ -20,7 +20,6 @@ __all__ = [
     "BEHIND_ROPE",
     "BLOCK_COUNT",
     "REQUIRED",
-    "TRUNCATE",
     "model_keys",
 ]
 
@@ -76,7 +75,6 @@ REQUIRED = (
 )
 
 ATTENTION_FACTOR = "rope.scaling.attn_factor"
-TRUNCATE = "yarn_truncate"  # no key of llama.cpp's, which always does
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _IS_YARN = {"type": "string", "value": "yarn"}
 _YARN = (
@@ -181,8 +179,6 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
             value = next((rope[s] for s in spellings if rope.get(s) is not None), None)
             if value is not None:
                 keys[f"rope.scaling.{name}"] = _float(spellings[0], value)
-        if rope.get("truncate") is False:
-            keys[f"rope.scaling.{TRUNCATE}"] = {"type": "bool", "value": False}
     if kind in ("su", "longrope"):
         keys["rope.scaling.type"] = {"type": "string", "value": "longrope"}
     sections = rope.get("mrope_section")

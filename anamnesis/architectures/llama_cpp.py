@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.architectures.rope import llama3_factors
-from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["check_biases", "computed_otherwise", "lacks_query_rank"]
+__all__ = ["KEPT", "check_biases", "computed_otherwise", "kept_facts", "lacks_query_rank"]
 
 
 class _Case(NamedTuple):
@@ -45,9 +45,11 @@ class _Difference(NamedTuple):
         llama.cpp's names of architectures; empty for all.
     differs : function
     does : str
-        What llama.cpp does instead.
+        What llama.cpp does instead; empty if only the way back takes something else.
     loads : bool
         Whether it loads the file.
+    kept : tuple of str, optional
+        The facts that the way back needs; that one if nothing is said.
     """
 
     fact: str
@@ -55,8 +57,18 @@ class _Difference(NamedTuple):
     differs: Callable[[_Case], bool]
     does: str
     loads: bool = True
+    kept: tuple[str, ...] | None = None
 
 
+KEPT = "anamnesis.config"  # a key of ours, with facts that llama.cpp's keys cannot say
+_ROPE = ("rope_parameters",)
+_WINDOW = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
+_WINDOWS = {  # what the way back needs of them
+    "llama": ("architectures", "model_type", *_WINDOW),  # Llama's own class has none
+    "mistral3 qwen2 qwen2moe qwen3 qwen3moe starcoder2 smollm3": _WINDOW,
+    "phi3": (),  # whose header says it
+}
+_ROUNDS = "rounds the ends of YaRN's ramp"
 _WINDOWED = frozenset(
     {
         *("mistral", "mixtral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
@@ -104,6 +116,14 @@ def _is_scaled_otherwise(case: _Case) -> bool:
     return kind not in ("linear", "yarn") or case.key("rope.scaling.type") != kind
 
 
+def _is_yarn(case: _Case) -> bool:
+    return bool(case.key("rope.scaling.type") == "yarn")
+
+
+def _is_rounded(case: _Case) -> bool:
+    return not _is_yarn(case) or case.facts.rope.get("truncate") is not False
+
+
 def _is_lite(case: _Case) -> bool:
     """Tell whether llama.cpp takes a DeepSeek to be one of those without rank of queries."""
     return case.key("attention.q_lora_rank") not in (None, 0) and lacks_query_rank(case.facts)
@@ -139,6 +159,7 @@ _DIFFERENCES = (
             case.arch.model_type == "deepseek_v2" and (case.key("expert_group_count") or 1) > 1
         ),
         "chooses groups of experts by their two best, not by their best",
+        kept=(),
     ),
     _Difference(
         "hidden_act",
@@ -170,17 +191,29 @@ _DIFFERENCES = (
         lambda case: case.get("swiglu_alpha") not in (None, 1.702),
         "takes 1.702",
     ),
-    _Difference("sliding_window", "", _is_windowed, "lets each token see all before it"),
+    *(
+        _Difference(
+            "sliding_window", archs, _is_windowed, "lets each token see all before it", kept=kept
+        )
+        for archs, kept in _WINDOWS.items()
+    ),
     _Difference(
-        "rope_type", "", _is_scaled_otherwise, "does not scale frequencies so in this architecture"
+        "rope_type",
+        "",
+        _is_scaled_otherwise,
+        "does not scale frequencies so in this architecture",
+        kept=_ROPE,
     ),
     _Difference(
         "truncate",
         "",
-        lambda case: (
-            case.facts.rope.get("truncate") is False and case.key("rope.scaling.type") == "yarn"
-        ),
-        "rounds the ends of YaRN's ramp to whole dimensions",
+        lambda case: case.arch.gguf != "gpt-oss" and not _is_rounded(case),
+        _ROUNDS,
+        kept=_ROPE,
+    ),
+    _Difference("truncate", "gpt-oss", lambda case: not _is_rounded(case), _ROUNDS, kept=()),
+    _Difference(
+        "truncate", "gpt-oss", lambda case: _is_rounded(case) and _is_yarn(case), "", kept=_ROPE
     ),
     _Difference(
         "attention_factor",
@@ -190,6 +223,7 @@ _DIFFERENCES = (
             and case.key("rope.scaling.yarn_log_multiplier") is not None
         ),
         "takes what mscale gives",
+        kept=_ROPE,
     ),
     _Difference(
         "linear_value_head_dim",
@@ -256,8 +290,8 @@ _BIASES: Mapping[str, tuple[str, ...]] = {
 
 def computed_otherwise(
     arch: Arch, facts: Facts, keys: Mapping[str, Any], weights: Mapping[str, Weight]
-) -> tuple[str, ...]:
-    """Return what llama.cpp does otherwise, a sentence for each fact.
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return what llama.cpp does otherwise, a sentence for each fact, and the key for the way back.
 
     Parameters
     ----------
@@ -274,7 +308,7 @@ def computed_otherwise(
         If it does not load the file.
     """
     case = _Case(arch, facts, keys, weights)
-    found = []
+    found, kept = [], dict[str, Any]()
     for one in _DIFFERENCES:
         if (one.archs and arch.gguf not in one.archs.split()) or not one.differs(case):
             continue
@@ -282,8 +316,38 @@ def computed_otherwise(
         told = f"{one.fact} is {value}, and llama.cpp {one.does}"
         if not one.loads:
             raise UnsupportedError(f"{CONFIG}: {told}, so that it does not load such a file")
-        found.append(told)
-    return tuple(found)
+        found += [told] if one.does else []
+        kept |= _kept(case, (one.fact,) if one.kept is None else one.kept)
+    return tuple(found), {KEPT: {"type": "string", "value": json.dumps(kept)}} if kept else {}
+
+
+def _kept(case: _Case, facts: tuple[str, ...]) -> dict[str, Any]:
+    """Return facts as config.json has them; of ropes only if layers have one."""
+    told = {
+        **case.facts.values,
+        "architectures": [case.arch.hf[0]],
+        "model_type": case.arch.model_type,
+        "rope_parameters": None if case.facts.local_rope else case.facts.rope,
+    }
+    return {fact: told[fact] for fact in facts if told.get(fact) is not None}
+
+
+def kept_facts(told: Any) -> dict[str, Any]:
+    """Return the facts of config.json that a GGUF of ours keeps beside llama.cpp's keys.
+
+    Raises
+    ------
+    ParseError
+        If it has another form.
+    """
+    try:
+        found = json.loads(told, parse_constant=float)
+        names = {fact for one in _DIFFERENCES for fact in one.kept or (one.fact,)}
+        if isinstance(found, dict) and found.keys() <= names and json.dumps(found, allow_nan=False):
+            return found
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise ParseError(f"{KEPT} is no JSON object of facts that {CONFIG} may have")
 
 
 def check_biases(

@@ -118,8 +118,8 @@ def as_gguf(
     keys = model_keys(arch, facts)
     check_sizes(arch, keys, made)
     check_biases(arch, made, names)
-    otherwise = computed_otherwise(arch, facts, keys, made)
-    metadata = _metadata(checkpoint, arch, facts, made, keys, budget, tokenizer_pre)
+    otherwise, kept = computed_otherwise(arch, facts, keys, made)
+    metadata = _metadata(checkpoint, arch, facts, made, keys | kept, budget, tokenizer_pre)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
     return AsGguf(arch, seen, metadata, names, otherwise)
 

@@ -16,6 +16,8 @@ from helpers.recorded_hf import NAMES, digest, recorded
 ON_PURPOSE = {
     # The converter leaves MXFP4 as it is in float32 files too; here f32 is what is asked for.
     "gpt_oss_mxfp4": ("general.file_type", "blk.*.ffn_*_exps.weight"),
+    # Of a DeepSeek without a rank of queries llama.cpp asks for one, if it has other layers.
+    "deepseek2_lite": ("deepseek2.attention.q_lora_rank",),
     # Those of transformers' config class, which knows other names of what config.json has.
     "nomic_bert": ("nomic-bert.attention.key_length", "nomic-bert.attention.value_length"),
 }

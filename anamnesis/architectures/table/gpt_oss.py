@@ -7,7 +7,6 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import Facts
-from anamnesis.architectures.keys import TRUNCATE
 from anamnesis.architectures.ops import Alternate, Reshape, Turn
 from anamnesis.architectures.table.blocks import ATTENTION, OUTER, plain
 from anamnesis.architectures.table.windows import layer_types, window_pattern
@@ -16,7 +15,6 @@ __all__ = ["ARCHS"]
 
 _EXPERTS = "model.layers.{bid}.mlp.experts"
 _PERIOD = 2
-_TRUNCATE = f"rope.scaling.{TRUNCATE}"
 # What the class has where config.json says nothing of the rope.
 _YARN = {
     "rope_type": "yarn",
@@ -72,17 +70,13 @@ def _rope(facts: Facts) -> Mapping[str, Any]:
 
 def _keys(facts: Facts) -> Mapping[str, Any]:
     facts.number("sliding_window")
-    keys = dict(window_pattern(facts, _PERIOD))
-    if facts.rope.get("rope_type") == "yarn":  # which its own models do not truncate
-        truncates = facts.rope.get("truncate") is not False
-        keys[_TRUNCATE] = {"type": "bool", "value": True} if truncates else None
-    return keys
+    return window_pattern(facts, _PERIOD)
 
 
 def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     rope = dict(config.get("rope_parameters", {}))
     if rope.get("rope_type") == "yarn":
-        rope.setdefault("truncate", False)
+        rope["truncate"] = False
     return {"rope_parameters": rope, **layer_types(find, config)}
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key
+from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
@@ -20,7 +18,7 @@ from anamnesis.architectures.table.blocks import (
 )
 from anamnesis.architectures.table.llama import POOLING, kv_heads
 
-__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT", "norm_of", "norm_said"]
+__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT"]
 
 
 SHARED_EXPERT = plain(
@@ -36,32 +34,6 @@ EXPERT_KEYS = (
     Key("expert_feed_forward_length", ("moe_intermediate_size",)),
     Key("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
 )
-
-
-_NORM = "expert_weights_norm"
-
-
-def norm_said(*, usual: bool) -> Callable[[Facts], Mapping[str, Any]]:
-    """Return what says whether weights of experts are normed, if llama.cpp does otherwise.
-
-    It does not read the key in these architectures.
-    """
-
-    def computed(facts: Facts) -> Mapping[str, Any]:
-        is_normed = bool(facts.get("norm_topk_prob"))
-        return {} if is_normed is usual else {_NORM: {"type": "bool", "value": is_normed}}
-
-    return computed
-
-
-def norm_of(*, usual: bool) -> Callable[[Find, Mapping[str, Any]], Mapping[str, Any]]:
-    """Return what finds on the way back whether weights of experts are normed."""
-
-    def uncomputed(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        told = find(_NORM)
-        return {"norm_topk_prob": usual if told is None else told}
-
-    return uncomputed
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +74,7 @@ ARCHS = (
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
-        computed=norm_said(usual=False),
-        uncomputed=norm_of(usual=False),
+        config={"norm_topk_prob": False},  # as llama.cpp computes it
         unextra=told_by({"qkv_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),
@@ -125,8 +96,7 @@ ARCHS = (
         model_type="qwen3_moe",
         rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *EXPERTS),
         keys=EXPERT_KEYS[:1],
-        computed=norm_said(usual=True),
-        uncomputed=norm_of(usual=True),
+        config={"norm_topk_prob": True},  # as llama.cpp computes it
         unextra=told_by({"attention_bias": "attn_q.bias"}),
         derived=kv_heads,
     ),

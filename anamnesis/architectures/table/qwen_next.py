@@ -13,13 +13,7 @@ from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Mapped, Reshape
 from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
 from anamnesis.architectures.table.patterns import layer_kinds, of_kind
-from anamnesis.architectures.table.qwen import (
-    EXPERT_KEYS,
-    EXPERTS_SPELT,
-    SHARED_EXPERT,
-    norm_of,
-    norm_said,
-)
+from anamnesis.architectures.table.qwen import EXPERT_KEYS, EXPERTS_SPELT, SHARED_EXPERT
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -224,7 +218,7 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of both."""
+    """Return the keys of Qwen 3-Next."""
     n_further = _n_predicting(facts)
     interval = facts.number("full_attention_interval")
     recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
@@ -237,14 +231,6 @@ def _linear(facts: Facts) -> Mapping[str, Any]:
         _ROTATING: {"type": "uint32", "value": int(facts.head_dim * part)},
     }
     return keys | {_NEXTN: {"type": "uint32", "value": n_further}} if n_further else keys
-
-
-def _next(facts: Facts) -> Mapping[str, Any]:
-    return {**_linear(facts), **norm_said(usual=True)(facts)}
-
-
-def _next_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {**_linear_config(find, config), **norm_of(usual=True)(find, config)}
 
 
 def _linear_35(facts: Facts) -> Mapping[str, Any]:
@@ -335,8 +321,8 @@ ARCHS = (
         model_type="qwen3_next",
         rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
         keys=(*EXPERT_KEYS, *_KEYS),
-        computed=_next,
-        uncomputed=_next_config,
+        computed=_linear,
+        uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
     ),
