@@ -313,9 +313,9 @@ def computed_otherwise(
         if (one.archs and arch.gguf not in one.archs.split()) or not one.differs(case):
             continue
         value = shortened(json.dumps(case.get(one.fact), default=str))
-        told = f"{one.fact} is {value}, and llama.cpp {one.does}"
+        told = f"{one.fact} is {value}, and it {one.does}"
         if not one.loads:
-            raise UnsupportedError(f"{CONFIG}: {told}, so that it does not load such a file")
+            raise UnsupportedError(f"{CONFIG}: llama.cpp does not load this: {told}")
         found += [told] if one.does else []
         kept |= _kept(case, (one.fact,) if one.kept is None else one.kept)
     return tuple(found), {KEPT: {"type": "string", "value": json.dumps(kept)}} if kept else {}
@@ -374,6 +374,6 @@ def check_biases(
     for name in weights:
         if name.endswith(".bias") and name.split(".")[-2] not in places:
             raise UnsupportedError(
-                f"{names[name][0]!r} is a bias that llama.cpp has no place for in {arch.gguf}, so"
-                " that it does not load such a file"
+                f"llama.cpp does not load this: {arch.gguf} has no place for the bias"
+                f" {names[name][0]!r}"
             )
