@@ -17,6 +17,7 @@ from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise
 from anamnesis.architectures.names import Group, groups
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
+from anamnesis.architectures.reranker import TEMPLATE_KEYS, cut_head, is_reranker
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
@@ -114,11 +115,15 @@ def as_gguf(
     facts.names = frozenset(weights)
     if arch.pools:
         facts.values["pooling_type"] = pooling_type(checkpoint.root, budget)
+    ranks = arch.ranks and is_reranker(checkpoint.root, facts.values, budget)
+    if ranks:
+        dropped += cut_head(weights, facts, checkpoint.root, budget)
     made, names = _weights(weights, arch, facts)
     keys = model_keys(arch, facts)
     check_sizes(arch, keys, made)
     check_biases(arch, made, names)
     otherwise, kept = computed_otherwise(arch, facts, keys, made)
+    kept |= TEMPLATE_KEYS if ranks else {}
     metadata = _metadata(checkpoint, arch, facts, made, keys | kept, budget, tokenizer_pre)
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
     return AsGguf(arch, seen, metadata, names, otherwise)

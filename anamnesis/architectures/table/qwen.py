@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from anamnesis.architectures.arch import Arch, Key
+from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.reranker import RANK
+from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     EXPERTS,
@@ -36,6 +40,9 @@ EXPERT_KEYS = (
 )
 
 
+_CLASSIFIER = "Qwen3ForSequenceClassification"
+
+
 @dataclass(frozen=True, slots=True)
 class _Bare:
     """Names of a model that embeds texts, which are those of the decoder without its head."""
@@ -48,6 +55,20 @@ class _Bare:
     def back(self, name: str, facts: Facts) -> str:
         """Return the name: that of a decoder."""
         return name
+
+
+def _ranking(facts: Facts) -> Mapping[str, Any]:
+    """Return the keys of a reranker: the head of one is cut, or it is a classifier."""
+    if facts.get("pooling_type") != RANK and facts.get("architectures") != [_CLASSIFIER]:
+        return {}
+    return {"pooling_type": {"type": "uint32", "value": RANK}, **output_labels(facts)}
+
+
+def _ranking_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what makes a reranker a classifier, which is what is left of it."""
+    if config.get("pooling_type") != RANK:
+        return {}
+    return {"architectures": [_CLASSIFIER], **labelled(find)}
 
 
 ARCHS = (
@@ -80,13 +101,16 @@ ARCHS = (
     ),
     Arch(
         gguf="qwen3",
-        hf=("Qwen3ForCausalLM", "Qwen3Model"),
+        hf=("Qwen3ForCausalLM", "Qwen3Model", _CLASSIFIER),
         model_type="qwen3",
-        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        rules=(*OUTER, Rule("score", ("cls.output",)), *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        computed=_ranking,
+        uncomputed=_ranking_config,
         unextra=told_by({"attention_bias": "attn_q.bias"}),
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
+        ranks=True,
         derived=kv_heads,
     ),
     Arch(

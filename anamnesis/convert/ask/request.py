@@ -93,7 +93,7 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     verify: bool
     lossless: bool
     expect_same: str | os.PathLike[str] | None
-    strict: bool | None
+    strict: bool
     imatrix: Given | None
     names: NamesName
     tokenizer_pre: str | None
