@@ -1,4 +1,4 @@
-"""Qwen3's rerankers: decoders that answer yes or no, whose head llama.cpp cuts to both."""
+"""Qwen3's rerankers, whose head llama.cpp cuts to the rows of yes and no."""
 
 from __future__ import annotations
 

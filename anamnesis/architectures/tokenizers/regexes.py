@@ -1,4 +1,4 @@
-"""Regexes by which texts are split, in one spelling of all that mean the same."""
+"""Regexes that split texts, brought into one spelling to be compared."""
 
 from __future__ import annotations
 
