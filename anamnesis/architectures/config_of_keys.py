@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from anamnesis.architectures.rope import attention_scale, llama3_factors, llama3
 from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.printable import shortened
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
@@ -33,6 +35,14 @@ _TOKENS = {
     "tokenizer.ggml.eos_token_id": "eos_token_id",
     "tokenizer.ggml.padding_token_id": "pad_token_id",
 }
+_KINDS = {
+    **dict.fromkeys(("uint32", "int32"), (int,)),
+    "float32": (int, float),
+    "bool": (bool,),
+    "string": (str,),
+}
+# What arithmetic with values of other kinds ends in.
+_OF_ANOTHER_KIND = (TypeError, ValueError, KeyError, ZeroDivisionError, OverflowError)
 _YARN = {
     "yarn_ext_factor": "extrapolation_factor",
     "yarn_attn_factor": "attention_factor",
@@ -44,6 +54,8 @@ _YARN = {
 def shortest(value: Any) -> Any:
     """Return a float32 as the shortest decimal that rounds to it: 1e-05, not 9.99999974e-06."""
     if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ParseError(f"a number of the header is {value}, which JSON cannot say")
         return float(str(np.float32(value)))
     if isinstance(value, list):
         return [shortest(one) for one in value]
@@ -92,11 +104,17 @@ def config_facts(
     if embedding is not None:
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
-    n_tokens = len(metadata.get("tokenizer.ggml.tokens", ()))
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    n_tokens = len(tokens) if isinstance(tokens, Sized) else 0
     for key_name, fact in _TOKENS.items():  # or null: classes have ids of their own
         config[fact] = token_id(metadata, key_name, n_tokens)
     if arch.uncomputed is not None:
-        config |= arch.uncomputed(find, config)
+        try:
+            config |= arch.uncomputed(find, config)
+        except _OF_ANOTHER_KIND as error:
+            raise ParseError(
+                f"a key {arch.gguf}.* is missing or of another kind: {error}"
+            ) from None
     if arch.unextra is not None:
         config |= arch.unextra(lambda name: _values(weights.get(name)), config)
     _match_factors(arch, config, weights)
@@ -128,6 +146,10 @@ def _values(weight: Weight | None) -> Any:
 
 
 def _word(key: Key, value: Any) -> Any:
+    items = value if isinstance(value, list) else [value]
+    if not all(type(item) in _KINDS[key.type] for item in items):
+        told = shortened(repr(value))
+        raise ParseError(f"*.{key.name} of the header is {told}, no {key.type}")
     if key.values is None:
         return value
     words = [word for word, number in key.values.items() if number == value]
@@ -154,7 +176,7 @@ def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
         if value is not None:
             rope[fact] = value
     ratio = find(ATTENTION_FACTOR) if kind == "yarn" else None
-    if ratio is not None and factor is not None and "attention_factor" not in rope:
+    if isinstance(ratio, float) and isinstance(factor, float) and "attention_factor" not in rope:
         rope["attention_factor"] = shortest(ratio * attention_scale(factor))
     sections = find("rope.dimension_sections")
     if sections is not None:

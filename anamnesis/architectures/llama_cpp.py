@@ -91,11 +91,15 @@ _AS_WIDE = "qwen2 qwen2moe olmo2 cohere2 stablelm starcoder2 phi3 lfm2 lfm2moe"
 _UNSCALED = (None, "default", "dynamic", "mrope")  # dynamic: within the context that it is made for
 
 
+def _is_above(value: Any, least: int) -> bool:
+    return type(value) is int and value > least
+
+
 def _is_windowed(case: _Case) -> bool:
-    window, kind = case.get("sliding_window"), case.get("model_type") or case.arch.model_type
-    if kind not in _WINDOWED or type(window) is not int or case.get("use_sliding_window") is False:
+    window, kind = case.get("sliding_window"), str(case.get("model_type") or case.arch.model_type)
+    if kind not in _WINDOWED or case.get("use_sliding_window") is False:
         return False
-    if not 0 < window < case.key("context_length"):
+    if not _is_above(window, 0) or not _is_above(case.key("context_length"), window):
         return False
     kinds, first = case.get("layer_types"), case.get("max_window_layers")
     if isinstance(kinds, list):
@@ -136,7 +140,7 @@ def lacks_query_rank(facts: Facts) -> bool:
 
 def _is_of_another_width(case: _Case) -> bool:
     queries = case.weights.get("blk.0.attn_q.weight")
-    return queries is not None and queries.shape[0] != case.key("embedding_length")
+    return queries is not None and queries.shape[:1] != (case.key("embedding_length"),)
 
 
 _DIFFERENCES = (
@@ -156,7 +160,7 @@ _DIFFERENCES = (
         "n_group",
         "deepseek2",
         lambda case: (
-            case.arch.model_type == "deepseek_v2" and (case.key("expert_group_count") or 1) > 1
+            case.arch.model_type == "deepseek_v2" and _is_above(case.key("expert_group_count"), 1)
         ),
         "chooses groups of experts by their two best, not by their best",
         kept=(),

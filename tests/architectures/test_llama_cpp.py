@@ -11,6 +11,7 @@ import pytest
 import anamnesis as an
 from anamnesis.architectures.config_of_keys import shortest
 from anamnesis.architectures.facts import read_facts
+from anamnesis.architectures.from_gguf import as_hf
 from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise, kept_facts
 from anamnesis.architectures.rows import arch_of_class
 from helpers.recorded_hf import recorded, remake
@@ -198,3 +199,32 @@ def test_a_bias_that_has_no_place_is_refused(name: str, bias: str) -> None:
 def test_a_key_of_ours_that_lies_is_refused(told: Any) -> None:
     with pytest.raises(an.ParseError, match=r"anamnesis\.config"):
         kept_facts(told)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "match"),
+    [
+        ("llama.context_length", "2048", "context_length of the header is '2048', no uint32"),
+        ("llama.attention.layer_norm_rms_epsilon", float("nan"), "is nan, which JSON cannot say"),
+        ("llama.rope.freq_base", float("inf"), "is inf, which JSON cannot say"),
+        ("llama.rope.dimension_count", "x", "x of 32 values|of another kind"),
+        ("tokenizer.ggml.eos_token_id", 1 << 20, "no id of the vocabulary"),
+        ("general.sampling.temp", float("nan"), "is nan, which JSON cannot say"),
+    ],
+)
+def test_keys_of_a_header_that_are_no_facts_are_refused(
+    key: str, value: Any, match: str, tmp_path: Path
+) -> None:
+    written("llama", remake("llama", tmp_path / "hf"))
+    with an.parse(tmp_path / "a.gguf") as model:
+        metadata = {**model.metadata, key: value}
+        with pytest.raises(an.AnamnesisError, match=match):
+            as_hf(model._ledger, metadata)
+
+
+def test_no_id_is_one_that_there_is_not(tmp_path: Path) -> None:
+    """llama.cpp itself writes 2^32-1 of a token that a vocabulary has not."""
+    written("llama", remake("llama", tmp_path / "hf"))
+    with an.parse(tmp_path / "a.gguf") as model:
+        metadata = {**model.metadata, "tokenizer.ggml.padding_token_id": (1 << 32) - 1}
+        assert as_hf(model._ledger, metadata).config["pad_token_id"] is None

@@ -138,7 +138,7 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "norm_topk_prob": bool(find("expert_weights_norm")),
         "num_nextn_predict_layers": 0,
     }
-    if config["model_type"] == "deepseek_v2" and (config.get("n_group") or 1) > 1:
+    if config["model_type"] == "deepseek_v2" and config.get("n_group") not in (None, 0, 1):
         told["topk_method"] = _BY_GROUPS
     multiplier = find(_LOG_MULTIPLIER)
     if multiplier is not None:
