@@ -123,3 +123,22 @@ def test_a_gguf_that_lies_is_refused(key: str, value: Any, match: str) -> None:
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(an.UnsupportedError, match="'none'"):
         read_vocabulary(tmp_path, {}, "none", Budget())
+
+
+def test_a_vocabulary_that_llama_cpp_does_not_load_is_refused(tmp_path: Path) -> None:
+    """A token called as a place that no token has, and none that joins others."""
+    told = fast()
+    write(
+        Directory("gpt2", {"tokenizer.json": {**told, "model": {**told["model"], "merges": []}}}),
+        tmp_path,
+    )
+    with pytest.raises(an.ParseError, match="no merges"):
+        read_vocabulary(tmp_path, {}, "gpt2", Budget(), pre="gpt-2")
+    n = len(told["model"]["vocab"])
+    vocab = {**told["model"]["vocab"], f"[PAD{n + 1}]": n}
+    write(
+        Directory("gpt2", {"tokenizer.json": {**told, "model": {**told["model"], "vocab": vocab}}}),
+        tmp_path,
+    )
+    with pytest.raises(an.ParseError, match=r"are both '\[PAD"):
+        read_vocabulary(tmp_path, {"vocab_size": n + 3}, "gpt2", Budget(), pre="gpt-2")
