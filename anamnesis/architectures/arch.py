@@ -132,6 +132,8 @@ class Arch:
         Facts and a tensor's name to whether llama.cpp does not take it, where no glob says it.
     pools : bool
         Whether it may embed texts, and sentence-transformers' files say how: `pooling_type`.
+    ranks : bool
+        Whether it may be a reranker, whose card or name says it.
     tokenizer : str
         On the way back: `tokenizer.ggml.model` of its files, if other rows of its name differ in
         nothing else.
@@ -168,6 +170,7 @@ class Arch:
     dropped: tuple[str, ...] = ()
     left: Callable[[Facts, str], bool] | None = None
     pools: bool = False
+    ranks: bool = False
     tokenizer: str = ""
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)

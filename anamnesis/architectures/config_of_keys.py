@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sized
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,19 @@ from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
 from anamnesis.architectures.facts import LAYERS_MAX
-from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, why_not
-from anamnesis.architectures.rope import llama3_factors, llama3_scalings
+from anamnesis.architectures.keys import (
+    ATTENTION_FACTOR,
+    BEFORE_ROPE,
+    BEHIND_ROPE,
+    BLOCK_COUNT,
+    why_not,
+)
+from anamnesis.architectures.llama_cpp import KEPT, kept_facts
+from anamnesis.architectures.rope import attention_scale, llama3_factors, llama3_scalings
+from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.printable import shortened
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
@@ -29,6 +39,14 @@ _TOKENS = {
     "tokenizer.ggml.eos_token_id": "eos_token_id",
     "tokenizer.ggml.padding_token_id": "pad_token_id",
 }
+_KINDS = {
+    **dict.fromkeys(("uint32", "int32"), (int,)),
+    "float32": (int, float),
+    "bool": (bool,),
+    "string": (str,),
+}
+# What arithmetic with values of other kinds ends in.
+_OF_ANOTHER_KIND = (TypeError, ValueError, KeyError, ZeroDivisionError, OverflowError)
 _YARN = {
     "yarn_ext_factor": "extrapolation_factor",
     "yarn_attn_factor": "attention_factor",
@@ -40,6 +58,8 @@ _YARN = {
 def shortest(value: Any) -> Any:
     """Return a float32 as the shortest decimal that rounds to it: 1e-05, not 9.99999974e-06."""
     if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ParseError(f"a number of the header is {value}, which JSON cannot say")
         return float(str(np.float32(value)))
     if isinstance(value, list):
         return [shortest(one) for one in value]
@@ -79,16 +99,26 @@ def config_facts(
     if embedding is not None and embedding.shape:
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    n_tokens = len(tokens) if isinstance(tokens, Sized) else 0
     for key_name, fact in _TOKENS.items():  # or null: classes have ids of their own
-        config[fact] = _token(metadata, key_name, config.get("vocab_size"))
+        config[fact] = token_id(metadata, key_name, n_tokens)
     for fact, some in arch.switches.items():
         if fact:
             config[fact] = any(name.endswith(f".{some[0]}") for name in weights)
     if arch.uncomputed is not None:
-        config |= arch.uncomputed(find, config)
+        try:
+            config |= arch.uncomputed(find, config)
+        except _OF_ANOTHER_KIND as error:
+            raise ParseError(
+                f"a key {arch.gguf}.* is missing or of another kind: {error}"
+            ) from None
     if arch.unextra is not None:
         config |= arch.unextra(lambda name: small_values(weights.get(name)), config)
     _match_factors(arch, config, weights)
+    if KEPT in metadata:
+        config |= kept_facts(metadata[KEPT])
+        taken.add(KEPT)
     return dict(config), taken
 
 
@@ -120,14 +150,6 @@ def _of_keys(arch: Arch, find: Find) -> _Config:
     return config
 
 
-def _token(metadata: Mapping[str, Any], key: str, n_words: int | None) -> int | None:
-    """Return a token's id; None for one beyond the vocabulary, which llama.cpp ignores, too."""
-    value = metadata.get(key)
-    if value is not None and type(value) is not int:
-        raise ParseError(f"{key} is {value!r}, not a token's number")
-    return value if n_words is None or value is None or 0 <= value < n_words else None
-
-
 def needed(find: Find, name: str) -> Any:
     """Return a key's value.
 
@@ -155,6 +177,10 @@ def small_values(weight: Weight | None) -> NDArray[np.float32] | None:
 
 
 def _word(key: Key, value: Any) -> Any:
+    items = value if isinstance(value, list) else [value]
+    if not all(type(item) in _KINDS[key.type] for item in items):
+        told = shortened(repr(value))
+        raise ParseError(f"*.{key.name} of the header is {told}, no {key.type}")
     if key.values is None:
         return value
     words = [word for word, number in key.values.items() if number == value]
@@ -180,6 +206,9 @@ def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
         value = find(f"rope.scaling.{key}")
         if value is not None:
             rope[fact] = value
+    ratio = find(ATTENTION_FACTOR) if kind == "yarn" else None
+    if isinstance(ratio, float) and isinstance(factor, float) and "attention_factor" not in rope:
+        rope["attention_factor"] = shortest(ratio * attention_scale(factor))
     sections = find("rope.dimension_sections")
     if sections is not None:
         while sections and sections[-1] == 0:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from anamnesis.architectures.arch import Arch, Key
-from anamnesis.architectures.facts import CONFIG, FLOAT32_MOST, Facts, missing
+from anamnesis.architectures.facts import CONFIG, FLOAT32_MOST, Facts, missing, real
 from anamnesis.architectures.names import patterns
+from anamnesis.architectures.rope import attention_factor, attention_scale
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.formats.gguf.values import typed
 
 __all__ = [
+    "ATTENTION_FACTOR",
     "BEFORE_ROPE",
     "BEHIND_ROPE",
     "BLOCK_COUNT",
@@ -92,6 +96,9 @@ _POSITIVE = {
     *("ssm.time_step_rank", "full_attention_interval"),
 }
 
+ATTENTION_FACTOR = "rope.scaling.attn_factor"
+_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+_IS_YARN = {"type": "string", "value": "yarn"}
 _YARN = (
     ("yarn_ext_factor", ("extrapolation_factor",)),
     ("yarn_attn_factor", ("attention_factor", "attn_factor")),
@@ -120,6 +127,8 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     keys |= arch.fixed
     if arch.computed is not None:
         keys |= arch.computed(facts)
+    if keys.get("rope.scaling.type") == _IS_YARN and keys.get(_LOG_MULTIPLIER) is None:
+        keys |= _attention_keys(facts.rope)
     _check(arch, keys)
     names = patterns(arch.rules)
     for name in REQUIRED:
@@ -206,6 +215,18 @@ def _typed(key: Key, value: Any) -> Mapping[str, Any]:
 
 def _float(name: str, value: Any) -> Mapping[str, Any]:
     return _typed(Key(name, name, "float32"), value)
+
+
+def _attention_keys(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what llama.cpp multiplies YaRN's usual scale by; of the others it reads none."""
+    told = attention_factor(rope)
+    usual = attention_scale(real(rope, "factor", 1.0))
+    if told is None or np.float32(told) == np.float32(usual):
+        return {}
+    return {
+        "rope.scaling.yarn_attn_factor": _float("attention_factor", told),
+        ATTENTION_FACTOR: _float("attention_factor", told / usual),
+    }
 
 
 def _rope_keys(facts: Facts) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.base.errors import ParseError
 
-__all__ = ["llama3_factors", "llama3_scalings"]
+__all__ = ["attention_factor", "attention_scale", "llama3_factors", "llama3_scalings"]
 
 _LENGTHS = (8192, *(1 << i for i in range(6, 21)))  # Meta's first
 
@@ -68,6 +68,29 @@ def llama3_factors(facts: Facts) -> Mapping[str, Any]:
             ramp = (np.float32(1) - smooth) / np.float32(factor) + smooth
             factors.append(np.float32(1) / ramp)
     return {"rope_freqs.weight": np.array(factors, np.float32)}
+
+
+def attention_scale(factor: float, mscale: float = 1.0) -> float:
+    """Return what YaRN multiplies cosines and sines by, as llama.cpp does by itself."""
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def attention_factor(rope: Mapping[str, Any]) -> float | None:
+    """Return what transformers multiplies them by; None if nothing says otherwise.
+
+    Raises
+    ------
+    ParseError
+        If a number is none, or is not positive.
+    """
+    if rope.get("attention_factor") is not None:
+        return _positive(rope, "attention_factor", 1.0)
+    if not rope.get("mscale") or not rope.get("mscale_all_dim"):
+        return None
+    factor = _positive(rope, "factor", 1.0)
+    scales = (_positive(rope, name, 1.0) for name in ("mscale", "mscale_all_dim"))
+    of_keys, of_all = (attention_scale(factor, scale) for scale in scales)
+    return of_keys / of_all
 
 
 def _positive(rope: Mapping[str, Any], name: str, default: float) -> float:

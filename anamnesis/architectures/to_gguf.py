@@ -15,9 +15,11 @@ from anamnesis.architectures.check import check_tensors, n_words, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
+from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
+from anamnesis.architectures.reranker import TEMPLATE_KEYS, cut_head, is_reranker
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
@@ -68,12 +70,15 @@ class AsGguf:
         Typed values by key, in the converter's order, without `general.file_type`.
     names : dict of str to tuple of str
         Of each weight, the names of those that it is made of.
+    otherwise : tuple of str
+        What llama.cpp computes otherwise than the class of transformers does.
     """
 
     arch: Arch
     ledger: Ledger
     metadata: dict[str, Any]
     names: dict[str, tuple[str, ...]]
+    otherwise: tuple[str, ...]
 
 
 def has_gguf_names(names: Mapping[str, object]) -> bool:
@@ -105,14 +110,27 @@ def as_gguf(
     """
     root = checkpoint.root
     assert root is not None
-    seen, facts = tensors_as_gguf(checkpoint.config, ledger, lambda: pooling_type(root, budget))
+
+    def rank(weights: dict[str, Weight], facts: Facts) -> list[Dropped] | None:
+        if not is_reranker(root, facts.values, budget):
+            return None
+        return cut_head(weights, facts, root, budget)
+
+    seen, facts = tensors_as_gguf(
+        checkpoint.config, ledger, lambda: pooling_type(root, budget), rank
+    )
     return replace(seen, metadata=_metadata(seen, facts, root, budget, tokenizer_pre))
 
 
 def tensors_as_gguf(
-    config: Mapping[str, Any], ledger: Ledger, pooling: Callable[[], int | None] = lambda: None
+    config: Mapping[str, Any],
+    ledger: Ledger,
+    pooling: Callable[[], int | None] = lambda: None,
+    rank: Callable[[dict[str, Weight], Facts], list[Dropped] | None] | None = None,
 ) -> tuple[AsGguf, Facts]:
     """See the tensors of a model as GGUF has them, with the keys of its architecture alone.
+
+    `rank` cuts the head of a reranker and returns what is left out; None for another model.
 
     Raises
     ------
@@ -127,11 +145,16 @@ def tensors_as_gguf(
     facts.names = frozenset(weights)
     if arch.pools:
         facts.values["pooling_type"] = pooling()
+    cut = rank(weights, facts) if arch.ranks and rank is not None else None
+    dropped += cut or []
     made, names = _weights(weights, arch, facts)
     keys = model_keys(arch, facts)
+    check_biases(arch, made, names)
     _check(arch, facts, keys, made, names, ledger.dropped)
+    otherwise, kept = computed_otherwise(arch, facts, keys, made)
+    kept |= {} if cut is None else TEMPLATE_KEYS
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
-    return AsGguf(arch, seen, keys, names), facts
+    return AsGguf(arch, seen, keys | kept, names, otherwise), facts
 
 
 # --- weights --------------------------------------------------------------------------------------

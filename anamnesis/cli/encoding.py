@@ -120,7 +120,7 @@ class Encode(Task):
         form, options = what_is_asked(target, given, out)
         named = (*OPTIONS, "verify", "expect_same", "loss")
         self._options = options | {name: given.pop(name) for name in named}
-        self._options["strict"] = True
+        self._options["strict"] = given.pop("strict") or None
         self._dtype: DTypeName = self._options["dtype"] or _dtype_of(target) or "bf16"
         self._is_asked = bool(self._options["dtype"] or target.dtype)
         told = self._options["cast_all"]

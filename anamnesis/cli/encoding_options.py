@@ -257,6 +257,12 @@ _MEASURED = (
         metavar="MODEL",
         help="Write only what has the tensors of MODEL, byte for byte; name those that differ.",
     ),
+    option(
+        "Quality",
+        "--strict",
+        is_flag=True,
+        help="Refuse what a program computes otherwise than the model's own class.",
+    ),
     option("Quality", "--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
     option("Quality", "--worst", is_flag=True, help="Show the five weights that lose the most."),
 )

@@ -142,14 +142,17 @@ class Conversion:
         Raises
         ------
         UnsupportedError
-            If a program is known to load such an output wrong without an error, where the request
-            is strict.
+            If a program is known to load such an output wrong without an error, or to compute it
+            otherwise, and the request minds that.
         """
         made = make_plan(self.seen.checkpoint, self.choice, self.request)
-        if self.request.strict and not self.request.force:
-            for verdict in made.verdicts:
-                if verdict.outcome == "wrong":
-                    raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
+        made.otherwise = self.seen.otherwise
+        strict = self.request.strict
+        for verdict in () if strict is False else made.verdicts:
+            if verdict.outcome == "wrong" and not self.request.force:
+                raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
+            if verdict.outcome == "otherwise" and strict:
+                raise UnsupportedError(str(verdict))
         return made
 
     def _expected(self, plan: Plan) -> Plan:

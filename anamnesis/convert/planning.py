@@ -34,7 +34,7 @@ def plan(
     seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
     choice = Choice(seen.checkpoint, seen.ledger, seen.request)
     made = make_plan(seen.checkpoint, choice, choice.request)
-    made.names = seen.names
+    made.names, made.otherwise = seen.names, seen.otherwise
     if measure:
         from anamnesis.convert.write import sample  # only here, for the sake of a quick start
 

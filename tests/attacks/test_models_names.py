@@ -211,7 +211,7 @@ def test_a_tied_head_may_be_stored_too() -> None:
         (
             "llama",
             {"tokenizer.ggml.bos_token_id": "1"},
-            "bos_token_id is '1', not a token's number",
+            "bos_token_id is '1', no id of the vocabulary",
         ),
         ("stablelm", {"stablelm.attention.head_count": 513}, "is more than embedding_length"),
         ("phi3", {"phi3.embedding_length": 0}, "phi3.embedding_length is 0, not positive"),

@@ -14,7 +14,7 @@ from anamnesis.architectures.table.llama import POOLING
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["ARCHS"]
+__all__ = ["ARCHS", "labelled", "output_labels"]
 
 _CAUSAL = {"attention.causal": {"type": "bool", "value": False}}
 _PADDING = 1  # transformers' own
@@ -134,8 +134,8 @@ _ABOVE = (
 )
 
 
-def _encoder(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of all encoders, and what their heads' numbers mean if config.json says it.
+def output_labels(facts: Facts) -> Mapping[str, Any]:
+    """Return the key of what a head's numbers mean, if config.json says it.
 
     Raises
     ------
@@ -144,14 +144,18 @@ def _encoder(facts: Facts) -> Mapping[str, Any]:
     """
     labels = facts.get("id2label")
     if not isinstance(labels, Mapping) or not labels:
-        return _CAUSAL
+        return {}
     try:
         words = [str(labels[i]) for i in sorted(labels, key=int)]
     except ValueError:
         raise ParseError("id2label is not by numbers", source=CONFIG) from None
     if len(words) == 2 and words[0] == "LABEL_0":  # transformers' own
-        return _CAUSAL
-    return {**_CAUSAL, _LABELS: {"type": "string", "value": words}}
+        return {}
+    return {_LABELS: {"type": "string", "value": words}}
+
+
+def _encoder(facts: Facts) -> Mapping[str, Any]:
+    return {**_CAUSAL, **output_labels(facts)}
 
 
 def _roberta(facts: Facts) -> Mapping[str, Any]:
@@ -187,6 +191,11 @@ def _roberta_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _encoder_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     find("attention.causal")
+    return labelled(find)
+
+
+def labelled(find: Find) -> Mapping[str, Any]:
+    """Return what config.json says by that key."""
     labels = find(_LABELS)
     if labels is None:
         return {}

@@ -8,7 +8,6 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Stack
-from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
@@ -116,7 +115,6 @@ ARCHS = (
         computed=_smollm3,
         uncomputed=rotating,
         switches=BIASES,
-        extra=llama3_factors,
         derived=kv_heads,
         vocabulary=Vocabulary("llama"),
     ),

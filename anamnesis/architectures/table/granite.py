@@ -8,6 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Key, Vocabulary
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Halves
+from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer
 from anamnesis.architectures.table.llama import BIASES, KEYS, PERMUTED, kv_heads, rotating
 
@@ -53,6 +54,7 @@ ARCHS = (
         derived=kv_heads,
         uncomputed=rotating,
         switches=BIASES,
+        extra=llama3_factors,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -65,6 +67,7 @@ ARCHS = (
         derived=kv_heads,
         uncomputed=rotating,
         switches={"attention_bias": BIASES["attention_bias"]},
+        extra=llama3_factors,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -77,6 +80,7 @@ ARCHS = (
         derived=kv_heads,
         uncomputed=rotating,
         switches={"attention_bias": BIASES["attention_bias"]},
+        extra=llama3_factors,
         vocabulary=Vocabulary("llama"),
     ),
 )

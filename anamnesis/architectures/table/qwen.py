@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Key
+from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.reranker import RANK
+from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
@@ -40,6 +42,9 @@ EXPERT_KEYS = (
 )
 
 
+_CLASSIFIER = "Qwen3ForSequenceClassification"
+
+
 @dataclass(frozen=True, slots=True)
 class _Bare:
     """Names of a model that embeds texts, which are those of the decoder without its head."""
@@ -70,6 +75,20 @@ def check_sparse(facts: Facts) -> Mapping[str, Any]:
     return {}
 
 
+def _ranking(facts: Facts) -> Mapping[str, Any]:
+    """Return the keys of a reranker: the head of one is cut, or it is a classifier."""
+    if facts.get("pooling_type") != RANK and facts.get("architectures") != [_CLASSIFIER]:
+        return {}
+    return {"pooling_type": {"type": "uint32", "value": RANK}, **output_labels(facts)}
+
+
+def _ranking_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what makes a reranker a classifier, which is what is left of it."""
+    if config.get("pooling_type") != RANK:
+        return {}
+    return {"architectures": [_CLASSIFIER], **labelled(find)}
+
+
 ARCHS = (
     Arch(
         gguf="qwen2",
@@ -91,7 +110,6 @@ ARCHS = (
             *OUTER,
             *NORMS,
             *ATTENTION,
-            *MLP,
             *EXPERTS,
             *SHARED_EXPERT,
         ),
@@ -103,13 +121,17 @@ ARCHS = (
     ),
     Arch(
         gguf="qwen3",
-        hf=("Qwen3ForCausalLM", "Qwen3Model"),
+        hf=("Qwen3ForCausalLM", "Qwen3Model", _CLASSIFIER),
         model_type="qwen3",
-        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        rules=(*OUTER, Rule("score", ("cls.output",)), *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        groups={"cls.output": "all?"},  # of rerankers
         switches={"attention_bias": ATTENTION_BIASES},
+        computed=_ranking,
+        uncomputed=_ranking_config,
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
+        ranks=True,
         derived=kv_heads,
     ),
     Arch(
@@ -117,7 +139,7 @@ ARCHS = (
         spelt=EXPERTS_SPELT,
         hf=("Qwen3MoeForCausalLM",),
         model_type="qwen3_moe",
-        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
+        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *EXPERTS),
         keys=EXPERT_KEYS[:1],
         computed=check_sparse,
         config={"norm_topk_prob": True},  # as llama.cpp computes it

@@ -12,6 +12,7 @@ from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import TokenType
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.printable import shortened
 
 __all__ = ["added_token", "byte_fallback", "byte_level", "gemma4", "unigram", "wordpiece"]
 
@@ -64,7 +65,7 @@ def _bpe(vocabulary: StoredVocabulary, merges: list[tuple[str, str]]) -> dict[st
     vocab: dict[str, int] = {}
     for i, token in enumerate(vocabulary.tokens):
         if not vocabulary.is_padding(i):
-            vocab.setdefault(token, i)  # llama.cpp, too, finds the first of two that are the same
+            vocab.setdefault(token, i)  # two may be empty
     kept = [
         (left, right)
         for left, right in merges
@@ -107,7 +108,8 @@ def byte_level(vocabulary: StoredVocabulary) -> dict[str, Any]:
     pre = vocabulary.pre
     rows = [row for row in PATTERNS if pre in row.names]
     if not rows and pre != "default":
-        raise UnsupportedError(f"tokenizer.ggml.pre: how {pre!r} splits a text is not known")
+        name = shortened(repr(pre))
+        raise UnsupportedError(f"tokenizer.ggml.pre: how {name} splits a text is not known")
     steps = rows[0].steps if rows else _DEFAULT
     model = _bpe(vocabulary, vocabulary.merges)
     is_ignoring = rows and rows[0].ignore_merges is True and pre != "chatglm-bpe"

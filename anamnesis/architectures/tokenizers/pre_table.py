@@ -9,9 +9,12 @@ match a piece of its own; `("digits",)` each digit, `("punctuation",)` runs of p
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
-__all__ = ["PATTERNS", "Pattern", "Step", "known_regexes"]
+from anamnesis.architectures.tokenizers.regexes import meaning
+
+__all__ = ["PATTERNS", "Pattern", "Step", "steps_by_regex"]
 
 Step = tuple[str, ...]
 
@@ -145,6 +148,15 @@ PATTERNS = (
 )
 
 
-def known_regexes() -> frozenset[str]:
-    """Return all regexes that splits of known tokenizers have."""
-    return frozenset(step[1] for row in PATTERNS for step in row.steps if step[0] == "split")
+# What other steps are as regexes.
+_AS_REGEXES = {
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": WORDS,
+    r"\p{N}": DIGITS,
+}
+
+
+@cache
+def steps_by_regex() -> dict[str, Step]:
+    """Return the steps that known tokenizers have, by the meaning of their regexes."""
+    splits = {step[1]: step for row in PATTERNS for step in row.steps if step[0] == "split"}
+    return {meaning(regex): step for regex, step in {**splits, **_AS_REGEXES}.items()}

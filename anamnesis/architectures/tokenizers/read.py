@@ -139,9 +139,12 @@ def _gpt2(asked: _Asked) -> dict[str, Any]:
     found = byte_level(asked.folder, asked.config)
     pre = pre_tokenizer(asked.folder, asked.pre)
     keys = found.keys("gpt2", pre, scored=False)
-    if merges := merges_of(asked.folder):
+    merges = merges_of(asked.folder)
+    if not merges and pre != _KIMI:
+        raise asked.folder.malformed(FAST, "no merges, without which llama.cpp loads no such file")
+    if merges:
         keys[_MERGES] = merges
-    return keys | _special(asked)
+    return keys | _special(asked, len(found))
 
 
 def _first_of(asked: _Asked) -> dict[str, Any]:

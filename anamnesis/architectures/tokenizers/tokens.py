@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "VOCABULARY_MAX_TOKENS",
     "TokenType",
     "Vocabulary",
+    "check_unique",
     "declared_size",
     "looks_special",
     "text_config",
@@ -91,6 +93,7 @@ class Vocabulary:
             If a token is no text that UTF-8 has.
         """
         check_text(self.source, *self.tokens)
+        check_unique(self.tokens, self.source)
         found: dict[str, Any] = {"tokenizer.ggml.model": model}
         if pre is not None:
             found["tokenizer.ggml.pre"] = pre
@@ -109,6 +112,25 @@ def check_text(source: str, *texts: str) -> None:
             text.encode()
         except UnicodeEncodeError:
             raise ParseError(f"{text!r} has half of a surrogate pair", source=source) from None
+
+
+def check_unique(tokens: Sequence[str], source: str) -> None:
+    """Raise `ParseError` if two tokens are equal, which llama.cpp does not load.
+
+    It gives those names of their own that are empty.
+    """
+    if len(set(tokens)) == len(tokens):
+        return
+    ids: dict[str, int] = {}
+    for i, token in enumerate(tokens):
+        first = ids.setdefault(token, i)
+        if token and first != i:
+            text = shortened(repr(token))
+            raise ParseError(
+                f"tokens {first:,} and {i:,} are both {text}, and llama.cpp loads no vocabulary"
+                " with two equal tokens",
+                source=source,
+            )
 
 
 def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:

@@ -78,7 +78,8 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": _removes_spaces(vocabulary),
     }
-    for name in vocabulary.ids:
+    named = vocabulary.named()
+    for name in named:
         told[f"{name}_token"] = vocabulary.text_of(name)
     added = vocabulary.added()
     if vocabulary.model == "llama":
@@ -87,8 +88,8 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
             for i, special in added.items()
             if not special or vocabulary.scores[i] == ADDED_SCORE
         }
-    named = set(vocabulary.ids.values())
-    others = [vocabulary.tokens[i] for i, special in added.items() if special and i not in named]
+    ids = set(named.values())
+    others = [vocabulary.tokens[i] for i, special in added.items() if special and i not in ids]
     if others:
         told["additional_special_tokens"] = others
     for name in ("bos", "eos", "sep"):

@@ -169,8 +169,9 @@ class Request:
         Whether what would round or quantise a value is refused.
     expect_same : path or None
         A model whose tensors must be those that would be written, byte for byte.
-    strict : bool
-        Whether what a program is known to load wrong without an error is refused, but by `force`.
+    strict : bool or None
+        Whether what a program is known to load wrong without an error is refused, but by `force`;
+        and what one computes otherwise, which None lets pass.
     keep_blocks : bool
         Whether weights that are not encoded stay in blocks that the format stores as well. What
         is remembered does not, and nothing does where a dtype is asked for.
@@ -225,7 +226,7 @@ class Request:
     verify: bool = False
     lossless: bool = False
     expect_same: str | os.PathLike[str] | None = None
-    strict: bool = False
+    strict: bool | None = False
     keep_blocks: bool = False
     math: MathName = "float32"
     experts: ExpertsName | None = None

@@ -24,7 +24,7 @@ __all__ = [
     "Program",
 ]
 
-Outcome = Literal["loads", "refuses", "wrong", "unwritten"]
+Outcome = Literal["loads", "otherwise", "refuses", "wrong", "unwritten"]
 
 ANY = "any"
 

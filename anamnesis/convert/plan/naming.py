@@ -47,12 +47,15 @@ class Seen(NamedTuple):
     request : Request
     names : mapping of str to tuple of str
         Of weights that have another name, those of the weights they are made of.
+    otherwise : tuple of str
+        What llama.cpp computes otherwise than the model's own class.
     """
 
     checkpoint: Checkpoint
     ledger: Ledger
     request: Request
     names: Mapping[str, tuple[str, ...]]
+    otherwise: tuple[str, ...] = ()
 
 
 def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
@@ -119,12 +122,13 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     with _advised(_KEEP):
         seen = as_gguf(checkpoint, ledger, Budget(request.limits), request.tokenizer_pre)
     if request.mix is None and request.encoding is None:
-        request = _as_it_is(seen.ledger, request)
+        request = _as_it_is(seen.ledger, _own_float(ledger), request)
     elif request.mix is not None and request.mix.name == COPY:
         request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
     if request.mix is None and request.encoding is not None:
         seen.metadata.update(_what_it_is(request.encoding))
-    return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
+    view = _as_one_gguf(checkpoint, seen)
+    return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
 
 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
@@ -143,7 +147,7 @@ def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -
     return not has_gguf_names(ledger.weights)
 
 
-def _as_it_is(ledger: Ledger, request: Request) -> Request:
+def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
     """Return a request for the float that a model has, and for the 4-bit floats that GGUF has too.
 
     The converter says what a file with such floats is by their number.
@@ -154,7 +158,7 @@ def _as_it_is(ledger: Ledger, request: Request) -> Request:
     given = {} if told is None else {"override_kv": {_TYPE_KEY: told}}
     return replace(
         request,
-        mix=asked_mix(_own_float(ledger), given),
+        mix=asked_mix(float, given),
         overrides=(*request.overrides, *blocks),
         keep_blocks=False,
     )
@@ -184,13 +188,13 @@ def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
 
 
 def _own_float(ledger: Ledger) -> str:
-    """Return the float that most values of a model are in, as a mix: f16 or bf16."""
-    n_values: dict[str, int] = {}
-    for weight in ledger.weights.values():
-        own = weight.own_dtype
-        name = "BF16" if own is None else own.name
-        n_values[name] = n_values.get(name, 0) + weight.n_elements
-    return "f16" if n_values.get("F16", 0) > n_values.get("BF16", 0) else "bf16"
+    """Return the 16-bit float of a model's first matrix in one, as the converter has it; else f16.
+
+    Scales of codes count, too.
+    """
+    parts = (part for weight in ledger.weights.values() for part in weight.parts)
+    own = (p.dtype.name for p in parts if len(p.shape) > 1 and p.dtype.name in ("F16", "BF16"))
+    return next(own, "F16").lower()
 
 
 def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:

@@ -52,6 +52,8 @@ class Plan:
         Of a mix of GGUF's types, by weight what it is that says its type.
     names : mapping of str to tuple of str
         Of weights that are called otherwise than in the source, what they are made of.
+    otherwise : tuple of str
+        What llama.cpp computes otherwise than the model's own class.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Plan:
         self.config = config or {}
         self.why = why or {}
         self.names: Mapping[str, tuple[str, ...]] = {}
+        self.otherwise: tuple[str, ...] = ()
         self.files = files
         self.account = account
         self.directory = directory
@@ -152,10 +155,10 @@ class Plan:
         """What the programs make of it that know its encodings, as far as that was tried."""
         # Only here: a conversion starts without.
         from anamnesis.convert.loaders.facts import Output, facts_of_output
-        from anamnesis.convert.loaders.verdicts import verdicts
+        from anamnesis.convert.loaders.verdicts import otherwise, verdicts
 
         if self.account.passed or self.account.still_quantized:  # of which nobody knows
-            return ()
+            return otherwise((), self.otherwise)
         weights = list(self.weights())
         encoded = {made.name: made.encoding.id for made in weights if not made.is_plain}
         output = Output(
@@ -169,7 +172,7 @@ class Plan:
             dtypes={part.dtype.name for made in weights for part in made.parts},
             numbers={part.name for made in weights for part in made.parts if not part.shape},
         )
-        return verdicts(facts_of_output(output))
+        return otherwise(verdicts(facts_of_output(output)), self.otherwise)
 
     @property
     def warnings(self) -> tuple[str, ...]:
