@@ -83,7 +83,8 @@ def config_facts(
         config[fact] = _token(metadata, key_name, config.get("vocab_size"))
     for fact, some in arch.switches.items():
         if fact:
-            config[fact] = any(name.endswith(f".{some[0]}") for name in weights)
+            ends = tuple(f".{tail}" for tail in some)
+            config[fact] = any(name.endswith(ends) for name in weights)
     if arch.uncomputed is not None:
         config |= arch.uncomputed(find, config)
     if arch.unextra is not None:
