@@ -65,7 +65,10 @@ def _spoiled_facts(choices: Choices, model: Model) -> Model:
     facts = copy.deepcopy(dict(model.facts))
     section = facts.get("text_config") if choices.below(2) else facts
     section = section if isinstance(section, dict) else facts
-    name = choices.pick([key for key in section if not key.startswith(("token", "general"))])
+    names = [key for key in section if not key.startswith(("token", "general"))]
+    if not names:
+        return model
+    name = choices.pick(names)
     value = section[name]
     if choices.below(3) == 0:
         del section[name]

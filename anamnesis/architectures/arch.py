@@ -149,7 +149,7 @@ class Arch:
         Of tensors, likewise.
     switches : mapping of str to tuple of str
         Tensors that are there if a fact is true, by the fact; by an empty one those that always
-        are, such as biases. On the way back the first tensor of each says the fact.
+        are, such as biases. On the way back any of them says the fact.
     uncomputed : function, optional
         On the way back: from a function that finds keys, and config.json so far, to further facts.
     unextra : function, optional

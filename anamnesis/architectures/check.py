@@ -192,8 +192,7 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
     own_keys = not recurs and layer < layers.n - shared
     found = {
         "all": True,
-        "head": not header.facts.get("tie_word_embeddings")
-        and not header.facts.get("pooling_type"),
+        "head": _has_head(header.facts),
         "attends": not recurs,
         "recurs": recurs,
         "own-keys": own_keys,
@@ -209,6 +208,13 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
         "in-turn": not header.find("use_parallel_residual"),
     }
     return frozenset(group for group, holds in found.items() if holds)
+
+
+def _has_head(facts: Facts) -> bool:
+    """Tell whether a model has a head of its own, which one that embeds texts does not need."""
+    classes = facts.get("architectures")
+    is_bare = isinstance(classes, list) and any(str(name).endswith("Model") for name in classes)
+    return not (is_bare or facts.get("tie_word_embeddings") or facts.get("pooling_type"))
 
 
 def _recurs(header: Header, layers: _Layers, layer: int) -> bool:

@@ -105,7 +105,8 @@ def config_facts(
         config[fact] = token_id(metadata, key_name, n_tokens)
     for fact, some in arch.switches.items():
         if fact:
-            config[fact] = any(name.endswith(f".{some[0]}") for name in weights)
+            ends = tuple(f".{tail}" for tail in some)
+            config[fact] = any(name.endswith(ends) for name in weights)
     if arch.uncomputed is not None:
         try:
             config |= arch.uncomputed(find, config)

@@ -248,6 +248,23 @@ def test_tensors_that_config_json_cannot_say(
         models.seen(model.with_shapes({**model.shapes, **more}))
 
 
+def test_one_bias_says_that_there_are_all() -> None:
+    model = models.gguf("llama_linear")
+    shapes = {name: s for name, s in model.shapes.items() if not name.endswith("attn_q.bias")}
+    with pytest.raises(
+        an.ParseError, match=r"attention_bias is set, and 'blk.0.attn_q.bias' is mis"
+    ):
+        models.seen(model.with_shapes(shapes))
+
+
+def test_a_model_that_embeds_needs_no_head() -> None:
+    model = told("qwen3", architectures=["Qwen3Model"])
+    shapes = {name: shape for name, shape in model.shapes.items() if name != "lm_head.weight"}
+    models.seen(model.with_shapes(shapes))
+    with pytest.raises(an.ParseError, match=r"'lm_head.weight' is missing"):
+        models.seen(told("qwen3").with_shapes(shapes))
+
+
 def test_factors_of_no_scaling() -> None:
     model = models.gguf("llama")
     shapes = {**model.shapes, "rope_freqs.weight": (16,)}
