@@ -16,7 +16,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import has_markers, layer_of
 from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.says.comfy import as_told
+from anamnesis.schemes.says.comfy import ComfyLayer, as_told
 from anamnesis.schemes.says.modules import Targets
 from anamnesis.schemes.says.torchao import asked_parts
 
@@ -98,7 +98,7 @@ class _Said:
             asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
             yield Told("the file's metadata", parts=asked)
         if self._is_comfy:
-            layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)
+            layer = self._layer(weight.parts[0].name)
             told = None if layer is None else as_told(layer)
             if told is not None:
                 yield told
@@ -108,10 +108,14 @@ class _Said:
 
         What has one float as its scale is the same in all producers' words.
         """
-        if not self._is_comfy or weight.shown is None or weight.shown.grid == (1, 1):
+        if not self._is_comfy or self._facts.method or weight.shown is None:
             return False
-        codes = weight.parts[0].name
-        return layer_of(codes, self._ledger, self._facts.comfy_layers) is None
+        codes, *others = (part.name for part in weight.parts)
+        has_its_names = codes.endswith(".weight") and f"{codes}_scale" in others
+        return has_its_names and weight.shown.grid != (1, 1) and not self._layer(codes)
+
+    def _layer(self, codes: str) -> ComfyLayer | None:
+        return layer_of(codes, self._ledger, self._facts.comfy_layers)
 
     def by_config(self, weight: Weight) -> list[Told]:
         """Return what the config says, of which one must be true."""

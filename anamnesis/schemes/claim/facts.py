@@ -447,7 +447,10 @@ def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
     try:
         parsed = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
         layers = parsed.get("layers", {})
-        return {name: read_layer(layer) for name, layer in layers.items()}
+        return {
+            name: read_layer({"format": layer} if isinstance(layer, str) else layer)
+            for name, layer in layers.items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 __all__ = ["Asked", "Shown", "Told", "disagreement"]
 
+_MX_BLOCK = (1, 32)
+
 
 class Shown(NamedTuple):
     """What the parts of a weight show.
@@ -103,7 +105,10 @@ def _blocks(block: tuple[int, int] | None) -> str:
 def disagreement(shown: Shown, told: Told) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
     if told.kind and told.kind != shown.kind:
-        return ""  # of a mixed model: no damage makes integers of floats
+        # Of a mixed model, but for whole numbers that have the names and shapes of MXFP4.
+        if shown.is_mx and shown.bits == told.bits == 4 and told.block == _MX_BLOCK:
+            return f"the parts are those of {shown}, but {told.by} says {told}"
+        return ""
     is_other = bool(told.bits and shown.bits and told.bits != shown.bits)
     if told.of_kind_only and (is_other or shown.is_mx):
         return ""

@@ -46,10 +46,8 @@ class ComfyLayer(NamedTuple):
     block: int | None = None
 
 
-def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
+def read_layer(layer: Mapping[str, Any]) -> ComfyLayer:
     """Read what is said of a layer; raise KeyError, TypeError or ValueError if it is malformed."""
-    if isinstance(layer, str):
-        layer = {"format": layer}
     shape, block = layer.get("orig_shape"), layer.get("group_size")
     if block is not None and (type(block) is not int or block < 1):
         raise ValueError(block)
