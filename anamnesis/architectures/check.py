@@ -17,8 +17,6 @@ from anamnesis.base.errors import ParseError
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["check_tensors", "n_words", "of_floats", "switched"]
-
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
 _NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn"}
 
@@ -40,23 +38,7 @@ def check_tensors(
     dropped: Iterable[Dropped],
     called: Callable[[str], str] = str,
 ) -> None:
-    """Refuse a model that lacks a tensor, has one too many, or of another shape than it says.
-
-    Parameters
-    ----------
-    header : Header
-    weights : mapping
-        By llama.cpp's names.
-    dropped : iterable of Dropped
-        Those of the input that a person leaves out are not missing.
-    called : function
-        The name of a tensor of the input, by llama.cpp's.
-
-    Raises
-    ------
-    ParseError
-        It names the fact and the tensor.
-    """
+    """Refuse a model that lacks a tensor, has one too many, or of another shape than it says."""
     layers = _layers(header, weights)
     for few, many in AT_MOST.items():
         n, most = header.count(few), header.count(many)
@@ -87,13 +69,7 @@ def n_words(facts: Facts, weights: Mapping[str, Weight]) -> int | None:
 
 
 def of_floats(weight: Weight) -> Weight:
-    """Return a weight.
-
-    Raises
-    ------
-    ParseError
-        If it is of whole numbers, which are no weight of a model.
-    """
+    """Return a weight."""
     if weight.own_dtype is not None and weight.own_dtype.kind in ("int", "bool", "complex"):
         raise ParseError(f"{weight.name!r} is {weight.own_dtype.name}, and no weight of floats")
     return weight

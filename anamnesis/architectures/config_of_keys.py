@@ -29,8 +29,6 @@ from anamnesis.base.printable import shortened
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["are_alike", "config_facts", "needed", "shortest", "small_values"]
-
 # What transformers calls a fact, where the first of the converter's spellings is a rare one.
 _MOST_FACTORS = 1 << 16  # of a rope
 _SPELT = {"feed_forward_length": "intermediate_size"}
@@ -69,15 +67,7 @@ def shortest(value: Any) -> Any:
 def config_facts(
     arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight]
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return config.json, and the keys that it says.
-
-    Raises
-    ------
-    ParseError
-        If a key that is needed is missing.
-    UnsupportedError
-        If one has a value that config.json has no word for.
-    """
+    """Return config.json, and the keys that it says."""
     taken: set[str] = set()
     n_layers = metadata.get(f"{arch.gguf}.block_count")
 
@@ -152,13 +142,7 @@ def _of_keys(arch: Arch, find: Find) -> _Config:
 
 
 def needed(find: Find, name: str) -> Any:
-    """Return a key's value.
-
-    Raises
-    ------
-    ParseError
-        If there is none.
-    """
+    """Return a key's value."""
     value = find(name)
     if value is None:
         raise ParseError(f"the header has no *.{name}, which config.json needs")
@@ -219,13 +203,7 @@ def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
 
 
 def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Say Llama 3's scaling by one that gives the factors of the file.
-
-    Raises
-    ------
-    UnsupportedError
-        If none does.
-    """
+    """Say Llama 3's scaling by one that gives the factors of the file."""
     stored = weights.get("rope_freqs.weight")
     if stored is None or arch.extra is not llama3_factors:
         return

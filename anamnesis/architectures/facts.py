@@ -14,17 +14,6 @@ from anamnesis.checkpoint.about import CONTEXT_LENGTH
 if TYPE_CHECKING:
     from anamnesis.architectures.arch import Arch
 
-__all__ = [
-    "CONFIG",
-    "FLOAT32_MOST",
-    "HEAD_DIM_MAX",
-    "LAYERS_MAX",
-    "Facts",
-    "missing",
-    "read_facts",
-    "real",
-]
-
 CONFIG = "config.json"
 _CLASSES = Path(__file__).with_name("config_defaults.json")  # by tools/config_defaults.py
 
@@ -60,18 +49,7 @@ FLOAT32_MOST = 2.0**127
 
 
 class Facts:
-    """Facts by their names in config.json.
-
-    Attributes
-    ----------
-    values : dict
-    rope : dict
-        Of layers with full attention: `rope_theta`, `rope_type`, `factor`, …
-    local_rope : dict
-        Of layers with a sliding window; empty where they have no own.
-    names : frozenset of str
-        The stored tensors of the model.
-    """
+    """Facts by their names in config.json."""
 
     def __init__(
         self, values: dict[str, Any], rope: dict[str, Any], local_rope: dict[str, Any]
@@ -86,13 +64,7 @@ class Facts:
         return self.values.get(name)
 
     def number(self, name: str) -> int:
-        """Return a fact that must be there, a positive integer.
-
-        Raises
-        ------
-        ParseError
-            If there is none, or it is none.
-        """
+        """Return a fact that must be there, a positive integer."""
         value = self.get(name)
         if value is None:
             raise missing(name)
@@ -101,12 +73,8 @@ class Facts:
         return value
 
     def limited(self, most: int, name: str) -> int:
-        """Return a positive integer that is no more than what llama.cpp takes, or a real model has.
-
-        Raises
-        ------
-        ParseError
-            If there is none, or it is none, or more.
+        """Return a positive integer that is no more than what llama.cpp takes, or a real
+        model has.
         """
         value = self.number(name)
         if value > most:
@@ -127,13 +95,7 @@ class Facts:
 
 
 def real(section: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a number of a section, such as the rope's.
-
-    Raises
-    ------
-    ParseError
-        If it is there and none that float32 holds.
-    """
+    """Return a number of a section, such as the rope's."""
     value = section.get(name)
     if value is None:
         return default
@@ -150,19 +112,7 @@ def missing(name: str) -> ParseError:
 
 
 def read_facts(config: Mapping[str, Any], arch: Arch) -> Facts:
-    """Return the facts of a model.
-
-    Parameters
-    ----------
-    config : mapping
-        Of config.json; facts of its text model count before its own.
-    arch : Arch
-
-    Raises
-    ------
-    ParseError
-        If a section of it is no object.
-    """
+    """Return the facts of a model."""
     text = _section(config, "text_config")
     own = text or config
     model_type = own.get("model_type") if isinstance(own.get("model_type"), str) else None
@@ -192,13 +142,7 @@ def _classes() -> Mapping[str, Any]:
 
 
 def _spelt(told: Mapping[str, Any], of_class: Mapping[str, str]) -> dict[str, Any]:
-    """Return facts in one spelling: the class's own first, then the converter's order.
-
-    Raises
-    ------
-    ParseError
-        If two spellings that a class takes for one fact contradict each other.
-    """
+    """Return facts in one spelling: the class's own first, then the converter's order."""
     values = dict(told)
     for other, name in of_class.items():
         value = values.get(other)

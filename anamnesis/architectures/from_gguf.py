@@ -21,8 +21,6 @@ from anamnesis.schemes.claim.ledger import Ledger
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["AsHf", "as_hf", "tensors_as_hf"]
-
 _IN_CONFIG = "config.json says it (rope_parameters)"
 _NO_PLACE = "metadata that a Hugging Face directory has no place for"
 _TAKEN = ("general.architecture", "general.type", "general.alignment", "general.file_type")
@@ -40,22 +38,7 @@ _SUFFIXES = (".weight", ".bias")
 
 @dataclass(frozen=True, slots=True)
 class AsHf:
-    """A model as Hugging Face has it.
-
-    Attributes
-    ----------
-    arch : Arch
-    ledger : Ledger
-        Its weights under transformers' names.
-    config : dict
-        Of config.json.
-    files : dict of str to bytes
-        What lies beside it: generation_config.json, the tokenizer's.
-    left : list of Dropped
-        Metadata that none of them has a place for.
-    names : dict of str to tuple of str
-        Of each weight, the names of those that it is made of.
-    """
+    """A model as Hugging Face has it."""
 
     arch: Arch
     ledger: Ledger
@@ -66,22 +49,7 @@ class AsHf:
 
 
 def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
-    """See a GGUF model as a directory.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    metadata : mapping
-        Of the GGUF, plain values.
-
-    Raises
-    ------
-    UnsupportedError
-        If its architecture is not known, a tensor is none of it, or a key has a value that
-        config.json has no word for.
-    ParseError
-        If a key that is needed is missing, or not as it must be.
-    """
+    """See a GGUF model as a directory."""
     from anamnesis.architectures.tokenizers import vocabulary_files
 
     seen = tensors_as_hf(ledger, metadata)
@@ -90,13 +58,7 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
 
 
 def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
-    """See the tensors of a GGUF model as a directory has them, with config.json alone.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        As `as_hf` does.
-    """
+    """See the tensors of a GGUF model as a directory has them, with config.json alone."""
     from anamnesis.architectures.rows import archs_of_gguf  # only here: a large table
 
     weights = ledger.weights
@@ -160,13 +122,7 @@ def _whole(header: Header, weight: Weight) -> Weight:
 
 
 def _said(arch: Arch, facts: Facts, weights: Mapping[str, Weight]) -> Iterator[str]:
-    """Yield the tensors that config.json says; those of the file must be the same.
-
-    Raises
-    ------
-    UnsupportedError
-        If they are not.
-    """
+    """Yield the tensors that config.json says; those of the file must be the same."""
     for name, array in arch.extra(facts).items() if arch.extra is not None else ():
         if not are_alike(small_values(weights.get(name)), array):
             raise UnsupportedError(

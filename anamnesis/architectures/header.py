@@ -17,28 +17,13 @@ from anamnesis.base.errors import ParseError
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Header", "check_shape", "is_windowed", "tensor_shape"]
-
 _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a model says of itself, by the keys of a GGUF header.
-
-    Attributes
-    ----------
-    arch : Arch
-    find : function
-        A key's value, by its name behind the architecture's; None if there is none.
-    facts : Facts
-        Of config.json, which the switches of the row are asked of.
-    vocabulary : int, optional
-        How many tokens there are, if that is said.
-    source : str, optional
-        The file to blame: config.json, whose names of facts errors speak in, or the GGUF.
-    """
+    """What a model says of itself, by the keys of a GGUF header."""
 
     arch: Arch
     find: Callable[[str], Any]
@@ -53,13 +38,7 @@ class Header:
         return fact_of(self.arch, key)
 
     def count(self, key: str, layer: int = 0) -> int | None:
-        """Return a number, or that of a layer.
-
-        Raises
-        ------
-        ParseError
-            If it is none, or a list that is not of all layers.
-        """
+        """Return a number, or that of a layer."""
         value = self.find(key)
         if isinstance(value, list):
             if len(value) != self.find("block_count"):
@@ -148,13 +127,7 @@ def is_windowed(header: Header, layer: int) -> bool:
 
 
 def check_shape(header: Header, layer: int, tail: str, weight: Weight, name: str) -> None:
-    """Refuse a tensor of another shape.
-
-    Raises
-    ------
-    ParseError
-        It names the fact, and the tensor as the input calls it.
-    """
+    """Refuse a tensor of another shape."""
     dims, shape = _dims(header.arch, tail), weight.shape
     if not dims:
         return

@@ -14,17 +14,6 @@ from anamnesis.architectures.rope import attention_factor, attention_scale
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.formats.gguf.values import typed
 
-__all__ = [
-    "ATTENTION_FACTOR",
-    "BEFORE_ROPE",
-    "BEHIND_ROPE",
-    "BLOCK_COUNT",
-    "REQUIRED",
-    "fact_of",
-    "model_keys",
-    "why_not",
-]
-
 BLOCK_COUNT = Key("block_count", "num_hidden_layers")
 _GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
 
@@ -108,14 +97,8 @@ _YARN = (
 
 
 def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
-    """Return the keys of a model behind its architecture's name, typed, in the converter's order.
-
-    Raises
-    ------
-    ParseError
-        If config.json lacks a fact that llama.cpp needs, or has one of another kind.
-    UnsupportedError
-        If it has a value that GGUF has no number for.
+    """Return the keys of a model behind its architecture's name, typed, in the
+    converter's order.
     """
     keys: dict[str, Any] = {}
     _put(keys, facts, (BLOCK_COUNT, *BEFORE_ROPE))

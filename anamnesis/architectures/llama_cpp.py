@@ -15,8 +15,6 @@ from anamnesis.base.printable import shortened
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["KEPT", "check_biases", "computed_otherwise", "kept_facts", "lacks_query_rank"]
-
 
 class _Case(NamedTuple):
     """A model: its row, its facts, its keys without the architecture's name, its tensors."""
@@ -36,21 +34,7 @@ class _Case(NamedTuple):
 
 
 class _Difference(NamedTuple):
-    """A fact of config.json that a GGUF cannot say.
-
-    Attributes
-    ----------
-    fact : str
-    archs : str
-        llama.cpp's names of architectures; empty for all.
-    differs : function
-    does : str
-        What llama.cpp does instead; empty if only the way back takes something else.
-    loads : bool
-        Whether it loads the file.
-    kept : tuple of str, optional
-        The facts that the way back needs; that one if nothing is said.
-    """
+    """A fact of config.json that a GGUF cannot say."""
 
     fact: str
     archs: str
@@ -295,21 +279,8 @@ _BIASES: Mapping[str, tuple[str, ...]] = {
 def computed_otherwise(
     arch: Arch, facts: Facts, keys: Mapping[str, Any], weights: Mapping[str, Weight]
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return what llama.cpp does otherwise, a sentence for each fact, and the key for the way back.
-
-    Parameters
-    ----------
-    arch : Arch
-    facts : Facts
-    keys : mapping
-        Typed, by their whole names.
-    weights : mapping
-        By llama.cpp's names.
-
-    Raises
-    ------
-    UnsupportedError
-        If it does not load the file.
+    """Return what llama.cpp does otherwise, a sentence for each fact, and the key for the
+    way back.
     """
     case = _Case(arch, facts, keys, weights)
     found, kept = [], dict[str, Any]()
@@ -337,13 +308,7 @@ def _kept(case: _Case, facts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def kept_facts(told: Any) -> dict[str, Any]:
-    """Return the facts of config.json that a GGUF of ours keeps beside llama.cpp's keys.
-
-    Raises
-    ------
-    ParseError
-        If it has another form.
-    """
+    """Return the facts of config.json that a GGUF of ours keeps beside llama.cpp's keys."""
     try:
         found = json.loads(told, parse_constant=float)
         names = {fact for one in _DIFFERENCES for fact in one.kept or (one.fact,)}
@@ -357,20 +322,7 @@ def kept_facts(told: Any) -> dict[str, Any]:
 def check_biases(
     arch: Arch, weights: Mapping[str, Weight], names: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Refuse a bias that llama.cpp has no place for, with which it loads no file.
-
-    Parameters
-    ----------
-    arch : Arch
-    weights : mapping
-        By llama.cpp's names.
-    names : mapping
-        Of each weight, the names of those that it is made of.
-
-    Raises
-    ------
-    UnsupportedError
-    """
+    """Refuse a bias that llama.cpp has no place for, with which it loads no file."""
     known = _BIASES.get(arch.gguf)
     if known is None:
         return

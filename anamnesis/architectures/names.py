@@ -9,24 +9,13 @@ from typing import NamedTuple
 
 from anamnesis.architectures.arch import Rule
 
-__all__ = ["IN_LAYER", "Group", "filled", "groups", "patterns", "split"]
-
 IN_LAYER = "blk.{bid}."
 _IN_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
 _SUFFIXES = (".weight", ".bias")
 
 
 class Group(NamedTuple):
-    """Tensors that become some others together.
-
-    Attributes
-    ----------
-    rule : Rule
-    names : tuple of str
-        As they are; of experts, in order.
-    new : tuple of str
-        What they become.
-    """
+    """Tensors that become some others together."""
 
     rule: Rule
     names: tuple[str, ...]
@@ -34,14 +23,7 @@ class Group(NamedTuple):
 
 
 def groups(names: Iterable[str], rules: tuple[Rule, ...]) -> tuple[list[Group], list[str]]:
-    """Return what the tensors of a model become, in its order; and those that no rule claims.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Hugging Face's.
-    rules : tuple of Rule
-    """
+    """Return what the tensors of a model become, in its order; and those that no rule claims."""
     places: dict[tuple[int, str, str], dict[int, str]] = {}
     unclaimed, tables = [], _by_blank(rules)
     for name in names:

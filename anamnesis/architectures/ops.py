@@ -10,18 +10,6 @@ from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = [
-    "Alternate",
-    "First",
-    "Halves",
-    "Mapped",
-    "PerHead",
-    "Permute",
-    "Reshape",
-    "Stack",
-    "Turn",
-]
-
 _MOST_PADDING = 128  # rows
 Count = Callable[[Facts], int]
 
@@ -32,13 +20,7 @@ def _each(weights: Sequence[Weight], make: Callable[[Weight], Weight]) -> list[W
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """Rows of each head, whose halves rotate in Hugging Face's files, in pairs.
-
-    Attributes
-    ----------
-    heads : str
-        The fact that counts them.
-    """
+    """Rows of each head, whose halves rotate in Hugging Face's files, in pairs."""
 
     heads: str
 
@@ -83,13 +65,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Matrices of experts in one stack, or norms of heads.
-
-    Attributes
-    ----------
-    counts : str
-        The fact that says how many there are.
-    """
+    """Matrices of experts in one stack, or norms of heads."""
 
     counts: str = "num_local_experts"
 
@@ -154,14 +130,7 @@ class Alternate:
 
 @dataclass(frozen=True, slots=True)
 class PerHead:
-    """Rows of each head that belong to several matrices, apart: [H, n_i, cols] of each.
-
-    Attributes
-    ----------
-    heads : str
-    sizes : tuple of str
-        The facts that say how many rows of a head each matrix has.
-    """
+    """Rows of each head that belong to several matrices, apart: [H, n_i, cols] of each."""
 
     heads: str
     sizes: tuple[str, ...]
@@ -192,13 +161,7 @@ class PerHead:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Matrices transposed.
-
-    Attributes
-    ----------
-    which : tuple of int
-        Of the weights that are given; all by default.
-    """
+    """Matrices transposed."""
 
     which: tuple[int, ...] | None = None
 
@@ -230,13 +193,7 @@ class Reshape:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first rows of an embedding: those of the vocabulary; the rest is padding.
-
-    Attributes
-    ----------
-    count : function
-        Of facts: how many.
-    """
+    """The first rows of an embedding: those of the vocabulary; the rest is padding."""
 
     count: Count
 

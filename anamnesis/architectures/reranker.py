@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from anamnesis.architectures.facts import Facts
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["RANK", "TEMPLATE_KEYS", "cut_head", "is_reranker"]
-
 RANK = 4  # llama.cpp's number of such a pooling
 _NAMES = ("qwen3-reranker", "qwen3-vl-reranker")
 _ANSWERS = ("yes", "no")
@@ -51,13 +49,7 @@ def is_reranker(root: Path, config: Mapping[str, Any], budget: Budget) -> bool:
 
 
 def cut_head(weights: dict[str, Weight], facts: Facts, root: Path, budget: Budget) -> list[Dropped]:
-    """Put the head's rows of both answers in the place of the head; return what is left out.
-
-    Raises
-    ------
-    ParseError
-        If the tokenizer has no such tokens, or the model no head.
-    """
+    """Put the head's rows of both answers in the place of the head; return what is left out."""
     folder = Folder(root, budget)
     head = _TIED if facts.get("tie_word_embeddings") else _HEAD
     vocab, weight = vocabulary_of(folder), weights.get(head)

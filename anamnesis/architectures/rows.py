@@ -10,8 +10,6 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["arch_of_class", "archs_of_gguf", "every_arch", "is_known"]
-
 
 @cache
 def every_arch() -> tuple[Arch, ...]:
@@ -42,13 +40,7 @@ def every_arch() -> tuple[Arch, ...]:
 
 
 def arch_of_class(config: Mapping[str, Any]) -> Arch:
-    """Return the row of a model by the class that its config.json names.
-
-    Raises
-    ------
-    UnsupportedError
-        If it names none that has a row.
-    """
+    """Return the row of a model by the class that its config.json names."""
     told = config.get("architectures")
     classes = told if isinstance(told, list) else []
     for arch in every_arch():
@@ -63,13 +55,7 @@ def arch_of_class(config: Mapping[str, Any]) -> Arch:
 
 
 def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
-    """Return the rows of a GGUF model's architecture, at least one.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none.
-    """
+    """Return the rows of a GGUF model's architecture, at least one."""
     name = metadata.get("general.architecture")
     found = tuple(arch for arch in every_arch() if arch.gguf == name)
     if not found:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["AT_MOST", "GROUPS", "KEYS", "SHAPES", "SWITCHED", "TYPES", "VOCABULARY"]
-
 VOCABULARY, TYPES = "vocab", "types"  # which no key says
 # What stands for the value of a key behind the architecture's name.
 KEYS: Mapping[str, str] = {

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from anamnesis.checkpoint.open import Checkpoint
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["AsGguf", "as_gguf", "has_gguf_names", "tensors_as_gguf"]
-
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
 _COMPUTES = "llama.cpp computes it"
 _NOT_TAKEN = "llama.cpp does not take it"
@@ -59,20 +57,7 @@ _IN_F32 = (
 
 @dataclass(frozen=True, slots=True)
 class AsGguf:
-    """A model as GGUF has it.
-
-    Attributes
-    ----------
-    arch : Arch
-    ledger : Ledger
-        Its weights under llama.cpp's names; what is not taken is among those dropped.
-    metadata : dict
-        Typed values by key, in the converter's order, without `general.file_type`.
-    names : dict of str to tuple of str
-        Of each weight, the names of those that it is made of.
-    otherwise : tuple of str
-        What llama.cpp computes otherwise than the class of transformers does.
-    """
+    """A model as GGUF has it."""
 
     arch: Arch
     ledger: Ledger
@@ -89,25 +74,7 @@ def has_gguf_names(names: Mapping[str, object]) -> bool:
 def as_gguf(
     checkpoint: Checkpoint, ledger: Ledger, budget: Budget, tokenizer_pre: str | None = None
 ) -> AsGguf:
-    """See a model as GGUF.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        Of a directory with config.json.
-    ledger : Ledger
-    budget : Budget
-        What reading tokenizers may cost.
-    tokenizer_pre : str, optional
-        The name of the pre-tokenizer, where files do not tell.
-
-    Raises
-    ------
-    UnsupportedError
-        If the architecture is not known, a tensor is none of it, or something else is not.
-    ParseError, LimitExceeded
-        If config.json or a tokenizer's file is malformed, lacks what is needed, or is too large.
-    """
+    """See a model as GGUF."""
     root = checkpoint.root
     assert root is not None
 
@@ -131,11 +98,6 @@ def tensors_as_gguf(
     """See the tensors of a model as GGUF has them, with the keys of its architecture alone.
 
     `rank` cuts the head of a reranker and returns what is left out; None for another model.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        As `as_gguf` does.
     """
     from anamnesis.architectures.rows import arch_of_class  # only here: a large table
 

@@ -11,8 +11,6 @@ from typing import Protocol, Self, runtime_checkable
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
 
-__all__ = ["DerivedSource", "Readable", "Source", "file_status"]
-
 
 @runtime_checkable
 class Readable(Protocol):
@@ -33,19 +31,7 @@ def file_status(stream: object) -> os.stat_result | None:
 
 
 class Source(ABC):
-    """Random access to the bytes of one input.
-
-    Attributes
-    ----------
-    name : str
-        What error messages call it.
-    size : int
-        Its length in bytes.
-    path : str or None
-        Where it lies, if it is a file that was opened by its path.
-    undone : object
-        What it is made of, for those who would undo that; None if nobody would.
-    """
+    """Random access to the bytes of one input."""
 
     name: str
     size: int

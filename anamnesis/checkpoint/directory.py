@@ -32,8 +32,6 @@ from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_co
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import Opening, parse_file
 
-__all__ = ["DIRECTORY_MAX_FILES", "Found", "files_of", "read_directory"]
-
 DIRECTORY_MAX_FILES = 100_000
 
 _SINGLE = (
@@ -73,29 +71,12 @@ class Found(NamedTuple):
 
 
 def read_directory(root: Path, budget: Budget, opening: Opening) -> Found:
-    """Parse the headers of all shards, the indexes and the configs.
-
-    Raises
-    ------
-    OSError
-        If something cannot be opened.
-    ParseError
-        If something is malformed, a shard is missing, a name leads out of the directory, or it
-        holds two models.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Parse the headers of all shards, the indexes and the configs."""
     return _Directory(root, budget, opening).read()
 
 
 def files_of(root: Path) -> list[str]:
-    """Return the files below a directory that may be copied: no links out of it, no pipes.
-
-    Raises
-    ------
-    LimitExceeded
-        If there are more than `DIRECTORY_MAX_FILES`.
-    """
+    """Return the files below a directory that may be copied: no links out of it, no pipes."""
     found = _Directory(root, Budget(ParseLimits()), Opening())
     return [name for name in found.files if name not in found.special]
 

@@ -10,8 +10,6 @@ from anamnesis.base.described import Described
 from anamnesis.base.dropped import Dropped
 from anamnesis.formats.base import Container, TypedMetadata
 
-__all__ = ["all_described", "all_metadata", "carried_metadata", "left_behind", "metadata_summary"]
-
 _SPLIT_PREFIX = "split."  # of the keys that say which part of a model a GGUF file is
 
 

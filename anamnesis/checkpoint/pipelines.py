@@ -11,8 +11,6 @@ import os
 
 from anamnesis.base.errors import AnamnesisError
 
-__all__ = ["INDEX_NAME", "components", "files_beside", "is_pipeline"]
-
 INDEX_NAME = "model_index.json"
 _WEIGHTS = (".safetensors", ".bin", ".ckpt", ".pt", ".pth", ".onnx", ".msgpack", ".gguf")
 
@@ -29,13 +27,7 @@ def is_pipeline(path: str) -> bool:
 
 
 def components(path: str) -> list[str]:
-    """Return the folders of a pipeline's models, by name; none if it is no pipeline.
-
-    Raises
-    ------
-    ParseError
-        If the index is malformed.
-    """
+    """Return the folders of a pipeline's models, by name; none if it is no pipeline."""
     index = os.path.join(path, INDEX_NAME)
     if not os.path.isfile(index):
         return []
@@ -58,15 +50,7 @@ def _has_weights(path: str, name: str) -> bool:
 
 
 def files_beside(path: str, inner: list[str]) -> tuple[list[str], list[str]]:
-    """Return a pipeline's files that are in none of its models' folders, the index last.
-
-    Returns
-    -------
-    copied : list of str
-        Relative, with forward slashes.
-    left : list of str
-        Those that hold weights again, as a checkpoint in one file beside the folders.
-    """
+    """Return a pipeline's files that are in none of its models' folders, the index last."""
     from pathlib import Path
 
     from anamnesis.checkpoint.directory import files_of

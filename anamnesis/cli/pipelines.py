@@ -11,34 +11,9 @@ from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.checkpoint.pipelines import INDEX_NAME, components, files_beside
 from anamnesis.cli.naming import Naming
 
-__all__ = ["PipelineOutput"]
-
 
 class PipelineOutput:
-    """The output of a pipeline.
-
-    Parameters
-    ----------
-    path : str
-    out : str
-    naming : Naming
-        How outputs are called.
-
-    Attributes
-    ----------
-    out : str
-    inputs : dict of str to str
-        The folders of its models, and where each is written.
-    left : list of str
-        Files beside them that hold weights again, and are not copied.
-
-    Raises
-    ------
-    OutputError
-        If its models would not be directories of safetensors.
-    ParseError
-        If the pipeline's index is malformed.
-    """
+    """The output of a pipeline."""
 
     def __init__(self, path: str, out: str, naming: Naming) -> None:
         names = components(path)
@@ -57,12 +32,7 @@ class PipelineOutput:
         return os.path.isfile(os.path.join(self.out, INDEX_NAME))
 
     def check(self, *, replaces: bool) -> None:
-        """Refuse an output that is the input, lies in it, or has other files than its own.
-
-        Raises
-        ------
-        OutputError
-        """
+        """Refuse an output that is the input, lies in it, or has other files than its own."""
         root, out = os.path.realpath(self._path), os.path.realpath(self.out)
         if root == out:
             raise OutputError(f"{self.out}: is the input; name another output")

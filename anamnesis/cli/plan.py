@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.model import Model
 
-__all__ = ["command"]
-
 _COLUMNS = 80
 _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
 

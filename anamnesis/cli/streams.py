@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from anamnesis.base.source import Readable
     from anamnesis.convert.write.sinks import Writable
 
-__all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "spooled"]
-
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
 
@@ -56,13 +54,7 @@ def is_stdout(out: str | None) -> bool:
 
 
 def spooled(path: str) -> Readable:
-    """Return what a pipe holds as a file that can seek: in memory, or if it is long on disk.
-
-    Raises
-    ------
-    UsageError
-        If standard input is a terminal, or closed.
-    """
+    """Return what a pipe holds as a file that can seek: in memory, or if it is long on disk."""
     from anamnesis.sources.spool import spooled as copy_of
 
     if path in _STDIN:
@@ -97,15 +89,7 @@ class _Stdout:
 
 
 def data_stdout() -> Writable:
-    """Return standard output for the bytes of a file.
-
-    Raises
-    ------
-    OutputError
-        If it is closed.
-    UsageError
-        If it is a terminal.
-    """
+    """Return standard output for the bytes of a file."""
     if sys.__stdout__ is None:  # what stands for it takes all, and keeps nothing
         from anamnesis.base.errors import OutputError
 

@@ -29,18 +29,9 @@ from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.roles import roles
 
-__all__ = ["Conversion"]
-
 
 class Conversion:
-    """One conversion of one model.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If a stored tensor cannot be accounted for, or the file seems to be a part of a model, and
-        the request does not let it pass.
-    """
+    """One conversion of one model."""
 
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self.started = time.monotonic()
@@ -137,14 +128,7 @@ class Conversion:
         return self._report(plan, None, tally, is_written=False)
 
     def _plan(self) -> Plan:
-        """Return the plan.
-
-        Raises
-        ------
-        UnsupportedError
-            If a program is known to load such an output wrong without an error, or to compute it
-            otherwise, and the request minds that.
-        """
+        """Return the plan."""
         made = make_plan(self.seen.checkpoint, self.choice, self.request)
         made.otherwise = self.seen.otherwise
         strict = self.request.strict
@@ -156,13 +140,7 @@ class Conversion:
         return made
 
     def _expected(self, plan: Plan) -> Plan:
-        """Return a plan whose output is what is expected.
-
-        Raises
-        ------
-        OutputError
-            If it is not.
-        """
+        """Return a plan whose output is what is expected."""
         if self.request.expect_same is not None:
             from anamnesis.convert.write.same import check_same  # only here: seldom asked for
 

@@ -10,25 +10,13 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 
-__all__ = ["ExpandedSource", "Sparse"]
-
 _AT_ONCE = 1 << 20  # bytes of the result
 _MASK_AT_ONCE = 1 << 16
 _OFFSET_BYTES = 8
 
 
 class Sparse(NamedTuple):
-    """A matrix of `rows` x `cols`, as it is stored.
-
-    Attributes
-    ----------
-    values : StoredTensor
-        Those that are there, row by row, of 1, 2, 4 or 8 bytes each.
-    mask : StoredTensor
-        Bytes, a row in whole ones, the lowest bit for the first column.
-    starts : StoredTensor or None
-        I64, where the values of each row start; without it, each row has `per_row`.
-    """
+    """A matrix of `rows` x `cols`, as it is stored."""
 
     rows: int
     cols: int

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     Indices = NDArray[np.int64]
 
-__all__ = ["GatheredSource"]
-
 _DIRECT_BYTES = 32 << 10
 _GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
 _AT_ONCE = 512 << 10  # bytes that are read, and then put in order, at a time: in cache
@@ -43,19 +41,7 @@ def _room(n_bytes: int) -> Iterator[memoryview]:
 
 
 class _Pattern(NamedTuple):
-    """How some rows lie.
-
-    Attributes
-    ----------
-    spans : list of Placed
-        What is read.
-    places : array of int64
-        Where in that each row lies.
-    height : int
-        Rows that are read.
-    slots : list of int
-        Which row each of them is, -1 if none; empty if one is several.
-    """
+    """How some rows lie."""
 
     spans: list[Placed]
     places: Indices
@@ -77,15 +63,7 @@ class _Pattern(NamedTuple):
 
 
 class GatheredSource(DerivedSource):
-    """Rows of a stored tensor, in an order.
-
-    Parameters
-    ----------
-    stored : StoredTensor
-        Whose rows all have as many bytes, and lie one after the other.
-    row_bytes : int
-    order : RowOrder
-    """
+    """Rows of a stored tensor, in an order."""
 
     def __init__(self, stored: StoredTensor, row_bytes: int, order: RowOrder) -> None:
         super().__init__(stored.source)
@@ -164,5 +142,4 @@ class GatheredSource(DerivedSource):
 
     @property
     def way(self) -> str:
-        """Which rows, of what."""
         return f"rows {self._order.token} of {self._of!r}+{self._offset} {self._inner.way}".rstrip()

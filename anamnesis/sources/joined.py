@@ -9,17 +9,9 @@ from itertools import accumulate
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 
-__all__ = ["JoinedSource"]
-
 
 class JoinedSource(DerivedSource):
-    """The bytes of some stored tensors, in their order.
-
-    Parameters
-    ----------
-    tensors : sequence of StoredTensor
-        At least one; it counts as a part of the first one's file.
-    """
+    """The bytes of some stored tensors, in their order."""
 
     def __init__(self, tensors: Sequence[StoredTensor]) -> None:
         self._tensors = tuple(tensor for tensor in tensors if tensor.n_bytes) or tuple(tensors[:1])
@@ -37,7 +29,6 @@ class JoinedSource(DerivedSource):
         return n
 
     def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
-        """Fill views from one piece, if that has them all."""
         at = bisect_right(self._starts, offset) - 1
         tensor, begin = self._tensors[at], offset - self._starts[at]
         if begin + sum(map(len, views)) <= tensor.n_bytes:
@@ -46,7 +37,6 @@ class JoinedSource(DerivedSource):
             super().read_into_each(offset, views)
 
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
-        """Return bytes that lie in one piece, if that is in memory."""
         if not 0 <= offset < self.size:
             return None
         at = bisect_right(self._starts, offset) - 1
@@ -57,7 +47,6 @@ class JoinedSource(DerivedSource):
 
     @property
     def way(self) -> str:
-        """Which pieces there are, in few words."""
         from hashlib import sha256  # only here, for the sake of a quick start
 
         told = sha256()

@@ -11,8 +11,6 @@ from anamnesis.base.stored import StoredTensor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["RecodedSource", "from_awq_order", "recoded", "to_awq_order"]
-
 _WORD = 4
 _AT_ONCE = 1 << 14  # words, which stay in cache with what is made of them
 _Recode = Callable[["NDArray[Any]"], None]
@@ -55,7 +53,6 @@ class RecodedSource(DerivedSource):
         return len(view)
 
     def read_rows_into(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
-        """Fill `view` as any source does; rows of whole words are recoded together."""
         if (offset - self._start) % _WORD or stride % _WORD or row_bytes % _WORD:
             self._read_rows(offset, stride, row_bytes, view)
         else:
@@ -73,7 +70,6 @@ class RecodedSource(DerivedSource):
             words ^= np.uint32(self._flipped)
 
     def close(self) -> None:
-        """Close the source beneath."""
         self._inner.close()
 
 

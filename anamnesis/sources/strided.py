@@ -21,15 +21,6 @@ from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
 
-__all__ = [
-    "StridedSource",
-    "Strips",
-    "column_major",
-    "shared_strips",
-    "strided",
-    "transposed",
-]
-
 # A strip is kept for its thread and another for a second one; with that which is being made, its
 # buffer and a band, that is no more than a thread may take.
 _STRIP_BYTES = 7 << 20
@@ -55,13 +46,7 @@ class _Move(NamedTuple):
 
 
 class Strips:
-    """The strips that were made last; the tensors of a file share one such store.
-
-    Parameters
-    ----------
-    strip_bytes : int, optional
-        The most that a strip takes; by default what a thread that does nothing else may take.
-    """
+    """The strips that were made last; the tensors of a file share one such store."""
 
     def __init__(self, strip_bytes: int | None = None) -> None:
         self.strip_bytes = strip_bytes or _STRIP_BYTES
@@ -118,25 +103,7 @@ def strided(
     item_bytes: int,
     strips: Strips,
 ) -> tuple[Source, int]:
-    """Return a source of a tensor's row-major bytes, and where in it they begin.
-
-    Parameters
-    ----------
-    inner : Source
-    offset : int
-        Where in `inner` the tensor's first element is.
-    shape, strides : sequence of int
-        The strides count elements, as torch's do; they are not negative.
-    item_bytes : int
-        Bytes of an element: 1, 2, 4, 8 or 16.
-    strips : Strips
-        Shared by the tensors of a file.
-
-    Raises
-    ------
-    ParseError
-        If an element would lie outside `inner`.
-    """
+    """Return a source of a tensor's row-major bytes, and where in it they begin."""
     dims = _merged(_Dim(n, s * item_bytes) for n, s in zip(shape, strides, strict=True))
     is_empty = 0 in shape
     last = offset + (0 if is_empty else _span(dims, item_bytes))

@@ -9,21 +9,9 @@ from typing import NamedTuple
 from anamnesis import _io
 from anamnesis.base.source import DerivedSource, Source
 
-__all__ = ["Region", "SwappedSource"]
-
 
 class Region(NamedTuple):
-    """A run of records, each of the same length, with numbers to swap in it.
-
-    Attributes
-    ----------
-    start, stop : int
-        Its bytes in the file.
-    record_bytes : int
-        Length of a record.
-    numbers : tuple of (int, int)
-        Offset in the record, and width, of each number of more than one byte.
-    """
+    """A run of records, each of the same length, with numbers to swap in it."""
 
     start: int
     stop: int
@@ -65,7 +53,6 @@ class SwappedSource(DerivedSource):
         return stop - offset
 
     def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
-        """Read whole records of one region together, and swap their numbers at once."""
         index = bisect_right(self._starts, offset) - 1
         region = self._regions[index] if index >= 0 else None
         last = offset + (len(view) // row_bytes - 1) * stride + row_bytes
@@ -80,7 +67,6 @@ class SwappedSource(DerivedSource):
         _swap(view, region)
 
     def close(self) -> None:
-        """Close the source beneath."""
         self._inner.close()
 
 

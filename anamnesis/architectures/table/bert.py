@@ -14,8 +14,6 @@ from anamnesis.architectures.table.llama import POOLING
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["ARCHS", "labelled", "output_labels"]
-
 _CAUSAL = {"attention.causal": {"type": "bool", "value": False}}
 _PADDING = 1  # transformers' own
 _LABELS = "classifier.output_labels"
@@ -24,14 +22,7 @@ _TYPE_COUNT = "tokenizer.ggml.token_type_count"
 
 @dataclass(frozen=True, slots=True)
 class _Older:
-    """Names with what a model with a head puts before them, and as TensorFlow had them.
-
-    Attributes
-    ----------
-    prefix : str
-    has_head : bool
-        Whether it is there on the way back.
-    """
+    """Names with what a model with a head puts before them, and as TensorFlow had them."""
 
     prefix: str
     has_head: bool = False
@@ -135,13 +126,7 @@ _ABOVE = (
 
 
 def output_labels(facts: Facts) -> Mapping[str, Any]:
-    """Return the key of what a head's numbers mean, if config.json says it.
-
-    Raises
-    ------
-    ParseError
-        If it says it otherwise than by numbers.
-    """
+    """Return the key of what a head's numbers mean, if config.json says it."""
     labels = facts.get("id2label")
     if not isinstance(labels, Mapping) or not labels:
         return {}
@@ -159,13 +144,7 @@ def _encoder(facts: Facts) -> Mapping[str, Any]:
 
 
 def _roberta(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of an encoder whose positions begin behind that of padding.
-
-    Raises
-    ------
-    UnsupportedError
-        If it has several types of tokens, which its vocabulary does not say.
-    """
+    """Return the keys of an encoder whose positions begin behind that of padding."""
     length = facts.number("max_position_embeddings") - _first_position(facts)
     if facts.get("type_vocab_size") != 1:
         raise UnsupportedError(
@@ -220,13 +199,7 @@ _AS_TRAINED = {
 
 
 def _nomic(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of Nomic's encoders, by their own config.json or transformers 5's.
-
-    Raises
-    ------
-    UnsupportedError
-        If a fact is not as llama.cpp takes it to be.
-    """
+    """Return the keys of Nomic's encoders, by their own config.json or transformers 5's."""
     for name, value in _AS_TRAINED.items():
         if facts.get(name) not in (None, value):
             raise UnsupportedError(

@@ -5,23 +5,6 @@ from __future__ import annotations
 from anamnesis.architectures.arch import Op, Rule
 from anamnesis.architectures.ops import Halves, Stack
 
-__all__ = [
-    "ATTENTION",
-    "ATTENTION_BIASES",
-    "EXPERTS",
-    "HEAD_NORMS",
-    "MLP",
-    "MLP_BIASES",
-    "NORMS",
-    "OUTER",
-    "QKV_BIASES",
-    "apart",
-    "experts",
-    "layer",
-    "plain",
-    "stacks",
-]
-
 
 def layer(hf: str, gguf: str, *ops: Op) -> Rule:
     """Return the rule of a tensor of a layer, by what each calls it there."""

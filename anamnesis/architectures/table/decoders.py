@@ -32,21 +32,13 @@ from anamnesis.architectures.table.patterns import WINDOW
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS"]
-
 _NO_SCALING = {"rope.scaling.type": {"type": "string", "value": "none"}}
 _PERIOD = 4  # llama.cpp's own, which files cannot say: of SmolLM 3 and Cohere 2
 _THETA = 10000.0  # llama.cpp's own
 
 
 def _smollm3(facts: Facts) -> Mapping[str, Any]:
-    """Return llama's keys; which layers rotate is llama.cpp's own knowledge.
-
-    Raises
-    ------
-    UnsupportedError
-        If others do.
-    """
+    """Return llama's keys; which layers rotate is llama.cpp's own knowledge."""
     n = facts.n_layers
     rotate = [int((i + 1) % _PERIOD != 0) for i in range(n)]
     if facts.get("no_rope_layers") not in (None, [], rotate):
@@ -58,13 +50,7 @@ def _smollm3(facts: Facts) -> Mapping[str, Any]:
 
 
 def _cohere2(facts: Facts) -> Mapping[str, Any]:
-    """Return how much of a head rotates.
-
-    Raises
-    ------
-    UnsupportedError
-        If the model has biases.
-    """
+    """Return how much of a head rotates."""
     if facts.get("attention_bias"):
         raise UnsupportedError(f"{CONFIG}: attention_bias is set; llama.cpp's cohere2 has none")
     part = real(facts.values, "rotary_pct", 1.0)

@@ -14,8 +14,6 @@ from anamnesis.architectures.ops import PerHead, Turn
 from anamnesis.architectures.table.blocks import EXPERTS, MLP, NORMS, OUTER, plain
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS", "CORRECTION", "EXPERT_KEYS", "SHARED", "SPELT", "layer_number"]
-
 _HEADS = "num_attention_heads"
 _ATTENTION = (
     *plain(

@@ -12,8 +12,6 @@ from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, ML
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS"]
-
 # In Hugging Face's files a norm's weight is what is added to 1.
 _PLUS_ONE = Mapped("plus-one", "minus-one")
 _NORMS = (

@@ -28,8 +28,6 @@ from anamnesis.architectures.table.patterns import (
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["ARCHS"]
-
 _PERIOD, _GLOBAL_HEAD_DIM = 6, 512  # transformers' own
 _PARTIAL, _STILL = 0.25, 1e30
 _PATTERN = "attention.sliding_window_pattern"

@@ -11,8 +11,6 @@ from anamnesis.architectures.facts import Facts, real
 from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, QKV_BIASES, plain
 from anamnesis.architectures.table.deepseek import CORRECTION, EXPERT_KEYS, SHARED, SPELT
 
-__all__ = ["ARCHS"]
-
 _LAYERS = plain(
     {
         "input_layernorm": "attn_norm",

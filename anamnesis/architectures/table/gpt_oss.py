@@ -11,8 +11,6 @@ from anamnesis.architectures.ops import Alternate, Reshape, Turn
 from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, OUTER, plain
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 
-__all__ = ["ARCHS"]
-
 _EXPERTS = "model.layers.{bid}.mlp.experts"
 _PERIOD = 2
 # What the class has where config.json says nothing of the rope.

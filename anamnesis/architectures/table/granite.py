@@ -12,8 +12,6 @@ from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer
 from anamnesis.architectures.table.llama import BIASES, KEYS, PERMUTED, kv_heads, rotating
 
-__all__ = ["ARCHS"]
-
 _KEYS = (
     *KEYS,
     Key("attention.scale", "attention_multiplier", "float32"),

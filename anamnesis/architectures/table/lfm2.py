@@ -14,8 +14,6 @@ from anamnesis.architectures.table.llama import KEYS
 from anamnesis.architectures.table.patterns import FULL, layer_kinds
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["ARCHS"]
-
 _CONV = "conv"
 _KV_HEADS = "attention.head_count_kv"
 _RULES = (
@@ -67,13 +65,7 @@ def _layer_types(facts: Facts) -> Mapping[str, Any]:
 
 
 def _by_layers(facts: Facts) -> Mapping[str, Any]:
-    """Return key-value heads of each layer, none of those that convolve.
-
-    Raises
-    ------
-    ParseError
-        If config.json has another number of kinds than of layers.
-    """
+    """Return key-value heads of each layer, none of those that convolve."""
     n = facts.n_layers
     kinds, heads = facts.get("layer_types"), facts.number("num_key_value_heads")
     if not isinstance(kinds, list) or len(kinds) != n:
@@ -87,13 +79,7 @@ def _lfm2(facts: Facts) -> Mapping[str, Any]:
 
 
 def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of a model with experts.
-
-    Raises
-    ------
-    UnsupportedError
-        If they are weighted in another way than llama.cpp takes them to be.
-    """
+    """Return the keys of a model with experts."""
     if not facts.get("norm_topk_prob") or facts.get("routed_scaling_factor") != 1:
         raise UnsupportedError(
             f"{CONFIG}: norm_topk_prob or routed_scaling_factor is not what llama.cpp takes"

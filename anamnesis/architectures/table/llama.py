@@ -22,18 +22,6 @@ from anamnesis.architectures.table.blocks import (
 )
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = [
-    "ARCHS",
-    "BIASES",
-    "KEYS",
-    "PERMUTED",
-    "POOLING",
-    "head_dim",
-    "kv_heads",
-    "rope_dimensions",
-    "rotating",
-]
-
 PERMUTED = (
     layer("self_attn.q_proj", "attn_q", Permute("num_attention_heads")),
     layer(
@@ -64,13 +52,7 @@ def rope_dimensions(facts: Facts) -> Mapping[str, Any]:
 
 
 def rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return nothing: transformers knows that all of a head rotates.
-
-    Raises
-    ------
-    UnsupportedError
-        If not all of it does.
-    """
+    """Return nothing: transformers knows that all of a head rotates."""
     told = find("rope.dimension_count")
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     if told not in (None, head):

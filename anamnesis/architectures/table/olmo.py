@@ -18,8 +18,6 @@ from anamnesis.architectures.table.blocks import (
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.architectures.table.patterns import FULL, SLIDING, WINDOW, layer_kinds, of_kind
 
-__all__ = ["ARCHS"]
-
 _PATTERN = "attention.sliding_window_pattern"
 _PERIOD = 4  # every fourth layer of Olmo 3 sees all
 _RULES = (

@@ -15,8 +15,6 @@ from anamnesis.architectures.table.blocks import NORMS, OUTER, plain
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.base.errors import ParseError
 
-__all__ = ["ARCHS"]
-
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _FACTORS = {_LONG: "long_factor", _SHORT: "short_factor"}
 _ORIGINAL = "rope.scaling.original_context_length"

@@ -24,9 +24,6 @@ from anamnesis.architectures.table.blocks import (
 from anamnesis.architectures.table.llama import POOLING, kv_heads
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT", "check_sparse"]
-
-
 SHARED_EXPERT = plain(
     {
         "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
@@ -60,13 +57,7 @@ class _Bare:
 
 
 def check_sparse(facts: Facts) -> Mapping[str, Any]:
-    """Return nothing: each layer has experts.
-
-    Raises
-    ------
-    UnsupportedError
-        If config.json says that some do not.
-    """
+    """Return nothing: each layer has experts."""
     for fact, value in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):
         if facts.get(fact) not in (None, value):
             raise UnsupportedError(

@@ -29,8 +29,6 @@ from anamnesis.architectures.table.qwen import (
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["ARCHS"]
-
 _LINEAR = "linear_attention"
 _INTERVAL, _PARTIAL = 4, 0.25
 _SECTIONS = [11, 11, 10, 0]  # of all models whose config.json does not say it
@@ -56,13 +54,7 @@ def _key_heads(facts: Facts) -> tuple[int, int]:
 
 
 def _tiled(facts: Facts, first: int, size: int, of: int, name: str) -> list[int]:
-    """Return indices that put value heads of `size`, behind the `first`, into llama.cpp's order.
-
-    Raises
-    ------
-    ParseError
-        If they are not as many as the rows or columns `of` a weight.
-    """
+    """Return indices that put value heads of `size`, behind the `first`, into llama.cpp's order."""
     n, shared = _key_heads(facts)
     _check_size(name, of, first + n * shared * size)
     heads = [key * shared + value for value in range(shared) for key in range(n)]
@@ -78,15 +70,7 @@ def _check_size(name: str, n: int, of_heads: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ValueRows:
-    """Rows of value heads by llama.cpp's order of them.
-
-    Attributes
-    ----------
-    after_keys : bool
-        Whether queries and keys come first: as many rows of each as key heads have.
-    is_scalar : bool
-        Whether a head has one row, not `linear_value_head_dim`.
-    """
+    """Rows of value heads by llama.cpp's order of them."""
 
     after_keys: bool = False
     is_scalar: bool = False

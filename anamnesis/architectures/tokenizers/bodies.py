@@ -14,8 +14,6 @@ from anamnesis.architectures.tokenizers.tokens import TokenType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
 
-__all__ = ["added_token", "byte_fallback", "byte_level", "gemma4", "unigram", "wordpiece"]
-
 _SPACE = "\u2581"  # sentencepiece's
 _SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
 
@@ -98,13 +96,7 @@ _IGNORING = frozenset({"tekken", "minicpm5", "youtu", "granite-embed-multi-97m",
 
 
 def byte_level(vocabulary: StoredVocabulary) -> dict[str, Any]:
-    """Return a tokenizer whose tokens are of bytes.
-
-    Raises
-    ------
-    UnsupportedError
-        If nobody knows how its pre-tokenizer splits a text.
-    """
+    """Return a tokenizer whose tokens are of bytes."""
     pre = vocabulary.pre
     rows = [row for row in PATTERNS if pre in row.names]
     if not rows and pre != "default":
@@ -165,13 +157,7 @@ def _of_bytes(*, prefix: bool) -> dict[str, Any]:
 
 
 def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
-    """Return a tokenizer that joins pieces by their scores, said as merges.
-
-    Raises
-    ------
-    ParseError
-        If there are no scores.
-    """
+    """Return a tokenizer that joins pieces by their scores, said as merges."""
     if not vocabulary.scores:
         raise ParseError("the GGUF has no tokenizer.ggml.scores")
     joined = (TokenType.NORMAL, TokenType.UNUSED)
@@ -201,13 +187,7 @@ def gemma4(vocabulary: StoredVocabulary) -> dict[str, Any]:
 
 
 def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
-    """Return a tokenizer that looks for the pieces with the best sum of scores.
-
-    Raises
-    ------
-    ParseError
-        If there are no scores.
-    """
+    """Return a tokenizer that looks for the pieces with the best sum of scores."""
     if not vocabulary.scores:
         raise ParseError("the GGUF has no tokenizer.ggml.scores")
     n = vocabulary.n_unpadded()

@@ -21,8 +21,6 @@ from anamnesis.architectures.tokenizers.reduced import SPACES, reduced
 from anamnesis.architectures.tokenizers.regexes import meaning
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["PRE_MAX_STEPS", "pre_tokenizer"]
-
 PRE_MAX_STEPS = 32  # a real one has seven
 # Of what has vocab.json and merges.txt, and no tokenizer.json.
 _OF_CLASSES = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2", "RobertaTokenizer": "gpt-2"}
@@ -42,19 +40,7 @@ _MODEL_KEYS = frozenset(
 
 
 def pre_tokenizer(folder: Folder, told: str | None) -> str:
-    """Return the name that llama.cpp has for how a text is split.
-
-    Parameters
-    ----------
-    folder : Folder
-    told : str, optional
-        The name, by who knows it; nothing is looked at then.
-
-    Raises
-    ------
-    UnsupportedError
-        If nothing known splits texts so.
-    """
+    """Return the name that llama.cpp has for how a text is split."""
     if told is not None:
         return told
     tokenizer = folder.json(FAST)

@@ -14,23 +14,11 @@ from typing import NamedTuple
 
 from anamnesis.architectures.tokenizers.regexes import meaning
 
-__all__ = ["PATTERNS", "Pattern", "Step", "steps_by_regex"]
-
 Step = tuple[str, ...]
 
 
 class Pattern(NamedTuple):
-    """Names of pre-tokenizers that split alike; the first is written where only that is known.
-
-    Attributes
-    ----------
-    names : tuple of str
-    steps : tuple of Step
-    ignore_merges : bool or None
-        Whether a piece that is a token stays one, whatever the merges; None if it is not asked.
-    normalizer : str or None
-        What must change the text first, such as `NFC`; None if it is not asked.
-    """
+    """Names of pre-tokenizers that split alike; the first is written where only that is known."""
 
     names: tuple[str, ...]
     steps: tuple[Step, ...]

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-__all__ = ["meaning"]
-
 _ATOM = re.compile(
     r"\\(?:x\{(?P<long>[0-9A-Fa-f]{1,6})\}|x(?P<two>[0-9A-Fa-f]{2})|u(?P<four>[0-9A-Fa-f]{4})"
     r"|(?P<of>[pP])\{(?P<name>[^}]*)\}|(?P<escaped>.))|(?P<plain>.)",

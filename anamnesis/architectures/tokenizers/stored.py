@@ -16,8 +16,6 @@ from anamnesis.architectures.tokenizers.tokens import (
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.printable import shortened
 
-__all__ = ["MERGES_MAX_COUNT", "StoredVocabulary", "token_id"]
-
 MERGES_MAX_COUNT = 2_000_000  # Gemma 4 has half a million
 
 _KEYS = {
@@ -48,29 +46,7 @@ _ADDS: Mapping[str, frozenset[str]] = {
 
 
 class StoredVocabulary:
-    """What a GGUF's `tokenizer.*` keys say.
-
-    Attributes
-    ----------
-    model : str
-        llama.cpp's name of the kind: `gpt2`, `llama`, …
-    pre : str
-    tokens : list of str
-    types : list of int
-        All normal, if the file does not say.
-    scores : list of float
-        Empty, if the file has none.
-    merges : list of (str, str)
-    ids : dict
-        Those of special tokens, by name.
-
-    Raises
-    ------
-    ParseError
-        If a key is missing, or of another type than it must be.
-    LimitExceeded
-        If there are more tokens or merges than any vocabulary has.
-    """
+    """What a GGUF's `tokenizer.*` keys say."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self._metadata = metadata
@@ -192,13 +168,7 @@ class StoredVocabulary:
 
 
 def token_id(metadata: Mapping[str, Any], key: str, n_tokens: int) -> int | None:
-    """Return the id of a special token; None where a GGUF has none.
-
-    Raises
-    ------
-    ParseError
-        If it is no id of the vocabulary's.
-    """
+    """Return the id of a special token; None where a GGUF has none."""
     told = metadata.get(key)
     if told is None or (type(told) is int and told in _NONE):
         return None

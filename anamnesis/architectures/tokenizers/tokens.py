@@ -13,18 +13,6 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
 
-__all__ = [
-    "ADDED_SCORE",
-    "VOCABULARY_MAX_PADDING",
-    "VOCABULARY_MAX_TOKENS",
-    "TokenType",
-    "Vocabulary",
-    "check_unique",
-    "declared_size",
-    "looks_special",
-    "text_config",
-]
-
 VOCABULARY_MAX_TOKENS = 1_000_000  # Gemma has 262,144
 VOCABULARY_MAX_PADDING = 100_000  # rows of a model that no token has
 _TOKEN_BYTES = 100  # that each takes in Python, with its score and its type
@@ -49,21 +37,7 @@ class TokenType(IntEnum):
 
 
 class Vocabulary:
-    """Tokens by id. Those that nobody sets are `[PAD7]`, unused.
-
-    Parameters
-    ----------
-    size : int
-    source : str
-        The file that errors name.
-    budget : Budget
-
-    Attributes
-    ----------
-    tokens : list of str
-    scores : array of float32
-    types : array of int32
-    """
+    """Tokens by id. Those that nobody sets are `[PAD7]`, unused."""
 
     def __init__(self, size: int, source: str, budget: Budget) -> None:
         if size > VOCABULARY_MAX_TOKENS:
@@ -85,13 +59,7 @@ class Vocabulary:
         self.scores[i] = score
 
     def keys(self, model: str, pre: str | None, *, scored: bool) -> dict[str, Any]:
-        """Return the keys that begin each tokenizer of a GGUF, in the reference's order.
-
-        Raises
-        ------
-        ParseError
-            If a token is no text that UTF-8 has.
-        """
+        """Return the keys that begin each tokenizer of a GGUF, in the reference's order."""
         check_text(self.source, *self.tokens)
         check_unique(self.tokens, self.source)
         found: dict[str, Any] = {"tokenizer.ggml.model": model}
@@ -134,15 +102,7 @@ def check_unique(tokens: Sequence[str], source: str) -> None:
 
 
 def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:
-    """Return how many tokens a config says, by the first of its keys that it has.
-
-    Raises
-    ------
-    ParseError
-        If it says no number.
-    LimitExceeded
-        If it is far more than there are, which is the default.
-    """
+    """Return how many tokens a config says, by the first of its keys that it has."""
     config = text_config(config)
     for key in keys:
         if (size := config.get(key)) is not None:

@@ -14,8 +14,6 @@ from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import ADDED_SCORE
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["vocabulary_files"]
-
 _BODIES: Mapping[str, Callable[[StoredVocabulary], dict[str, Any]]] = {
     "gpt2": bodies.byte_level,
     "llama": bodies.byte_fallback,
@@ -30,25 +28,6 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary.
 
     Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
-
-    Parameters
-    ----------
-    metadata : mapping
-        The metadata of a GGUF; only `tokenizer.*` is read.
-
-    Returns
-    -------
-    dict of str to bytes
-        By the names of files.
-
-    Raises
-    ------
-    ParseError
-        If a key is missing or malformed.
-    UnsupportedError
-        If nobody knows how the vocabulary, or its pre-tokenizer, works.
-    LimitExceeded
-        If the vocabulary is larger than any.
     """
     vocabulary = StoredVocabulary(metadata)
     body = _BODIES.get(vocabulary.model)

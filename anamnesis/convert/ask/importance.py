@@ -9,25 +9,11 @@ from anamnesis.base.limits import ParseLimits
 from anamnesis.formats.imatrix import ImatrixFile, read_imatrix
 from anamnesis.schemes.ggml.imatrix import Imatrix
 
-__all__ = ["Given", "importance_of"]
-
 Given: TypeAlias = "str | os.PathLike[str] | ImatrixFile | Imatrix"
 
 
 def importance_of(given: Given, limits: ParseLimits | None = None) -> Imatrix:
-    """Return an importance matrix, read if it is a path.
-
-    Parameters
-    ----------
-    given : path, ImatrixFile or Imatrix
-    limits : ParseLimits, optional
-        Of reading it.
-
-    Raises
-    ------
-    ParseError, LimitExceeded, OSError
-        As `read_imatrix`.
-    """
+    """Return an importance matrix, read if it is a path."""
     if isinstance(given, Imatrix):
         return given
     found = given if isinstance(given, ImatrixFile) else read_imatrix(given, limits)

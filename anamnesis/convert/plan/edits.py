@@ -32,8 +32,6 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.replaced import ReplacedSource
 
-__all__ = ["edited"]
-
 _PIECE = 1 << 20  # bytes of an array that are hashed at a time
 _STEP = 256  # values, of which the first is looked at to tell whether they are read
 
@@ -43,29 +41,7 @@ _Make = Callable[[], StoredTensor]
 def edited(
     ledger: Ledger, request: Request, limits: ParseLimits, tensor_of: Callable[[Weight], Any]
 ) -> Ledger:
-    """Return the account of a model with the edits of a request.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    request : Request
-    limits : ParseLimits
-        That the values of each weight must keep which a function makes.
-    tensor_of : function
-        Returns what functions are called with.
-
-    Raises
-    ------
-    AnamnesisError
-        What is wrong with a tensor that is to be edited, if it cannot be read.
-    LimitExceeded
-        If the limits do not allow the values of a weight that a function makes.
-    TypeError
-        If what a weight is to become is no array, of another kind of dtype, or no function.
-    ValueError
-        If a pattern fits no name, an array for several weights has not their shape, or a run with
-        a function is to be resumed.
-    """
+    """Return the account of a model with the edits of a request."""
     if not request.edit:
         return ledger
     if request.resume and not request.is_resumable:

@@ -27,8 +27,6 @@ from anamnesis.schemes.core.layout import Repack
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
 
-__all__ = ["Seen", "seen_as_asked"]
-
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
 _AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
 _ADAPTER = "adapter_config.json"  # PEFT's
@@ -38,18 +36,7 @@ _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such fi
 
 
 class Seen(NamedTuple):
-    """A model as it will be written, and what that makes of the request.
-
-    Attributes
-    ----------
-    checkpoint : Checkpoint
-    ledger : Ledger
-    request : Request
-    names : mapping of str to tuple of str
-        Of weights that have another name, those of the weights they are made of.
-    otherwise : tuple of str
-        What llama.cpp computes otherwise than the model's own class.
-    """
+    """A model as it will be written, and what that makes of the request."""
 
     checkpoint: Checkpoint
     ledger: Ledger
@@ -63,13 +50,6 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
 
     A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
     directory has transformers', with config.json and a tokenizer.
-
-    Raises
-    ------
-    UnsupportedError
-        If its architecture is not known, a tensor is none of it, or config.json cannot say it.
-    ParseError, LimitExceeded
-        If config.json or the tokenizer is malformed, or lacks what is needed.
     """
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
@@ -84,12 +64,7 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
 
 
 def _check_kept(seen: Seen) -> None:
-    """Refuse to keep what is stored as several tensors, whose rows go to other places.
-
-    Raises
-    ------
-    UnsupportedError
-    """
+    """Refuse to keep what is stored as several tensors, whose rows go to other places."""
     for name, weight in seen.ledger.weights.items():
         override = seen.request.override(name)
         if override is None or override[1] is not None:

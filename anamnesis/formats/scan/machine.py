@@ -20,8 +20,6 @@ from anamnesis.formats.scan.dangerous import LONGEST_NAME, is_dangerous
 from anamnesis.formats.scan.report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal
 from anamnesis.formats.scan.roles import role_of
 
-__all__ = ["PROTOCOL", "Findings", "GuestMachine", "ScanMachine"]
-
 PROTOCOL = re.compile(rb"\x80[\x00-\x05]")
 _MODULE = re.compile(r"[\w.-]+")
 _COMPUTED = (Call, Global, bytes)  # what may be a string, once it is made
@@ -34,20 +32,7 @@ _I32 = struct.Struct("<i").unpack_from
 
 
 class Findings:
-    """What one pickle is found to hold.
-
-    Attributes
-    ----------
-    globals : dict of (str, str) to FoundGlobal
-    nested : dict of int to bytes
-        Strings that look like pickles, by their offset.
-    doubt : str or None
-        The first thing that not all readers understand.
-    is_desynced : bool
-        Whether some of them may have read other opcodes: they differ on frames.
-    error : AnamnesisError or None
-        Why the machine could not run it to its end.
-    """
+    """What one pickle is found to hold."""
 
     def __init__(self) -> None:
         self.globals: dict[tuple[str, str], FoundGlobal] = {}
@@ -58,17 +43,7 @@ class Findings:
 
 
 class ScanMachine(PickleMachine):
-    """One run over one pickle.
-
-    Parameters
-    ----------
-    findings : Findings
-        It may hold what a run over fewer bytes has found.
-    n_bytes : int
-        Length of the whole file.
-    *rest
-        As `PickleMachine` takes them.
-    """
+    """One run over one pickle."""
 
     def __init__(self, findings: Findings, n_bytes: int, *rest: Any) -> None:
         super().__init__(*rest)
@@ -76,7 +51,6 @@ class ScanMachine(PickleMachine):
         self.room = n_bytes - self.base  # of `data`, when all of it is read
 
     def load(self) -> Any:
-        """Run up to STOP; keep the error if that fails."""
         try:
             return super().load()
         except AnamnesisError as error:
@@ -87,7 +61,6 @@ class ScanMachine(PickleMachine):
             raise
 
     def _run(self) -> None:
-        """Run all opcodes; of a short pickle the values need not be counted."""
         data, handlers = self.data, self.handlers
         if CONTAINER * len(data) > self.allowed:
             super()._run()
@@ -103,7 +76,6 @@ class ScanMachine(PickleMachine):
             self._opcode_at = pos
 
     def doubt(self, message: str, at: int | None = None) -> None:
-        """Keep the first doubt, and go on."""
         offset = None if at is None else self.base + at
         self._findings.is_desynced |= self.frame_end != NO_FRAME
         known = self._findings.doubt
@@ -115,7 +87,6 @@ class ScanMachine(PickleMachine):
             self._findings.doubt = str(ParseError(message, offset=self.base + self.at))
 
     def find(self, module: Any, name: Any) -> None:
-        """Push a global that may have any name, even one that is no string yet."""
         self.charge(CONTAINER)
         self.stack.append(self.keep(module, name))
 
@@ -133,7 +104,6 @@ class ScanMachine(PickleMachine):
         return Global(module, name)
 
     def call(self, function: Any, args: Any) -> None:
-        """Keep a call; of those that call what they are given, only what makes tensors is safe."""
         super().call(function, args)
         made = self.stack[-1]
         if not isinstance(function, Global) or function.module == "(persistent)":
@@ -146,7 +116,6 @@ class ScanMachine(PickleMachine):
             self._unusual("a tensor is made by something else than torch's functions")
 
     def build(self, made: Any, state: Any) -> None:
-        """Keep a state; stop where joblib goes on with bytes that are no opcodes."""
         super().build(made, state)
         function = made.function if type(made) is Call else None
         if isinstance(function, Global):
@@ -156,7 +125,6 @@ class ScanMachine(PickleMachine):
                 raise Problem("joblib's arrays lie between the opcodes and are not looked into")
 
     def line(self, pos: int) -> tuple[bytes, int]:
-        """Return a line; the unpickler in Python takes one without an end, except for a byte."""
         try:
             return super().line(pos)
         except OutOfData:
@@ -167,7 +135,6 @@ class ScanMachine(PickleMachine):
             return self.payload(pos, end - pos)[:-1], end
 
     def payload(self, pos: int, n_bytes: int) -> bytes:
-        """Return the bytes of a string, and keep those that look like a pickle."""
         if pos + n_bytes > self.room:
             raise Problem(f"a string of {n_bytes:,} bytes, more than follow")
         data = super().payload(pos, n_bytes)
@@ -180,7 +147,6 @@ class GuestMachine(ScanMachine):
     """A machine for what should be no pickle, in which what reads like a global may be none."""
 
     def keep(self, module: Any, name: Any) -> Global:
-        """Return a global, if its name can be one."""
         for part in (module, name):
             if type(part) is not str and not isinstance(part, _COMPUTED):
                 raise Problem("the name of a global must be a string")

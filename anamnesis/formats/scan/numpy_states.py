@@ -14,8 +14,6 @@ from typing import Any
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.formats.pickle.nodes import Call, Global
 
-__all__ = ["has_usual_state"]
-
 _KIND = re.compile(r"(c(?=[0-9])|[?biufmMOSUV])([0-9]{0,9})")  # "c" alone is bytes, of a size
 _ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
 _EXTENDED = {

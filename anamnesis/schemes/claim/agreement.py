@@ -20,8 +20,6 @@ from anamnesis.schemes.says.comfy import ComfyLayer, as_told
 from anamnesis.schemes.says.modules import Targets
 from anamnesis.schemes.says.torchao import asked_parts
 
-__all__ = ["refuse_others"]
-
 _REMEDY = (
     "if the tensors are right, correct the config; allow_unknown=True copies them as they are "
     "stored"

@@ -21,13 +21,7 @@ _REMEDY = "correct these names, or remove what is said of them"
 
 
 def with_hits(facts: QuantFacts, names: Iterable[str], *, is_whole: bool) -> QuantFacts:
-    """Facts whose statements about layers are found by the names of the model's modules.
-
-    Raises
-    ------
-    ParseError
-        If one names no layer, or could mean several; of a part of a model only the latter.
-    """
+    """Facts whose statements about layers are found by the names of the model's modules."""
     default = facts.layers.get("")
     single = {name: layer for name, layer in facts.layers.items() if name}
     if not facts.comfy_layers and not single:

@@ -23,8 +23,6 @@ from anamnesis.schemes.claim.names import (
 )
 from anamnesis.schemes.claim.unread import name_encoding, refuse_encoding
 
-__all__ = ["FAMILIES", "claim_all", "reader"]
-
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
 # name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
 FAMILIES = {
@@ -80,21 +78,6 @@ def claim_all(
     activations are dropped if anything is quantised at all; the rest are plain weights.
     Where the config claims something about the whole model that the tensors do not confirm, or
     that cannot be undone, every tensor is a problem.
-
-    Parameters
-    ----------
-    stored : dict of str to StoredTensor
-    read_facts : function
-        Returns what the config and the files say; called at most once, and here only if some
-        tensor may be quantised, or of a whole model.
-    unreadable : mapping of str to AnamnesisError, optional
-        What the format itself says cannot be decoded.
-    self_contained : bool
-        Whether each tensor is a weight by itself, so that names mean nothing.
-    whole : bool
-        Whether these are all tensors of the model that the config is of.
-    alone : bool
-        Whether nothing beside the file says more of it.
     """
     ledger = Ledger(
         stored,
@@ -181,13 +164,8 @@ def _refuse_unread(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 class _Unread:
-    """Says of each tensor that cannot be read what it is a part of; the parts of a weight share it.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    facts : QuantFacts
-    unread : list of StoredTensor
+    """Says of each tensor that cannot be read what it is a part of; the parts of a weight
+    share it.
     """
 
     def __init__(self, ledger: Ledger, facts: QuantFacts, unread: list[StoredTensor]) -> None:

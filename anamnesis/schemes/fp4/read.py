@@ -32,8 +32,6 @@ from anamnesis.schemes.parts import tiles
 from anamnesis.schemes.parts.tiles import untiled
 from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["find_all"]
-
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
@@ -41,19 +39,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 class _Found(NamedTuple):
-    """The parts of a weight, by the names of a layout.
-
-    Attributes
-    ----------
-    format : Fp4Format
-    name : str
-        Of the weight.
-    codes, scale : StoredTensor
-    second : StoredTensor or None
-    needs_second : bool
-    groups : frozenset of int
-        How many codes may share a scale.
-    """
+    """The parts of a weight, by the names of a layout."""
 
     format: Fp4Format
     name: str

@@ -10,29 +10,13 @@ from math import prod
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.core.codes import Importance
 
-__all__ = ["Imatrix"]
-
 _F32_BYTES = 4
 _EMBEDDINGS = "token_embd.weight"
 
 
 @dataclass(frozen=True)
 class Imatrix:
-    """What a file of llama-imatrix holds.
-
-    Attributes
-    ----------
-    file : str
-        As it was named.
-    entries : mapping of str to memoryview
-        By the name of a tensor the importance of its columns: float32, finite; of stacks one
-        matrix after the other.
-    datasets : sequence of str
-        What it was made with.
-    n_chunks : int
-    unused : mapping of str to int
-        How many matrices of a weight were never used, and have ones for their importance.
-    """
+    """What a file of llama-imatrix holds."""
 
     file: str
     entries: Mapping[str, memoryview] = field(repr=False)
@@ -51,11 +35,6 @@ class Imatrix:
         One of another size is refused, but for the embeddings', which goes unused, as in
         llama-quantize. Where all columns of a matrix have importance 0, which would erase it, they
         have 1: calibration never reached it.
-
-        Raises
-        ------
-        UnsupportedError
-            If its entry is of another size.
         """
         values = self.entries.get(name)
         if values is None:

@@ -79,7 +79,8 @@ def test_half_a_surrogate_pair_is_refused(where: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_added", [False, True])
 def test_an_id_of_plain_text_is_a_special_token_only_if_it_is_added(is_added: bool) -> None:
     """A class has an id of its own for want of another, whose text is not to be cut out."""
-    keys = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b", "ab", "<x>"], "merges": ["a b"]}
+    tokens = ["a", "b", "ab", "<x>"]
+    keys: dict[str, Any] = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
     keys |= {"token_type": [1, 1, 1, 3], "bos_token_id": 1, "eos_token_id": 3}
     keys |= {"add_bos_token": is_added}
     files = vocabulary_files({f"tokenizer.ggml.{name}": told for name, told in keys.items()})
