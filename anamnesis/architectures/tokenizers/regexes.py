@@ -11,7 +11,7 @@ _ATOM = re.compile(
     r"|(?P<of>[pP])\{(?P<name>[^}]*)\}|(?P<escaped>.))|(?P<plain>.)",
     re.DOTALL,
 )
-_COUNT = re.compile(r"\{(\d+)(,?)(\d*)\}(?![?+])")
+_COUNT = re.compile(r"\{(\d)(,?)(\d?)\}(?![?+])")
 _COUNTS = {("1", "", ""): "", ("0", ",", ""): "*", ("1", ",", ""): "+", ("0", ",", "1"): "?"}
 _CONTROLS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
 _SPECIAL = frozenset(r"\.^$|?*+()[]{}")

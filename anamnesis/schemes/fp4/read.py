@@ -119,7 +119,7 @@ def _modelopt(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None
     if found.format.kind != "NVFP4":
         return found.made()
     is_untold = layer_of(found.codes.name, ledger, facts.comfy_layers) is None
-    if facts.declared in (None, "ComfyUI") and is_untold and _may_be_comfy(found):
+    if facts.declared == "ComfyUI" and is_untold and _may_be_comfy(found):
         raise found.codes.unsupported(
             f"{found.codes} is NVFP4 in ModelOpt's or ComfyUI's order, whose names and shapes are"
             " the same, and nothing says which",

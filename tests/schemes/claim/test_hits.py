@@ -101,24 +101,6 @@ def test_a_layer_of_which_nothing_is_said_is_refused_beside_others(to: str, tmp_
             model.remember(tmp_path / "out.safetensors")
 
 
-def test_nvfp4_of_which_nothing_is_said_is_read_in_no_producers_order(tmp_path: Path) -> None:
-    path = tmp_path / "x.safetensors"
-    comfy(path, str, LAYERS)
-    with an.parse(path) as model:
-        stored = {n: (t.dtype.name, t.shape, t.read()) for n, t in model.stored.items()}
-    write_safetensors(path, stored)
-    with (
-        an.parse(path) as model,
-        pytest.raises(an.UnsupportedError, match=r"ModelOpt's or ComfyUI's"),
-    ):
-        model.remember(tmp_path / "out.safetensors")
-    (tmp_path / "config.json").write_text(
-        json.dumps({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}})
-    )
-    with an.parse(tmp_path / "x.safetensors") as model:
-        assert not model.problems
-
-
 def mlx(folder: Path, rename: Say) -> dict[str, Any]:
     names = [f"language_model.model.layers.{i}.mlp.up_proj" for i in range(2)]
     plain = folder.parent / "plain"
