@@ -252,7 +252,7 @@ def test_one_bias_says_that_there_are_all() -> None:
     model = models.gguf("llama_linear")
     shapes = {name: s for name, s in model.shapes.items() if not name.endswith("attn_q.bias")}
     with pytest.raises(
-        an.ParseError, match=r"attention_bias is set, and 'blk.0.attn_q.bias' is mis"
+        an.ParseError, match=r"attention_bias is set, and 'blk.0.attn_q.bias' is missing"
     ):
         models.seen(model.with_shapes(shapes))
 
