@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["framework", "to_torch"]
-
 # By the words that safetensors and others have for them, too.
 _NAMES = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch", "jax": "jax"}
 
@@ -22,25 +20,7 @@ _NAMES = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch", "jax
 def framework(
     name: str, device: Any, dtypes: Mapping[str, DType]
 ) -> Callable[[NDArray[Any], DType], Any]:
-    """Return what makes a framework's array of NumPy's and its dtype.
-
-    Parameters
-    ----------
-    name : str
-    device : anything
-        Where arrays are copied to; None leaves it to the framework.
-    dtypes : mapping of str to DType
-        Of what tensors it is going to be asked.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If it is not installed.
-    TypeError
-        If a device is given for NumPy.
-    ValueError
-        If there is no such framework, or it has no such dtype.
-    """
+    """Return what makes a framework's array of NumPy's and its dtype."""
     if name not in _NAMES:
         known = ", ".join(map(repr, _NAMES))
         raise ValueError(f"framework must be one of {known}, not {name!r}")

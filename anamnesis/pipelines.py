@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from anamnesis.model import Model
     from anamnesis.schemes.core.encoding import Encoding
 
-__all__ = ["pipeline_at", "write_component", "write_pipeline"]
-
 
 def pipeline_at(where: Any) -> Pipeline | None:
     """Return the pipeline at a path; None if there is none."""
@@ -35,24 +33,7 @@ def write_pipeline(
     options: Mapping[str, Any],
     verb: str,
 ) -> Report:
-    """Write each model of a pipeline, and what goes with them.
-
-    Parameters
-    ----------
-    parse : function
-        `anamnesis.parse`, whose options are among the others.
-    pipeline : Pipeline
-    out : path
-    to : str or Encoding
-    options : mapping
-    verb : str
-        `remember`, `convert` or `forget`.
-
-    Raises
-    ------
-    AnamnesisError, OSError, TypeError, ValueError
-        As the verb does.
-    """
+    """Write each model of a pipeline, and what goes with them."""
     from anamnesis.convert.ask.form import form_of
     from anamnesis.convert.ask.targets import target
     from anamnesis.convert.pipelines import PipelineOutput

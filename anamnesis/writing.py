@@ -250,9 +250,10 @@ class Writing:
             architecture is not known is refused. `keep`: under the names that it has.
         tokenizer_pre : str, optional
             What llama.cpp calls the pre-tokenizer, where the tokenizer's files do not tell.
-        strict : bool
+        strict : bool or None
             Refuse what a program is known to load wrong without an error; `force` writes it even
-            so. If not, `Report.warnings` has it.
+            so. And what one computes otherwise than the model's own class, but with None. What is
+            not refused is in `Report.warnings`.
         **options
             Those of `remember`.
 

@@ -41,7 +41,7 @@ def config_from(data: bytes) -> tuple[Arch, Any]:
             return arch, json.loads(data[2:])
         except (ValueError, RecursionError):
             return arch, {}
-    names = [key.facts[0] for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys)]
+    names = [key.fact for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys)]
     config = {"architectures": [arch.hf[0]], "model_type": arch.model_type, "vocab_size": 64}
     config |= {name: choices.pick(SIZES) if choices.below(4) == 3 else 32 for name in names}
     for _ in range(choices.below(6)):

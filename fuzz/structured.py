@@ -36,7 +36,7 @@ SCRAPS = (
 COMFY = "_quantization_metadata"
 METADATA: tuple[Any, ...] = (
     *(None, {}, {"format": "pt"}, {COMFY: "{}"}, {COMFY: "[1"}),
-    {COMFY: '{"layers":{"a":{"format":"float8_e4m3fn"},"x":{"format":"nvfp4"}}}'},
+    {COMFY: '{"layers":{"a":{"format":"float8_e4m3fn"}}}'},
 )
 CONFIGS: tuple[Any, ...] = (
     *({}, {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}),

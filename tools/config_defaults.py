@@ -1,30 +1,19 @@
 """Write what transformers' config classes fill in: `python tools/config_defaults.py`.
 
-A config.json leaves out what its class has as a default, and llama.cpp's converter reads it through
-that class. So the numbers, words and switches of each class are data here; what is computed from
-others is not among them.
+A config.json leaves out what its class has as a default, or spells a fact otherwise than its class
+(`attribute_map`), and llama.cpp's converter reads it through that class. So the numbers, words,
+switches and other spellings of each class are data here; what is computed from others is not.
 """
 
 from __future__ import annotations
 
-import pprint
+import json
 from pathlib import Path
 from typing import Any
 
 import transformers
 
-OUT = Path(__file__).parents[1] / "anamnesis/architectures/config_defaults.py"
-HEAD = '''"""What config classes of transformers {version} fill in: tools/config_defaults.py."""
-
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
-__all__ = ["DEFAULTS"]
-
-# fmt: off
-'''
+OUT = Path(__file__).parents[1] / "anamnesis/architectures/config_defaults.json"
 MODEL_TYPES = (
     *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_next"),
     *("qwen3_5_text", "qwen3_5_moe_text", "gemma2", "gemma3_text", "gemma4_text", "phi3"),
@@ -44,7 +33,7 @@ MODEL_TYPES = (
 )
 # Of training, of running, or of every class; and sizes, without which a config.json is none.
 LEFT_OUT = (
-    *("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"),
+    *("hidden_size", "num_hidden_layers", "vocab_size"),
     *("transformers_version", "model_type", "architectures", "initializer_range", "use_cache"),
     *("chunk_size_feed_forward", "output_attentions", "output_hidden_states", "return_dict"),
     *("problem_type", "is_encoder_decoder", "router_aux_loss_coef", "router_jitter_noise"),
@@ -75,6 +64,7 @@ def _defaults(model_type: str) -> dict[str, Any]:
         for name, value in {**told, **ropes}.items()
         if isinstance(value, (bool, int, float, str))
         and name not in LEFT_OUT
+        and (name != "intermediate_size" or "moe_intermediate_size" in told)  # no dense layer
         and not name.endswith("_token_id")
         and name not in _computed(config)
     }
@@ -87,12 +77,19 @@ def _computed(config: Any) -> set[str]:
     return {name for name, field in given.items() if field.default is None}
 
 
+def _spellings(model_type: str) -> dict[str, str]:
+    """Return what a class also takes a fact under, and what it calls it."""
+    told = type(transformers.AutoConfig.for_model(model_type)).attribute_map
+    return dict(sorted(told.items()))
+
+
 def main() -> None:
-    """Write the module."""
-    found = {name: _defaults(name) for name in MODEL_TYPES}
-    text = pprint.pformat(found, width=96, sort_dicts=False).replace("'", '"')
-    head = HEAD.format(version=transformers.__version__)
-    OUT.write_text(f"{head}DEFAULTS: Mapping[str, Mapping[str, Any]] = {text}\n# fmt: on\n")
+    """Write the file."""
+    classes = {
+        name: {"defaults": _defaults(name), "spellings": _spellings(name)} for name in MODEL_TYPES
+    }
+    found = {"transformers": transformers.__version__, "classes": classes}
+    OUT.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

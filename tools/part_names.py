@@ -47,7 +47,6 @@ def made() -> str:
     return (
         '"""Last names of parts of layouts, made by tools/part_names.py: do not edit."""\n'
         "\nfrom __future__ import annotations\n\n"
-        '__all__ = ["PART_NAMES"]\n\n'
         f"PART_NAMES = frozenset(\n    {{\n{rows}    }}\n)\n"
     )
 

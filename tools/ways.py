@@ -176,7 +176,6 @@ def text() -> str:
     return (
         '"""What becomes of codes between encodings, made by tools/ways.py: do not edit."""\n'
         "\nfrom __future__ import annotations\n\n"
-        '__all__ = ["ROWS"]\n\n'
         "# How codes come over, why some of them do not, into which encodings, and from which.\n"
         f"# fmt: off\nROWS = (\n{''.join(_rows(found))})\n"
     )

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from anamnesis.architectures.facts import Facts
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Arch", "Constants", "Find", "Key", "Naming", "Op", "Rule", "Vocabulary"]
-
 
 class Op(Protocol):
     """One step from Hugging Face's tensors to llama.cpp's, and back.
@@ -38,20 +36,7 @@ class Naming(Protocol):
 
 
 class Rule(NamedTuple):
-    """Tensors of Hugging Face's, and what they are in llama.cpp's files.
-
-    Attributes
-    ----------
-    hf : str
-        A name without `.weight` or `.bias`, unless `exact`. `{bid}` stands for the number of a
-        layer, `{xid}` for that of an expert, of which there are as many tensors as experts.
-    gguf : tuple of str
-        Names without `.weight` or `.bias`; several where a tensor is taken apart.
-    ops : tuple of Op
-        One after the other.
-    exact : bool
-        Whether both names are whole ones.
-    """
+    """Tensors of Hugging Face's, and what they are in llama.cpp's files."""
 
     hf: str
     gguf: tuple[str, ...]
@@ -60,22 +45,10 @@ class Rule(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key of the metadata, behind the architecture's name, and the facts that it is said by.
-
-    Attributes
-    ----------
-    name : str
-        Such as `context_length`.
-    facts : tuple of str
-        Of config.json; the first that is there and not null counts, and is written on the way back.
-    type : str
-        As GGUF has it: `uint32`, `float32`, `bool`, `string`, or of the items of an array.
-    values : mapping, optional
-        What the config's values are in GGUF, where they are words.
-    """
+    """A key of the metadata, behind the architecture's name, and the fact that it says."""
 
     name: str
-    facts: tuple[str, ...]
+    fact: str
     type: str = "uint32"
     values: Mapping[Any, Any] | None = None
 
@@ -85,15 +58,7 @@ Find = Callable[[str], Any]  # a key's value, by its name behind the architectur
 
 
 class Vocabulary(NamedTuple):
-    """How the tokenizer is told.
-
-    Attributes
-    ----------
-    kind : str
-        See `tokenizers.read_vocabulary`.
-    options : mapping
-        What else that takes.
-    """
+    """How the tokenizer is told."""
 
     kind: str
     options: Mapping[str, Any] = {}
@@ -104,49 +69,7 @@ _BPE = Vocabulary("gpt2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arch:
-    """One architecture.
-
-    Attributes
-    ----------
-    gguf : str
-        What llama.cpp calls it.
-    hf : tuple of str
-        The classes of transformers', the first of which is written on the way back.
-    model_type : str
-        As config.json has it.
-    rules : tuple of Rule
-    keys : tuple of Key
-        Those behind the ones that all have, in their order.
-    fixed : mapping
-        Typed keys that are the same in all models of it.
-    computed : function, optional
-        Facts to keys, where no row can say them.
-    extra : function, optional
-        Facts to tensors that no checkpoint has, by their names, as float32 arrays.
-    derived : function, optional
-        Facts that follow from others where the config leaves them out, as its class has them.
-    vocabulary : Vocabulary
-    dropped : tuple of str
-        Globs of tensors that llama.cpp does not take, beside those of other modalities.
-    left : function, optional
-        Facts and a tensor's name to whether llama.cpp does not take it, where no glob says it.
-    pools : bool
-        Whether it may embed texts, and sentence-transformers' files say how: `pooling_type`.
-    tokenizer : str
-        On the way back: `tokenizer.ggml.model` of its files, if other rows of its name differ in
-        nothing else.
-    config : mapping
-        On the way back: what config.json has in all models of it.
-    spelt : mapping of str to str
-        On the way back: what config.json calls a key's fact, where the first of its spellings is
-        another's.
-    naming : Naming, optional
-    uncomputed : function, optional
-        On the way back: from a function that finds keys, and config.json so far, to further facts.
-    unextra : function, optional
-        On the way back: from a function that finds a tensor's float32 values, or None, and
-        config.json so far, to further facts.
-    """
+    """One architecture."""
 
     gguf: str
     hf: tuple[str, ...]
@@ -161,9 +84,13 @@ class Arch:
     dropped: tuple[str, ...] = ()
     left: Callable[[Facts, str], bool] | None = None
     pools: bool = False
+    ranks: bool = False
     tokenizer: str = ""
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
     naming: Naming | None = None
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
     unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None

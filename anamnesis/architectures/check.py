@@ -1,82 +1,206 @@
-"""Whether the tensors beside a config.json have the sizes that it tells."""
+"""Whether the tensors of a model are those that its keys say."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from anamnesis.architectures.facts import CONFIG
+from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.facts import LAYERS_MAX, Facts
+from anamnesis.architectures.header import Header, check_shape, is_windowed
+from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
+from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, KEYS, SWITCHED
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import ParseError
 
 if TYPE_CHECKING:
-    from anamnesis.architectures.arch import Arch
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["check_sizes"]
-
-_LAYER = re.compile(r"blk\.(\d+)\.")
-
-
-class _Size(NamedTuple):
-    """A key, the fact of config.json behind it, and the tensor and dimension that have its size."""
-
-    key: str
-    fact: str
-    tensor: str
-    axis: int
+_INTERVAL = 4  # of full attention among states, llama.cpp's own
+_NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn"}
 
 
-_SIZES = (
-    _Size("embedding_length", "hidden_size", "token_embd.weight", 1),
-    _Size("vocab_size", "vocab_size", "token_embd.weight", 0),
-    _Size("feed_forward_length", "intermediate_size", "blk.0.ffn_down.weight", 1),
-    _Size("expert_count", "the number of experts", "blk.{last}.ffn_up_exps.weight", 0),
-    _Size(
-        "expert_feed_forward_length", "moe_intermediate_size", "blk.{last}.ffn_up_exps.weight", 1
-    ),
-)
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """How many layers there are, and how many of these predict further tokens."""
+
+    n: int
+    n_predicting: int
+
+    def predicts(self, layer: int) -> bool:
+        return layer >= self.n - self.n_predicting
 
 
-def check_sizes(arch: Arch, keys: Mapping[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Refuse a model whose config.json says other sizes than its tensors have.
-
-    Parameters
-    ----------
-    arch : Arch
-    keys : mapping
-        Typed, by their whole names.
-    weights : mapping
-        By llama.cpp's names.
-
-    Raises
-    ------
-    ParseError
-        If a size differs, or a layer is missing; it names the fact.
-    """
-    n_layers = _value(keys, arch, "block_count")
-    layers = {int(found[1]) for name in weights if (found := _LAYER.match(name)) is not None}
-    for layer in range(n_layers):
-        if layer not in layers:
-            raise ParseError(
-                f"num_hidden_layers is {n_layers:,}, and there are no tensors of layer {layer:,}",
-                source=CONFIG,
+def check_tensors(
+    header: Header,
+    weights: Mapping[str, Weight],
+    dropped: Iterable[Dropped],
+    called: Callable[[str], str] = str,
+) -> None:
+    """Refuse a model that lacks a tensor, has one too many, or of another shape than it says."""
+    layers = _layers(header, weights)
+    for few, many in AT_MOST.items():
+        n, most = header.count(few), header.count(many)
+        if n is not None and most is not None and n > most:
+            raise header.error(f"{header.word(few)} is {n:,}, and {header.word(many)} {most:,}")
+    kinds = {layer: _kinds(header, layers, layer) for layer in range(-1, layers.n)}
+    asked = {drop.name.replace("language_model.", "") for drop in dropped if drop.reason == ASKED}
+    for name, why in _missing(header, weights, layers, kinds):
+        if called(name) not in asked:
+            raise header.error(f"{why}{called(name)!r} is missing")
+    for name, weight in weights.items():
+        layer, pattern = split(name)
+        tail = pattern.removeprefix(IN_LAYER)
+        group = _group(header.arch, tail)
+        if group.removesuffix("?") in _NEVER_ELSEWHERE - kinds[layer]:
+            raise header.error(
+                f"{_because(header, group)}{called(name)!r} is no tensor of its layer"
             )
-    if layers and max(layers) >= n_layers:
-        raise ParseError(
-            f"num_hidden_layers is {n_layers:,}, and there are tensors of layer {max(layers):,}",
-            source=CONFIG,
+        check_shape(header, layer, tail, weight, called(name))
+
+
+def n_words(facts: Facts, weights: Mapping[str, Weight]) -> int | None:
+    """Return how many tokens config.json says, or has rows for."""
+    embedding = weights.get("token_embd.weight")
+    if facts.get("vocab_size") is None and embedding is not None and embedding.shape:
+        return embedding.shape[0]
+    return facts.number("vocab_size")
+
+
+def of_floats(weight: Weight) -> Weight:
+    """Return a weight."""
+    if weight.own_dtype is not None and weight.own_dtype.kind in ("int", "bool", "complex"):
+        raise ParseError(f"{weight.name!r} is {weight.own_dtype.name}, and no weight of floats")
+    return weight
+
+
+def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
+    """Return the layers, which must be those that the tensors are of."""
+    n, more = header.count("block_count"), header.count("nextn_predict_layers") or 0
+    if not n or n > LAYERS_MAX:
+        raise header.error(f"{header.word('block_count')} is {n}, not from 1 to {LAYERS_MAX}")
+    layers = _Layers(n, min(more, n))
+    found = {layer for layer, _ in map(split, weights)} - {-1}
+    lacking = next((i for i in range(n) if i not in found), None)
+    if lacking is not None:
+        if layers.predicts(lacking):
+            what = f"{header.word('nextn_predict_layers')} is {more:,}"
+        else:
+            what = f"{header.word('block_count')} is {n - layers.n_predicting:,}"
+        raise header.error(f"{what}, and there are no tensors of layer {lacking:,}")
+    if found and max(found) >= n:
+        raise header.error(
+            f"{header.word('block_count')} is {n - layers.n_predicting:,}, and there are tensors of"
+            f" layer {max(found):,}"
         )
-    for key, fact, tensor, axis in _SIZES:
-        weight = weights.get(tensor.replace("{last}", str(n_layers - 1)))
-        told = _value(keys, arch, key)
-        if weight is None or not isinstance(told, int) or weight.shape[axis] == told:
+    return layers
+
+
+def _missing(
+    header: Header,
+    weights: Mapping[str, Weight],
+    layers: _Layers,
+    kinds: Mapping[int, frozenset[str]],
+) -> Iterator[tuple[str, str]]:
+    """Yield names of tensors that must be there and are not, and why they must."""
+    known = patterns(header.arch.rules)
+    switches = switched(header.arch)
+    seen = {split(name)[1] for name in weights}
+    for pattern in {**known, **switches, **dict.fromkeys(seen)}:
+        fact, group = switches.get(pattern, ""), _group(header.arch, pattern.removeprefix(IN_LAYER))
+        inside = range(layers.n) if pattern.startswith(IN_LAYER) else (-1,)
+        of_group = [i for i in inside if group.removesuffix("?") in kinds[i]]
+        is_known = not group.endswith("?") and (pattern in switches or pattern in known)
+        if is_known and (not fact or bool(header.facts.get(fact))):
+            why = f"{fact} is set, and " if fact else _because(header, group)
+        elif pattern in switches and pattern in seen and not pattern.endswith(".bias"):
+            raise header.error(f"{fact} is not set, and there is {pattern!r}")
+        elif pattern in seen:
+            why = "other layers have it, and "
+            of_group = [i for i in of_group if not layers.predicts(i)]
+        else:
             continue
-        raise ParseError(
-            f"{fact} is {told:,}, and {weight.name} has {weight.shape[axis]:,}", source=CONFIG
-        )
+        for name in (filled(pattern, i) for i in of_group):
+            if name not in weights:
+                yield name, why
 
 
-def _value(keys: Mapping[str, Any], arch: Arch, name: str) -> Any:
-    typed = keys.get(f"{arch.gguf}.{name}")
-    return typed["value"] if isinstance(typed, Mapping) else typed
+def switched(arch: Arch) -> dict[str, str]:
+    """Return the names, for any layer, of tensors that a fact says, and the fact."""
+    known, found = patterns(arch.rules), dict[str, str]()
+    for fact, some in arch.switches.items():
+        for tail in some:
+            stem = tail.removesuffix(".bias").removesuffix(".weight")
+            found[tail if f"{stem}.weight" in known else IN_LAYER + tail] = fact
+    return found
+
+
+def _group(arch: Arch, tail: str) -> str:
+    """Return the group of a tensor; that of its weight if it is a bias."""
+    stem = tail.removesuffix(".weight")
+    for known in (arch.groups, GROUPS):
+        for name in (stem, stem.removesuffix(".bias")):
+            if name in known:
+                return known[name]
+    return "all"
+
+
+def _because(header: Header, group: str) -> str:
+    key = SWITCHED.get(group)
+    value = None if key is None else header.find(key)
+    return "" if key is None or value is None else f"{header.word(key)} is {_short(value)}, and "
+
+
+def _short(value: Any) -> str:
+    return "a list" if isinstance(value, list) else f"{value!r}"
+
+
+def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
+    """Return the groups of tensors that a layer has; -1 stands for what is of no layer."""
+    names = patterns(header.arch.rules)
+    predicts, recurs = layers.predicts(layer), layer >= 0 and _recurs(header, layers, layer)
+    leading = header.count("leading_dense_block_count") or 0
+    has_router = "blk.{bid}.ffn_gate_inp.weight" in names
+    is_sparse = has_router and bool(header.count("expert_count")) and layer >= leading
+    shared = header.count("attention.shared_kv_layers") or 0
+    is_full = header.find("attention.key_length_swa") is not None and not is_windowed(header, layer)
+    own_keys = not recurs and layer < layers.n - shared
+    found = {
+        "all": True,
+        "head": _has_head(header.facts),
+        "attends": not recurs,
+        "recurs": recurs,
+        "own-keys": own_keys,
+        "own-values": own_keys and not (is_full and header.facts.get("attention_k_eq_v")),
+        "ranks": bool(header.count("attention.q_lora_rank")),
+        "no-ranks": not header.count("attention.q_lora_rank"),
+        "sparse": is_sparse,
+        "dense": not has_router or layer < leading,
+        "shared": is_sparse
+        and bool(header.count("expert_shared_count") or header.count(KEYS["fs"])),
+        "inputs": bool(header.count("embedding_length_per_layer_input")),
+        "predicts": predicts,
+        "in-turn": not header.find("use_parallel_residual"),
+    }
+    return frozenset(group for group, holds in found.items() if holds)
+
+
+def _has_head(facts: Facts) -> bool:
+    """Tell whether a model has a head of its own, which one that embeds texts does not need."""
+    classes = facts.get("architectures")
+    is_bare = isinstance(classes, list) and any(str(name).endswith("Model") for name in classes)
+    return not (is_bare or facts.get("tie_word_embeddings") or facts.get("pooling_type"))
+
+
+def _recurs(header: Header, layers: _Layers, layer: int) -> bool:
+    """Tell whether a layer has states instead of attention."""
+    names = patterns(header.arch.rules)
+    if "blk.{bid}.shortconv.conv.weight" in names:
+        return header.count("attention.head_count_kv", layer) == 0
+    if "blk.{bid}.ssm_out.weight" not in names:
+        return False
+    if header.find("attention.recurrent_layers") is not None:
+        return bool(header.count("attention.recurrent_layers", layer))
+    interval = header.count("full_attention_interval") or _INTERVAL
+    return not layers.predicts(layer) and (layer + 1) % interval != 0

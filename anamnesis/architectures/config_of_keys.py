@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sized
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
-from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT
-from anamnesis.architectures.rope import llama3_factors, llama3_scalings
+from anamnesis.architectures.facts import LAYERS_MAX
+from anamnesis.architectures.keys import (
+    ATTENTION_FACTOR,
+    BEFORE_ROPE,
+    BEHIND_ROPE,
+    BLOCK_COUNT,
+    why_not,
+)
+from anamnesis.architectures.llama_cpp import KEPT, kept_facts
+from anamnesis.architectures.rope import attention_scale, llama3_factors, llama3_scalings
+from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.printable import shortened
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["config_facts", "needed", "shortest"]
-
 # What transformers calls a fact, where the first of the converter's spellings is a rare one.
+_MOST_FACTORS = 1 << 16  # of a rope
 _SPELT = {"feed_forward_length": "intermediate_size"}
 _TOKENS = {
     "tokenizer.ggml.bos_token_id": "bos_token_id",
     "tokenizer.ggml.eos_token_id": "eos_token_id",
     "tokenizer.ggml.padding_token_id": "pad_token_id",
 }
+_KINDS = {
+    **dict.fromkeys(("uint32", "int32"), (int,)),
+    "float32": (int, float),
+    "bool": (bool,),
+    "string": (str,),
+}
+# What arithmetic with values of other kinds ends in.
+_OF_ANOTHER_KIND = (TypeError, ValueError, KeyError, ZeroDivisionError, OverflowError)
 _YARN = {
     "yarn_ext_factor": "extrapolation_factor",
     "yarn_attn_factor": "attention_factor",
@@ -37,6 +56,8 @@ _YARN = {
 def shortest(value: Any) -> Any:
     """Return a float32 as the shortest decimal that rounds to it: 1e-05, not 9.99999974e-06."""
     if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ParseError(f"a number of the header is {value}, which JSON cannot say")
         return float(str(np.float32(value)))
     if isinstance(value, list):
         return [shortest(one) for one in value]
@@ -46,77 +67,105 @@ def shortest(value: Any) -> Any:
 def config_facts(
     arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight]
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return config.json, and the keys that it says.
-
-    Raises
-    ------
-    ParseError
-        If a key that is needed is missing.
-    UnsupportedError
-        If one has a value that config.json has no word for.
-    """
+    """Return config.json, and the keys that it says."""
     taken: set[str] = set()
+    n_layers = metadata.get(f"{arch.gguf}.block_count")
 
     def find(name: str) -> Any:
         key = f"{arch.gguf}.{name}"
-        if key in metadata:
-            taken.add(key)
-        return shortest(metadata.get(key))
+        if key not in metadata:
+            return None
+        taken.add(key)
+        why = why_not(arch, name, metadata[key], n_layers)
+        if why:
+            raise ParseError(f"{key} {why}")
+        return shortest(metadata[key])
 
-    config: dict[str, Any] = {
-        "architectures": [arch.hf[0]],
-        "model_type": arch.model_type,
-        **arch.config,
-    }
-    for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys):
-        value = find(key.name)
-        if value is None:
-            continue
-        config[arch.spelt.get(key.name, _SPELT.get(key.name, key.facts[0]))] = _word(key, value)
-    for fact in ("num_hidden_layers", "hidden_size", "num_attention_heads"):
-        if config.get(fact) is None:
-            raise ParseError(f"the header has no {arch.gguf}.* key for {fact} of config.json")
-    for name in arch.fixed:
-        find(name)
+    config = _of_keys(arch, find)
     rope = _rope(find, weights)
     if rope:
         config["rope_parameters"] = rope
     embedding = weights.get("token_embd.weight")
-    if embedding is not None:
+    if embedding is not None and embedding.shape:
         config["vocab_size"] = embedding.shape[0]
     config["tie_word_embeddings"] = "output.weight" not in weights
-    for key_name, fact in _TOKENS.items():
-        config[fact] = metadata.get(key_name)  # or null: classes have ids of their own
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    n_tokens = len(tokens) if isinstance(tokens, Sized) else 0
+    for key_name, fact in _TOKENS.items():  # or null: classes have ids of their own
+        config[fact] = token_id(metadata, key_name, n_tokens)
+    for fact, some in arch.switches.items():
+        if fact:
+            ends = tuple(f".{tail}" for tail in some)
+            config[fact] = any(name.endswith(ends) for name in weights)
     if arch.uncomputed is not None:
-        config |= arch.uncomputed(find, config)
+        try:
+            config |= arch.uncomputed(find, config)
+        except _OF_ANOTHER_KIND as error:
+            raise ParseError(
+                f"a key {arch.gguf}.* is missing or of another kind: {error}"
+            ) from None
     if arch.unextra is not None:
-        config |= arch.unextra(lambda name: _values(weights.get(name)), config)
+        config |= arch.unextra(lambda name: small_values(weights.get(name)), config)
     _match_factors(arch, config, weights)
-    return config, taken
+    if KEPT in metadata:
+        config |= kept_facts(metadata[KEPT])
+        taken.add(KEPT)
+    return dict(config), taken
+
+
+class _Config(dict[str, Any]):
+    """Facts of config.json, of which a row may ask for one that no key said."""
+
+    def __missing__(self, fact: str) -> Any:
+        raise ParseError(f"the header has no key for {fact} of config.json")
+
+
+def _of_keys(arch: Arch, find: Find) -> _Config:
+    """Return the facts that keys say one by one, if they do not contradict each other."""
+    config = _Config(architectures=[arch.hf[0]], model_type=arch.model_type, **arch.config)
+    for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys):
+        value = find(key.name)
+        if value is not None:
+            fact = arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))
+            config[fact] = _word(key, value)
+    for name in arch.fixed:
+        find(name)
+    if config["num_attention_heads"] > config["hidden_size"]:
+        raise ParseError(f"{arch.gguf}.attention.head_count is more than embedding_length")
+    n_layers = config["num_hidden_layers"]
+    if n_layers > LAYERS_MAX:
+        raise ParseError(f"{arch.gguf}.block_count is {n_layers:,}, more than {LAYERS_MAX}")
+    lengths = {find("attention.key_length"), find("attention.value_length")} - {None}
+    if len(lengths) > 1 and find("attention.key_length_mla") is None:
+        raise ParseError("attention.key_length and value_length differ, which are one head_dim")
+    return config
 
 
 def needed(find: Find, name: str) -> Any:
-    """Return a key's value.
-
-    Raises
-    ------
-    ParseError
-        If there is none.
-    """
+    """Return a key's value."""
     value = find(name)
     if value is None:
         raise ParseError(f"the header has no *.{name}, which config.json needs")
     return value
 
 
-def _values(weight: Weight | None) -> Any:
-    """Return what a small tensor has, in its own float32."""
-    if weight is None or weight.own_dtype is not DTYPES["F32"]:
+def small_values(weight: Weight | None) -> NDArray[np.float32] | None:
+    """Return what a small tensor has, in its own float32; None if it is another, or none."""
+    if (
+        weight is None
+        or weight.own_dtype is not DTYPES["F32"]
+        or prod(weight.shape) > _MOST_FACTORS
+    ):
         return None
-    return np.frombuffer(weight.parts[0].read(), "<f4")
+    values = np.frombuffer(weight.parts[0].read(), "<f4")
+    return values.reshape(weight.shape) if values.size == prod(weight.shape) else None
 
 
 def _word(key: Key, value: Any) -> Any:
+    items = value if isinstance(value, list) else [value]
+    if not all(type(item) in _KINDS[key.type] for item in items):
+        told = shortened(repr(value))
+        raise ParseError(f"*.{key.name} of the header is {told}, no {key.type}")
     if key.values is None:
         return value
     words = [word for word, number in key.values.items() if number == value]
@@ -142,6 +191,9 @@ def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
         value = find(f"rope.scaling.{key}")
         if value is not None:
             rope[fact] = value
+    ratio = find(ATTENTION_FACTOR) if kind == "yarn" else None
+    if isinstance(ratio, float) and isinstance(factor, float) and "attention_factor" not in rope:
+        rope["attention_factor"] = shortest(ratio * attention_scale(factor))
     sections = find("rope.dimension_sections")
     if sections is not None:
         while sections and sections[-1] == 0:
@@ -151,23 +203,19 @@ def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
 
 
 def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Say Llama 3's scaling by one that gives the factors of the file.
-
-    Raises
-    ------
-    UnsupportedError
-        If none does.
-    """
+    """Say Llama 3's scaling by one that gives the factors of the file."""
     stored = weights.get("rope_freqs.weight")
     if stored is None or arch.extra is not llama3_factors:
         return
     from anamnesis.architectures.facts import read_facts
 
-    told = np.frombuffer(stored.parts[0].read(), "<f4")
+    told = small_values(stored)
+    if told is None or told.ndim != 1 or not told.size:
+        raise ParseError(f"rope_freqs.weight is no list of F32: {list(stored.shape)}")
     for preset in llama3_scalings(told):
         rope = {**config.get("rope_parameters", {}), **preset}
         facts = read_facts({**config, "rope_parameters": rope}, arch)
-        if _are_alike(told, llama3_factors(facts)["rope_freqs.weight"]):
+        if are_alike(told, llama3_factors(facts)["rope_freqs.weight"]):
             config["rope_parameters"] = rope
             return
     raise UnsupportedError(
@@ -176,8 +224,8 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     )
 
 
-def _are_alike(told: NDArray[np.float32], factors: NDArray[np.float32]) -> bool:
+def are_alike(told: NDArray[np.float32] | None, factors: NDArray[np.float32]) -> bool:
     """Tell whether factors differ by no more than torch's powers are off, two units."""
-    if told.shape != factors.shape:
+    if told is None or told.shape != factors.shape:
         return False
     return bool(np.all(np.abs(told.view("<i4").astype(np.int64) - factors.view("<i4")) <= 2))

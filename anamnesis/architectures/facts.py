@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.architectures.config_defaults import DEFAULTS
 from anamnesis.base.errors import ParseError
+from anamnesis.checkpoint.about import CONTEXT_LENGTH
 
 if TYPE_CHECKING:
     from anamnesis.architectures.arch import Arch
 
-__all__ = ["CONFIG", "HEAD_DIM_MAX", "LAYERS_MAX", "Facts", "missing", "read_facts", "real"]
-
 CONFIG = "config.json"
+_CLASSES = Path(__file__).with_name("config_defaults.json")  # by tools/config_defaults.py
 
+# Each fact, and all its spellings in llama.cpp's converter's order of preference.
+_SPELLINGS: Mapping[str, tuple[str, ...]] = {
+    "num_hidden_layers": ("num_hidden_layers", "n_layers", "n_layer", "num_layers"),
+    "max_position_embeddings": CONTEXT_LENGTH,
+    "hidden_size": ("hidden_size", "n_embd", "dim"),
+    "intermediate_size": (
+        *("prefix_dense_intermediate_size", "dense_intermediate_size"),
+        *("intermediate_size", "n_inner", "hidden_dim"),
+    ),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads"),
+    "num_key_value_heads": ("num_key_value_heads", "n_kv_heads"),
+    "rms_norm_eps": ("rms_norm_eps", "norm_eps"),
+    "layer_norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
+    "num_local_experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "num_experts_per_tok": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
+    "scoring_func": (
+        *("score_function", "scoring_func", "score_func", "moe_router_activation"),
+        *("moe_router_activation_func", "expert_selection_fn"),
+    ),
+}
+# Those of which another spelling is never something else.
+_SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"}
 _THETAS = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 _LOCAL_THETAS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 _PARTIAL = ("partial_rotary_factor", "rope_pct", "rope_percent")
 _MOST = 1 << 32
 LAYERS_MAX = 512  # llama.cpp's own
 HEAD_DIM_MAX = 1 << 16  # the largest real heads have 576 values
-_MOST_REAL = 1 << 127
+FLOAT32_MOST = 2.0**127
 
 
 class Facts:
-    """Facts by their names in config.json.
-
-    Attributes
-    ----------
-    values : dict
-    rope : dict
-        Of layers with full attention: `rope_theta`, `rope_type`, `factor`, …
-    local_rope : dict
-        Of layers with a sliding window; empty where they have no own.
-    names : frozenset of str
-        The stored tensors of the model.
-    """
+    """Facts by their names in config.json."""
 
     def __init__(
         self, values: dict[str, Any], rope: dict[str, Any], local_rope: dict[str, Any]
@@ -46,42 +59,32 @@ class Facts:
         self.local_rope = local_rope
         self.names: frozenset[str] = frozenset()
 
-    def get(self, *names: str) -> Any:
-        """Return the first of some facts that is there and not null; None if none is."""
-        return next((self.values[n] for n in names if self.values.get(n) is not None), None)
+    def get(self, name: str) -> Any:
+        """Return a fact; None if it is not there, or null."""
+        return self.values.get(name)
 
-    def number(self, *names: str) -> int:
-        """Return a fact that must be there, a positive integer.
-
-        Raises
-        ------
-        ParseError
-            If there is none, or it is none.
-        """
-        value = self.get(*names)
+    def number(self, name: str) -> int:
+        """Return a fact that must be there, a positive integer."""
+        value = self.get(name)
         if value is None:
-            raise missing(names)
+            raise missing(name)
         if type(value) is not int or not 0 < value < _MOST:
-            raise ParseError(f"{names[0]} is {value!r}, not a positive integer", source=CONFIG)
+            raise ParseError(f"{name} is {value!r}, not a positive integer", source=CONFIG)
         return value
 
-    def limited(self, most: int, *names: str) -> int:
-        """Return a positive integer that is no more than what llama.cpp takes, or a real model has.
-
-        Raises
-        ------
-        ParseError
-            If there is none, or it is none, or more.
+    def limited(self, most: int, name: str) -> int:
+        """Return a positive integer that is no more than what llama.cpp takes, or a real
+        model has.
         """
-        value = self.number(*names)
+        value = self.number(name)
         if value > most:
-            raise ParseError(f"{names[0]} is {value:,}, more than {most:,}", source=CONFIG)
+            raise ParseError(f"{name} is {value:,}, more than {most:,}", source=CONFIG)
         return value
 
     @property
     def n_layers(self) -> int:
         """How many layers there are."""
-        return self.limited(LAYERS_MAX, "num_hidden_layers", "n_layer")
+        return self.limited(LAYERS_MAX, "num_hidden_layers")
 
     @property
     def head_dim(self) -> int:
@@ -92,54 +95,72 @@ class Facts:
 
 
 def real(section: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a number of a section, such as the rope's.
-
-    Raises
-    ------
-    ParseError
-        If it is there and none that float32 holds.
-    """
+    """Return a number of a section, such as the rope's."""
     value = section.get(name)
     if value is None:
         return default
-    if type(value) not in (int, float) or not abs(value) < _MOST_REAL:
+    if type(value) not in (int, float) or not abs(value) < FLOAT32_MOST:
         raise ParseError(f"{name} is {value!r}, no number of float32", source=CONFIG)
     return float(value)
 
 
-def missing(names: Iterable[str]) -> ParseError:
+def missing(name: str) -> ParseError:
     """Return the error for a fact that config.json must have."""
-    first, *others = names
+    others = [other for other in _SPELLINGS.get(name, ()) if other != name]
     beside = f" (or {', '.join(others)})" if others else ""
-    return ParseError(f"has no {first}{beside}, which the GGUF header needs", source=CONFIG)
+    return ParseError(f"has no {name}{beside}, which the GGUF header needs", source=CONFIG)
 
 
 def read_facts(config: Mapping[str, Any], arch: Arch) -> Facts:
-    """Return the facts of a model.
-
-    Parameters
-    ----------
-    config : mapping
-        Of config.json; facts of its text model count before its own.
-    arch : Arch
-
-    Raises
-    ------
-    ParseError
-        If a section of it is no object.
-    """
+    """Return the facts of a model."""
     text = _section(config, "text_config")
-    told = {**config, **text}
     own = text or config
     model_type = own.get("model_type") if isinstance(own.get("model_type"), str) else None
-    defaults = DEFAULTS.get(model_type or arch.model_type, DEFAULTS.get(arch.model_type, {}))
-    values = {**defaults, **told}  # null stays: a class has its own for what is not there only
+    classes = _classes()
+    of_class = classes.get(model_type or "") or classes.get(arch.model_type, {})
+    spellings = of_class.get("spellings", {})
+    values: dict[str, Any] = {}
+    for told in (of_class.get("defaults", {}), config, text):
+        values |= _spelt(told, spellings)  # null stays: a class has its own for what is not there
+    if (
+        config.get("tie_word_embeddings") is True
+    ):  # it counts for the whole, whatever the text's say
+        values["tie_word_embeddings"] = True
     facts = Facts(values, *_ropes(values))
     if arch.derived is not None:
         for name, value in arch.derived(facts).items():
             if facts.get(name) is None:
                 facts.values[name] = value
     return facts
+
+
+@cache
+def _classes() -> Mapping[str, Any]:
+    """Return what each class of transformers fills in, and how it also spells facts."""
+    found: Mapping[str, Any] = json.loads(_CLASSES.read_text("utf-8"))["classes"]
+    return found
+
+
+def _spelt(told: Mapping[str, Any], of_class: Mapping[str, str]) -> dict[str, Any]:
+    """Return facts in one spelling: the class's own first, then the converter's order."""
+    values = dict(told)
+    for other, name in of_class.items():
+        value = values.get(other)
+        if value is None:
+            continue
+        if values.get(name) not in (None, value):
+            raise ParseError(
+                f"{name} is {values[name]!r} and {other} is {value!r}, which are one fact",
+                source=CONFIG,
+            )
+        values[name] = value
+    for name, spellings in _SPELLINGS.items():
+        said = {s: values[s] for s in spellings if values.get(s) is not None}
+        if name in _SIZES and any(value != values[next(iter(said))] for value in said.values()):
+            raise ParseError(f"{' and '.join(said)} are one fact, and differ", source=CONFIG)
+        if said or any(spelling in values for spelling in spellings):
+            values[name] = next(iter(said.values()), None)
+    return values
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
-from anamnesis.architectures.config_of_keys import config_facts, shortest
-from anamnesis.architectures.facts import Facts, read_facts
+from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
+from anamnesis.architectures.config_of_keys import are_alike, config_facts, shortest, small_values
+from anamnesis.architectures.facts import FLOAT32_MOST, Facts, read_facts
+from anamnesis.architectures.header import Header, tensor_shape
 from anamnesis.architectures.model_card import CARD_NAME, model_card
 from anamnesis.architectures.model_names import sizes
-from anamnesis.architectures.names import filled
+from anamnesis.architectures.names import filled, patterns, split
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.schemes.claim.ledger import Ledger
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["AsHf", "as_hf"]
-
-_ROPE_FREQS = "rope_freqs.weight"
 _IN_CONFIG = "config.json says it (rope_parameters)"
 _NO_PLACE = "metadata that a Hugging Face directory has no place for"
 _TAKEN = ("general.architecture", "general.type", "general.alignment", "general.file_type")
@@ -35,27 +33,14 @@ _SAMPLING = {
     "general.sampling.temp": "temperature",
     "general.sampling.penalty_repeat": "repetition_penalty",
 }
+# Made of config.json, and going back into it.
+_MADE = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 _SUFFIXES = (".weight", ".bias")
 
 
 @dataclass(frozen=True, slots=True)
 class AsHf:
-    """A model as Hugging Face has it.
-
-    Attributes
-    ----------
-    arch : Arch
-    ledger : Ledger
-        Its weights under transformers' names.
-    config : dict
-        Of config.json.
-    files : dict of str to bytes
-        What lies beside it: generation_config.json, the tokenizer's.
-    left : list of Dropped
-        Metadata that none of them has a place for.
-    names : dict of str to tuple of str
-        Of each weight, the names of those that it is made of.
-    """
+    """A model as Hugging Face has it."""
 
     arch: Arch
     ledger: Ledger
@@ -66,90 +51,96 @@ class AsHf:
 
 
 def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
-    """See a GGUF model as a directory.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    metadata : mapping
-        Of the GGUF, plain values.
-
-    Raises
-    ------
-    UnsupportedError
-        If its architecture is not known, a tensor is none of it, or a key has a value that
-        config.json has no word for.
-    ParseError
-        If a key that is needed is missing, or not as it must be.
-    """
-    from anamnesis.architectures.rows import archs_of_gguf  # only here: a large table
+    """See a GGUF model as a directory."""
     from anamnesis.architectures.tokenizers import vocabulary_files
+
+    seen = tensors_as_hf(ledger, metadata)
+    files = {"generation_config.json": _generation(seen.config, metadata)}
+    weights = ledger.weights
+    card, said = model_card(metadata, sizes({n: w.shape for n, w in weights.items()}).n_all)
+    files |= {CARD_NAME: card} if card else {}
+    left = [dropped for dropped in seen.left if dropped.name not in said]
+    return replace(seen, files=files | vocabulary_files(metadata), left=left)
+
+
+def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
+    """See the tensors of a GGUF model as a directory has them, with config.json alone."""
+    from anamnesis.architectures.rows import archs_of_gguf  # only here: a large table
 
     weights = ledger.weights
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
     config, taken = config_facts(arch, metadata, weights)
     facts = read_facts(config, arch)
     facts.names = frozenset(weights)
+    header = _header(arch, metadata, weights, facts)
+    check_tensors(header, weights, ledger.dropped)
+    dropped = [Dropped(name, _IN_CONFIG) for name in _said(arch, facts, weights)]
+    weights = {name: _whole(header, of_floats(weight)) for name, weight in weights.items()}
     made, names = _weights(weights, arch, facts)
-    dropped = []
-    if _ROPE_FREQS in weights and _ROPE_FREQS not in _all_names(names):
-        dropped = [Dropped(_ROPE_FREQS, _IN_CONFIG)]
-    files = {"generation_config.json": _generation(config, metadata)}
-    files |= vocabulary_files(metadata)
-    card, in_card = model_card(metadata, sizes({n: w.shape for n, w in weights.items()}).n_all)
-    files |= {CARD_NAME: card} if card else {}
-    known = {*taken, *in_card, *_TAKEN, *_SAMPLING, "general.quantization_version"}
+    claimed = {one for some in names.values() for one in some} | {drop.name for drop in dropped}
+    for name in weights.keys() - claimed:
+        raise _stray(arch, name)
+    known = {*taken, *_TAKEN, *_SAMPLING, "general.quantization_version"}
     left = [
         Dropped(key, _NO_PLACE)
         for key in metadata
         if key not in known and not key.startswith("tokenizer.")
     ]
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
-    return AsHf(arch, seen, config, files, left, names)
-
-
-def _all_names(names: Mapping[str, tuple[str, ...]]) -> set[str]:
-    return {one for some in names.values() for one in some}
+    return AsHf(arch, seen, config, {}, left, names)
 
 
 def _fitting(archs: tuple[Arch, ...], weights: Mapping[str, Weight], tokenizer: Any) -> Arch:
-    """Return the first row whose rules claim all tensors; they are of one name in GGUF."""
-    stray: list[str] = []
+    """Return the first row that has all tensors; they are of one name in GGUF."""
+    stray = ""
+    seen = dict.fromkeys(split(name)[1] for name in weights)
     of_tokenizer = tuple(arch for arch in archs if arch.tokenizer in ("", tokenizer))
     for arch in of_tokenizer or archs:
-        known = {_blank(name) for rule in arch.rules for name in _full_names(rule)}
-        stray = [n for n in weights if _blank(n) not in known and n not in _made_by(arch)]
+        known = {*patterns(arch.rules), *_MADE, *switched(arch)}
+        stray = next((pattern for pattern in seen if pattern not in known), "")
         if not stray:
             return arch
-    raise UnsupportedError(
-        f"{stray[0]!r} is no tensor of {archs[0].gguf} that is known under transformers' names",
+    raise _stray(archs[0], next(name for name in weights if split(name)[1] == stray))
+
+
+def _stray(arch: Arch, name: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name!r} is no tensor of {arch.gguf} that is known under transformers' names"
     )
 
 
-def _made_by(arch: Arch) -> tuple[str, ...]:
-    """Return the tensors that are made of config.json, and go back into it."""
-    return (_ROPE_FREQS, "rope_factors_long.weight", "rope_factors_short.weight")
+def _header(
+    arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight], facts: Facts
+) -> Header:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    n = len(tokens) if isinstance(tokens, Sequence) else n_words(facts, weights)
+    source = next(iter(weights.values())).parts[0].source.name if weights else None
+    return Header(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n, source)
 
 
-def _full_names(rule: Rule) -> Iterator[str]:
-    for name in rule.gguf:
-        if rule.exact:
-            yield name
-        else:
-            yield from (name + suffix for suffix in _SUFFIXES)
+def _whole(header: Header, weight: Weight) -> Weight:
+    """Return a weight with the outer dimensions of 1 that ggml drops."""
+    shape = tensor_shape(header, weight.name)
+    if shape is None or len(shape) == len(weight.shape):
+        return weight
+    more = len(shape) - len(weight.shape)
+    return operations.reshaped(weight, weight.name, (*(1,) * more, *weight.shape))
 
 
-_LAYER = re.compile(r"(?<=blk\.)\d+(?=\.)")
-
-
-def _blank(name: str) -> str:
-    return _LAYER.sub("{bid}", name, count=1)
+def _said(arch: Arch, facts: Facts, weights: Mapping[str, Weight]) -> Iterator[str]:
+    """Yield the tensors that config.json says; those of the file must be the same."""
+    for name, array in arch.extra(facts).items() if arch.extra is not None else ():
+        if not are_alike(small_values(weights.get(name)), array):
+            raise UnsupportedError(
+                f"{name}: these factors are not those of a scaling that config.json can say"
+            )
+        yield name
 
 
 def _weights(
     weights: Mapping[str, Weight], arch: Arch, facts: Facts
 ) -> tuple[dict[str, Weight], dict[str, tuple[str, ...]]]:
-    layers = sorted({int(m[0]) for name in weights if (m := _LAYER.search(name)) is not None})
+    layers = sorted({split(name)[0] for name in weights} - {-1})
     made: dict[str, Weight] = {}
     names: dict[str, tuple[str, ...]] = {}
     claimed: set[str] = set()
@@ -158,10 +149,12 @@ def _weights(
             for suffix in ("",) if rule.exact else _SUFFIXES:
                 given = tuple(filled(name, layer) + suffix for name in rule.gguf)
                 if not all(name in weights for name in given) or claimed.issuperset(given):
-                    continue
+                    continue  # what no other rule takes is found afterwards
                 claimed.update(given)
                 for name, weight in _turned_back(rule, given, layer, suffix, weights, facts):
                     called = arch.naming.back(name, facts) if arch.naming else name
+                    if called in made:
+                        raise ParseError(f"{given[0]!r} and {names[called][0]!r} are {called!r}")
                     made[called], names[called] = operations.renamed(weight, called), given
     return made, names
 
@@ -175,8 +168,11 @@ def _turned_back(
     facts: Facts,
 ) -> Iterator[tuple[str, Weight]]:
     made = [weights[name] for name in given]
-    for op in reversed(rule.ops):
-        made = op.back(made, facts)
+    try:
+        for op in reversed(rule.ops):
+            made = op.back(made, facts)
+    except ValueError as error:  # shapes that do not fit
+        raise ParseError(f"{given[0]!r}: {error}") from None
     for i, weight in enumerate(made):
         name = filled(rule.hf, layer, i) + suffix
         yield name, operations.renamed(weight, name)
@@ -188,7 +184,14 @@ def _generation(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if config.get(name) is not None:
             told[name] = config[name]
-    sampling = {fact: shortest(metadata[key]) for key, fact in _SAMPLING.items() if key in metadata}
+    sampling = {}
+    for key, fact in _SAMPLING.items():
+        value = metadata.get(key)
+        if value is None:
+            continue
+        if type(value) not in (int, float) or not abs(value) < FLOAT32_MOST:
+            raise ParseError(f"{key} is {value!r}, not a number of float32")
+        sampling[fact] = shortest(value)
     if sampling:
         told = {**told, "do_sample": True, **sampling}
         del told["_from_model_config"]

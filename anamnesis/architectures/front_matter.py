@@ -24,8 +24,6 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.sources.file import FileSource
 
-__all__ = ["FRONT_MATTER_MAX_BYTES", "Scalar", "Value", "front_matter", "read_card"]
-
 FRONT_MATTER_MAX_BYTES = 1_000_000  # the longest of real cards have 100 kB
 
 Scalar: TypeAlias = "str | None"
@@ -56,15 +54,7 @@ class _UnknownError(Exception):
 
 
 def read_card(path: Path, budget: Budget) -> dict[str, Value]:
-    """Read the front matter of a README.md; without either there is nothing in it.
-
-    Raises
-    ------
-    ParseError
-        If the text is not UTF-8.
-    LimitExceeded
-        If it is over the budget.
-    """
+    """Read the front matter of a README.md; without either there is nothing in it."""
     if not path.is_file():
         return {}
     with FileSource(path) as source:

@@ -27,8 +27,6 @@ from anamnesis.schemes.core.weight import (
 )
 from anamnesis.sources.row_order import RowOrder, together
 
-__all__ = ["AnyTiles", "Gathered", "GatheredColumns", "Reshaped", "Seen", "n_rows", "parts_of"]
-
 _SLOT = 16  # of a worker's scratch: what is decoded, before it is put in order
 _GAP_ROWS = 1  # that are decoded with those around them
 _MOST_BANDS = 2  # of the usual size, where rows of a group lie apart
@@ -46,13 +44,7 @@ def parts_of(pieces: tuple[Weight, ...]) -> tuple[StoredTensor, ...]:
 
 @dataclass(eq=False)
 class Seen(Weight):
-    """Weights seen as another one, whose parts are theirs.
-
-    Attributes
-    ----------
-    pieces : tuple of Weight
-        At least one.
-    """
+    """Weights seen as another one, whose parts are theirs."""
 
     pieces: tuple[Weight, ...]
 
@@ -63,45 +55,34 @@ class Seen(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `fp8-e4m3-128x128-rows-32x0:64:128`."""
         ids = dict.fromkeys(piece.id for piece in self.pieces)
         return "-".join([*ids, *filter(None, [self.way])])
 
     @property
     def scheme(self) -> str:
-        """In words, what the first piece is stored in."""
         return self.pieces[0].scheme
 
     @property
     def family(self) -> str:
-        """The family of the first piece."""
         return self.pieces[0].family
 
     @property
     def own_dtype(self) -> DType | None:
-        """The dtype of the pieces; None if they differ, or some are codes."""
         own = self.pieces[0].own_dtype
         return own if all(piece.own_dtype is own for piece in self.pieces) else None
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it with each piece as its library decodes it."""
         return replace(self, pieces=tuple(piece.by_reference(dtype) for piece in self.pieces))
 
 
 @dataclass(eq=False)
 class Gathered(Seen):
-    """Rows of some weights, which follow each other, in an order.
-
-    Attributes
-    ----------
-    order : RowOrder
-    """
+    """Rows of some weights, which follow each other, in an order."""
 
     order: RowOrder
 
     @property
     def way(self) -> str:
-        """Which rows, of how many of each piece."""
         told = "+".join(map(str, self._ends)) if len(self.pieces) > 1 else ""
         told = told if len(told) < 80 else sha256(told.encode()).hexdigest()
         return "-".join(filter(None, ["rows", told, self.order.token]))
@@ -116,7 +97,6 @@ class Gathered(Seen):
         return list(accumulate(n_rows(piece.shape) for piece in self.pieces))
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between groups, or where two runs of rows begin at tiles; or a row."""
         rows, cols = self.order.n_rows, self._cols
         n_elements = min(n_bytes, band_bytes()) // dtype.n_bytes(1)
         for step in (self.order.per_group * cols, 2 * TILE_STEP * cols):
@@ -128,7 +108,6 @@ class Gathered(Seen):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode the rows together that lie together, and put them in order."""
         import numpy as np  # only here, for the sake of a quick start
 
         cols = self._cols
@@ -169,23 +148,15 @@ class Gathered(Seen):
 
 @dataclass(eq=False)
 class GatheredColumns(Seen):
-    """The columns of a weight in another order.
-
-    Attributes
-    ----------
-    order : tuple of int
-        Which column of it each one is.
-    """
+    """The columns of a weight in another order."""
 
     order: tuple[int, ...]
 
     @property
     def way(self) -> str:
-        """Which columns."""
         return f"columns-{RowOrder.of(self.order, len(self.order), 1).token}"
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between rows."""
         cols = self.shape[-1]
         at_once = min(n_bytes, band_bytes()) // max(dtype.n_bytes(cols), 1)
         return Bands(n_rows(self.shape), cols, max(at_once, 1), max(cols, 1))
@@ -193,7 +164,6 @@ class GatheredColumns(Seen):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode whole rows, and take the columns."""
         import numpy as np
 
         (piece,), width = self.pieces, self.shape[-1]
@@ -214,13 +184,11 @@ class Reshaped(Seen):
     """A weight of another shape, whose values follow each other as before."""
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut it as what it is."""
         return self.pieces[0].bands(dtype, n_bytes)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode it as what it is."""
         return decode_run(self.pieces[0], band, dtype, scratch.beneath, out, level)
 
 
@@ -230,23 +198,19 @@ class AnyTiles(TiledWeight, Seen):
 
     @property
     def column_step(self) -> int:
-        """Any will do."""
         return TILE_STEP
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut it as what it is."""
         return self.pieces[0].bands(dtype, n_bytes)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode it as what it is."""
         return self.pieces[0].decode(band, dtype, scratch, out, level)
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode some rows after the other, and keep the columns that are wanted."""
         (piece,), width = self.pieces, self.shape[-1]
         at_once = max(band_bytes() // dtype.n_bytes(width), TILE_STEP)
         overflows, item = 0, dtype.n_bytes(1)

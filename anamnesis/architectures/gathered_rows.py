@@ -10,22 +10,6 @@ from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Cut, Weight
 from anamnesis.sources.row_order import RowOrder, RowRun
 
-__all__ = [
-    "every_other",
-    "first_rows",
-    "gathered_rows",
-    "half",
-    "heads_by_turns",
-    "in_order",
-    "interleaved",
-    "inverse",
-    "matrix_of",
-    "permuted",
-    "rows_between",
-    "stacked",
-    "unpermuted",
-]
-
 
 def gathered_rows(
     name: str,
@@ -34,26 +18,7 @@ def gathered_rows(
     order: Sequence[int],
     shape: tuple[int, ...],
 ) -> Weight:
-    """Return some rows of each group of `period` rows, in an order.
-
-    Parameters
-    ----------
-    name : str
-    pieces : sequence of Weight
-        Whose rows follow each other: vectors [n], matrices [n, cols] or stacks [E, n, cols].
-    period : int
-    order : sequence of int
-        Which rows of a group are taken. Where a group is the rows of all pieces and `order` has
-        each of them once, `inverse` undoes it.
-    shape : tuple of int
-        Of the result.
-
-    Raises
-    ------
-    ValueError
-        If the pieces have other columns than the shape or other numbers of rows than groups, or
-        rows are taken that a group does not have.
-    """
+    """Return some rows of each group of `period` rows, in an order."""
     total = sum(n_rows(piece.shape) for piece in pieces)
     if period < 1 or total % period:
         raise ValueError(f"{name}: {total:,} rows are no groups of {period:,}")
@@ -68,22 +33,7 @@ def interleaved(
     periods: Sequence[int],
     shape: tuple[int, ...],
 ) -> Weight:
-    """Return groups of rows of each piece in turn: the inverse of `rows_between` of each.
-
-    Parameters
-    ----------
-    name : str
-    pieces : sequence of Weight
-    periods : sequence of int
-        Rows of a group of each piece.
-    shape : tuple of int
-        Of the result.
-
-    Raises
-    ------
-    ValueError
-        If the pieces do not have the same number of groups, or other columns than the shape.
-    """
+    """Return groups of rows of each piece in turn: the inverse of `rows_between` of each."""
     counts = [n_rows(piece.shape) for piece in pieces]
     n_groups = counts[0] // max(periods[0], 1)
     if counts != [n_groups * period for period in periods]:
@@ -209,9 +159,9 @@ def _taken(name: str, pieces: Sequence[Weight], order: RowOrder, shape: tuple[in
 def _with_rows(weight: Weight, period: int, n: int) -> tuple[int, ...]:
     """Return a weight's shape with n rows of each `period`."""
     if len(weight.shape) == 1:
-        return (weight.shape[0] // period * n,)
+        return (weight.shape[0] // max(period, 1) * n,)
     *lead, rows, cols = weight.shape
-    return (*lead, rows // period * n, cols)
+    return (*lead, rows // max(period, 1) * n, cols)
 
 
 def _by_turns(n: int, step: int) -> list[int]:

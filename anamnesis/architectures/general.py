@@ -17,8 +17,6 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.json_file import read_json
 
-__all__ = ["LISTS", "OF_PARENT", "PARENTS", "TEXTS", "general_keys", "parent"]
-
 # By the end of the key: names in generation_config.json, the first there counts, and the type.
 _SAMPLING: dict[str, tuple[tuple[str, ...], str]] = {
     "sequence": (("sequence",), "string"),
@@ -77,28 +75,7 @@ def general_keys(
     shapes: Mapping[str, Collection[int]],
     budget: Budget,
 ) -> dict[str, Any]:
-    """Return the keys `general.*` that a directory decides, typed, in llama.cpp's order.
-
-    Parameters
-    ----------
-    root : Path
-        The directory; its name says what README.md and `_name_or_path` do not.
-    config : mapping
-        What config.json holds.
-    shapes : mapping of str to shape
-        Of the GGUF's tensors, by their names there, outermost first.
-    budget : Budget
-
-    Returns
-    -------
-    dict of str to typed value
-        Without `general.architecture`, `type`, `file_type`, `quantization_version`.
-
-    Raises
-    ------
-    ParseError
-        If generation_config.json has a value of a wrong type, or README.md is not UTF-8.
-    """
+    """Return the keys `general.*` that a directory decides, typed, in llama.cpp's order."""
     card = read_card(root / "README.md", budget)
     counted = sizes(shapes)
     texts = _texts(card)

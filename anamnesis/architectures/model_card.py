@@ -13,8 +13,6 @@ from typing import Any
 from anamnesis.architectures.front_matter import front_matter
 from anamnesis.architectures.general import LISTS, OF_PARENT, PARENTS, TEXTS, parent
 
-__all__ = ["CARD_NAME", "model_card"]
-
 CARD_NAME = "README.md"
 _SPELLINGS = {"languages": "language"}  # the hub's, where it is not the first in the tables
 # What ends a line, or must not stand in YAML, and is no escape of JSON's.
@@ -22,15 +20,7 @@ _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 
 
 def model_card(metadata: Mapping[str, Any], n_parameters: int) -> tuple[bytes, set[str]]:
-    """Return README.md, and the keys that it says; empty if there are none.
-
-    Parameters
-    ----------
-    metadata : mapping
-        Of the GGUF, plain values.
-    n_parameters : int
-        By which sizes in names are known as such.
-    """
+    """Return README.md, and the keys that it says; empty if there are none."""
     entries: dict[str, Any] = {}
     known: set[str] = set()
     for end, names in TEXTS.items():

@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 from math import prod
 from typing import NamedTuple
 
-__all__ = ["NameParts", "Sizes", "name_parts", "size_label", "sizes", "title"]
-
 _VERSION = re.compile(r"(v|iter)?\d+(\.\d+)*", re.IGNORECASE)
 _TYPE = re.compile(r"i?q\d(_\w)*|b?fp?(16|32)", re.IGNORECASE)
 _SIZE = re.compile(r"(a|\d+x)?\d+([._]\d+)?[kmbt]\d?|small|mini|medium|large|x?xl", re.IGNORECASE)

@@ -60,13 +60,7 @@ _F32 = DTYPES["F32"]
 
 
 def gathered_columns(weight: Weight, name: str, order: Sequence[int]) -> Weight:
-    """Return columns in an order: column i is what was `order[i]`; `inverse(order)` undoes it.
-
-    Raises
-    ------
-    ValueError
-        If there is no such column.
-    """
+    """Return columns in an order: column i is what was `order[i]`; `inverse(order)` undoes it."""
     *lead, cols = weight.shape
     if not lead or not all(0 <= col < cols for col in order):
         raise ValueError(f"{weight.name} {list(weight.shape)} has not all of these columns")
@@ -75,15 +69,7 @@ def gathered_columns(weight: Weight, name: str, order: Sequence[int]) -> Weight:
 
 
 def mapped_values(weight: Weight, name: str, function: str) -> Weight:
-    """Return what a function makes of each value, in F32.
-
-    Parameters
-    ----------
-    weight : Weight
-    name : str
-    function : str
-        Of `values.FUNCTIONS`; `inverse_function` names what undoes it, but for rounding.
-    """
+    """Return what a function makes of each value, in F32."""
     return _of_values(weight, name, function)
 
 

@@ -10,18 +10,7 @@ from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = [
-    "Alternate",
-    "First",
-    "Halves",
-    "Mapped",
-    "PerHead",
-    "Permute",
-    "Reshape",
-    "Stack",
-    "Turn",
-]
-
+_MOST_PADDING = 128  # rows
 Count = Callable[[Facts], int]
 
 
@@ -31,15 +20,9 @@ def _each(weights: Sequence[Weight], make: Callable[[Weight], Weight]) -> list[W
 
 @dataclass(frozen=True, slots=True)
 class Permute:
-    """Rows of each head, whose halves rotate in Hugging Face's files, in pairs.
+    """Rows of each head, whose halves rotate in Hugging Face's files, in pairs."""
 
-    Attributes
-    ----------
-    heads : tuple of str
-        The fact that counts them, and those by which it may be told instead.
-    """
-
-    heads: tuple[str, ...]
+    heads: str
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(H, 2, d/2) -> (H, d/2, 2)."""
@@ -53,12 +36,12 @@ class Permute:
 
     def _count(self, weights: Sequence[Weight], facts: Facts) -> int:
         """Return the number of heads, whose rows these must be."""
-        n, d = facts.number(*self.heads), facts.head_dim
+        n, d = facts.number(self.heads), facts.head_dim
         for weight in weights:
             if weight.shape[0] != n * d:
                 raise ParseError(
                     f"{weight.name} has {weight.shape[0]:,} rows, not {n:,} heads"
-                    f" ({self.heads[0]}) of {d:,}",
+                    f" ({self.heads}) of {d:,}",
                     source=CONFIG,
                 )
         return n
@@ -82,19 +65,19 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Matrices of experts in one stack, or norms of heads.
+    """Matrices of experts in one stack, or norms of heads."""
 
-    Attributes
-    ----------
-    counts : tuple of str
-        The facts that say how many there are, of which the first that is there counts.
-    """
-
-    counts: tuple[str, ...] = ("num_local_experts", "num_experts", "n_routed_experts")
+    counts: str = "num_local_experts"
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """E x (rows, cols) -> (E, rows, cols), or E x (n,) -> (E, n)."""
         name, n = weights[0].name, len(weights)
+        for other in weights:
+            if other.shape != weights[0].shape or not other.shape:
+                raise ValueError(
+                    f"{name} {list(weights[0].shape)} and {other.name} {list(other.shape)} are of"
+                    " different shapes, and would be one stack"
+                )
         if len(weights[0].shape) > 1:
             return [operations.stacked(name, weights)]
         rows = [operations.reshaped(w, w.name, (1, *w.shape)) for w in weights]
@@ -147,22 +130,15 @@ class Alternate:
 
 @dataclass(frozen=True, slots=True)
 class PerHead:
-    """Rows of each head that belong to several matrices, apart: [H, n_i, cols] of each.
+    """Rows of each head that belong to several matrices, apart: [H, n_i, cols] of each."""
 
-    Attributes
-    ----------
-    heads : tuple of str
-    sizes : tuple of str
-        The facts that say how many rows of a head each matrix has.
-    """
-
-    heads: tuple[str, ...]
+    heads: str
     sizes: tuple[str, ...]
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(H (n_0 + n_1), cols) -> (H, n_0, cols), (H, n_1, cols)."""
         (weight,) = weights
-        heads = facts.number(*self.heads)
+        heads = facts.number(self.heads)
         sizes = [facts.number(name) for name in self.sizes]
         period = sum(sizes)
         if weight.shape[0] != heads * period:
@@ -185,13 +161,7 @@ class PerHead:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Matrices transposed.
-
-    Attributes
-    ----------
-    which : tuple of int
-        Of the weights that are given; all by default.
-    """
+    """Matrices transposed."""
 
     which: tuple[int, ...] | None = None
 
@@ -223,22 +193,16 @@ class Reshape:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first rows of an embedding: those of the vocabulary; the rest is padding.
-
-    Attributes
-    ----------
-    count : function
-        Of facts: how many.
-    """
+    """The first rows of an embedding: those of the vocabulary; the rest is padding."""
 
     count: Count
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Return at most so many rows."""
-        n = self.count(facts)
-        return _each(
-            weights, lambda w: operations.first_rows(w, w.name, n) if w.shape[0] > n else w
-        )
+        """Return so many rows; more of them than pad it are no padding."""
+        n, (weight,) = self.count(facts), weights
+        if not n < weight.shape[0] < n + _MOST_PADDING:
+            return [weight]
+        return [operations.first_rows(weight, weight.name, n)]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return all that there is: what was padding is gone."""

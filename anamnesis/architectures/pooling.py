@@ -11,8 +11,6 @@ from anamnesis.architectures.tokenizers.folder import Folder
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.limits import Budget
 
-__all__ = ["MODULES_MAX_BYTES", "pooling_type"]
-
 MODULES = "modules.json"
 MODULES_MAX_BYTES = 1 << 20
 
@@ -26,15 +24,7 @@ _WORDS = {"mean": _MEAN, "cls": _CLS, "lasttoken": _LAST}
 
 
 def pooling_type(root: Path, budget: Budget) -> int | None:
-    """Return llama.cpp's number of a model's pooling; None if nothing says that it pools.
-
-    Raises
-    ------
-    ParseError, LimitExceeded
-        If modules.json, or what it refers to, is malformed or too large.
-    UnsupportedError
-        If llama.cpp has no such pooling.
-    """
+    """Return llama.cpp's number of a model's pooling; None if nothing says that it pools."""
     folder = Folder(root, budget)
     place = _place(folder)
     if place is None:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.base.errors import ParseError
 
-__all__ = ["llama3_factors", "llama3_scalings"]
-
 _LENGTHS = (8192, *(1 << i for i in range(6, 21)))  # Meta's first
 
 
@@ -38,11 +36,6 @@ def llama3_factors(facts: Facts) -> Mapping[str, Any]:
     Short wavelengths stay, long ones are `factor` times as long, between them a ramp. All of it is
     in float32, and a number divided by an array is the array's reciprocal times it, as torch has
     it; powers are rounded once, where torch is off by a unit in some of a hundred.
-
-    Raises
-    ------
-    ParseError
-        If a number of the scaling is none, or is not positive.
     """
     rope = facts.rope
     if str(rope.get("rope_type", "")).lower() != "llama3":
@@ -68,6 +61,23 @@ def llama3_factors(facts: Facts) -> Mapping[str, Any]:
             ramp = (np.float32(1) - smooth) / np.float32(factor) + smooth
             factors.append(np.float32(1) / ramp)
     return {"rope_freqs.weight": np.array(factors, np.float32)}
+
+
+def attention_scale(factor: float, mscale: float = 1.0) -> float:
+    """Return what YaRN multiplies cosines and sines by, as llama.cpp does by itself."""
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def attention_factor(rope: Mapping[str, Any]) -> float | None:
+    """Return what transformers multiplies them by; None if nothing says otherwise."""
+    if rope.get("attention_factor") is not None:
+        return _positive(rope, "attention_factor", 1.0)
+    if not rope.get("mscale") or not rope.get("mscale_all_dim"):
+        return None
+    factor = _positive(rope, "factor", 1.0)
+    scales = (_positive(rope, name, 1.0) for name in ("mscale", "mscale_all_dim"))
+    of_keys, of_all = (attention_scale(factor, scale) for scale in scales)
+    return of_keys / of_all
 
 
 def _positive(rope: Mapping[str, Any], name: str, default: float) -> float:

@@ -10,8 +10,6 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["arch_of_class", "archs_of_gguf", "every_arch", "is_known"]
-
 
 @cache
 def every_arch() -> tuple[Arch, ...]:
@@ -42,33 +40,22 @@ def every_arch() -> tuple[Arch, ...]:
 
 
 def arch_of_class(config: Mapping[str, Any]) -> Arch:
-    """Return the row of a model by the class that its config.json names.
-
-    Raises
-    ------
-    UnsupportedError
-        If it names none that has a row.
-    """
+    """Return the row of a model by the class that its config.json names."""
     told = config.get("architectures")
     classes = told if isinstance(told, list) else []
     for arch in every_arch():
         if any(name in arch.hf for name in classes):
             return arch
-    name = classes[0] if classes else config.get("model_type")
+    if not classes:
+        raise UnsupportedError(f"{CONFIG}: names no class in `architectures`, as llama.cpp needs")
     raise UnsupportedError(
-        f"{CONFIG}: architecture {name!r} has no row here, so its tensors have no names of"
+        f"{CONFIG}: architecture {classes[0]!r} has no row here, so its tensors have no names of"
         " llama.cpp's"
     )
 
 
 def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
-    """Return the rows of a GGUF model's architecture, at least one.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is none.
-    """
+    """Return the rows of a GGUF model's architecture, at least one."""
     name = metadata.get("general.architecture")
     found = tuple(arch for arch in every_arch() if arch.gguf == name)
     if not found:
@@ -80,6 +67,9 @@ def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
 
 
 def is_known(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether a GGUF is of an architecture that transformers has, too."""
+    """Tell whether a GGUF is a model of texts, by its architecture or its tokens.
+
+    As a directory it is seen under transformers' names, or refused; one of images keeps its names.
+    """
     name = metadata.get("general.architecture")
-    return any(arch.gguf == name for arch in every_arch())
+    return "tokenizer.ggml.model" in metadata or any(arch.gguf == name for arch in every_arch())

@@ -11,8 +11,6 @@ from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.ggml.weight import GgmlWeight
 from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["renamed", "reshaped", "turned"]
-
 
 def renamed(weight: Weight, name: str) -> Weight:
     """Return a weight under another name; what is one stored tensor has it as that too."""
@@ -25,13 +23,7 @@ def renamed(weight: Weight, name: str) -> Weight:
 
 
 def reshaped(weight: Weight, name: str, shape: tuple[int, ...]) -> Weight:
-    """Return a weight of another shape, of as many values. Its inverse: the shape that it had.
-
-    Raises
-    ------
-    ValueError
-        If there are more or fewer values.
-    """
+    """Return a weight of another shape, of as many values. Its inverse: the shape that it had."""
     if prod(shape) != weight.n_elements:
         raise ValueError(f"{weight.name} {list(weight.shape)} cannot be of shape {list(shape)}")
     if weight.shape == shape:
@@ -48,6 +40,8 @@ def turned(weight: Weight, name: str) -> Weight:
     """Return the transpose of a matrix, or of each of a stack: its own inverse."""
     if isinstance(weight, Transposed):
         return renamed(_untiled(weight.stored), name)
+    if len(weight.shape) < 2:
+        raise ValueError(f"{weight.name} {list(weight.shape)} is no matrix")
     *lead, rows, cols = weight.shape
     return Transposed(name, (*lead, cols, rows), weight.parts, _tiled(weight))
 

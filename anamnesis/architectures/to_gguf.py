@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.check import check_sizes
+from anamnesis.architectures.check import check_tensors, n_words, of_floats
 from anamnesis.architectures.facts import CONFIG, Facts, read_facts
+from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
-from anamnesis.architectures.names import Group, groups
+from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise
+from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
+from anamnesis.architectures.reranker import TEMPLATE_KEYS, cut_head, is_reranker
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
@@ -25,8 +29,6 @@ from anamnesis.schemes.claim.ledger import Ledger
 if TYPE_CHECKING:
     from anamnesis.checkpoint.open import Checkpoint
     from anamnesis.schemes.core.weight import Weight
-
-__all__ = ["AsGguf", "as_gguf", "has_gguf_names"]
 
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
 _COMPUTES = "llama.cpp computes it"
@@ -38,10 +40,10 @@ _OF_OTHERS_FIRST = (
     *("mlp", "vit.", "vpm.", "siglip2.", "conformer.", "merger.", "resampler."),
     *("sound_encoder.", "sound_projection.", "speech_embeddings."),
 )
-_OF_OTHERS = (
-    *("visual.", "vision.", "audio.", "talker.", "vision_", "audio_", "token2wav.", "code2wav."),
-    *("projector.", "pre_mm_projector_norm", "image_newline", "view_seperator", "patch_embed"),
-    *("patch_merger.", "patch_merge_mlp.", "model.connector."),
+_OF_OTHERS = re.compile(
+    r"visual\.|vision\.|audio\.|talker\.|vision_|audio_|token2wav\.|code2wav\.|projector\."
+    r"|pre_mm_projector_norm|image_newline|view_seperator|patch_embed|patch_merger\."
+    r"|patch_merge_mlp\.|model\.connector\."
 )
 _COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")
 
@@ -55,23 +57,13 @@ _IN_F32 = (
 
 @dataclass(frozen=True, slots=True)
 class AsGguf:
-    """A model as GGUF has it.
-
-    Attributes
-    ----------
-    arch : Arch
-    ledger : Ledger
-        Its weights under llama.cpp's names; what is not taken is among those dropped.
-    metadata : dict
-        Typed values by key, in the converter's order, without `general.file_type`.
-    names : dict of str to tuple of str
-        Of each weight, the names of those that it is made of.
-    """
+    """A model as GGUF has it."""
 
     arch: Arch
     ledger: Ledger
     metadata: dict[str, Any]
     names: dict[str, tuple[str, ...]]
+    otherwise: tuple[str, ...]
 
 
 def has_gguf_names(names: Iterable[str]) -> bool:
@@ -82,38 +74,49 @@ def has_gguf_names(names: Iterable[str]) -> bool:
 def as_gguf(
     checkpoint: Checkpoint, ledger: Ledger, budget: Budget, tokenizer_pre: str | None = None
 ) -> AsGguf:
-    """See a model as GGUF.
+    """See a model as GGUF."""
+    root = checkpoint.root
+    assert root is not None
 
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-        Of a directory with config.json.
-    ledger : Ledger
-    budget : Budget
-        What reading tokenizers may cost.
-    tokenizer_pre : str, optional
-        The name of the pre-tokenizer, where files do not tell.
+    def rank(weights: dict[str, Weight], facts: Facts) -> list[Dropped] | None:
+        if not is_reranker(root, facts.values, budget):
+            return None
+        return cut_head(weights, facts, root, budget)
 
-    Raises
-    ------
-    UnsupportedError
-        If the architecture is not known, a tensor is none of it, or something else is not.
-    ParseError, LimitExceeded
-        If config.json or a tokenizer's file is malformed, lacks what is needed, or is too large.
+    seen, facts = tensors_as_gguf(
+        checkpoint.config, ledger, lambda: pooling_type(root, budget), rank
+    )
+    return replace(seen, metadata=_metadata(seen, facts, root, budget, tokenizer_pre))
+
+
+def tensors_as_gguf(
+    config: Mapping[str, Any],
+    ledger: Ledger,
+    pooling: Callable[[], int | None] = lambda: None,
+    rank: Callable[[dict[str, Weight], Facts], list[Dropped] | None] | None = None,
+) -> tuple[AsGguf, Facts]:
+    """See the tensors of a model as GGUF has them, with the keys of its architecture alone.
+
+    `rank` cuts the head of a reranker and returns what is left out; None for another model.
     """
     from anamnesis.architectures.rows import arch_of_class  # only here: a large table
 
-    assert checkpoint.root is not None
-    arch = arch_of_class(checkpoint.config)
-    facts = read_facts(checkpoint.config, arch)
+    arch = arch_of_class(config)
+    facts = read_facts(config, arch)
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     if arch.pools:
-        facts.values["pooling_type"] = pooling_type(checkpoint.root, budget)
+        facts.values["pooling_type"] = pooling()
+    cut = rank(weights, facts) if arch.ranks and rank is not None else None
+    dropped += cut or []
     made, names = _weights(weights, arch, facts)
-    metadata = _metadata(checkpoint, arch, facts, made, budget, tokenizer_pre)
+    keys = model_keys(arch, facts)
+    check_biases(arch, made, names)
+    _check(arch, facts, keys, made, names, ledger.dropped)
+    otherwise, kept = computed_otherwise(arch, facts, keys, made)
+    kept |= {} if cut is None else TEMPLATE_KEYS
     seen = replace(ledger, weights=made, dropped=[*ledger.dropped, *dropped])
-    return AsGguf(arch, seen, metadata, names)
+    return AsGguf(arch, seen, keys | kept, names, otherwise), facts
 
 
 # --- weights --------------------------------------------------------------------------------------
@@ -124,20 +127,26 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     weights: dict[str, Weight] = {}
     dropped = []
     goes = chooser(arch.dropped) if arch.dropped else lambda name: False
-    for stored, weight in ledger.weights.items():
-        name = stored.replace("language_model.", "")
+    names = [name.replace("language_model.", "") for name in ledger.weights]
+    facts.names = frozenset(names)
+    for name, (stored, weight) in zip(names, ledger.weights.items(), strict=True):
         why = _why_left(stored)
         if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
             why = _NOT_TAKEN
         if why is None:
-            weights[arch.naming.there(name, facts) if arch.naming else name] = weight
+            called = arch.naming.there(name, facts) if arch.naming else name
+            if called in weights:
+                raise ParseError(f"{stored!r} and {weights[called].name!r} are both {called!r}")
+            weights[called] = of_floats(weight)
         else:
             dropped += [Dropped(part.name, why) for part in weight.parts]
+    if not weights:
+        raise UnsupportedError(f"none of the tensors is of {arch.gguf}'s text model")
     return weights, dropped
 
 
 def _why_left(name: str) -> str | None:
-    if name.startswith(_OF_OTHERS_FIRST) or any(word in name for word in _OF_OTHERS):
+    if name.startswith(_OF_OTHERS_FIRST) or _OF_OTHERS.search(name):
         return _OTHER
     return _COMPUTES if name.endswith(_COMPUTED) else None
 
@@ -160,7 +169,8 @@ def _weights(
         for name, weight in _grouped(group, weights, facts):
             if name in made:
                 raise ParseError(f"{group.names[0]!r} and {names[name][0]!r} are both {name!r}")
-            made[name], names[name] = _in_ggmls_dtype(name, weight), group.names
+            made[name] = _in_ggmls_dtype(name, weight)
+            names[name] = tuple(weights[one].name for one in group.names)
     return made, names
 
 
@@ -172,6 +182,8 @@ def _grouped(
     if "{xid}" in rule.hf:
         _check_count(group, facts)
     try:
+        if rule.ops and not all(weight.shape for weight in made):
+            raise ValueError(f"{made[0].name} has no dimensions")
         for op in rule.ops:
             made = op.there(made, facts)
     except ValueError as error:  # shapes that the facts of config.json do not fit
@@ -181,13 +193,43 @@ def _grouped(
 
 
 def _check_count(group: Group, facts: Facts) -> None:
-    """Refuse a layer that lacks an expert, or a head's norm."""
-    n = next(facts.number(*op.counts) for op in group.rule.ops if isinstance(op, Stack))
-    if len(group.names) != n:
-        raise ParseError(
-            f"{group.new[0]!r} is made of {n} tensors, of which {len(group.names)} are there:"
-            f" {group.names[0]!r}, …"
-        )
+    """Refuse a layer that has other experts, or norms of heads, than those from 0 on."""
+    rule, names, new = group
+    fact = next(op.counts for op in rule.ops if isinstance(op, Stack))
+    n, (layer, _) = facts.number(fact), split(new[0])
+    suffix = "" if rule.exact else f".{names[0].rpartition('.')[2]}"
+    for i in range(n):
+        name = filled(rule.hf, layer, i) + suffix
+        if i == len(names) or names[i] != name:
+            raise ParseError(f"{fact} is {n:,}, and {name!r} is missing", source=CONFIG)
+    if len(names) > n:
+        raise ParseError(f"{fact} is {n:,}, and there is {names[n]!r}", source=CONFIG)
+
+
+def _check(
+    arch: Arch,
+    facts: Facts,
+    keys: Mapping[str, Any],
+    weights: Mapping[str, Weight],
+    names: Mapping[str, tuple[str, ...]],
+    dropped: list[Dropped],
+) -> None:
+    """Refuse tensors that are not those that config.json says."""
+
+    def find(name: str) -> Any:
+        typed = keys.get(f"{arch.gguf}.{name}")
+        return typed["value"] if isinstance(typed, Mapping) else typed
+
+    def called(name: str) -> str:
+        if name in names:
+            return names[name][0] if names[name] else name
+        layer, pattern = split(name)
+        known, stem = patterns(arch.rules), pattern.removesuffix(".bias")
+        hf = known.get(pattern) or known[f"{stem}.weight"].removesuffix("weight") + "bias"
+        hf = filled(hf, layer)
+        return arch.naming.back(hf, facts) if arch.naming else hf
+
+    check_tensors(Header(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
 
 
 def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:
@@ -206,26 +248,17 @@ def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:
 
 
 def _metadata(
-    checkpoint: Checkpoint,
-    arch: Arch,
-    facts: Facts,
-    weights: Mapping[str, Weight],
-    budget: Budget,
-    tokenizer_pre: str | None,
+    seen: AsGguf, facts: Facts, root: Path, budget: Budget, tokenizer_pre: str | None
 ) -> dict[str, Any]:
     from anamnesis.architectures.general import general_keys
     from anamnesis.architectures.tokenizers.read import read_vocabulary
 
-    root = checkpoint.root
-    assert root is not None
-    vocabulary = arch.vocabulary
-    keys = model_keys(arch, facts)
-    check_sizes(arch, keys, weights)
+    vocabulary = seen.arch.vocabulary
     return {
-        "general.architecture": {"type": "string", "value": arch.gguf},
+        "general.architecture": {"type": "string", "value": seen.arch.gguf},
         "general.type": {"type": "string", "value": "model"},
-        **general_keys(root, facts.values, _shapes(weights), budget),
-        **keys,
+        **general_keys(root, facts.values, _shapes(seen.ledger.weights), budget),
+        **seen.metadata,
         **read_vocabulary(
             root, facts.values, vocabulary.kind, budget, pre=tokenizer_pre, **vocabulary.options
         ),

@@ -20,22 +20,12 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-__all__ = ["FUNCTIONS", "Function", "ValuesSource"]
-
 _F32 = DTYPES["F32"]
 _AT_ONCE = 1 << 16  # values
 
 
 class Function(NamedTuple):
-    """What becomes of each value.
-
-    Attributes
-    ----------
-    call : function
-        Of an array of float32, which it may change.
-    inverse : str
-        The name of the function that undoes it, but for rounding.
-    """
+    """What becomes of each value."""
 
     call: Callable[[Floats], Floats]
     inverse: str
@@ -72,15 +62,7 @@ FUNCTIONS = {
 
 
 class ValuesSource(Source):
-    """The values of a weight in float32, row-major, decoded as they are read.
-
-    Parameters
-    ----------
-    weight : Weight
-    function : str, optional
-        Of `FUNCTIONS`, that makes other values of them. Those of a weight in F16 are rounded to
-        that, as torch has them.
-    """
+    """The values of a weight in float32, row-major, decoded as they are read."""
 
     def __init__(self, weight: Weight, function: str = "") -> None:
         self._weight = weight
@@ -116,20 +98,16 @@ class ValuesSource(Source):
 
     @property
     def base(self) -> Source:
-        """The source of the whole file."""
         return self._weight.parts[0].source.base
 
     @property
     def way(self) -> str:
-        """Which values, and what is made of them."""
         told = [(part.name, part.offset, part.source.way) for part in self._weight.parts]
         return f"{self._function or 'values'} of {self._weight.id} {told}"
 
     def check(self) -> None:
-        """Check the sources beneath."""
         for part in self._weight.parts:
             part.source.check()
 
     def stamp(self) -> list[int]:
-        """Return what the file's source says."""
         return self._weight.parts[0].source.stamp()

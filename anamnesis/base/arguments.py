@@ -6,41 +6,21 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any
 
-__all__ = ["check_block_size", "check_kind", "check_mapping", "whole_number"]
-
 
 def check_kind(name: str, value: Any, kind: type, *, optional: bool = True) -> None:
-    """Refuse a value of another type.
-
-    Raises
-    ------
-    TypeError
-    """
+    """Refuse a value of another type."""
     if not isinstance(value, kind) and not (optional and value is None):
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
 
 
 def check_mapping(name: str, value: Any) -> None:
-    """Refuse what is no mapping, as a list of pairs.
-
-    Raises
-    ------
-    TypeError
-    """
+    """Refuse what is no mapping, as a list of pairs."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a mapping, such as a dict, not {type(value).__name__}")
 
 
 def check_block_size(value: Any) -> None:
-    """Refuse what is no pair of whole numbers of at least 1.
-
-    Raises
-    ------
-    TypeError
-        If it is no pair of whole numbers.
-    ValueError
-        If one is less than 1.
-    """
+    """Refuse what is no pair of whole numbers of at least 1."""
     why = f"block_size must be two whole numbers, rows and columns, not {value!r}"
     if isinstance(value, (str, bytes)):
         raise TypeError(why)
@@ -53,15 +33,7 @@ def check_block_size(value: Any) -> None:
 
 
 def whole_number(name: str, value: Any, *, least: int = 1) -> int:
-    """Return a number of at least `least`.
-
-    Raises
-    ------
-    TypeError
-        If it is no whole number.
-    ValueError
-        If it is less.
-    """
+    """Return a number of at least `least`."""
     try:
         number = index(value)
     except TypeError:

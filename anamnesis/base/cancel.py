@@ -6,8 +6,6 @@ from typing import Any, Protocol
 
 from anamnesis.base.errors import Cancelled
 
-__all__ = ["Cancel", "check_cancel", "stop_if"]
-
 
 class Cancel(Protocol):
     """What a caller sets to stop a call: a `threading.Event`, or anything that is like one."""
@@ -17,12 +15,7 @@ class Cancel(Protocol):
 
 
 def check_cancel(cancel: Any) -> None:
-    """Refuse what nobody can ask whether it is set.
-
-    Raises
-    ------
-    TypeError
-    """
+    """Refuse what nobody can ask whether it is set."""
     if cancel is not None and not callable(getattr(cancel, "is_set", None)):
         raise TypeError(
             f"cancel must have is_set(), as threading.Event has, not a {type(cancel).__name__}"
@@ -30,13 +23,7 @@ def check_cancel(cancel: Any) -> None:
 
 
 def stop_if(cancel: Cancel | None) -> None:
-    """Stop if that is wished.
-
-    Raises
-    ------
-    Cancelled
-        Also where it cannot be found out, so that nothing is left behind either.
-    """
+    """Stop if that is wished, or cannot be found out: nothing is left behind then either."""
     if cancel is None:
         return
     try:

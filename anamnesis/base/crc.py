@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from anamnesis import _io
 
-__all__ = ["Run", "RunsRead", "combined", "crc32", "share"]
-
 _POLYNOMIAL = 0xEDB88320  # without x^32; the bit of x^31 is the lowest, as in all that follows
 _ONE = 1 << 31
 _BYTE = _ONE >> 8  # x^8

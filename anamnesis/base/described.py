@@ -5,28 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Described"]
-
 
 class Described(NamedTuple):
-    """A tensor of a class of torchao's.
-
-    Attributes
-    ----------
-    kind : str
-        The class.
-    shape : tuple of int or None
-        Of all of it, if the file says that.
-    block : tuple of int
-        Sizes of the blocks that share a scale, or one: so many values of a row. Empty if the file
-        does not say it.
-    element, dtype : str
-        torch's name of the dtype of codes, and of what they stand for; empty if not said.
-    is_tiled : bool or None
-        Whether scales are in tiles, if the file says it.
-    parts : tuple of str
-        What it is made of, by the ends of their names.
-    """
+    """A tensor of a class of torchao's."""
 
     kind: str
     shape: tuple[int, ...] | None = None
@@ -38,13 +19,7 @@ class Described(NamedTuple):
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Described:
-        """Understand what a file says; what is not said as torchao does is not believed.
-
-        Parameters
-        ----------
-        told : mapping
-            `_type`, the class; `_data`, its attributes; `_tensor_data_names`.
-        """
+        """Understand what a file says; what is not said as torchao does is not believed."""
         kind, data, names = map(told.get, ("_type", "_data", "_tensor_data_names"))
         data = data if isinstance(data, dict) else {}
         block, element, is_tiled = map(data.get, ("block_size", "elem_dtype", "is_swizzled_scales"))

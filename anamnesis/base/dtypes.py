@@ -15,41 +15,10 @@ from anamnesis import _core
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = [
-    "ALL_DTYPES",
-    "BLOCK_DTYPES",
-    "DTYPES",
-    "OUTPUT_DTYPES",
-    "DType",
-    "DTypeLike",
-    "DTypeName",
-    "output_dtype",
-    "stored_dtype",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """One element type.
-
-    Attributes
-    ----------
-    name : str
-        Its name in safetensors headers, or ggml's.
-    bits : int
-        Width of one element; below 8 for packed sub-byte types, 0 for block types, whose elements
-        have none of their own.
-    numpy_name : str or None
-        Its name in numpy or ml_dtypes; `None` where neither stores it at this width.
-    torch_name : str
-        Its name in torch, and in a model's config.json (`dtype`).
-    kind : str
-        `float` (a value on its own), `scaled` (a float too narrow to use without a scale),
-        `scale` (a power of two), `int`, `bool`, `complex`, `block` (a GGUF block type), or
-        `unknown` (a type that only the file knows).
-    block_elements, block_bytes : int
-        The fewest elements that fill whole bytes, and those bytes.
-    """
+    """One element type."""
 
     name: str
     bits: int
@@ -146,18 +115,7 @@ DTypeLike: TypeAlias = "DTypeName | DType | np.dtype[Any] | type[np.generic] | _
 
 
 def stored_dtype(name: str | DType) -> DType:
-    """Return the dtype of values that a file has as bytes without a meaning.
-
-    Parameters
-    ----------
-    name : str or DType
-        As safetensors, numpy or torch spell it, in either case: `F8_E4M3`, `float8_e4m3fn`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such dtype of whole bytes.
-    """
+    """Return the dtype of values that a file has as bytes without a meaning."""
     wanted = str(name).lower()
     whole = [dtype for dtype in DTYPES.values() if dtype.numpy_name]
     for dtype in whole:
@@ -167,19 +125,7 @@ def stored_dtype(name: str | DType) -> DType:
 
 
 def output_dtype(dtype: DTypeLike | str) -> DType:
-    """Return the dtype that weights are remembered to.
-
-    Parameters
-    ----------
-    dtype : str, numpy.dtype, scalar type, torch.dtype or DType
-        `bf16`, `f16` or `f32`, in either case, or as numpy, ml_dtypes, torch and JAX have them:
-        `"bfloat16"`, `np.float32`, `np.dtype("float16")`, `ml_dtypes.bfloat16`, `torch.bfloat16`.
-
-    Raises
-    ------
-    ValueError
-        For anything else, other byte orders among it.
-    """
+    """Return the dtype that weights are remembered to."""
     wanted = _spelt(dtype).lower()
     for short, output in OUTPUT_DTYPES.items():
         if wanted in (short, output.torch_name):

@@ -7,8 +7,6 @@ from html import escape
 
 from anamnesis.base.printable import printable
 
-__all__ = ["html_table"]
-
 _LONGEST = 500  # characters of a cell
 _LEFT = ' style="text-align: left"'
 

@@ -7,21 +7,10 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-__all__ = ["Box", "box_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Some indices along each axis of a shape: every `steps` from `starts` on.
-
-    Attributes
-    ----------
-    starts, counts, steps : tuple of int
-        One for each axis. Steps are positive.
-    rest : tuple
-        The index that makes numpy's result of an array of the box: it drops axes, adds new ones,
-        and turns round those that were taken backwards.
-    """
+    """Some indices along each axis of a shape: every `steps` from `starts` on."""
 
     starts: tuple[int, ...]
     counts: tuple[int, ...]
@@ -30,14 +19,7 @@ class Box:
 
 
 def box_of(key: object, shape: Sequence[int]) -> Box:
-    """Return what `array[key]` takes of an array of `shape`.
-
-    Raises
-    ------
-    IndexError
-        If `key` is out of bounds or has too many indices; if it is no basic index: whole numbers,
-        slices, `...` and `None`.
-    """
+    """Return what `array[key]` takes of an array of `shape`."""
     items = key if isinstance(key, tuple) else (key,)
     n_axes = sum(item is not None and item is not Ellipsis for item in items)
     n_ellipses = sum(item is Ellipsis for item in items)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import mmap
 import sys
 
-__all__ = ["mapped_memory"]
-
 
 def mapped_memory(n_bytes: int) -> mmap.mmap:
     """Return zeros that go back to the system with their last view, as an allocator's need not."""

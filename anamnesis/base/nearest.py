@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["UnknownName", "UnknownWord", "did_you_mean", "mistyped", "nearest"]
-
 _MOST = 3
 _MOST_WORDS = 4096  # to compare with; a model may have a million names
 _LEAST_ALIKE = 0.5  # more than that
@@ -18,13 +16,7 @@ class UnknownWord(ValueError):
 
 
 class UnknownName(KeyError):
-    """A name that a mapping has not; what is like it is looked for when it is shown.
-
-    Parameters
-    ----------
-    name : str
-    known : iterable of str
-    """
+    """A name that a mapping has not; what is like it is looked for when it is shown."""
 
     def __init__(self, name: Any, known: Iterable[str] = ()) -> None:
         super().__init__(name)
@@ -43,13 +35,6 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
 
     Case, and which of `-`, `_` and `.` stands between the parts of a word, make no difference.
     Words that begin or end as the other does go before those that merely share letters.
-
-    Parameters
-    ----------
-    word : str
-    known : iterable of str
-        Of more than 4,096, those that have the ending of `word` in common with it are compared.
-    most : int
     """
     from difflib import SequenceMatcher  # only here, for the sake of a quick start
 

@@ -10,21 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import translate
 from functools import lru_cache
 
-__all__ = ["as_globs", "chooser", "unfitting"]
-
 _MOST_KEPT = 64
 
 
 def chooser(include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Callable[[str], bool]:
-    """Return a function that tells whether a dotted name is chosen.
-
-    Parameters
-    ----------
-    include, exclude : sequence of str
-        Globs as `fnmatch` has them, in which `*` matches dots as well. A glob matches a whole name,
-        or the beginning of one up to a dot. Without `include` every name is chosen that is not
-        excluded.
-    """
+    """Return a function that tells whether a dotted name is chosen."""
     included, excluded = _any_of(tuple(include)), _any_of(tuple(exclude))
 
     def is_chosen(name: str) -> bool:

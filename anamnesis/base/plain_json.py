@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-__all__ = ["plain_json"]
-
 _NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["abbreviate", "printable", "shortened"]
-
 _LONGEST = 200  # characters of a name
 
 

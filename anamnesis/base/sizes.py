@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["format_size", "parse_size"]
-
 _UNITS = ("KB", "MB", "GB", "TB", "PB")
 _FACTORS = {"": 1, **{unit[0]: 1000 ** (i + 1) for i, unit in enumerate(_UNITS)}}
 _SIZE = r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(I?)B?\s*"
@@ -25,13 +23,7 @@ def format_size(n_bytes: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that `5GB`, `500 MB`, `2GiB` or `1000` mean.
-
-    Raises
-    ------
-    ValueError
-        If it is none of these, or zero.
-    """
+    """Return the bytes that `5GB`, `500 MB`, `2GiB` or `1000` mean."""
     found = re.fullmatch(_SIZE, text, re.IGNORECASE)
     if not found:
         raise ValueError(f"{text!r} is not a size like 5GB, 500MB or 2GiB")

@@ -11,8 +11,6 @@ from typing import Protocol, Self, runtime_checkable
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
 
-__all__ = ["Readable", "Source", "file_status"]
-
 
 @runtime_checkable
 class Readable(Protocol):
@@ -33,19 +31,7 @@ def file_status(stream: object) -> os.stat_result | None:
 
 
 class Source(ABC):
-    """Random access to the bytes of one input.
-
-    Attributes
-    ----------
-    name : str
-        What error messages call it.
-    size : int
-        Its length in bytes.
-    path : str or None
-        Where it lies, if it is a file that was opened by its path.
-    undone : object
-        What it is made of, for those who would undo that; None if nobody would.
-    """
+    """Random access to the bytes of one input."""
 
     name: str
     size: int
@@ -157,3 +143,26 @@ class Source(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class DerivedSource(Source):
+    """Bytes made of those of other sources; it counts as a part of the first one's file."""
+
+    def __init__(self, *beneath: Source) -> None:
+        self._beneath = beneath
+        self.name = beneath[0].name
+
+    @property
+    def base(self) -> Source:
+        return self._beneath[0].base
+
+    @property
+    def way(self) -> str:
+        return " ".join(filter(None, (source.way for source in self._beneath)))
+
+    def check(self) -> None:
+        for source in dict.fromkeys(self._beneath):
+            source.check()
+
+    def stamp(self) -> list[int]:
+        return self._beneath[0].stamp()

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["default_threads", "run"]
-
 Job = TypeVar("Job")
 
 MAX_DEFAULT_THREADS = 8  # the page cache takes no more; threads=N overrides
@@ -35,11 +33,6 @@ def run(
     exception in any job, a KeyboardInterrupt included, lets the other threads finish the job they
     are at and is then raised; `on_failure` is called before, on the thread where it happened, to
     wake up jobs that wait for another's.
-
-    Raises
-    ------
-    ValueError
-        If `threads` is less than 1.
     """
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")

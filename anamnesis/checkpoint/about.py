@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from anamnesis.formats.base import Container, TypedMetadata
 
-__all__ = ["CONTEXT_LENGTH", "About", "about"]
-
 # In config.json, by llama.cpp's converter's order of preference.
 CONTEXT_LENGTH = (
     *("max_position_embeddings", "n_ctx", "n_positions", "max_length"),
@@ -18,18 +16,7 @@ _TOKENS = "tokenizer.ggml.tokens"
 
 
 class About(NamedTuple):
-    """Three facts of a header or a config.json, each None where it is not said.
-
-    Attributes
-    ----------
-    architecture : str or None
-        llama.cpp's name of a GGUF; the class of transformers' that config.json names, else its
-        `model_type`.
-    context_length : int or None
-        In tokens.
-    n_vocabulary : int or None
-        In tokens.
-    """
+    """Three facts of a header or a config.json, each None where it is not said."""
 
     architecture: str | None = None
     context_length: int | None = None

@@ -16,8 +16,6 @@ from anamnesis.sources.memory import BufferSource
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NAME", "array_of", "in_memory", "stored_array"]
-
 NAME = "<arrays>"
 
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__")
@@ -37,13 +35,7 @@ def in_memory(stored: Mapping[str, StoredTensor]) -> Checkpoint:
 
 
 def stored_array(name: str, given: Any) -> StoredTensor:
-    """Return an array as a tensor that lies in memory; it is not copied.
-
-    Raises
-    ------
-    TypeError
-        If it is no array, or of a dtype that no format has.
-    """
+    """Return an array as a tensor that lies in memory; it is not copied."""
     array, dtype = array_of(name, given)
     shape = array.shape
     if dtype.bits < 8 and shape:  # several in a byte
@@ -52,13 +44,7 @@ def stored_array(name: str, given: Any) -> StoredTensor:
 
 
 def array_of(name: str, given: Any) -> tuple[NDArray[Any], DType]:
-    """Return an array of any library as numpy's, or its bits as integers, and its dtype.
-
-    Raises
-    ------
-    TypeError
-        If it is no array, or of a dtype that no format has.
-    """
+    """Return an array of any library as numpy's, or its bits as integers, and its dtype."""
     torch = sys.modules.get("torch")  # no tensor of it can be there before
     if torch is not None and isinstance(given, torch.Tensor):
         return _of_torch(name, given, torch)

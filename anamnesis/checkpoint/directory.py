@@ -32,8 +32,6 @@ from anamnesis.checkpoint.walk import files_below
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import Opening, parse_file
 
-__all__ = ["Found", "read_directory"]
-
 _SINGLE = (
     ".gguf",
     ".pth",
@@ -73,26 +71,7 @@ class Found(NamedTuple):
 def read_directory(
     root: Path, budget: Budget, opening: Opening, variant: str | None = None
 ) -> Found:
-    """Parse the headers of all shards, the indexes and the configs.
-
-    Parameters
-    ----------
-    root : Path
-    budget : Budget
-    opening : Opening
-    variant : str, optional
-        Take `model.VARIANT.safetensors` instead of `model.safetensors`.
-
-    Raises
-    ------
-    OSError
-        If something cannot be opened.
-    ParseError
-        If something is malformed, a shard is missing, a name leads out of the directory, or it
-        holds two models.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Parse the headers of all shards, the indexes and the configs."""
     return _Directory(root, budget, opening, variant).read()
 
 

@@ -4,29 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = [
-    "ADAPTER_NAMES",
-    "ADAPTER_STEM",
-    "AUTOROUND_QUANT_NAME",
-    "AWQ_QUANT_NAME",
-    "CONFIG_NAME",
-    "DIFFUSERS_STEM",
-    "EXTENSION",
-    "GPTQ_QUANT_NAME",
-    "HF_QUANT_NAME",
-    "MISTRAL_STEM",
-    "MODEL_STEM",
-    "OLLAMA_PREFIX",
-    "PARAMS_NAME",
-    "PARTIAL_SUFFIX",
-    "QUANTO_MAP_NAME",
-    "QUANT_FILES",
-    "SAFETENSORS_INDEX",
-    "TORCH_INDEX",
-    "indexed_directory",
-    "is_index",
-]
-
 CONFIG_NAME = "config.json"
 PARAMS_NAME = "params.json"  # Mistral's own config.json
 EXTENSION = ".safetensors"

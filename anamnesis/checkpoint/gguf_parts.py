@@ -12,26 +12,11 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata
 from anamnesis.formats.gguf.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
 
-__all__ = ["gather_parts", "has_parts", "lone_part", "same_models"]
-
 _PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 
 def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[str, Container]:
-    """Return all parts of the model that one GGUF file belongs to, by file name, in their order.
-
-    Parameters
-    ----------
-    first : Container
-        The file at hand, any of the parts.
-    parse : function
-        Opens and parses another.
-
-    Raises
-    ------
-    ParseError
-        If a part is missing, or they do not go together.
-    """
+    """Return all parts of the model that one GGUF file belongs to, by file name, in their order."""
     count = _integer(first, COUNT_KEY) or 0
     if count <= 1:
         return {first.source.name: first}

@@ -8,8 +8,6 @@ from collections.abc import Collection, Iterable
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES, EXTENSION
 from anamnesis.checkpoint.indexes import Index, Kind
 
-__all__ = ["grouped", "is_usual", "is_weights", "may_differ", "strays"]
-
 _NUMBER = r"(-[0-9]{5}-of-[0-9]{5})?"
 _TORCH_SHARD = re.compile(rf"pytorch_model{_NUMBER}\.bin")
 # Those of diffusers, and of variants, too: pytorch_model.fp16.bin.
@@ -28,16 +26,7 @@ def is_weights(name: str) -> bool:
 def grouped(
     files: Collection[str], top: Iterable[str], indexes: list[Index]
 ) -> dict[Kind, set[str]]:
-    """Return the weights by kind; the first kind that is not empty is the model.
-
-    Parameters
-    ----------
-    files : collection of str
-        All that there are.
-    top : iterable of str
-        Those of them that are in no folder.
-    indexes : list of Index
-    """
+    """Return the weights by kind; the first kind that is not empty is the model."""
     indexed: dict[Kind, set[str]] = {"safetensors": set(), "torch": set(), "mistral": set()}
     for index in indexes:
         indexed[index.kind] |= {shard for shard in index.shards() if shard in files}

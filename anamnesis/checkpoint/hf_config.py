@@ -12,8 +12,6 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS
 
-__all__ = ["describes_quantization", "edited_config", "edited_params", "shard_index"]
-
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")
 _CLASS_KEY = "_class_name"  # in the configs of diffusers, which takes no key that it does not know
@@ -46,11 +44,6 @@ def edited_config(
     And what that changes at the top: the new values by their keys, None for what is taken out. If
     the model is not all `dense`, the quantisation stays, and says of the modules that are `decoded`
     that they are not quantised; if there is another now, its sections are told, by their keys.
-
-    Raises
-    ------
-    UnsupportedError
-        If the quantisation cannot say of modules that they are not quantised.
     """
     told = _without_quantization(config) if dense else copy.deepcopy(config)
     if not dense and decoded:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["repository_of"]
-
 _REPOSITORY = re.compile(r"(models|datasets|spaces)--.+", re.DOTALL)
 
 

@@ -33,15 +33,7 @@ _BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 
 
 class Index(NamedTuple):
-    """An index and the shards that it names.
-
-    Attributes
-    ----------
-    name : str
-        Of its file.
-    weight_map : dict of str to str
-        From tensors to shards, as paths with forward slashes.
-    """
+    """An index and the shards that it names."""
 
     name: str
     weight_map: dict[str, str]
@@ -98,17 +90,7 @@ def is_buffer(tensor: str) -> bool:
 
 
 def read_index(root: Path, name: str, budget: Budget) -> Index:
-    """Read an index.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
-    ParseError
-        If it is malformed, or names a shard that is elsewhere.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Read an index."""
     path = root / name
     mapping = read_json(path, budget, once=True).get("weight_map")
     if not isinstance(mapping, dict) or not _are_strings(mapping.values()):

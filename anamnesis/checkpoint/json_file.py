@@ -14,14 +14,6 @@ from anamnesis.checkpoint.file_names import HF_QUANT_NAME, PARAMS_NAME, QUANTO_M
 from anamnesis.schemes.says.sections import QUANT_FILE_KEY
 from anamnesis.sources.file import FileSource
 
-__all__ = [
-    "JSON_MAX_BYTES",
-    "JSON_MAX_DEPTH",
-    "JSON_MAX_VALUES",
-    "read_json",
-    "read_quant_files",
-]
-
 JSON_MAX_BYTES = 100_000_000  # the largest real index has 20 MB
 JSON_MAX_VALUES = 2_000_000  # and fewer than a quarter of a million values
 JSON_MAX_DEPTH = 64
@@ -37,25 +29,7 @@ def read_json(
     cut: Callable[[bytes], bytes] | None = None,
     once: bool = False,
 ) -> dict[str, Any]:
-    """Read a JSON object from a file of at most so many values.
-
-    Parameters
-    ----------
-    path : path
-    budget : Budget
-    max_values : int
-    cut : function, optional
-        Takes something out of the text before Python makes objects of it.
-    once : bool
-        Whether a key must not stand twice in an object; else the last one counts.
-
-    Raises
-    ------
-    ParseError
-        If it is not one.
-    LimitExceeded
-        If it is over a `JSON_MAX_…` or the budget.
-    """
+    """Read a JSON object from a file of at most so many values."""
     with FileSource(path) as source:
         if source.size > JSON_MAX_BYTES:
             raise LimitExceeded("JSON_MAX_BYTES", f"{path}: {source.size:,} bytes of JSON")

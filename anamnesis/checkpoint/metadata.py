@@ -14,14 +14,6 @@ from anamnesis.formats.writers import WRITERS
 if TYPE_CHECKING:
     from anamnesis.formats.gguf.metadata import GgufMetadata
 
-__all__ = [
-    "all_described",
-    "all_metadata",
-    "carried_metadata",
-    "left_behind",
-    "metadata_summary",
-]
-
 _SPLIT_PREFIX = "split."  # of the keys that say which part of a model a GGUF file is
 
 

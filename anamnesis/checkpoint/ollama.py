@@ -19,8 +19,6 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.json_file import read_json
 
-__all__ = ["OllamaName", "resolve", "store"]
-
 STORE_VARIABLE = "OLLAMA_MODELS"
 
 _HOST = "registry.ollama.ai"
@@ -44,13 +42,7 @@ class OllamaName(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> OllamaName:
-        """Read `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`.
-
-        Raises
-        ------
-        ParseError
-            If it is anything else.
-        """
+        """Read `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`."""
         rest, slash, last = url.removeprefix(OLLAMA_PREFIX).rpartition("/")
         name, colon, tag = last.partition(":")
         host, _, namespace = rest.rpartition("/")
@@ -81,13 +73,7 @@ class OllamaName(NamedTuple):
 
 
 def store() -> Path:
-    """Return the folder of Ollama's models: `OLLAMA_MODELS`, or `~/.ollama/models`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If neither is known: containers often run as a user who has no home.
-    """
+    """Return the folder of Ollama's models: `OLLAMA_MODELS`, or `~/.ollama/models`."""
     told = os.environ.get(STORE_VARIABLE)
     if told:
         return Path(told)
@@ -99,17 +85,7 @@ def store() -> Path:
 
 
 def resolve(url: str) -> str:
-    """Return the path of the GGUF file of `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the store has no such model; the message lists those that it has.
-    ParseError
-        If the name, the manifest or the digest is malformed, or a path leads out of the store.
-    UnsupportedError
-        If the model is not one GGUF file.
-    """
+    """Return the path of the GGUF file of `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`."""
     name = OllamaName.parse(url)
     root = store()
     manifest = root.joinpath("manifests", *name)

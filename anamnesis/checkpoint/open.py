@@ -28,44 +28,10 @@ if TYPE_CHECKING:
 
     from anamnesis.checkpoint.indexes import Index
 
-__all__ = ["Checkpoint", "open_checkpoint"]
-
 
 @dataclass(slots=True, eq=False)
 class Checkpoint:
-    """What was found at a path, or in one stream of bytes.
-
-    Attributes
-    ----------
-    root : Path or None
-        The directory, if it is one.
-    shards : dict of str to Container
-        By file name relative to `root`; one for a single file.
-    stored : dict of str to StoredTensor
-        All tensors of all shards, or parts.
-    config, quant_config : dict
-        Parsed config.json, and what other files say of the quantisation; empty where there is none.
-    sidecars : list of str
-        Other files, relative to `root`.
-    left_out : list of Dropped
-        Files that are not part of the model.
-    indexes : list of Index
-        Those to be rewritten.
-    has_config : bool
-        Whether there is a config.json, even an empty one.
-    lone_part : str or None
-        Why a file seems to be a part of a model whose other parts are not known.
-    made : dict of str to bytes
-        Files that lie beside the weights of a model that is seen as a directory, and are on no
-        disk.
-    beside : (str or None, Budget), optional
-        The single file whose neighbours may say how it is quantised, and what reading them may
-        cost; they are read on demand.
-    variant : str or None
-        Which of several copies was asked for: `fp16`.
-    notes : list of str
-        What is left out, and is no copy of what is there.
-    """
+    """What was found at a path, or in one stream of bytes."""
 
     root: Path | None
     shards: dict[str, Container]
@@ -88,17 +54,7 @@ class Checkpoint:
         return PARAMS_NAME in self.sidecars and not self.has_config
 
     def read_config(self) -> dict[str, Any]:
-        """Return what the files beside the weights say of the quantisation, config.json last.
-
-        Raises
-        ------
-        OSError
-            If one cannot be read.
-        ParseError
-            If one is malformed.
-        LimitExceeded
-            If a limit or a permanent cap would be exceeded.
-        """
+        """Return what the files beside the weights say of the quantisation, config.json last."""
         if self.beside is not None:
             self.config, self.quant_config = _configs_beside(*self.beside)
             self.beside = None
@@ -108,11 +64,6 @@ class Checkpoint:
         """Return what the config and the files say of how the weights are encoded.
 
         Nothing, where each tensor is a weight by itself.
-
-        Raises
-        ------
-        OSError, ParseError, LimitExceeded
-            As `read_config` does, or if a file's metadata are malformed.
         """
         if self.self_contained:
             return QuantFacts()
@@ -172,13 +123,7 @@ class Checkpoint:
             container.source.close()
 
     def select(self, prefix: str) -> None:
-        """Leave out all tensors outside of a subtree; those that stay lose its name.
-
-        Raises
-        ------
-        ParseError
-            If there are none.
-        """
+        """Leave out all tensors outside of a subtree; those that stay lose its name."""
         kept = names_below(self.stored, prefix)
         if not kept:
             tops = dict.fromkeys(name.partition(".")[0] for name in self.stored)
@@ -214,27 +159,7 @@ def open_checkpoint(
     select: str | None = None,
     variant: str | None = None,
 ) -> Checkpoint:
-    """Parse the headers of a file, of a directory's shards, or of a stream of bytes.
-
-    Parameters
-    ----------
-    where : path, bytes-like or file object
-    limits : ParseLimits
-    opening : Opening
-    select : str, optional
-        The subtree of the tensors' names that is the model.
-    variant : str, optional
-        Of a directory, the copy to take: `model.VARIANT.safetensors`.
-
-    Raises
-    ------
-    OSError
-        If something cannot be opened.
-    ParseError
-        If something is malformed, a shard is missing, or a name leads out of the directory.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Parse the headers of a file, of a directory's shards, or of a stream of bytes."""
     checkpoint = _open(where, Budget(limits), opening, variant)
     if select is not None:
         try:

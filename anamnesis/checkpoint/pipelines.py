@@ -18,16 +18,6 @@ from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.checkpoint.file_names import CONFIG_NAME, PARTIAL_SUFFIX
 
-__all__ = [
-    "INDEX_NAME",
-    "Pipeline",
-    "components",
-    "is_pipeline",
-    "is_read",
-    "read_pipeline",
-    "refuse_pipeline",
-]
-
 INDEX_NAME = "model_index.json"
 # Of files that are read here, and of those that only other programs read.
 _WEIGHTS = (".safetensors", ".sft", ".bin", ".ckpt", ".pt", ".pth", ".gguf", ".npz")
@@ -36,18 +26,7 @@ _ADAPTERS = ("lora_", "lora.", ".alpha", "hada_w", "lokr_", "oft_")  # in names 
 
 
 class Pipeline(NamedTuple):
-    """What a pipeline's folder holds.
-
-    Attributes
-    ----------
-    root : str
-    models : tuple of str
-        The folders of its models, by name.
-    copied : tuple of str
-        Files that go with them as they are, relative with forward slashes, the index last.
-    left_out : tuple of Dropped
-        Files that do not.
-    """
+    """What a pipeline's folder holds."""
 
     root: str
     models: tuple[str, ...]
@@ -55,13 +34,7 @@ class Pipeline(NamedTuple):
     left_out: tuple[Dropped, ...]
 
     def opening(self, model: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how to open the model in a folder: in the variant asked for, if it has that.
-
-        Raises
-        ------
-        ParseError
-            If no model has the variant.
-        """
+        """Return how to open the model in a folder: in the variant asked for, if it has that."""
         variant = asked.get("variant")
         if variant is None:
             return dict(asked)
@@ -92,15 +65,7 @@ def is_pipeline(path: str) -> bool:
 
 
 def components(path: str) -> list[str]:
-    """Return the folders of a pipeline's models, by name; none if it is no pipeline.
-
-    Those are the folders with weights that the index names, or that have a config.json.
-
-    Raises
-    ------
-    ParseError
-        If the index is malformed.
-    """
+    """Return the folders of a pipeline's models, by name; none if it is no pipeline."""
     index = os.path.join(path, INDEX_NAME)
     if not os.path.isfile(index):
         return []
@@ -139,15 +104,7 @@ def _is_model(folder: str, named: Any) -> bool:
 
 
 def read_pipeline(path: str) -> Pipeline | None:
-    """Return what a pipeline's folder holds; None if it is no pipeline.
-
-    Raises
-    ------
-    ParseError
-        If the index is malformed.
-    OSError, LimitExceeded
-        If a folder cannot be listed, or holds too many files.
-    """
+    """Return what a pipeline's folder holds; None if it is no pipeline."""
     models = components(path)
     if not models:
         return None
@@ -201,13 +158,7 @@ def _why_left(path: str) -> str | None:
 
 
 def refuse_pipeline(path: str) -> None:
-    """Refuse a pipeline where one model is wanted.
-
-    Raises
-    ------
-    ParseError
-        If it is one.
-    """
+    """Refuse a pipeline where one model is wanted."""
     names = components(path)
     if names:
         raise ParseError(

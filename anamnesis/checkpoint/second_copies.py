@@ -14,8 +14,6 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.indexes import is_buffer
 from anamnesis.formats.base import Container
 
-__all__ = ["first_without_twin", "is_renamed_copy"]
-
 
 def first_without_twin(container: Container, stored: Mapping[str, StoredTensor]) -> str | None:
     """Return a tensor that is not among `stored` under its name, with its shape; None if all are.

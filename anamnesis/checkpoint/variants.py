@@ -11,8 +11,6 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-__all__ = ["of_variant", "variants", "without_variant"]
-
 # Before or behind the word: model.fp16-00001-of-00002.safetensors, model-00001-of-00002.fp16.….
 _NUMBER = re.compile(r"-[0-9]{5}-of-[0-9]{5}(?=\.|\Z)")
 
@@ -28,15 +26,7 @@ def _is_word(text: str) -> bool:
 
 
 def variants(names: Iterable[str], indexed: Iterable[Collection[str]] = ()) -> dict[str, str]:
-    """Return those of some files that are variants of others, and which.
-
-    Parameters
-    ----------
-    names : iterable of str
-    indexed : iterable of collection of str
-        What each index names. Files that one names beside others are shards, whatever they are
-        called.
-    """
+    """Return those of some files that are variants of others, and which."""
     stems = {name: _stem(name) for name in names}
     there = set(stems.values())
     heads = {name: stem.rpartition(".") for name, stem in stems.items()}

@@ -11,24 +11,12 @@ from anamnesis.base.errors import LimitExceeded
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.checkpoint.hub_cache import repository_of
 
-__all__ = ["DIRECTORY_MAX_FILES", "LINKED_FOLDER", "Files", "files_below", "is_inside"]
-
 DIRECTORY_MAX_FILES = 100_000
 LINKED_FOLDER = "a link to a folder"
 
 
 class Files(NamedTuple):
-    """What lies below a directory.
-
-    Attributes
-    ----------
-    names : dict of str to None
-        Relative paths with forward slashes, sorted.
-    special : set of str
-        Those of them that are pipes, sockets or devices.
-    left_out : list of Dropped
-        Links that are not followed, and what is left over from runs.
-    """
+    """What lies below a directory."""
 
     names: dict[str, None]
     special: set[str]
@@ -41,15 +29,7 @@ class Files(NamedTuple):
 
 
 def files_below(root: Path) -> Files:
-    """Return the files below a directory.
-
-    Raises
-    ------
-    OSError
-        If a folder cannot be listed.
-    LimitExceeded
-        If there are more than `DIRECTORY_MAX_FILES`.
-    """
+    """Return the files below a directory."""
     fence = _fence(root)
     found: list[str] = []
     files = Files({}, set(), [])

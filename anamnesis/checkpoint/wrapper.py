@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
-__all__ = ["wrapped_below"]
-
 # What programs put a state dictionary under; as the first word of a name it means nothing else.
 _WRAPPERS = ("state_dict", "model_state_dict", "module")
 # The same, but also what models call their own modules, so that they count in checkpoints only.
@@ -17,14 +15,8 @@ _BESIDE = re.compile(r"optim|sched|scaler|ema|rng|loss|callback|loops|step|epoch
 
 
 def wrapped_below(names: Collection[str], *, is_checkpoint: bool) -> str | None:
-    """Return below which one name all weights lie, in a sentence that says what strips it; or None.
-
-    Parameters
-    ----------
-    names : collection of str
-        Of all stored tensors.
-    is_checkpoint : bool
-        Whether they come from a tree of dictionaries, and not from a list of names.
+    """Return below which one name all weights lie, in a sentence that says what strips
+    it; or None.
     """
     words = (*_WRAPPERS, *_IN_CHECKPOINTS) if is_checkpoint else _WRAPPERS
     tops: Counter[str] = Counter()

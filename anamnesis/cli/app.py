@@ -19,17 +19,6 @@ from anamnesis.base.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = [
-    "ALIASES",
-    "COMMANDS",
-    "ENVIRONMENT",
-    "NESTED",
-    "Formatter",
-    "cli",
-    "main",
-    "no_such_command",
-]
-
 # In the order of `amn --help`, which imports none of them: the first line of each one's own help.
 COMMANDS = {
     "parse": "List the tensors of a model as they are stored.",
@@ -80,7 +69,6 @@ class Formatter(click.HelpFormatter):
     def write_dl(
         self, rows: Iterable[tuple[str, str]], col_max: int | None = None, col_spacing: int = 2
     ) -> None:
-        """Write words and what they mean."""
         super().write_dl([*rows], self.most_for_words if col_max is None else col_max, col_spacing)
 
 
@@ -101,7 +89,6 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is named; say of one that there is not which is like it."""
         name = args[0]
         if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
             raise no_such_command(name, ctx)
@@ -121,7 +108,6 @@ class _Commands(click.Group):
             formatter.write_dl(list(ENVIRONMENT.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return what completes a word, the second names of commands among it."""
         from click.shell_completion import CompletionItem
 
         aliases = [name for name in ALIASES if name.startswith(incomplete)]
@@ -130,7 +116,6 @@ class _Commands(click.Group):
     def main(  # type: ignore[override]  # click's has overloads that tell nobody anything
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
     ) -> Any:
-        """Run a command, and exit with its code."""
         try:
             code = super().main(args, standalone_mode=False, **extra)
         except click.UsageError as error:

@@ -12,8 +12,6 @@ import click
 from anamnesis.base.printable import printable
 from anamnesis.cli.errors import StdoutError, complain, describe_error, error_dict, wants_traceback
 
-__all__ = ["finish", "run_batch"]
-
 
 def run_batch(
     paths: Sequence[str],
@@ -23,21 +21,7 @@ def run_batch(
     headings: bool = False,
     listed: bool = False,
 ) -> dict[str, str]:
-    """Do `work` for each path; return those that failed, and why.
-
-    Parameters
-    ----------
-    paths : sequence of str
-    work : function
-        Takes a path and prints what it has to say; or, for `as_json`, returns it.
-    as_json : bool or str
-        Write one object to stdout in the end, or a list of them for several paths; a failure has
-        an `error`. With `lines` each is written by itself, on a line, as soon as it is done.
-    headings : bool
-        Write each path above what is said of it, if there are several.
-    listed : bool
-        Write a list as JSON also of one path, or of none.
-    """
+    """Do `work` for each path; return those that failed, and why."""
     in_lines = as_json == "lines"
     results: list[dict[str, Any]] = []
 

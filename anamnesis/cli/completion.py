@@ -8,8 +8,6 @@ from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described
 from anamnesis.cli.shells import HOMES, own_shell, script
 
-__all__ = ["command"]
-
 
 @click.command(
     "completion",

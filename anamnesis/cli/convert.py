@@ -24,8 +24,6 @@ from anamnesis.cli.writing import run, writes_models
 if TYPE_CHECKING:
     from anamnesis.convert.ask.targets import Target
 
-__all__ = ["command"]
-
 
 @click.command(
     "convert",

@@ -9,8 +9,6 @@ import click
 from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import described
 
-__all__ = ["command"]
-
 
 def _completed(context: click.Context, argument: click.Parameter, begun: str) -> list[str]:
     from anamnesis.cli.demo_models import DEMOS

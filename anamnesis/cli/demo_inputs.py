@@ -7,19 +7,9 @@ from pathlib import Path
 from anamnesis.base.errors import OutputError
 from anamnesis.cli.demo_models import DEMOS, Demo
 
-__all__ = ["make_demo"]
-
 
 def make_demo(name: str, directory: str) -> None:
-    """Make what a demo is called after, and say so.
-
-    Raises
-    ------
-    OutputError
-        If a file exists with other bytes than the demo's.
-    OSError
-        If the files cannot be written.
-    """
+    """Make what a demo is called after, and say so."""
     from anamnesis.base.sizes import format_size
 
     demo = DEMOS[name]

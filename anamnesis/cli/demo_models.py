@@ -24,23 +24,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-__all__ = ["DEMOS", "Demo"]
-
 Files = dict[str, bytes]
 
 
 class Demo(NamedTuple):
-    """What `amn demo NAME` makes.
-
-    Attributes
-    ----------
-    path : str
-        The file or folder.
-    what : str
-        What it is, for the list.
-    make : function
-        Returns its files.
-    """
+    """What `amn demo NAME` makes."""
 
     path: str
     what: str
@@ -342,13 +330,7 @@ def _ckpt() -> Files:
 
 
 class _NestedPickle:
-    """Dictionaries of arrays and numbers as torch.save pickles them, without torch.
-
-    Attributes
-    ----------
-    storages : list of bytes
-        What the members of the archive hold.
-    """
+    """Dictionaries of arrays and numbers as torch.save pickles them, without torch."""
 
     def __init__(self) -> None:
         self.storages: list[bytes] = []

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-__all__ = ["Layer", "checkpoint", "original_weights", "run_demo", "stored_dtype"]
-
 INPUT_NAME = "model-fp8.safetensors"
 OUTPUT_NAME = "model-bf16.safetensors"
 SIGNATURE = {"made_by": "anamnesis demo"}  # in __metadata__ of both files
@@ -178,15 +176,7 @@ def _read_tensor_bytes(path: Path) -> dict[str, bytes]:
 
 
 def run_demo(directory: str | os.PathLike[str] = ".") -> bool:
-    """Make the checkpoint in `directory`, remember it, compare; return whether all bytes agree.
-
-    Raises
-    ------
-    OutputError
-        If one of the two files exists and is not the demo's own.
-    OSError
-        If the files cannot be written.
-    """
+    """Make the checkpoint in `directory`, remember it, compare; return whether all bytes agree."""
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is not a directory; name one")

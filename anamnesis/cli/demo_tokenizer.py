@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["VOCABULARY", "byte_level_tokenizer"]
-
 _SPECIAL = ("<unk>", "<s>", "</s>")
 _MERGES = (  # Ġ is how byte-level vocabularies write a space
     *("Ġ t", "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r", "Ġ o", "Ġ s", "a t", "u n"),

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
-__all__ = ["Encode", "as_options", "what_is_asked"]
-
 _OPTIONS_OF_PATTERNS = {
     "include": "--include",
     "exclude": "--exclude",
@@ -35,23 +33,7 @@ _OPTIONS_OF_PATTERNS = {
 def what_is_asked(
     target: Target, given: dict[str, Any], out: str | None
 ) -> tuple[Form, dict[str, Any]]:
-    """Return the form of the output, and the options that say what weights are written as.
-
-    Parameters
-    ----------
-    target : Target
-    given : dict
-        What the options are that all three commands have, which are taken out of it.
-    out : str or None
-        What the user named.
-
-    Raises
-    ------
-    click.UsageError
-        If options do not go together.
-    OutputError
-        If the output's name is of another format.
-    """
+    """Return the form of the output, and the options that say what weights are written as."""
     from anamnesis.convert.ask.form import form_of
 
     form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
@@ -98,18 +80,7 @@ def as_options(error: ValueError) -> Exception:
 
 
 class Encode(Task):
-    """Writes models as they are asked for.
-
-    Parameters
-    ----------
-    verb : str
-        `forget` or `convert`.
-    target : Target
-    out : str or None
-        What the user named.
-    given : dict
-        All options that say what is written and how; they are taken out of it.
-    """
+    """Writes models as they are asked for."""
 
     def __init__(self, verb: str, target: Target, out: str | None, given: dict[str, Any]) -> None:
         if given["worst"] and not given["loss"]:
@@ -120,7 +91,7 @@ class Encode(Task):
         form, options = what_is_asked(target, given, out)
         named = (*OPTIONS, "verify", "expect_same", "loss")
         self._options = options | {name: given.pop(name) for name in named}
-        self._options["strict"] = True
+        self._options["strict"] = given.pop("strict") or None
         self._dtype: DTypeName = self._options["dtype"] or _dtype_of(target) or "bf16"
         self._is_asked = bool(self._options["dtype"] or target.dtype)
         told = self._options["cast_all"]
@@ -131,7 +102,6 @@ class Encode(Task):
 
     @property
     def naming(self) -> Naming:
-        """Return names of what is asked for: the encoding, else the dtype."""
         from anamnesis.cli.naming import Naming
 
         name = self._target.name
@@ -142,7 +112,6 @@ class Encode(Task):
 
     @property
     def voice(self) -> Voice:
-        """Return what is said."""
         from anamnesis.cli.encoding_voice import EncodingVoice
 
         return EncodingVoice(
@@ -154,10 +123,6 @@ class Encode(Task):
         )
 
     def naming_of(self, model: Model) -> Naming:
-        """Return names for the output of a model, without the dtype if nothing is of that.
-
-        Where blocks stay as they are, the words that tell of them stay.
-        """
         from anamnesis.cli.naming import any_of_dtype
 
         if self._makes_directory(model):
@@ -179,7 +144,6 @@ class Encode(Task):
         return is_asked and becomes_directory(model, self._form)
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
-        """Forget or convert."""
         verb = model.forget if self._verb == "forget" else model.convert
         try:
             return verb(out, self._target.text, **self._options, **progress)
@@ -187,7 +151,6 @@ class Encode(Task):
             raise as_options(error) from None
 
     def write_component(self, model: Model, out: Any, **progress: Any) -> Report:
-        """Write a model of a pipeline; one that nothing of suits the encoding stays plain."""
         from anamnesis.pipelines import write_component
 
         options = {**self._options, **progress}

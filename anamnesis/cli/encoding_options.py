@@ -16,27 +16,9 @@ from anamnesis.cli.recipe import recipe_option
 if TYPE_CHECKING:
     from anamnesis.convert.ask.targets import Target
 
-__all__ = [
-    "encoded_options",
-    "encoding_option",
-    "list_option",
-    "list_targets",
-    "needs",
-    "paths_or_list",
-    "plain_option",
-    "read_target",
-    "target_option",
-]
-
 
 def read_target(text: str) -> Target:
-    """Return a target, which is called in lower case from here on.
-
-    Raises
-    ------
-    ValueError
-        If there is no such target.
-    """
+    """Return a target, which is called in lower case from here on."""
     from dataclasses import replace
 
     from anamnesis.convert.ask.targets import target
@@ -256,6 +238,12 @@ _MEASURED = (
         type=click.Path(exists=True),
         metavar="MODEL",
         help="Write only what has the tensors of MODEL, byte for byte; name those that differ.",
+    ),
+    option(
+        "Quality",
+        "--strict",
+        is_flag=True,
+        help="Refuse what a program computes otherwise than the model's own class.",
     ),
     option("Quality", "--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
     option("Quality", "--worst", is_flag=True, help="Show the five weights that lose the most."),

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.tell.inspection import Inspection
     from anamnesis.convert.tell.result import Losses, Report, WeightLoss
 
-__all__ = [
-    "EncodingVoice",
-    "cast_lines",
-    "found_lines",
-    "kept_lines",
-    "loss_lines",
-    "plain_lines",
-    "repacked_lines",
-]
-
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}
 _N_WORST = 5
@@ -36,21 +26,7 @@ _UNCHANGED = "unchanged, in {} already"
 
 
 class EncodingVoice(Voice):
-    """What is said where weights may be encoded.
-
-    Parameters
-    ----------
-    verb : str
-        `forget` or `convert`.
-    dtype : str
-        As of `Voice`.
-    worst : bool
-        Tell of the weights that lost the most.
-    verified : bool
-        Whether what was written is read back.
-    same_as : str or None
-        The model that the output was compared with, if it was.
-    """
+    """What is said where weights may be encoded."""
 
     def __init__(
         self,
@@ -69,20 +45,16 @@ class EncodingVoice(Voice):
         self._same_as = same_as
 
     def parsed(self, inspection: Inspection) -> Iterator[str]:
-        """Yield what was found."""
         return found_lines(inspection)
 
     def label(self, inspection: Inspection) -> str:
-        """Return what is being done; how many weights it is done to shows in the end."""
         return _LABELS[self._verb]
 
     def label_done(self, label: str, report: Report) -> str:
-        """Return a label with how many tensors were encoded, or written."""
         n = report.n_encoded if self._verb == "forget" else report.n_out
         return f"{label} {count(n, 'tensor')}"
 
     def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
-        """Yield what was lost, and what became of everything."""
         if report.loss is not None and report.loss.weights:
             yield from loss_lines(report.loss, _N_WORST if self._worst else 1)
         if self._verified:

@@ -10,8 +10,6 @@ import click
 from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described, json_option
 
-__all__ = ["command"]
-
 _DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
 
 

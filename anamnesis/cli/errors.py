@@ -13,18 +13,6 @@ from anamnesis.base.errors import AnamnesisError, LimitExceeded, OutputError
 from anamnesis.base.printable import printable
 from anamnesis.formats.writers import promised_format
 
-__all__ = [
-    "LIMIT_OPTIONS",
-    "TRACEBACK_VARIABLE",
-    "WRITING",
-    "StdoutError",
-    "complain",
-    "describe_error",
-    "error_dict",
-    "in_options",
-    "wants_traceback",
-]
-
 TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
 WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
 
@@ -75,14 +63,7 @@ def _option(argument: re.Match[str]) -> str:
 
 
 def describe_error(error: BaseException, path: str | None = None) -> str:
-    """Return one line that says what went wrong, where, and what to do about it.
-
-    Parameters
-    ----------
-    error : exception
-    path : str, optional
-        The input at hand, for messages that name no file.
-    """
+    """Return one line that says what went wrong, where, and what to do about it."""
     if isinstance(error, OSError):
         where = error.filename
         remedy = _remedy_of_system(error)

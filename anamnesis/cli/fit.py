@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.fit.fit import Fit
 
-__all__ = ["run_fit"]
-
 
 def run_fit(
     paths: tuple[str, ...],
@@ -31,27 +29,7 @@ def run_fit(
     open_model: OpenModel,
     as_json: bool,
 ) -> None:
-    """Choose types, show them, and write or print the recipe.
-
-    Parameters
-    ----------
-    paths : tuple of str
-    to : tuple of Target
-        `gguf`, and nothing else.
-    asked : dict
-        The arguments of `Model.fit`.
-    recipe : str or None
-        The file for the recipe; None prints it.
-    given : dict
-        Other options of the command.
-
-    Raises
-    ------
-    click.UsageError
-        If the target is another one, or an option has no meaning for it.
-    OutputError
-        If the recipe's file exists.
-    """
+    """Choose types, show them, and write or print the recipe."""
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.inputs import with_components
 

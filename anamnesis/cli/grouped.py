@@ -9,25 +9,11 @@ import click
 
 from anamnesis.cli.app import Formatter
 
-__all__ = ["Command", "Option", "option"]
-
 _GROUPS = ("Input", "Output", "What is encoded", "Quality", "GGUF", "Limits", "Run")
 
 
 class Option(click.Option):
-    """An option of a group.
-
-    Parameters
-    ----------
-    *args, **settings
-        As of `click.Option`.
-    group : str
-        Where help shows it.
-    brief : str, optional
-        What -h says of it; without, it is left to --help.
-    quiet : sequence of str
-        Other names, which no help shows.
-    """
+    """An option of a group."""
 
     def __init__(
         self,
@@ -43,7 +29,6 @@ class Option(click.Option):
         self.quiet = quiet
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let the parser know all names."""
         shown = self.opts
         self.opts = [*shown, *self.quiet]
         try:
@@ -65,7 +50,6 @@ class Command(click.Command):
         self.params.append(_help_option())
 
     def get_help(self, ctx: click.Context) -> str:
-        """Return the whole help."""
         formatter = Formatter()
         self.format_help(ctx, formatter)
         return formatter.getvalue().rstrip("\n")
@@ -81,11 +65,9 @@ class Command(click.Command):
         return formatter.getvalue().rstrip("\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all options."""
         self._write_groups(ctx, formatter, briefly=False)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what stands below the options, in line with them."""
         if self.epilog:
             formatter.write_paragraph()
             formatter.write_text(self.epilog)
@@ -115,7 +97,6 @@ class Command(click.Command):
         return [name for option in options for name in (*option.opts, *option.secondary_opts)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse a command line; say of an option that there is not which is like it."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

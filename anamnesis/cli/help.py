@@ -7,8 +7,6 @@ import click
 from anamnesis.cli.grouped import Command
 from anamnesis.cli.options import described
 
-__all__ = ["command"]
-
 
 @click.command("help", cls=Command, epilog=described("amn help", "amn help remember"))
 @click.argument("name", metavar="[COMMAND]", required=False)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from anamnesis.formats.imatrix import Entry, ImatrixFile
 
-__all__ = ["imatrix_dict", "imatrix_lines"]
-
 _KINDS = {"gguf": "GGUF", "dat": ".dat, as llama-imatrix wrote before 2025"}
 _HEADS = ("columns", "matrices", "used", "mean", "largest")
 _FIGURES = "{:>8}  {:>8}  {:>6}  {:>8}  {:>8}"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["files_below", "misnomer", "models_below", "outputs_below", "with_components"]
-
 _PARTIAL = ".amn-partial"
 
 

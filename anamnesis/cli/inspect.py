@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.model import Model
 
-__all__ = ["command"]
-
 _HEAD_BYTES = 256  # a name fits in them
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from anamnesis.model import Model
     from anamnesis.tensor import Tensor
 
-__all__ = ["listing", "listing_dict"]
-
 _INDENT = "  "
 _GAP = "  "
 _MIN_NAME = 29
@@ -39,21 +37,7 @@ def listing(
     metadata: bool = False,
     schemes: bool = False,
 ) -> Iterator[str]:
-    """Yield the lines of the listing.
-
-    Parameters
-    ----------
-    model : Model
-    path : str
-        What the user called it.
-    width : int, optional
-        Columns of the terminal: names that leave no room get a line of their own. Without it
-        nothing is folded.
-    metadata : bool
-        List also what the files say of themselves, long arrays abbreviated.
-    schemes : bool
-        List weights and their encodings instead of stored tensors, and what each is stored as.
-    """
+    """Yield the lines of the listing."""
     yield f"Parsed {printable(path)} ({model.format})"
     for label, text in _head(model, metadata):
         yield f"{_INDENT}{label + ':':<11} {text}"

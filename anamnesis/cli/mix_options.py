@@ -9,8 +9,6 @@ import click
 from anamnesis.cli.grouped import option
 from anamnesis.cli.options import Parsed
 
-__all__ = ["MIX_OPTIONS", "WITHOUT_MIX", "mix_options"]
-
 
 def _type(text: str) -> str:
     from anamnesis.schemes.ggml.choose import type_named
@@ -105,13 +103,7 @@ _NAMES = (
 
 
 def mix_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return what the library is asked for; what was given is taken out.
-
-    Parameters
-    ----------
-    given : dict
-        All options of a command.
-    """
+    """Return what the library is asked for; what was given is taken out."""
     found = {name: value for name in _NAMES if (value := given.pop(name))}
     overrides = dict(given.pop("override_kv"))
     return found | ({"override_kv": overrides} if overrides else {})

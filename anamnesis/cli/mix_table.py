@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
 
-__all__ = ["mix_lines"]
-
 _FIGURES = "{type:<7}  {size:>8}  {bits:>6}"
 _FEWEST = 20  # characters of a name that is cut
 
@@ -30,12 +28,6 @@ def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
     """Yield a row for each tensor: its name, type and size, and what it is made of.
 
     A terminal that is too narrow shows the latter of none, and then names that are cut.
-
-    Parameters
-    ----------
-    plan : Plan
-    chosen : container of str, optional
-        Weights of which nothing says their types but the size of all.
     """
     from anamnesis.base.printable import printable
 

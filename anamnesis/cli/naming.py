@@ -29,15 +29,6 @@ from anamnesis.checkpoint.pipelines import is_pipeline
 from anamnesis.convert.ask.form import Form
 from anamnesis.formats.writers import asked_format
 
-__all__ = [
-    "Naming",
-    "OutputNames",
-    "any_of_dtype",
-    "becomes_directory",
-    "derived_name",
-    "derived_path",
-]
-
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.model import Model
@@ -79,19 +70,7 @@ _MOST_MODELS = len(_COPIES) + 2  # in a folder that is one: its own, and an outp
 
 
 class Naming(NamedTuple):
-    """How outputs are called.
-
-    Attributes
-    ----------
-    word : str or None
-        What the output holds: `bf16`, `fp8`, …; None if it says nothing.
-    form : Form
-        What form they take.
-    keeps_dtypes : bool
-        Whether the words that tell a dtype stay in the name.
-    full_stem : bool
-        Whether those that tell the quantisation do.
-    """
+    """How outputs are called."""
 
     word: str | None
     form: Form = Form()
@@ -110,19 +89,6 @@ def derived_name(
     """Return the name of the output of a file or directory called `name`.
 
     It is never `name` itself, but in another folder.
-
-    Parameters
-    ----------
-    name : str
-        Without the folder.
-    naming : Naming, str or None
-        A string or None is the word of safetensors whose names keep the words of dtypes.
-    directory : bool
-        Whether it is a directory, whose name has no extension.
-    full_stem : bool
-        Keep the words that tell the quantisation.
-    elsewhere : bool
-        Whether it goes to another folder.
     """
     naming = naming if isinstance(naming, Naming) else Naming(naming)
     stem = name if directory else _without_extension(name)
@@ -275,22 +241,6 @@ class OutputNames:
     """Names the outputs of one run, each of which is its own.
 
     Inputs that differ only in the words that tell the quantisation keep them in their outputs.
-
-    Parameters
-    ----------
-    naming : Naming or str
-        A string is the word of safetensors whose names keep the words of dtypes.
-    out : str, optional
-        What the user named: a file, or a directory.
-    inputs : sequence of str
-        What is converted; of several, `out` must be a directory of outputs.
-    folders : mapping of str to str, optional
-        For inputs found in a tree: the folder below `out` that their output goes to.
-
-    Raises
-    ------
-    OutputError
-        If `out` would have to be a directory and is a file, or is empty.
     """
 
     def __init__(
@@ -338,20 +288,7 @@ class OutputNames:
         return self._name(path, naming or self._naming)
 
     def of(self, path: str, naming: Naming | None = None) -> str:
-        """Return the output for an input, which from now on is taken.
-
-        Parameters
-        ----------
-        path : str
-        naming : Naming, optional
-            How that of this input is called, if not as those of all.
-
-        Raises
-        ------
-        OutputError
-            If another input has it already, it is another input, or it has no name of its own and
-            would be taken for a part of the model that its folder is.
-        """
+        """Return the output for an input, which from now on is taken."""
         output = self.planned(path, naming)
         file = _identity(output)
         if file is not None and self._inputs.get(file, path) != path:

@@ -23,30 +23,12 @@ if TYPE_CHECKING:
     from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
-__all__ = [
-    "Narrator",
-    "Voice",
-    "account_lines",
-    "count",
-    "dropped_lines",
-    "hanging",
-    "parsed_lines",
-]
-
 _BAR_WIDTH = 20
 _WIDTH = len("Recalling... ")
 
 
 class Voice:
-    """What is said of one conversion: here by `amn remember`.
-
-    Parameters
-    ----------
-    dtype : str
-        What quantised weights come out as.
-    asked : bool
-        Whether the user asked for that dtype, and must be told of floats that are not cast to it.
-    """
+    """What is said of one conversion: here by `amn remember`."""
 
     done = "remembered"
 
@@ -72,18 +54,7 @@ class Voice:
 
 
 class Narrator:
-    """Runs conversions and tells of them: one at length, many in a line each.
-
-    Parameters
-    ----------
-    stream : text file
-        How far a conversion is goes to stderr in any case.
-    voice : Voice
-    silent : bool
-        Say nothing.
-    brief : bool
-        Say one line of each.
-    """
+    """Runs conversions and tells of them: one at length, many in a line each."""
 
     def __init__(self, stream: TextIO, voice: Voice, *, silent: bool, brief: bool) -> None:
         self._stream = stream
@@ -95,17 +66,7 @@ class Narrator:
         self._told: set[str] = set()
 
     def convert(self, model: Model, path: str, out: Any, write: Callable[..., Report]) -> Report:
-        """Convert to a file, a directory or a stream.
-
-        Parameters
-        ----------
-        model : Model
-        path : str
-            Where it is from.
-        out : str or writable file object
-        write : function
-            Takes the model, `out` and, where something is said, `progress`.
-        """
+        """Convert to a file, a directory or a stream."""
         voice, self._kept = self._voice, ""
         if self._silent and not voice.asked:
             return write(model, out)
@@ -241,14 +202,7 @@ def _written(name: str, report: Report) -> str:
 
 
 def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
-    """Yield what became of every stored tensor.
-
-    Parameters
-    ----------
-    report : Report
-    stored : collection of str
-        Names of the source's tensors, to tell them from files that were left out.
-    """
+    """Yield what became of every stored tensor."""
     from anamnesis.schemes.core.roles import counted  # only here, for a quick start
 
     n_dropped = sum(dropped.name in stored for dropped in report.dropped)

@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # generic only since click 8.2
 
-__all__ = [
-    "LIMITS",
-    "OpenModel",
-    "Parsed",
-    "described",
-    "dtype",
-    "json_option",
-    "opens_models",
-    "paths_argument",
-    "recursive_option",
-    "size",
-    "takes_limits",
-    "to_option",
-    "whole_number",
-]
-
 _Command: TypeAlias = Callable[..., None]
 
 
@@ -72,7 +56,6 @@ class Parsed(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the usual values that begin like what is typed; behind a comma, the next ones."""
         from click.shell_completion import CompletionItem
 
         values = self._values() if callable(self._values) else self._values
@@ -81,7 +64,6 @@ class Parsed(_ParamType):
         return [CompletionItem(f"{before}{comma}{value}") for value in found]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value of a text; what is one already, stays."""
         if not isinstance(value, str):
             return value
         try:
@@ -375,15 +357,7 @@ def opens_models(command: _Command, *, encodes: bool = False, writes: bool = Fal
 
 
 class OpenModel(NamedTuple):
-    """Opens a model by its path as the options say.
-
-    Attributes
-    ----------
-    opening, choice : dict
-        The arguments of `parse`; which weights are taken.
-    limits : ParseLimits or None
-        Of all that is read.
-    """
+    """Opens a model by its path as the options say."""
 
     opening: dict[str, Any]
     choice: dict[str, Any]

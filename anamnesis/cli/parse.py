@@ -11,8 +11,6 @@ import click
 from anamnesis.cli.grouped import Command, option
 from anamnesis.cli.options import OpenModel, described, json_option, opens_models, paths_argument
 
-__all__ = ["command"]
-
 
 @click.command(
     "parse",

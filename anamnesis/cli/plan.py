@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.model import Model
 
-__all__ = ["command"]
-
 _COLUMNS = 80
 _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
 
@@ -380,9 +378,10 @@ def _loads_lines(plan: Plan) -> Iterator[str]:
         yield from hanging(loading, "Loads in:    ", "             ")
     for verdict in plan.verdicts:
         if verdict.outcome != "loads":
+            label = "Otherwise:" if verdict.outcome == "otherwise" else "Not in:"
             wrong = "loads it wrong, without an error: " if verdict.outcome == "wrong" else ""
             instead = f"; {verdict.instead}" if verdict.instead else ""
             told = in_options(f"{verdict.program}: {wrong}{verdict.why}{instead}")
-            yield from hanging(told, "Not in:      ", "             ")
+            yield from hanging(told, f"{label:<13}", "             ")
     if any(verdict.outcome == "wrong" for verdict in plan.verdicts):
         yield "             it is written with --force alone"

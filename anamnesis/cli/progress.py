@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-__all__ = ["bar", "metered"]
-
 _PLAIN_SECONDS = 60.0  # between two lines of a log
 _BAR_WIDTHS = range(10, 41)
 _ROOM_FOR_BYTES = 100  # columns
@@ -41,7 +39,6 @@ class _LogMeter(Meter):
         self._last = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note of progress, and write a line if the last one is some time ago."""
         super().__call__(done, total)
         now = time.monotonic()
         if now - self._last >= _PLAIN_SECONDS:

@@ -8,8 +8,6 @@ import click
 
 from anamnesis.cli.grouped import option
 
-__all__ = ["recipe_option"]
-
 
 def _take(ctx: click.Context, _: click.Parameter, path: str | None) -> tuple[tuple[str, str], ...]:
     """Make a recipe's options the defaults of the command; return its overrides.

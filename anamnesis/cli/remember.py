@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
-__all__ = ["command"]
-
 _DEFAULT: DTypeName = "bf16"
 _dtype_option = option("Output", "--dtype", type=dtype, hidden=True)
 
@@ -107,7 +105,6 @@ class _Remember(Task):
         return model.convert(out, self._container, dtype=self._dtype, **how)
 
     def why_skipped(self, model: Model) -> str | None:
-        """Say so if the output would be a mere copy."""
         options = self._options
         changes = options["cast_all"] or options["max_shard_size"] or model.problems
         plain = not any(tensor.is_quantized for tensor in model.values())

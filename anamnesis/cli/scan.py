@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from anamnesis.base.limits import ParseLimits
     from anamnesis.formats.scan.report import Scan
 
-__all__ = ["command"]
-
 _UNREADABLE = "unreadable"
 _WIDTH = len(_UNREADABLE) + 2
 _MOST_SHOWN = 5  # reasons for a verdict in a table

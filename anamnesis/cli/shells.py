@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-__all__ = ["HOMES", "install", "own_shell", "script"]
-
 _PROGRAM, _VARIABLE = "amn", "_AMN_COMPLETE"
 
 # Where each shell looks for scripts of programs; zsh where its users let it look.
@@ -25,15 +23,7 @@ _NEEDS = {
 
 
 def install() -> str:
-    """Put the script of the user's shell where that looks for it; return a sentence about it.
-
-    Raises
-    ------
-    click.UsageError
-        If no script is known for the shell, or another program's is there.
-    OSError
-        If it cannot be written.
-    """
+    """Put the script of the user's shell where that looks for it; return a sentence about it."""
     shell = own_shell()
     variable, usual, name = HOMES[shell]
     base = Path(os.environ.get(variable) or Path.home() / usual)
@@ -46,13 +36,7 @@ def install() -> str:
 
 
 def own_shell() -> str:
-    """Return the shell of SHELL.
-
-    Raises
-    ------
-    click.UsageError
-        If no script is known for it.
-    """
+    """Return the shell of SHELL."""
     shell = os.path.basename(os.environ.get("SHELL", ""))
     if shell not in HOMES:
         known = ", ".join(HOMES)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from anamnesis.base.source import Readable
     from anamnesis.convert.write.sinks import Writable
 
-__all__ = ["data_stdout", "is_nameless", "is_pipe", "is_stdout", "named_stdout", "spooled"]
-
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
 
@@ -57,13 +55,7 @@ def is_stdout(out: str | None) -> bool:
 
 
 def spooled(path: str) -> Readable:
-    """Return what a pipe holds as a file that can seek: in memory, or if it is long on disk.
-
-    Raises
-    ------
-    UsageError
-        If standard input is a terminal, or closed.
-    """
+    """Return what a pipe holds as a file that can seek: in memory, or if it is long on disk."""
     from anamnesis.sources.spool import spooled as copy_of
 
     if path in _STDIN:
@@ -120,15 +112,7 @@ def named_stdout() -> Iterator[None]:
 
 
 def data_stdout() -> Writable:
-    """Return standard output for the bytes of a file.
-
-    Raises
-    ------
-    OutputError
-        If it is closed.
-    UsageError
-        If it is a terminal.
-    """
+    """Return standard output for the bytes of a file."""
     if sys.__stdout__ is None:  # what stands for it takes all, and keeps nothing
         from anamnesis.base.errors import OutputError
 

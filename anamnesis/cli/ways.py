@@ -12,19 +12,11 @@ from anamnesis.cli.narration import hanging
 if TYPE_CHECKING:
     from anamnesis.convert.ask.targets import Target
 
-__all__ = ["list_ways"]
-
 _WAYS = {"moved": "moved: the same codes", "cast": "cast: other codes for the same values"}
 
 
 def list_ways(target: Target, *, as_json: bool) -> None:
-    """Print what codes of each encoding become in one.
-
-    Raises
-    ------
-    click.UsageError
-        If the target is no encoding.
-    """
+    """Print what codes of each encoding become in one."""
     from anamnesis.schemes.ways import WAYS  # only here, for the sake of a quick start
 
     name = "" if target.encoding is None else target.encoding.id

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.model import Model
 
-__all__ = ["OPTIONS", "PLANNED", "Task", "run", "writes_models"]
-
 
 def cast_all_option(default: str) -> Callable[..., Any]:
     """Return the option of what becomes of floats that are plain; the default is in words."""
@@ -132,15 +130,7 @@ OPTIONS = (
 
 
 def writes_models(*own: Callable[..., Any], encodes: bool = False) -> Callable[..., Any]:
-    """Return a decorator that adds all options of a command that writes models.
-
-    Parameters
-    ----------
-    *own : decorators
-        Options of the command's own.
-    encodes : bool
-        Whether `--include` and `--exclude` choose the weights that are encoded.
-    """
+    """Return a decorator that adds all options of a command that writes models."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         made = command

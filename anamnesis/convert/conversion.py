@@ -30,18 +30,9 @@ from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.roles import roles
 
-__all__ = ["Conversion"]
-
 
 class Conversion:
-    """One conversion of one model.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If a stored tensor cannot be accounted for, or the file seems to be a part of a model, and
-        the request does not let it pass.
-    """
+    """One conversion of one model."""
 
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self.started = time.monotonic()
@@ -138,29 +129,19 @@ class Conversion:
         return self._report(plan, None, tally, is_written=False)
 
     def _plan(self) -> Plan:
-        """Return the plan.
-
-        Raises
-        ------
-        UnsupportedError
-            If a program is known to load such an output wrong without an error, where the request
-            is strict.
-        """
+        """Return the plan."""
         made = make_plan(self.seen.checkpoint, self.choice, self.request)
-        if self.request.strict and not self.request.force:
-            for verdict in made.verdicts:
-                if verdict.outcome == "wrong":
-                    raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
+        made.otherwise = self.seen.otherwise
+        strict = self.request.strict
+        for verdict in () if strict is False else made.verdicts:
+            if verdict.outcome == "wrong" and not self.request.force:
+                raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
+            if verdict.outcome == "otherwise" and strict:
+                raise UnsupportedError(str(verdict))
         return made
 
     def _expected(self, plan: Plan) -> Plan:
-        """Return a plan whose output is what is expected.
-
-        Raises
-        ------
-        OutputError
-            If it is not.
-        """
+        """Return a plan whose output is what is expected."""
         if self.request.expect_same is not None:
             from anamnesis.convert.write.same import check_same  # only here: seldom asked for
 

@@ -13,24 +13,9 @@ from anamnesis.convert.ask.form import Form
 from anamnesis.convert.tell.joined import PipelineReport, joined
 from anamnesis.convert.tell.result import Report
 
-__all__ = ["PipelineOutput"]
-
 
 class PipelineOutput:
-    """The output of a pipeline.
-
-    Parameters
-    ----------
-    pipeline : Pipeline
-    out : str
-    form : Form
-        Of each of its models.
-
-    Raises
-    ------
-    OutputError
-        If its models would not be directories of safetensors.
-    """
+    """The output of a pipeline."""
 
     def __init__(self, pipeline: Pipeline, out: str, form: Form) -> None:
         if form.becomes_file(directory=True):
@@ -52,24 +37,7 @@ class PipelineOutput:
         replaces: bool,
         variant: str | None = None,
     ) -> PipelineReport:
-        """Write each model, and then what goes with them.
-
-        Parameters
-        ----------
-        write : function
-            Takes a model's folder and its output; returns None where that is there already.
-        replaces : bool
-            Whether files of an earlier run may be replaced.
-        variant : str, optional
-            What is taken of those that have it.
-
-        Raises
-        ------
-        OutputError
-            If the output is the input, lies in it, or has other files than its own.
-        OSError
-            If a file cannot be read or written.
-        """
+        """Write each model, and then what goes with them."""
         self._check(replaces=replaces)
         reports = {}
         for name in self.pipeline.models:

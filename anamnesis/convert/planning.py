@@ -10,31 +10,15 @@ from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.schemes.claim.ledger import Ledger
 
-__all__ = ["plan"]
-
 
 def plan(
     checkpoint: Checkpoint, ledger: Ledger, request: Request, measure: bool | int = False
 ) -> Plan:
-    """Return what a conversion would write: a directory if the model is one, and that may be.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    ledger : Ledger
-    request : Request
-    measure : bool or int
-        Measure what encodings take: of all bands, or of so many.
-
-    Raises
-    ------
-    LimitExceeded, UnsupportedError, ParseError
-        If there can be no such output. Tensors with problems raise nothing.
-    """
+    """Return what a conversion would write: a directory if the model is one, and that may be."""
     seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
     choice = Choice(seen.checkpoint, seen.ledger, seen.request)
     made = make_plan(seen.checkpoint, choice, choice.request)
-    made.names = seen.names
+    made.names, made.otherwise = seen.names, seen.otherwise
     if measure:
         from anamnesis.convert.write import sample  # only here, for the sake of a quick start
 

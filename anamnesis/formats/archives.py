@@ -10,21 +10,11 @@ from anamnesis.formats.torch.read import parse as parse_pth
 from anamnesis.formats.torch.read import pickles_of
 from anamnesis.formats.zip.members import read_directory
 
-__all__ = ["archive_id", "parse_archive"]
-
 _KERAS_CONFIG, _KERAS_WEIGHTS = "config.json", "model.weights.h5"
 
 
 def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container:
-    """Parse an archive of arrays or of tensors.
-
-    Raises
-    ------
-    ParseError
-        If it is malformed, or neither.
-    UnsupportedError, DisallowedGlobal, LimitExceeded
-        As `parse_container`.
-    """
+    """Parse an archive of arrays or of tensors."""
     directory = read_directory(source, budget)
     pickles = pickles_of(directory)
     if pickles:
@@ -42,12 +32,8 @@ def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container
 
 
 def archive_id(source: Source) -> str | None:
-    """Return the id of the format of an archive, by the names of its members; None if of neither.
-
-    Raises
-    ------
-    ParseError, UnsupportedError, LimitExceeded
-        If its directory cannot be read.
+    """Return the id of the format of an archive, by the names of its members; None if of
+    neither.
     """
     directory = read_directory(source, Budget())
     if pickles_of(directory):

@@ -15,35 +15,13 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 
-__all__ = [
-    "CARRIED_HEADER",
-    "Container",
-    "Layout",
-    "Opening",
-    "TypedMetadata",
-    "Writer",
-    "names_below",
-]
-
 T = TypeVar("T")
 
 CARRIED_HEADER = "gguf.header"  # of the keys of a GGUF in the metadata of safetensors
 
 
 class Layout(NamedTuple):
-    """A future file without its data: known before any of that is read.
-
-    Attributes
-    ----------
-    fixed : list of (int, bytes)
-        Offsets and bytes of what lies around the data, in the order of the file: its header first,
-        then what goes between parts or behind them, as the headers of a ZIP's members. Bytes that
-        are neither these nor a part's are zero.
-    offsets : list of int
-        Where the bytes of each part begin, in the order in which the parts were given.
-    n_bytes : int
-        The length of the file.
-    """
+    """A future file without its data: known before any of that is read."""
 
     fixed: list[tuple[int, bytes]]
     offsets: list[int]
@@ -51,21 +29,7 @@ class Layout(NamedTuple):
 
 
 class Writer(ABC):
-    """How a format is written: the mirror of its parser; one for each file.
-
-    Attributes
-    ----------
-    id : str
-        The format's.
-    extension : str
-        Of its files, with the dot.
-    wants_sums : bool
-        Whether `finish` needs the CRC-32 of each part, so that the file cannot be streamed.
-    takes_metadata : bool
-        Whether the format has a place for what a file says of itself.
-    self_contained : bool
-        Whether each tensor is read as a weight by itself, whatever lies beside the file.
-    """
+    """How a format is written: the mirror of its parser; one for each file."""
 
     id: ClassVar[str]
     extension: ClassVar[str]
@@ -89,15 +53,7 @@ class Writer(ABC):
 
     @abstractmethod
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        """Return where everything goes; nothing is read or written.
-
-        Raises
-        ------
-        LimitExceeded
-            If the header would be longer than readers take.
-        UnsupportedError
-            If two parts have one name, or a part or the metadata cannot be stored.
-        """
+        """Return where everything goes; nothing is read or written."""
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         """Return what is known only when all data is there, as bytes and their offsets.
@@ -108,12 +64,7 @@ class Writer(ABC):
         return ()
 
     def check(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> None:
-        """Refuse parts that cannot be stored, two of one name, and metadata without a place.
-
-        Raises
-        ------
-        UnsupportedError
-        """
+        """Refuse parts that cannot be stored, two of one name, and metadata without a place."""
         names = set()
         for part in parts:
             why = self.refuses(part)
@@ -130,17 +81,7 @@ class Writer(ABC):
 
 
 class Opening(NamedTuple):
-    """How files are opened.
-
-    Attributes
-    ----------
-    mmap : bool
-        Map them instead of reading them.
-    allow_foreign : bool
-        Let pickles refer to what no tensor needs; nothing is done with it.
-    void_dtype : DType or None
-        Of NumPy arrays whose items are bytes without a meaning.
-    """
+    """How files are opened."""
 
     mmap: bool = False
     allow_foreign: bool = False
@@ -176,36 +117,7 @@ class TypedMetadata(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Container:
-    """One parsed file.
-
-    Attributes
-    ----------
-    id : str
-        The format's: `safetensors`, `gguf`, `npz`, `npy` or `torch`.
-    format : str
-        The same for people, with its version or kind: `GGUF v3`, `PyTorch state dict`.
-    source : Source
-    tensors : dict of str to StoredTensor
-        In the order of the header.
-    metadata : mapping of str to anything
-        What the file says of itself: strings in safetensors; typed, and read when asked for, in
-        GGUF.
-    header_bytes : int
-        Size of everything before the tensor data.
-    facts : dict of str to anything
-        Further facts about the container.
-    unreadable : dict of str to AnamnesisError
-        Tensors that are listed but cannot be decoded, and why.
-    self_contained : bool
-        Whether each tensor is a weight by itself, regardless of its name.
-    tied : list of list of str
-        Names of one and the same tensor.
-    described : dict of str to Described
-        What a pickle says of tensors that are stored as several. Where the metadata of a file say
-        that, whoever reads those finds it.
-    shapes: dict of str to tuple of int
-        Of tensors that are stored in another shape, of as many values.
-    """
+    """One parsed file."""
 
     id: str
     format: str

@@ -11,8 +11,6 @@ import re
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 
-__all__ = ["foreign_error", "foreign_kind", "looks_like_a_pickle"]
-
 _PASS_A_MODEL = "pass a .safetensors, .gguf, .npz, .npy or .pth file, or a model's directory"
 _UNPACK = "unpack it and pass the model inside"
 _EXPORT = "export the weights as safetensors, and pass that"

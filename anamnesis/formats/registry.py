@@ -22,25 +22,7 @@ _READ = Opening()
 
 
 def parse_container(source: Source, budget: Budget, opening: Opening = _READ) -> Container:
-    """Parse the header of a file of any format, recognised by its content.
-
-    Parameters
-    ----------
-    source : Source
-    budget : Budget
-    opening : Opening
-
-    Raises
-    ------
-    ParseError
-        If it is malformed, or its format is not supported.
-    UnsupportedError
-        If its version is not supported.
-    DisallowedGlobal
-        If a pickle refers to what no tensor needs, and `opening` does not allow that.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Parse the header of a file of any format, recognised by its content."""
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
     too_long = int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER
     if head.startswith(b"GGUF"):
@@ -109,15 +91,7 @@ def _of_another_kind(source: Source, head: bytes, error: AnamnesisError) -> Anam
 
 
 def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Container:
-    """Open what `open_source` takes, and parse it; it is closed if that fails.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
-    ParseError, UnsupportedError, DisallowedGlobal, LimitExceeded
-        As `parse_container`.
-    """
+    """Open what `open_source` takes, and parse it; it is closed if that fails."""
     source = open_source(where, mmap=opening.mmap)
     try:
         return parse_container(source, budget, opening)

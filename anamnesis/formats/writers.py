@@ -8,23 +8,9 @@ from typing import NamedTuple
 
 from anamnesis.formats.base import Writer
 
-__all__ = ["WRITERS", "Written", "asked_format", "make_writer", "promised_format", "written_as"]
-
 
 class Written(NamedTuple):
-    """A format that is written.
-
-    Attributes
-    ----------
-    id : str
-        The format's.
-    title : str
-        What people call it.
-    endings : tuple of str
-        Of names of files, the first that of ours.
-    module, name : str
-        Where its writer is.
-    """
+    """A format that is written."""
 
     id: str
     title: str
@@ -55,13 +41,7 @@ _READ_ONLY = {".sft": "safetensors", ".jit": "torch"}
 
 
 def make_writer(id: str) -> Writer:
-    """Return a writer for one file.
-
-    Raises
-    ------
-    ValueError
-        If no format of that id is written.
-    """
+    """Return a writer for one file."""
     written = WRITERS.get(id)
     if written is None:
         raise ValueError(f"a format must be one of {', '.join(WRITERS)}; got {id!r}")

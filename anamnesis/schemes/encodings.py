@@ -15,23 +15,9 @@ from typing import Any, NamedTuple
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.naming import Kind, parsed
 
-__all__ = ["ENCODINGS", "GGUF", "LAYOUTS", "TAKING", "Row", "find", "made"]
-
 
 class Row(NamedTuple):
-    """An encoding by its name.
-
-    Attributes
-    ----------
-    kind : function
-        Imports and returns what it is of.
-    settings : dict of str to anything
-        What the kind is made with.
-    container : str
-        Where it usually lies.
-    takes : str
-        Of what only takes codes, an encoding that has such; `bitnet`, which no encoding is, too.
-    """
+    """An encoding by its name."""
 
     kind: Callable[[], Kind]
     settings: Mapping[str, Any] = MappingProxyType({})
@@ -225,13 +211,7 @@ def find(name: str) -> Row | None:
 
 
 def made(row: Row) -> Encoding:
-    """Return the encoding of a row.
-
-    Raises
-    ------
-    ValueError
-        If its settings do not go together.
-    """
+    """Return the encoding of a row."""
     return row.kind().make(**row.settings)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
 from anamnesis.schemes.ways_rows import ROWS
 
-__all__ = ["WAYS"]
-
 
 def _by_target(
     rows: Iterable[tuple[str, str, str, str]],

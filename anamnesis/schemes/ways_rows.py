@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ROWS"]
-
 # How codes come over, why some of them do not, into which encodings, and from which.
 # fmt: off
 ROWS = (

@@ -10,8 +10,6 @@ from anamnesis.sources.memory import BufferSource
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ArraySource", "array_source"]
-
 
 class ArraySource(Source):
     """An array of any strides and byte order; what is asked for is copied, and no more."""

@@ -13,22 +13,9 @@ from anamnesis.base.crc import Run, RunsRead
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 
-__all__ = ["CheckedSource"]
-
 
 class CheckedSource(Source):
-    """An archive from which one member is read: its offsets and bytes are the archive's.
-
-    Parameters
-    ----------
-    archive : Source
-    member : str
-        What error messages call it.
-    start, stop : int
-        Its bytes in the archive.
-    crc : int
-        The CRC-32 that they should have.
-    """
+    """An archive from which one member is read: its offsets and bytes are the archive's."""
 
     def __init__(self, archive: Source, member: str, start: int, stop: int, crc: int) -> None:
         self._archive = archive
@@ -43,12 +30,10 @@ class CheckedSource(Source):
 
     @property
     def base(self) -> Source:
-        """The source of the whole file."""
         return self._archive.base
 
     @property
     def shows_base(self) -> bool:
-        """Whether it has the offsets and the bytes of the whole file."""
         return self._archive.shows_base
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -63,7 +48,6 @@ class CheckedSource(Source):
         return len(view)
 
     def check(self) -> None:
-        """Read what was not read yet, a slice at a time."""
         buffer = memoryview(bytearray(_io.CRC32_SLICE))
         while not self._is_right:
             start, stop = self._gap()

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
-
-__all__ = ["ExpandedSource", "Sparse"]
 
 _AT_ONCE = 1 << 20  # bytes of the result
 _MASK_AT_ONCE = 1 << 16
@@ -18,17 +16,7 @@ _OFFSET_BYTES = 8
 
 
 class Sparse(NamedTuple):
-    """A matrix of `rows` x `cols`, as it is stored.
-
-    Attributes
-    ----------
-    values : StoredTensor
-        Those that are there, row by row, of 1, 2, 4 or 8 bytes each.
-    mask : StoredTensor
-        Bytes, a row in whole ones, the lowest bit for the first column.
-    starts : StoredTensor or None
-        I64, where the values of each row start; without it, each row has `per_row`.
-    """
+    """A matrix of `rows` x `cols`, as it is stored."""
 
     rows: int
     cols: int
@@ -38,15 +26,16 @@ class Sparse(NamedTuple):
     per_row: int = 0
 
 
-class ExpandedSource(Source):
+class ExpandedSource(DerivedSource):
     """The row-major bytes of a sparse matrix. What they are made of is checked as it is read."""
 
     def __init__(self, matrix: Sparse) -> None:
+        parts = (matrix.values, matrix.mask, matrix.starts)
+        super().__init__(*(part.source for part in parts if part is not None))
         self._matrix = matrix
         self._item = matrix.values.dtype.n_bytes(1)
         self._mask_row = -(-matrix.cols // 8)
         self._counted = (0, 0, 0)  # ones before a column of a row, as counted last
-        self.name = matrix.values.source.name
         self.size = matrix.rows * matrix.cols * self._item
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -154,18 +143,3 @@ class ExpandedSource(Source):
         raw = memoryview(bytearray((last - first) * self._item))
         values.source.read_into(values.offset + first * self._item, raw)
         return raw
-
-    @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._matrix.values.source.base
-
-    def check(self) -> None:
-        """Check the sources beneath."""
-        for part in (self._matrix.values, self._matrix.mask, self._matrix.starts):
-            if part is not None:
-                part.source.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source of the values says."""
-        return self._matrix.values.source.stamp()

@@ -18,9 +18,6 @@ from anamnesis import _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 
-__all__ = ["FileSource"]
-
-
 # Opening a named pipe would wait for a writer.
 _READ_ONLY = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -29,15 +26,7 @@ _AT_ONCE = 1 << 24  # bytes that one read of a regular file is sure to give
 
 
 class FileSource(Source):
-    """A regular file, opened by its path.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened; IsADirectoryError if it is a directory.
-    ParseError
-        If it is not a regular file.
-    """
+    """A regular file, opened by its path."""
 
     _fd = -1
 
@@ -65,7 +54,6 @@ class FileSource(Source):
     if hasattr(os, "preadv"):
 
         def read(self, offset: int, n_bytes: int) -> bytes:
-            """Return exactly `n_bytes` bytes, without copying them once more."""
             if n_bytes > _AT_ONCE or offset + n_bytes > self.size:
                 return super().read(offset, n_bytes)
             data = os.pread(self._fd, n_bytes, offset)
@@ -82,7 +70,6 @@ class FileSource(Source):
                 raise
 
         def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
-            """Fill views in as few calls as the system allows."""
             for i in range(0, len(views), _VIEWS):
                 some = views[i : i + _VIEWS]
                 n_bytes = sum(map(len, some))
@@ -102,7 +89,6 @@ class FileSource(Source):
         if _io.CRC32_BITS:
 
             def read_summed(self, offset: int, view: memoryview) -> int:
-                """Read and sum up in one call."""
                 done, crc = _io.pread_crc32(self._fd, offset, view)
                 if done < len(view):
                     raise self._ends(offset + done, len(view) - done)
@@ -122,15 +108,12 @@ class FileSource(Source):
         return self._fd
 
     def stamp(self) -> list[int]:
-        """Return size and modification time."""
         return [self.size, self._mtime_ns]
 
     def status(self) -> os.stat_result:
-        """Return what the system says of the file now."""
         return os.fstat(self._fd)
 
     def check_unchanged(self) -> None:
-        """Compare size and modification time with those that it was opened with."""
         now = self.status()
         if (now.st_size, now.st_mtime_ns) != (self.size, self._mtime_ns):
             raise ParseError(
@@ -148,7 +131,6 @@ class FileSource(Source):
         )
 
     def close(self) -> None:
-        """Close the file; closing twice is harmless."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 from anamnesis.sources.row_order import Placed, RowOrder, together
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Indices = NDArray[np.int64]
-
-__all__ = ["GatheredSource"]
 
 _DIRECT_BYTES = 32 << 10
 _GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
@@ -43,19 +41,7 @@ def _room(n_bytes: int) -> Iterator[memoryview]:
 
 
 class _Pattern(NamedTuple):
-    """How some rows lie.
-
-    Attributes
-    ----------
-    spans : list of Placed
-        What is read.
-    places : array of int64
-        Where in that each row lies.
-    height : int
-        Rows that are read.
-    slots : list of int
-        Which row each of them is, -1 if none; empty if one is several.
-    """
+    """How some rows lie."""
 
     spans: list[Placed]
     places: Indices
@@ -76,25 +62,17 @@ class _Pattern(NamedTuple):
         return cls(spans, places, height, slots.tolist() if is_once else [])
 
 
-class GatheredSource(Source):
-    """Rows of a stored tensor, in an order.
-
-    Parameters
-    ----------
-    stored : StoredTensor
-        Whose rows all have as many bytes, and lie one after the other.
-    row_bytes : int
-    order : RowOrder
-    """
+class GatheredSource(DerivedSource):
+    """Rows of a stored tensor, in an order."""
 
     def __init__(self, stored: StoredTensor, row_bytes: int, order: RowOrder) -> None:
+        super().__init__(stored.source)
         self._inner = stored.source
         self._offset = stored.offset
         self._row_bytes = row_bytes
         self._order = order
         self._of = stored.name
         self._patterns: dict[tuple[int, int], _Pattern] = {}
-        self.name = stored.source.name
         self.size = order.n_rows * row_bytes
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -163,19 +141,5 @@ class GatheredSource(Source):
         return group * step, found
 
     @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._inner.base
-
-    @property
     def way(self) -> str:
-        """Which rows, of what."""
         return f"rows {self._order.token} of {self._of!r}+{self._offset} {self._inner.way}".rstrip()
-
-    def check(self) -> None:
-        """Check the source beneath."""
-        self._inner.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source beneath says."""
-        return self._inner.stamp()

@@ -22,8 +22,6 @@ from anamnesis.base.source import Source
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.stream import StreamSource
 
-__all__ = ["Deflated", "InflatedChunks", "InflatedSource"]
-
 _CHUNK = 1 << 18  # inflated bytes that are kept or forgotten together
 _KEPT_CHUNKS = 64  # of an archive: 16 MiB, what a thread may take
 _KEPT_STREAMS = 8  # of an archive: inflating takes 40 KiB each
@@ -31,17 +29,7 @@ _COMPRESSED_CHUNK = 1 << 16
 
 
 class Deflated(NamedTuple):
-    """A raw deflated stream in a file.
-
-    Attributes
-    ----------
-    name : str
-        What error messages call it.
-    start, n_compressed : int
-        Its bytes in the file.
-    n_bytes, crc : int
-        Length and CRC-32 of what comes out of it.
-    """
+    """A raw deflated stream in a file."""
 
     name: str
     start: int
@@ -132,7 +120,6 @@ class InflatedSource(Source):
 
     @property
     def base(self) -> Source:
-        """The source of the whole file."""
         return self._archive.base
 
     def _read_some(self, offset: int, view: memoryview) -> int:

@@ -6,25 +6,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 
-__all__ = ["JoinedSource"]
 
-
-class JoinedSource(Source):
-    """The bytes of some stored tensors, in their order.
-
-    Parameters
-    ----------
-    tensors : sequence of StoredTensor
-        At least one; it counts as a part of the first one's file.
-    """
+class JoinedSource(DerivedSource):
+    """The bytes of some stored tensors, in their order."""
 
     def __init__(self, tensors: Sequence[StoredTensor]) -> None:
         self._tensors = tuple(tensor for tensor in tensors if tensor.n_bytes) or tuple(tensors[:1])
+        super().__init__(*(tensor.source for tensor in self._tensors))
         self._starts = [0, *accumulate(tensor.n_bytes for tensor in self._tensors)]
-        self.name = self._tensors[0].source.name
         self.size = self._starts.pop()
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -37,7 +29,6 @@ class JoinedSource(Source):
         return n
 
     def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
-        """Fill views from one piece, if that has them all."""
         at = bisect_right(self._starts, offset) - 1
         tensor, begin = self._tensors[at], offset - self._starts[at]
         if begin + sum(map(len, views)) <= tensor.n_bytes:
@@ -46,7 +37,6 @@ class JoinedSource(Source):
             super().read_into_each(offset, views)
 
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
-        """Return bytes that lie in one piece, if that is in memory."""
         if not 0 <= offset < self.size:
             return None
         at = bisect_right(self._starts, offset) - 1
@@ -56,25 +46,10 @@ class JoinedSource(Source):
         return tensor.source.held(tensor.offset + begin, n_bytes)
 
     @property
-    def base(self) -> Source:
-        """The source of the first piece's file."""
-        return self._tensors[0].source.base
-
-    @property
     def way(self) -> str:
-        """Which pieces there are, in few words."""
         from hashlib import sha256  # only here, for the sake of a quick start
 
         told = sha256()
         for tensor in self._tensors:
             told.update(repr((tensor.name, tensor.offset, tensor.source.way)).encode())
         return f"joined {told.hexdigest()}"
-
-    def check(self) -> None:
-        """Check the sources beneath."""
-        for source in {id(tensor.source): tensor.source for tensor in self._tensors}.values():
-            source.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the first piece's source says."""
-        return self._tensors[0].source.stamp()

@@ -14,23 +14,11 @@ if TYPE_CHECKING:
     Units = NDArray[np.uint8]
     Mapping = Callable[..., NDArray[Any]]
 
-__all__ = ["Input", "MappedSource"]
-
 _AT_ONCE = 1 << 18  # bytes that are made, and about as many that are read, at a time: in cache
 
 
 class Input(NamedTuple):
-    """What units are made of: a run of units of another source.
-
-    Attributes
-    ----------
-    source : Source
-    offset : int
-        Of its first unit.
-    unit_bytes : int
-    n_units : int
-        Units behind these are zeros.
-    """
+    """What units are made of: a run of units of another source."""
 
     source: Source
     offset: int
@@ -42,17 +30,6 @@ class MappedSource(Source):
     """Units of n bytes, each made of a unit of every input.
 
     Nothing is kept: what is asked for is made anew, some of it at a time, by any number of threads.
-
-    Parameters
-    ----------
-    like : Source
-        Of the file that it counts as a part of.
-    inputs : sequence of Input
-        Maybe none, where the place of a unit says what it is.
-    n_units, unit_bytes : int
-    make : function
-        Takes a range of units and, for each input, an array of uint8 [units, bytes], not to be
-        written to; returns an array of so many units' bytes, of any shape and dtype.
     """
 
     def __init__(
@@ -91,21 +68,17 @@ class MappedSource(Source):
 
     @property
     def base(self) -> Source:
-        """The source of the whole file."""
         return self._like.base
 
     @property
     def way(self) -> str:
-        """What the sources beneath say."""
         return " ".join(filter(None, (given.source.way for given in self._inputs)))
 
     def check(self) -> None:
-        """Check the sources beneath."""
         for given in self._inputs:
             given.source.check()
 
     def stamp(self) -> list[int]:
-        """Return what the file's source says."""
         return self._like.stamp()
 
 

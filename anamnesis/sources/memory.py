@@ -7,8 +7,6 @@ from typing import Any
 from anamnesis import _io
 from anamnesis.base.source import Source
 
-__all__ = ["BufferSource"]
-
 
 class BufferSource(Source):
     """Any object with the buffer protocol: bytes, bytearray, memoryview, mmap, ndarray."""
@@ -24,7 +22,6 @@ class BufferSource(Source):
         return len(part)
 
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
-        """Return a part of the buffer, or None for what it does not have."""
         part = self._view[offset : offset + n_bytes]
         return part if len(part) == n_bytes else None
 

@@ -10,32 +10,13 @@ from anamnesis.sources.file import FileSource
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.stream import StreamSource
 
-__all__ = ["open_source"]
-
 
 def open_source(
     where: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable | Source,
     *,
     mmap: bool = False,
 ) -> Source:
-    """Return a `Source` over a path, a bytes-like object or a seekable binary file object.
-
-    Parameters
-    ----------
-    where : path, bytes-like, file object or Source
-        A `str` is always a path.
-    mmap : bool
-        Map a file instead of reading it; the caller answers for its not being cut short meanwhile.
-
-    Raises
-    ------
-    OSError
-        If a path cannot be opened.
-    ParseError
-        If a path is not a regular file.
-    TypeError
-        If `where` is nothing that can be read.
-    """
+    """Return a `Source` over a path, a bytes-like object or a seekable binary file object."""
     if isinstance(where, (str, os.PathLike)):
         return _map_file(where) if mmap else FileSource(where)
     if isinstance(where, Source):
@@ -62,23 +43,18 @@ class _MappedSource(BufferSource):
         self._file = file
 
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
-        """Return None: a mapping cannot be closed while a part of it is held."""
         return None
 
     def stamp(self) -> list[int]:
-        """Return size and modification time."""
         return self._file.stamp()
 
     def status(self) -> os.stat_result:
-        """Return what the system says of the file now."""
         return self._file.status()
 
     def check_unchanged(self) -> None:
-        """Compare size and modification time with those that it was opened with."""
         self._file.check_unchanged()
 
     def close(self) -> None:
-        """Unmap; closing twice is harmless."""
         self._view.release()
         if not isinstance(self._mapped, bytes):
             self._mapped.close()

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-__all__ = ["RecodedSource", "from_awq_order", "recoded", "to_awq_order"]
 
 _WORD = 4
 _AT_ONCE = 1 << 14  # words, which stay in cache with what is made of them
@@ -28,17 +26,18 @@ def recoded(stored: StoredTensor, flipped: int, *orders: _Recode) -> StoredTenso
     return stored._replace(source=RecodedSource(stored.source, stored.offset, flipped, orders))
 
 
-class RecodedSource(Source):
+class RecodedSource(DerivedSource):
     """A source whose words from `start` on are recoded; closing it closes the source below."""
 
     def __init__(
         self, inner: Source, start: int, flipped: int, orders: tuple[_Recode, ...]
     ) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._start = start
         self._flipped = flipped
         self._orders = orders
-        self.name, self.size, self.path = inner.name, inner.size, inner.path
+        self.size, self.path = inner.size, inner.path
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         before, behind = (offset - self._start) % _WORD, -(offset + len(view) - self._start) % _WORD
@@ -54,7 +53,6 @@ class RecodedSource(Source):
         return len(view)
 
     def read_rows_into(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
-        """Fill `view` as any source does; rows of whole words are recoded together."""
         if (offset - self._start) % _WORD or stride % _WORD or row_bytes % _WORD:
             self._read_rows(offset, stride, row_bytes, view)
         else:
@@ -71,26 +69,7 @@ class RecodedSource(Source):
         if self._flipped:
             words ^= np.uint32(self._flipped)
 
-    @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._inner.base
-
-    @property
-    def shows_base(self) -> bool:
-        """Never: its bytes are others."""
-        return False
-
-    def check(self) -> None:
-        """Check the source beneath."""
-        self._inner.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source beneath says."""
-        return self._inner.stamp()
-
     def close(self) -> None:
-        """Close the source beneath."""
         self._inner.close()
 
 

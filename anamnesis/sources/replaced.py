@@ -10,24 +10,12 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 
-__all__ = ["ReplacedSource"]
-
 
 class ReplacedSource(Source):
     """The bytes of a tensor whose values come from elsewhere, in a dtype of its own.
 
     Floats are rounded to it as they are read: to nearest, ties to even, float64 by way of float32.
     Others are of that dtype.
-
-    Parameters
-    ----------
-    values : function
-        Returns the values as they are, in memory. Called for each read with the first of those that
-        are read and that behind the last, so that it can tell when all are.
-    dtype : DType
-    n_elements : int
-    instead_of : Source
-        Where the stored tensor lies: it goes on being of that file.
     """
 
     def __init__(
@@ -46,7 +34,6 @@ class ReplacedSource(Source):
 
     @property
     def base(self) -> Source:
-        """The file of the stored tensor."""
         return self._instead_of.base
 
     def _read_some(self, offset: int, view: memoryview) -> int:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     Indices = NDArray[np.int64]
 
-__all__ = ["Placed", "RowOrder", "RowRun", "together"]
-
 
 class RowRun(NamedTuple):
     """`n` consecutive rows from `first` on, each `step` rows further in every next group."""
@@ -31,12 +29,6 @@ class RowOrder:
     """Which row of what is given each row of a result is: runs, group after group.
 
     It is as long as a group, however many rows there are.
-
-    Attributes
-    ----------
-    runs : tuple of RowRun
-        Of the first group, in the order of the result.
-    n_groups : int
     """
 
     runs: tuple[RowRun, ...]
@@ -127,15 +119,7 @@ class Placed(NamedTuple):
 
 
 def together(rows: Indices, gap: int) -> tuple[list[Placed], Indices]:
-    """Return what is to be read for some rows, and where each of them lies in that.
-
-    Parameters
-    ----------
-    rows : array of int64
-        In any order.
-    gap : int
-        How many rows that are not wanted may be read with those around them.
-    """
+    """Return what is to be read for some rows, and where each of them lies in that."""
     import numpy as np
 
     wanted = np.sort(rows)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from anamnesis.base.source import Readable
 
-__all__ = ["seekable", "spooled"]
-
 _IN_MEMORY = 16 << 20  # bytes; what is longer goes to a temporary file
 _PIECE = 1 << 20
 
@@ -38,15 +36,7 @@ class _Named:
 
 
 def seekable(where: Any) -> Any:
-    """Return a copy of a binary file object that cannot seek; anything else as it is.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, or if there is no room for the copy.
-    TypeError
-        If it does not give bytes.
-    """
+    """Return a copy of a binary file object that cannot seek; anything else as it is."""
     is_stream = callable(getattr(where, "read", None)) and not isinstance(where, Source)
     if not is_stream or _can_seek(where):
         return where
@@ -58,19 +48,6 @@ def spooled(stream: _Reads, name: str) -> Readable:
     """Return the rest of a stream as a file that can seek.
 
     The copy goes with what is returned.
-
-    Parameters
-    ----------
-    stream : anything with `read`
-    name : str
-        What error messages call it.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read, or if there is no room for the copy.
-    TypeError
-        If it does not give bytes.
     """
     from tempfile import SpooledTemporaryFile
 

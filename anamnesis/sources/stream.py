@@ -8,8 +8,6 @@ import threading
 
 from anamnesis.base.source import Readable, Source, file_status
 
-__all__ = ["StreamSource"]
-
 
 class StreamSource(Source):
     """A binary file object, or anything with `read` and `seek`. It is not closed here."""
@@ -35,7 +33,6 @@ class StreamSource(Source):
         return len(data)
 
     def status(self) -> os.stat_result | None:
-        """Return what the system says of the file beneath, if there is one."""
         return file_status(self._stream)
 
     def _gives_text(self) -> TypeError:

@@ -18,17 +18,8 @@ from typing import NamedTuple
 from anamnesis import _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.mapped_memory import mapped_memory
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
-
-__all__ = [
-    "StridedSource",
-    "Strips",
-    "column_major",
-    "shared_strips",
-    "strided",
-    "transposed",
-]
 
 # A strip is kept for its thread and another for a second one; with that which is being made, its
 # buffer and a band, that is no more than a thread may take.
@@ -55,13 +46,7 @@ class _Move(NamedTuple):
 
 
 class Strips:
-    """The strips that were made last; the tensors of a file share one such store.
-
-    Parameters
-    ----------
-    strip_bytes : int, optional
-        The most that a strip takes; by default what a thread that does nothing else may take.
-    """
+    """The strips that were made last; the tensors of a file share one such store."""
 
     def __init__(self, strip_bytes: int | None = None) -> None:
         self.strip_bytes = strip_bytes or _STRIP_BYTES
@@ -118,25 +103,7 @@ def strided(
     item_bytes: int,
     strips: Strips,
 ) -> tuple[Source, int]:
-    """Return a source of a tensor's row-major bytes, and where in it they begin.
-
-    Parameters
-    ----------
-    inner : Source
-    offset : int
-        Where in `inner` the tensor's first element is.
-    shape, strides : sequence of int
-        The strides count elements, as torch's do; they are not negative.
-    item_bytes : int
-        Bytes of an element: 1, 2, 4, 8 or 16.
-    strips : Strips
-        Shared by the tensors of a file.
-
-    Raises
-    ------
-    ParseError
-        If an element would lie outside `inner`.
-    """
+    """Return a source of a tensor's row-major bytes, and where in it they begin."""
     dims = _merged(_Dim(n, s * item_bytes) for n, s in zip(shape, strides, strict=True))
     is_empty = 0 in shape
     last = offset + (0 if is_empty else _span(dims, item_bytes))
@@ -185,19 +152,19 @@ def _in_order(moves: Sequence[_Move]) -> list[_Move]:
     return [*outer, last]
 
 
-class StridedSource(Source):
+class StridedSource(DerivedSource):
     """The row-major bytes of a tensor that lies otherwise; made by `strided`."""
 
     def __init__(
         self, inner: Source, offset: int, dims: list[_Dim], item_bytes: int, strips: Strips
     ) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._offset = offset
         self._dims = dims
         self._item_bytes = item_bytes
         self._strips = strips
         self._lock = threading.Lock()
-        self.name = inner.name
         self.size = item_bytes * prod(dim.n for dim in dims)
         # A strip is some indices of one dimension and all of those behind it.
         row_bytes = [item_bytes * prod(dim.n for dim in dims[i:]) for i in range(1, len(dims) + 1)]
@@ -284,21 +251,3 @@ class StridedSource(Source):
             move.step - _span(moves[i + 1 :], self._item_bytes) > _GAP_BYTES
             for i, move in enumerate(moves)
         )
-
-    @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._inner.base
-
-    @property
-    def way(self) -> str:
-        """What the source beneath says."""
-        return self._inner.way
-
-    def check(self) -> None:
-        """Check the source beneath."""
-        self._inner.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source beneath says."""
-        return self._inner.stamp()

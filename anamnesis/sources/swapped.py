@@ -7,23 +7,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from anamnesis import _io
-from anamnesis.base.source import Source
-
-__all__ = ["Region", "SwappedSource"]
+from anamnesis.base.source import DerivedSource, Source
 
 
 class Region(NamedTuple):
-    """A run of records, each of the same length, with numbers to swap in it.
-
-    Attributes
-    ----------
-    start, stop : int
-        Its bytes in the file.
-    record_bytes : int
-        Length of a record.
-    numbers : tuple of (int, int)
-        Offset in the record, and width, of each number of more than one byte.
-    """
+    """A run of records, each of the same length, with numbers to swap in it."""
 
     start: int
     stop: int
@@ -31,17 +19,18 @@ class Region(NamedTuple):
     numbers: tuple[tuple[int, int], ...]
 
 
-class SwappedSource(Source):
+class SwappedSource(DerivedSource):
     """A source in whose regions numbers are turned round; all else is as it is.
 
     Closing it closes the source below.
     """
 
     def __init__(self, inner: Source, regions: Iterable[Region]) -> None:
+        super().__init__(inner)
         self._inner = inner
         self._regions = sorted(regions)
         self._starts = [region.start for region in self._regions]
-        self.name, self.size, self.path = inner.name, inner.size, inner.path
+        self.size, self.path = inner.size, inner.path
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         index = bisect_right(self._starts, offset) - 1
@@ -64,7 +53,6 @@ class SwappedSource(Source):
         return stop - offset
 
     def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
-        """Read whole records of one region together, and swap their numbers at once."""
         index = bisect_right(self._starts, offset) - 1
         region = self._regions[index] if index >= 0 else None
         last = offset + (len(view) // row_bytes - 1) * stride + row_bytes
@@ -78,21 +66,7 @@ class SwappedSource(Source):
         self._inner.read_rows_into(offset, stride, row_bytes, view)
         _swap(view, region)
 
-    @property
-    def base(self) -> Source:
-        """The source of the whole file."""
-        return self._inner.base
-
-    def check(self) -> None:
-        """Check the source beneath."""
-        self._inner.check()
-
-    def stamp(self) -> list[int]:
-        """Return what the source beneath says."""
-        return self._inner.stamp()
-
     def close(self) -> None:
-        """Close the source beneath."""
         self._inner.close()
 
 

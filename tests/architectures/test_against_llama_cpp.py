@@ -5,9 +5,11 @@ Beside rounding, llama.cpp differs by its table of GELU in float16, and by its r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sentencepiece import SentencePieceProcessor
@@ -16,7 +18,7 @@ from transformers import AutoTokenizer
 import anamnesis as an
 from helpers import llama_cpp_run, tiny_hf
 from helpers.llama_cpp_run import needs_libllama, nmse
-from helpers.recorded_hf import through_gguf
+from helpers.recorded_hf import recorded, remake, through_gguf
 from helpers.texts import TEXTS
 
 pytestmark = [pytest.mark.slow, needs_libllama]
@@ -82,3 +84,30 @@ def _encoder(root: Path) -> Callable[[str], list[int]]:
         ).encode
         return encode
     return partial(AutoTokenizer.from_pretrained(root).encode, add_special_tokens=False)
+
+
+_YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
+_YARN |= {"original_max_position_embeddings": 64}
+_LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}
+_LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    ("name", "edits"),
+    [
+        ("qwen3", {"rope_parameters": {**_YARN, "attention_factor": 1.25}}),
+        ("qwen3", {"rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.5}}),
+        ("granite", {"rope_parameters": _LLAMA3}),
+        ("granitemoe", {"rope_parameters": _LLAMA3}),
+        ("deepseek2_lite", {}),
+        ("deepseek2", {"topk_method": "greedy", "n_group": 2, "topk_group": 1}),
+    ],
+)
+def test_logits_of_what_its_keys_can_say(name: str, edits: dict[str, Any], tmp_path: Path) -> None:
+    root = remake(name, tmp_path / "hf")
+    config = json.loads((root / "config.json").read_text())
+    (root / "config.json").write_text(json.dumps(config | edits))
+    pre = recorded(name).pre
+    an.convert(root, tmp_path / "there.gguf", "gguf-f32", tokenizer_pre=pre)
+    found = llama_cpp_run.logits(tmp_path / "there.gguf", IDS, tmp_path / "computed")
+    assert nmse(found, llama_cpp_run.transformers_logits(root, IDS)) < USUAL

@@ -6,16 +6,22 @@ import json
 from fnmatch import fnmatchcase as fnmatch
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+from ml_dtypes import bfloat16
 
 import anamnesis as an
 from helpers import recorded_hf
+from helpers.handmade import write_safetensors
 from helpers.recorded_hf import NAMES, digest, recorded
 
 # What differs on purpose, by model: globs of keys and tensors, each of which something matches.
 ON_PURPOSE = {
     # The converter leaves MXFP4 as it is in float32 files too; here f32 is what is asked for.
     "gpt_oss_mxfp4": ("general.file_type", "blk.*.ffn_*_exps.weight"),
+    # Of a DeepSeek without a rank of queries llama.cpp asks for one, if it has other layers.
+    "deepseek2_lite": ("deepseek2.attention.q_lora_rank",),
     # Those of transformers' config class, which knows other names of what config.json has.
     "nomic_bert": ("nomic-bert.attention.key_length", "nomic-bert.attention.value_length"),
 }
@@ -66,6 +72,38 @@ def test_codes_are_moved_by_name(tmp_path: Path) -> None:
     """To an encoding that is no mix: what is in it, moved, all else as it is."""
     differ = differing("gpt_oss_mxfp4", converted("gpt_oss_mxfp4", tmp_path, "gguf-mxfp4"))
     assert not [name for name in differ if name.endswith(("exps.weight", "bias", "norm.weight"))]
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [
+        (["F32", "F32"], "F16"),
+        (["F32", "BF16"], "BF16"),
+        (["F16", "BF16"], "F16"),
+        (["BF16", "F16"], "BF16"),
+    ],
+)
+def test_floats_are_those_of_the_first_matrix_of_16_bits(
+    dtypes: list[str], expected: str, tmp_path: Path
+) -> None:
+    """As `--outtype auto` of the converter has it, which looks at no vectors; F16 without one."""
+    root = recorded_hf.remake("llama", tmp_path / "hf")
+    with an.parse(root) as model:
+        arrays = {name: model[name].numpy(dtype="f32") for name in model}
+    names = [name for name, array in arrays.items() if array.ndim > 1]
+    kinds = {**dict.fromkeys(arrays, "F32"), **dict.fromkeys(set(arrays) - {*names}, "BF16")}
+    kinds |= dict(zip(names, dtypes, strict=False))
+    entries = {name: _stored(array, kinds[name]) for name, array in arrays.items()}
+    write_safetensors(root / "model.safetensors", entries)
+    an.convert(root, tmp_path / "out.gguf", "gguf", tokenizer_pre=recorded("llama").pre)
+    found = recorded_hf.described(tmp_path / "out.gguf")
+    assert found["tensors"]["blk.0.attn_q.weight"][0] == expected
+    assert found["keys"]["general.file_type"]["value"] == {"F16": 1, "BF16": 32}[expected]
+
+
+def _stored(array: npt.NDArray[np.float32], kind: str) -> tuple[str, list[int], bytes]:
+    dtype = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype(bfloat16)}[kind]
+    return kind, list(array.shape), array.astype(dtype).tobytes()
 
 
 @pytest.mark.parametrize("to", ["gguf", "gguf-auto", "gguf-keep", "gguf-copy"])

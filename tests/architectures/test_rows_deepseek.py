@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anamnesis.architectures.config_of_keys import config_facts
+from anamnesis.architectures.keys import model_keys
 from anamnesis.base.errors import ParseError, UnsupportedError
 from helpers.arch_rows import facts_of, keys_of, published, taken
 
@@ -54,6 +56,25 @@ def test_tensors_are_those_of_llama_cpp_and_come_back(tmp_path: Path) -> None:
     assert {n: (a.shape, a.tobytes()) for n, a in found.back.items()} == {
         n: (a.shape, a.tobytes()) for n, a in hf.items() if n not in found.left
     }
+
+
+@pytest.mark.parametrize("method", ["group_limited_greedy", "greedy"])
+def test_v2_comes_back_with_the_router_that_it_has(method: str) -> None:
+    """Of all groups at once no file says a group; llama.cpp chooses by any that it says."""
+    config = {**V2, "topk_method": method, "n_group": 8, "topk_group": 3}
+    arch, facts = facts_of(config)
+    keys = model_keys(arch, facts)
+    assert ("deepseek2.expert_group_count" in keys) is (method != "greedy")
+    metadata = {name: key["value"] for name, key in keys.items()}
+    assert config_facts(arch, metadata, {})[0]["topk_method"] == method
+
+
+def test_a_rank_of_queries_is_said_where_llama_cpp_asks_for_one() -> None:
+    assert "attention.q_lora_rank" not in keys_of(V2)  # it has 27 layers
+    arch, facts = facts_of({**V2, "num_hidden_layers": 28})
+    metadata = {name: key["value"] for name, key in model_keys(arch, facts).items()}
+    assert metadata["deepseek2.attention.q_lora_rank"] == 0
+    assert config_facts(arch, metadata, {})[0]["q_lora_rank"] is None
 
 
 def test_a_tied_head_is_left() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from anamnesis.architectures.config_of_keys import config_facts
 from anamnesis.architectures.keys import model_keys
+from anamnesis.architectures.llama_cpp import computed_otherwise
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.formats.gguf.values import Value, typed
 from helpers.arch_rows import PUBLISHED, facts_of
@@ -68,7 +69,7 @@ LIES: list[Any] = ["x", [], {}, [[]], -1, 0, True, 2**70, 10**400, 0.5, float("i
 
 def made(config: dict[str, Any]) -> None:
     arch, facts = facts_of(config)
-    model_keys(arch, facts)
+    computed_otherwise(arch, facts, model_keys(arch, facts), {})
     if arch.extra is not None:
         arch.extra(facts)
 

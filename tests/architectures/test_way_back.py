@@ -39,7 +39,6 @@ DIFFER: dict[str, set[str]] = {
     "gemma3_linear": {"sliding_window_pattern"},  # layer_types says it
     "glm4moe": {"scoring_func"},
     "glm4moe_nextn": {"scoring_func"},
-    "granitemoe": {"mlp_bias"},
     "mistral": _MISTRAL,
     "mistral_tekken": _MISTRAL,
     "phi3": {"partial_rotary_factor"},

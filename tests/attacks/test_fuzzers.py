@@ -21,7 +21,7 @@ FUZZERS = (
     *("fuzz_pickle", "fuzz_pickle_limits", "fuzz_pth", "fuzz_pth_limits"),
     *("fuzz_write_safetensors", "fuzz_write_gguf", "fuzz_write_npz", "fuzz_write_pth"),
     *("fuzz_scan", "fuzz_imatrix", "fuzz_tokenizer_model", "fuzz_tokenizer_json"),
-    "fuzz_hf_config",
+    *("fuzz_hf_config", "fuzz_models"),
 )
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 

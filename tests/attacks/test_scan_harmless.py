@@ -20,12 +20,16 @@ import numpy as np
 import pytest
 
 from anamnesis.formats.pickle.costs import PICKLE_MAX_ITEMS
-from anamnesis.formats.scan.harmless import HARMLESS
+from anamnesis.formats.scan.roles import HARMLESS
 from anamnesis.formats.scan.scan import scan
 from helpers.pickle_handmade import zipped
 
 VALUES: dict[str, Any] = {
     "frozenset": frozenset((1, 2)),
+    "set": {1, 2},
+    "bytes": [b"", b"a", bytearray(), bytearray(b"a")],
+    "complex": 1 + 2j,
+    "counters": [collections.Counter("aab"), collections.OrderedDict(a=1)],
     "range": range(3),
     "slice": slice(1, 2),
     "Ellipsis": ...,
@@ -47,6 +51,7 @@ VALUES: dict[str, Any] = {
 _NOT_MADE = {  # elsewhere than here
     *((module, name) for module in ("__builtin__", "pathlib._local") for name in HARMLESS[module]),
     *(("pathlib", name) for name in HARMLESS["pathlib"]),
+    ("builtins", "bytes"),
 }
 
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anamnesis as an
@@ -157,6 +158,36 @@ def test_a_tensor_of_no_rule_is_named(model: Path) -> None:
     assert "'model.extra.weight' is no tensor of llama" in refused(model)
     left = amn("convert", model, "--to", "gguf-f16", "--drop", "model.extra.weight", "--quiet")
     assert left.returncode == 0, left.stderr
+
+
+def test_a_directory_of_no_class_is_named(model: Path) -> None:
+    changed(model, architectures=None)
+    assert "config.json: names no class in `architectures`" in refused(model)
+    kept = amn("convert", model, "--to", "gguf-f16", "--names", "keep", "--quiet")
+    assert kept.returncode == 0, kept.stderr
+
+
+def test_an_adapter_is_named(model: Path) -> None:
+    (model / "config.json").rename(model / "adapter_config.json")
+    assert "adapter_config.json: an adapter is no whole model" in refused(model)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"general.architecture": "new", "tokenizer.ggml.model": "gpt2"}, "'new' has no row here"),
+        ({"general.architecture": "llama"}, "has no key for num_attention_heads"),
+        ({"general.architecture": "flux"}, ""),
+    ],
+)
+def test_a_gguf_of_no_row_as_a_directory(
+    metadata: dict[str, str], text: str, tmp_path: Path
+) -> None:
+    """A model of texts is refused; one of images has no other names."""
+    array = np.zeros((32, 32), np.float32)
+    an.save({"blk.0.attn_q.weight": array}, tmp_path / "a.gguf", metadata=metadata)
+    done = amn("convert", tmp_path / "a.gguf", "--to", "bf16", "-o", f"{tmp_path}/out/", "--quiet")
+    assert (done.returncode, text in done.stderr) == (int(bool(text)), True)
 
 
 def test_an_unknown_pre_tokenizer_can_be_named(model: Path) -> None:

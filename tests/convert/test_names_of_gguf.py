@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
+from anamnesis.cli.demo_models import DEMOS
 
 LAYER = {"model.layers.0.mlp.up_proj.weight": np.ones((32, 32), np.float32)}
 LORA = {"base_model.model.x.lora_A.weight": np.ones((4, 32), np.float32)}
@@ -25,13 +26,17 @@ def folder(root: Path, file: str, tensors: dict[str, Any], **configs: Any) -> Pa
 
 REFUSED = {
     "no class": (
-        ("model.safetensors", LAYER, {"config": {"model_type": "qwen3", "vocab_size": 8}}),
-        "names no class under `architectures`",
-        '"architectures": ',
+        ("model.safetensors", LAYER, {"config": {"model_type": "qwen3", "num_hidden_layers": 1}}),
+        "names no class in `architectures`",
+        "names='keep'",
     ),
     "an empty list": (
-        ("model.safetensors", LAYER, {"config": {"hidden_size": 8, "architectures": []}}),
-        "names no class under `architectures`",
+        (
+            "model.safetensors",
+            LAYER,
+            {"config": {"model_type": "gpt2", "n_layer": 8, "architectures": []}},
+        ),
+        "names no class in `architectures`",
         "names='keep'",
     ),
     "another class": (
@@ -41,7 +46,7 @@ REFUSED = {
     ),
     "an adapter": (
         ("adapter_model.safetensors", LORA, {"adapter_config": {"peft_type": "LORA"}}),
-        "is a PEFT adapter",
+        "an adapter is no whole model",
         "merge_and_unload",
     ),
     "Mistral's": (
@@ -86,8 +91,7 @@ BLOCK = {"blk.0.ffn_up.weight": np.ones((32, 32), np.float32)}
     [
         ({"general.architecture": "nobody", **WORDS}, BLOCK, "'nobody' has no row here"),
         ({"general.architecture": "nobody", **WORDS}, LAYER, "'nobody' has no row here"),
-        ({"general.architecture": "llama"}, BLOCK, "has no tokenizer.ggml.model"),
-        ({"general.architecture": "nobody"}, BLOCK, "has no tokenizer.ggml.model"),
+        ({"general.architecture": "nobody"}, BLOCK, "'nobody' has no row here"),
         (WORDS, BLOCK, "general.architecture None has no row here"),
     ],
 )
@@ -109,3 +113,17 @@ def test_a_gguf_of_images_keeps_its_names(tmp_path: Path) -> None:
     )
     an.convert(tmp_path / "x.gguf", f"{tmp_path / 'out'}/")
     assert set(an.parse(tmp_path / "out")) == {"double_blocks.0.w"}
+
+
+def test_a_gguf_without_its_tokenizer(tmp_path: Path) -> None:
+    for path, raw in DEMOS["llama"].make().items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(raw)
+    an.convert(
+        tmp_path / "llama-tiny",
+        tmp_path / "x.gguf",
+        "gguf",
+        metadata={"tokenizer.ggml.model": None},
+    )
+    with pytest.raises(an.UnsupportedError, match=r"has no tokenizer\.ggml\.model"):
+        an.convert(tmp_path / "x.gguf", f"{tmp_path / 'out'}/")

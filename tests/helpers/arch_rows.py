@@ -79,6 +79,7 @@ def taken(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[in
     write_safetensors(folder / "model.safetensors", entries)
     arch, facts = facts_of(config)
     weights = an.parse(folder / "model.safetensors")._ledger.weights
+    facts.names = frozenset(weights)
     left = {name for name in weights if arch.left is not None and arch.left(facts, name)}
     found, unclaimed = groups((name for name in weights if name not in left), arch.rules)
     assert unclaimed == []

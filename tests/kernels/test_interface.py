@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -128,6 +131,29 @@ def test_default_level_is_the_best() -> None:
     assert list(_core.LEVELS)[: len(_core.supported_levels())] == list(_core.supported_levels())
     assert list(_core.LEVELS.values()) == list(range(len(_core.LEVELS)))
     assert _core.supported_levels()[0] == "scalar"
+
+
+@pytest.mark.parametrize("level", _core.supported_levels())
+def test_a_level_hides_those_above(level: str) -> None:
+    """As on a CPU that lacks them, for calls by number too; what names none of them hides none."""
+    code = """if True:
+        from anamnesis import _core
+        levels = _core.supported_levels()
+        print(*levels)
+        for number in range(len(_core.LEVELS)):
+            try:
+                _core.convert(_core.FLOATS["F32"], _core.OUTPUTS["BF16"], b"", bytearray(), number)
+            except ValueError as error:
+                assert "level" in str(error)
+                print(number)
+        """
+    environment = {**os.environ, "ANAMNESIS_LEVEL": level}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    shown, *hidden = done.stdout.splitlines()
+    n = _core.LEVELS[level] + 1
+    assert shown.split() == list(_core.LEVELS)[:n]
+    assert hidden == [str(number) for number in range(n, len(_core.LEVELS))]
 
 
 def test_blocks_refuses() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Op, Rule, Vocabulary
 from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.table.blocks import ATTENTION_BIASES
 from anamnesis.architectures.table.llama import POOLING
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.schemes.core.weight import Weight
-
-__all__ = ["ARCHS"]
 
 _CAUSAL = {"attention.causal": {"type": "bool", "value": False}}
 _PADDING = 1  # transformers' own
@@ -23,14 +22,7 @@ _TYPE_COUNT = "tokenizer.ggml.token_type_count"
 
 @dataclass(frozen=True, slots=True)
 class _Older:
-    """Names with what a model with a head puts before them, and as TensorFlow had them.
-
-    Attributes
-    ----------
-    prefix : str
-    has_head : bool
-        Whether it is there on the way back.
-    """
+    """Names with what a model with a head puts before them, and as TensorFlow had them."""
 
     prefix: str
     has_head: bool = False
@@ -106,6 +98,8 @@ def _rules(*positions: Op) -> tuple[Rule, ...]:
     )
 
 
+_NORM_BIASES = ("token_embd_norm.bias", "attn_output_norm.bias", "layer_output_norm.bias")
+_BIASES = (*_NORM_BIASES, *ATTENTION_BIASES, "ffn_up.bias", "ffn_down.bias")
 _HEAD = (Rule("classifier.dense", ("cls",)), Rule("classifier.out_proj", ("cls.output",)))
 _NOMIC = (
     Rule("embeddings.word_embeddings", ("token_embd",)),
@@ -131,34 +125,26 @@ _ABOVE = (
 )
 
 
-def _encoder(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of all encoders, and what their heads' numbers mean if config.json says it.
-
-    Raises
-    ------
-    ParseError
-        If it says it otherwise than by numbers.
-    """
+def output_labels(facts: Facts) -> Mapping[str, Any]:
+    """Return the key of what a head's numbers mean, if config.json says it."""
     labels = facts.get("id2label")
     if not isinstance(labels, Mapping) or not labels:
-        return _CAUSAL
+        return {}
     try:
         words = [str(labels[i]) for i in sorted(labels, key=int)]
     except ValueError:
         raise ParseError("id2label is not by numbers", source=CONFIG) from None
     if len(words) == 2 and words[0] == "LABEL_0":  # transformers' own
-        return _CAUSAL
-    return {**_CAUSAL, _LABELS: {"type": "string", "value": words}}
+        return {}
+    return {_LABELS: {"type": "string", "value": words}}
+
+
+def _encoder(facts: Facts) -> Mapping[str, Any]:
+    return {**_CAUSAL, **output_labels(facts)}
 
 
 def _roberta(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of an encoder whose positions begin behind that of padding.
-
-    Raises
-    ------
-    UnsupportedError
-        If it has several types of tokens, which its vocabulary does not say.
-    """
+    """Return the keys of an encoder whose positions begin behind that of padding."""
     length = facts.number("max_position_embeddings") - _first_position(facts)
     if facts.get("type_vocab_size") != 1:
         raise UnsupportedError(
@@ -184,6 +170,11 @@ def _roberta_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _encoder_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     find("attention.causal")
+    return labelled(find)
+
+
+def labelled(find: Find) -> Mapping[str, Any]:
+    """Return what config.json says by that key."""
     labels = find(_LABELS)
     if labels is None:
         return {}
@@ -208,13 +199,7 @@ _AS_TRAINED = {
 
 
 def _nomic(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of Nomic's encoders, by their own config.json or transformers 5's.
-
-    Raises
-    ------
-    UnsupportedError
-        If a fact is not as llama.cpp takes it to be.
-    """
+    """Return the keys of Nomic's encoders, by their own config.json or transformers 5's."""
     for name, value in _AS_TRAINED.items():
         if facts.get(name) not in (None, value):
             raise UnsupportedError(
@@ -239,6 +224,7 @@ ARCHS = (
         model_type="bert",
         tokenizer="bert",
         rules=_rules(),
+        switches={"": _BIASES},
         keys=(POOLING,),
         computed=_encoder,
         vocabulary=Vocabulary("bert"),
@@ -253,6 +239,7 @@ ARCHS = (
         model_type="roberta",
         tokenizer="gpt2",
         rules=_rules(_Behind()),
+        switches={"": _BIASES},
         keys=(POOLING,),
         computed=_roberta,
         uncomputed=_roberta_config,
@@ -268,6 +255,7 @@ ARCHS = (
         model_type="xlm-roberta",
         tokenizer="t5",
         rules=_rules(_Behind()),
+        switches={"": _BIASES},
         keys=(POOLING,),
         computed=_roberta,
         uncomputed=_roberta_config,
@@ -283,6 +271,7 @@ ARCHS = (
         model_type="xlm-roberta",
         tokenizer="t5",
         rules=(*_rules(_Behind()), *_HEAD),
+        switches={"": (*_BIASES, "cls.bias", "cls.output.bias")},
         keys=(POOLING,),
         computed=_roberta,
         uncomputed=_roberta_config,
@@ -298,6 +287,7 @@ ARCHS = (
         model_type="nomic_bert",
         config={"hidden_act": "silu", "type_vocab_size": 2},
         rules=_NOMIC,
+        switches={"": _NORM_BIASES},
         keys=(POOLING,),
         computed=_nomic,
         uncomputed=_encoder_config,

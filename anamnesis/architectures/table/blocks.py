@@ -2,26 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from anamnesis.architectures.arch import Find, Op, Rule
+from anamnesis.architectures.arch import Op, Rule
 from anamnesis.architectures.ops import Halves, Stack
-
-__all__ = [
-    "ATTENTION",
-    "EXPERTS",
-    "HEAD_NORMS",
-    "MLP",
-    "NORMS",
-    "OUTER",
-    "apart",
-    "experts",
-    "layer",
-    "plain",
-    "stacks",
-    "told_by",
-]
 
 
 def layer(hf: str, gguf: str, *ops: Op) -> Rule:
@@ -32,15 +14,6 @@ def layer(hf: str, gguf: str, *ops: Op) -> Rule:
 def apart(hf: str, gguf: tuple[str, ...], *ops: Op) -> Rule:
     """Return the rule of a tensor of a layer that becomes several."""
     return Rule(f"model.layers.{{bid}}.{hf}", tuple(f"blk.{{bid}}.{name}" for name in gguf), ops)
-
-
-def told_by(tensors: dict[str, str]) -> Callable[[Find, Mapping[str, Any]], Mapping[str, Any]]:
-    """Return what says, on the way back, which switches are on: by a tensor of layer 0 of each."""
-
-    def switches(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {fact: find(f"blk.0.{tensor}") is not None for fact, tensor in tensors.items()}
-
-    return switches
 
 
 def plain(pairs: dict[str, str]) -> tuple[Rule, ...]:
@@ -62,6 +35,9 @@ ATTENTION = plain(
         "self_attn.o_proj": "attn_output",
     }
 )
+QKV_BIASES = ("attn_q.bias", "attn_k.bias", "attn_v.bias")
+ATTENTION_BIASES = (*QKV_BIASES, "attn_output.bias")
+MLP_BIASES = ("ffn_up.bias", "ffn_gate.bias", "ffn_down.bias")
 HEAD_NORMS = plain({"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"})
 MLP = plain({"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"})
 

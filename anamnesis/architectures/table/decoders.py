@@ -8,8 +8,17 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Stack
-from anamnesis.architectures.rope import llama3_factors
-from anamnesis.architectures.table.blocks import ATTENTION, MLP, NORMS, OUTER, layer, plain, told_by
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    MLP,
+    MLP_BIASES,
+    NORMS,
+    OUTER,
+    QKV_BIASES,
+    layer,
+    plain,
+)
 from anamnesis.architectures.table.llama import (
     BIASES,
     KEYS,
@@ -23,21 +32,13 @@ from anamnesis.architectures.table.patterns import WINDOW
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS"]
-
 _NO_SCALING = {"rope.scaling.type": {"type": "string", "value": "none"}}
 _PERIOD = 4  # llama.cpp's own, which files cannot say: of SmolLM 3 and Cohere 2
 _THETA = 10000.0  # llama.cpp's own
 
 
 def _smollm3(facts: Facts) -> Mapping[str, Any]:
-    """Return llama's keys; which layers rotate is llama.cpp's own knowledge.
-
-    Raises
-    ------
-    UnsupportedError
-        If others do.
-    """
+    """Return llama's keys; which layers rotate is llama.cpp's own knowledge."""
     n = facts.n_layers
     rotate = [int((i + 1) % _PERIOD != 0) for i in range(n)]
     if facts.get("no_rope_layers") not in (None, [], rotate):
@@ -49,13 +50,7 @@ def _smollm3(facts: Facts) -> Mapping[str, Any]:
 
 
 def _cohere2(facts: Facts) -> Mapping[str, Any]:
-    """Return how much of a head rotates.
-
-    Raises
-    ------
-    UnsupportedError
-        If the model has biases.
-    """
+    """Return how much of a head rotates."""
     if facts.get("attention_bias"):
         raise UnsupportedError(f"{CONFIG}: attention_bias is set; llama.cpp's cohere2 has none")
     part = real(facts.values, "rotary_pct", 1.0)
@@ -105,8 +100,7 @@ ARCHS = (
         keys=KEYS,
         computed=_smollm3,
         uncomputed=rotating,
-        unextra=BIASES,
-        extra=llama3_factors,
+        switches=BIASES,
         derived=kv_heads,
         vocabulary=Vocabulary("llama"),
     ),
@@ -125,13 +119,11 @@ ARCHS = (
             *ATTENTION,
             *MLP,
         ),
-        unextra=told_by(
-            {
-                "attention_bias": "attn_q.bias",
-                "attention_out_bias": "attn_output.bias",
-                "mlp_bias": "ffn_up.bias",
-            }
-        ),
+        switches={
+            "attention_bias": QKV_BIASES,
+            "attention_out_bias": ("attn_output.bias",),
+            "mlp_bias": MLP_BIASES,
+        },
         derived=kv_heads,
     ),
     Arch(
@@ -139,7 +131,7 @@ ARCHS = (
         hf=("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
         model_type="ernie4_5",
         rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
-        unextra=told_by({"use_bias": "ffn_up.bias"}),
+        switches={"use_bias": (*MLP_BIASES, *ATTENTION_BIASES)},
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
     ),
@@ -148,7 +140,7 @@ ARCHS = (
         hf=("Cohere2ForCausalLM",),
         model_type="cohere2",
         rules=(*OUTER, layer("input_layernorm", "attn_norm"), *ATTENTION, *MLP),
-        keys=(Key("logit_scale", ("logit_scale",), "float32"), WINDOW, *KEYS),
+        keys=(Key("logit_scale", "logit_scale", "float32"), WINDOW, *KEYS),
         computed=_cohere2,
         uncomputed=_cohere2_config,
         derived=kv_heads,
@@ -161,20 +153,24 @@ ARCHS = (
             *OUTER,
             *NORMS,
             *ATTENTION,
-            layer(
-                "self_attn.q_layernorm.norms.{xid}", "attn_q_norm", Stack(("num_attention_heads",))
-            ),
+            layer("self_attn.q_layernorm.norms.{xid}", "attn_q_norm", Stack("num_attention_heads")),
             layer(
                 "self_attn.k_layernorm.norms.{xid}",
                 "attn_k_norm",
-                Stack(("num_key_value_heads", "num_attention_heads")),
+                Stack("num_key_value_heads"),
             ),
             *MLP,
         ),
-        keys=(Key("use_parallel_residual", ("use_parallel_residual",), "bool"),),
+        keys=(Key("use_parallel_residual", "use_parallel_residual", "bool"),),
         computed=_stablelm,
         uncomputed=_stablelm_config,
-        unextra=told_by({"use_qkv_bias": "attn_q.bias", "qk_layernorm": "attn_q_norm.weight"}),
+        shapes={"attn_q_norm": "heads key", "attn_k_norm": "kv key"},
+        groups={"ffn_norm": "in-turn"},
+        switches={
+            "use_qkv_bias": QKV_BIASES,
+            "qk_layernorm": ("attn_q_norm.weight", "attn_k_norm.weight"),
+            "": ("attn_norm.bias", "ffn_norm.bias", "output_norm.bias"),
+        },
         derived=kv_heads,
     ),
     Arch(
@@ -187,7 +183,10 @@ ARCHS = (
             *ATTENTION,
             *plain({"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}),
         ),
-        unextra=told_by({"use_bias": "attn_q.bias"}),
+        switches={
+            "use_bias": (*ATTENTION_BIASES, "ffn_up.bias", "ffn_down.bias"),
+            "": ("attn_norm.bias", "ffn_norm.bias", "output_norm.bias"),
+        },
         derived=kv_heads,
         spelt={"attention.layer_norm_epsilon": "norm_epsilon"},
     ),

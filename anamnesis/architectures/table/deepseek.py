@@ -9,13 +9,12 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.config_of_keys import needed, shortest
 from anamnesis.architectures.facts import CONFIG, Facts, real
+from anamnesis.architectures.llama_cpp import lacks_query_rank
 from anamnesis.architectures.ops import PerHead, Turn
 from anamnesis.architectures.table.blocks import EXPERTS, MLP, NORMS, OUTER, plain
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS", "CORRECTION", "EXPERT_KEYS", "SHARED", "SPELT", "layer_number"]
-
-_HEADS = ("num_attention_heads",)
+_HEADS = "num_attention_heads"
 _ATTENTION = (
     *plain(
         {
@@ -48,24 +47,25 @@ CORRECTION = Rule(
     exact=True,
 )
 EXPERT_KEYS = (
-    Key("leading_dense_block_count", ("first_k_dense_replace",)),
-    Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-    Key("expert_shared_count", ("n_shared_experts",)),
-    Key("expert_weights_scale", ("routed_scaling_factor",), "float32"),
+    Key("leading_dense_block_count", "first_k_dense_replace"),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+    Key("expert_shared_count", "n_shared_experts"),
+    Key("expert_weights_scale", "routed_scaling_factor", "float32"),
 )
 _KEYS = (
-    Key("vocab_size", ("vocab_size",)),
-    Key("attention.q_lora_rank", ("q_lora_rank",)),
-    Key("attention.kv_lora_rank", ("kv_lora_rank",)),
-    Key("attention.value_length", ("kv_lora_rank",)),
-    Key("attention.value_length_mla", ("v_head_dim",)),
-    Key("rope.dimension_count", ("qk_rope_head_dim",)),
+    Key("vocab_size", "vocab_size"),
+    Key("attention.q_lora_rank", "q_lora_rank"),
+    Key("attention.kv_lora_rank", "kv_lora_rank"),
+    Key("attention.value_length", "kv_lora_rank"),
+    Key("attention.value_length_mla", "v_head_dim"),
+    Key("rope.dimension_count", "qk_rope_head_dim"),
     *EXPERT_KEYS,
 )
 _NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")
+_BY_GROUPS = "group_limited_greedy"
 SPELT = {"expert_count": "n_routed_experts", "expert_gating_func": "scoring_func"}
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.")
 
 
 def layer_number(name: str) -> int:
@@ -78,7 +78,10 @@ def _left(facts: Facts, name: str) -> bool:
     """Tell whether llama.cpp does not take a tensor: a tied head, layers behind the last one."""
     if name == "lm_head.weight":
         return bool(facts.get("tie_word_embeddings"))
-    return layer_number(name) >= facts.number("num_hidden_layers")  # of several tokens at once
+    layer = layer_number(name)
+    if layer < facts.number("num_hidden_layers"):
+        return False
+    return f"model.layers.{layer}.eh_proj.weight" in facts.names  # it predicts further tokens
 
 
 def _keys(facts: Facts) -> Mapping[str, Any]:
@@ -94,6 +97,8 @@ def _keys(facts: Facts) -> Mapping[str, Any]:
         "attention.key_length": {"type": "uint32", "value": rank + rope},
         "attention.key_length_mla": {"type": "uint32", "value": nope + rope},
     }
+    if facts.get("q_lora_rank") is None and not lacks_query_rank(facts):
+        keys["attention.q_lora_rank"] = {"type": "uint32", "value": 0}
     if facts.get("norm_topk_prob"):
         keys["expert_weights_norm"] = {"type": "bool", "value": True}
     if facts.rope.get("mscale_all_dim") is not None:
@@ -104,6 +109,14 @@ def _keys(facts: Facts) -> Mapping[str, Any]:
                 " which llama.cpp takes to be equal"
             )
         keys[_LOG_MULTIPLIER] = {"type": "float32", "value": 0.1 * scale}
+    return keys
+
+
+def _keys_v2(facts: Facts) -> Mapping[str, Any]:
+    """Return V2's keys; where it chooses experts of all groups at once, without groups."""
+    keys = dict(_keys(facts))
+    if facts.get("topk_method") != _BY_GROUPS and facts.get("n_group") not in (None, 1):
+        keys |= dict.fromkeys(("expert_group_count", "expert_group_used_count"))
     return keys
 
 
@@ -122,10 +135,12 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "num_key_value_heads": config["num_attention_heads"],
         "head_dim": rope_dim,
         "qk_nope_head_dim": needed(find, "attention.key_length_mla") - rope_dim,
-        "q_lora_rank": config.get("q_lora_rank"),
+        "q_lora_rank": config.get("q_lora_rank") or None,
         "norm_topk_prob": bool(find("expert_weights_norm")),
         "num_nextn_predict_layers": 0,
     }
+    if config["model_type"] == "deepseek_v2" and config.get("n_group") not in (None, 0, 1):
+        told["topk_method"] = _BY_GROUPS
     multiplier = find(_LOG_MULTIPLIER)
     if multiplier is not None:
         scale = shortest(multiplier / 0.1)
@@ -137,6 +152,8 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 _RULES = (*OUTER, *NORMS, *_ATTENTION, *MLP, *EXPERTS, *SHARED)
 _CONSTANTS = {"hidden_act": "silu", "attention_bias": False, "moe_layer_freq": 1}
 
+_SHAPES = {"attn_q": "heads*key_mla h", "attn_output": "h heads*value_mla"}
+
 ARCHS = (
     Arch(
         gguf="deepseek2",
@@ -144,8 +161,10 @@ ARCHS = (
         model_type="deepseek_v2",
         rules=_RULES,
         keys=_KEYS,
-        computed=_keys,
+        computed=_keys_v2,
         derived=_v2,
+        shapes=_SHAPES,
+        groups={"attn_q": "no-ranks"},
         spelt=SPELT,
         uncomputed=_config,
         left=_left,
@@ -159,6 +178,8 @@ ARCHS = (
         keys=_KEYS,
         computed=_keys,
         derived=_v3,
+        shapes=_SHAPES,
+        groups={"attn_q": "no-ranks"},
         spelt=SPELT,
         uncomputed=_config,
         left=_left,

@@ -8,11 +8,9 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.facts import CONFIG, Facts, missing
 from anamnesis.architectures.ops import First, Mapped
-from anamnesis.architectures.table.blocks import ATTENTION, MLP, OUTER, layer
+from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, MLP, OUTER, layer
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 from anamnesis.base.errors import UnsupportedError
-
-__all__ = ["ARCHS"]
 
 # In Hugging Face's files a norm's weight is what is added to 1.
 _PLUS_ONE = Mapped("plus-one", "minus-one")
@@ -28,9 +26,9 @@ _HEAD_NORMS = (
     layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
 )
 _EMBEDDING, _, _HEAD = OUTER
-_WINDOW = Key("attention.sliding_window", ("sliding_window",))
-_ATTENTION_CAP = Key("attn_logit_softcapping", ("attn_logit_softcapping",), "float32")
-_CAP = Key("final_logit_softcapping", ("final_logit_softcapping",), "float32")
+_WINDOW = Key("attention.sliding_window", "sliding_window")
+_ATTENTION_CAP = Key("attn_logit_softcapping", "attn_logit_softcapping", "float32")
+_CAP = Key("final_logit_softcapping", "final_logit_softcapping", "float32")
 _CONFIG = {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False}
 
 # Layers of the models of 27B, by which llama.cpp knows that a query is not scaled by its length.
@@ -65,7 +63,7 @@ def _gemma2(facts: Facts) -> Mapping[str, Any]:
     _check_scale(facts, _GEMMA2_27B)
     for name in ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window"):
         if facts.get(name) is None:  # llama.cpp has numbers of its own where there are none
-            raise missing([name])
+            raise missing(name)
     keys = dict(window_pattern(facts, _GEMMA2_PERIOD))
     if facts.rope.get("rope_theta") == _GEMMA2_THETA:
         keys["rope.freq_base"] = None
@@ -134,6 +132,7 @@ ARCHS = (
         vocabulary=Vocabulary("spm"),
         dropped=("lm_head",),
         config=_CONFIG,
+        switches={"attention_bias": ATTENTION_BIASES},
     ),
     Arch(
         gguf="gemma3",
@@ -153,5 +152,6 @@ ARCHS = (
         uncomputed=_gemma3_config,
         vocabulary=Vocabulary("spm"),
         config=_CONFIG,
+        switches={"attention_bias": ATTENTION_BIASES},
     ),
 )

@@ -9,7 +9,15 @@ import numpy as np
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.facts import CONFIG, HEAD_DIM_MAX, Facts, real
-from anamnesis.architectures.table.blocks import ATTENTION, HEAD_NORMS, MLP, OUTER, layer, plain
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    HEAD_NORMS,
+    MLP,
+    OUTER,
+    layer,
+    plain,
+)
 from anamnesis.architectures.table.patterns import (
     FULL,
     SLIDING,
@@ -20,14 +28,12 @@ from anamnesis.architectures.table.patterns import (
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["ARCHS"]
-
 _PERIOD, _GLOBAL_HEAD_DIM = 6, 512  # transformers' own
 _PARTIAL, _STILL = 0.25, 1e30
 _PATTERN = "attention.sliding_window_pattern"
 _KV_HEADS, _FFN = "attention.head_count_kv", "feed_forward_length"
 _LENGTHS = ("attention.key_length", "attention.value_length")
-_CAP = Key("final_logit_softcapping", ("final_logit_softcapping",), "float32")
+_CAP = Key("final_logit_softcapping", "final_logit_softcapping", "float32")
 
 _LAYER = "model.layers.{bid}"
 _RULES = (
@@ -179,8 +185,8 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         find(name), find(f"{name}_swa")
     if isinstance(heads, list):
         by_kind = dict(zip(kinds, heads, strict=True))
-        told["num_key_value_heads"] = by_kind.get(SLIDING, by_kind[FULL])
-        told["num_global_key_value_heads"] = by_kind[FULL]
+        told["num_key_value_heads"] = by_kind.get(SLIDING, heads[0])
+        told["num_global_key_value_heads"] = by_kind.get(FULL, heads[0])
         told["attention_k_eq_v"] = True
     if isinstance(rows, list):
         told["intermediate_size"] = rows[0]
@@ -206,8 +212,8 @@ ARCHS = (
         rules=_RULES,
         keys=(
             WINDOW,
-            Key("attention.shared_kv_layers", ("num_kv_shared_layers",)),
-            Key("expert_feed_forward_length", ("moe_intermediate_size",)),
+            Key("attention.shared_kv_layers", "num_kv_shared_layers"),
+            Key("expert_feed_forward_length", "moe_intermediate_size"),
             _CAP,
         ),
         computed=_gemma4,
@@ -215,6 +221,8 @@ ARCHS = (
         unextra=_rotating,
         extra=_still,
         vocabulary=Vocabulary("gemma4"),
+        switches={"attention_bias": ATTENTION_BIASES},
+        groups={**dict.fromkeys(("ffn_gate", "ffn_up", "ffn_down"), "all"), "attn_v": "own-values"},
         spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},
     ),
 )

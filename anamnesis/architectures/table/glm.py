@@ -8,10 +8,8 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
 from anamnesis.architectures.config_of_keys import needed
 from anamnesis.architectures.facts import Facts, real
-from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, plain
+from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, QKV_BIASES, plain
 from anamnesis.architectures.table.deepseek import CORRECTION, EXPERT_KEYS, SHARED, SPELT
-
-__all__ = ["ARCHS"]
 
 _LAYERS = plain(
     {
@@ -66,14 +64,6 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _switches(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the tensors say that are there or not."""
-    return {
-        "attention_bias": find("blk.0.attn_q.bias") is not None,
-        "use_qk_norm": find("blk.0.attn_q_norm.weight") is not None,
-    }
-
-
 ARCHS = (
     Arch(
         gguf="glm4moe",
@@ -85,7 +75,10 @@ ARCHS = (
         computed=_keys,
         spelt=SPELT,
         uncomputed=_config,
-        unextra=_switches,
+        switches={
+            "attention_bias": QKV_BIASES,
+            "use_qk_norm": ("attn_q_norm.weight", "attn_k_norm.weight"),
+        },
         vocabulary=Vocabulary("gpt2", {"fallbacks": _TOKENS}),
         config={"hidden_act": "silu"},
     ),

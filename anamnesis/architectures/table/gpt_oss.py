@@ -8,10 +8,8 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Alternate, Reshape, Turn
-from anamnesis.architectures.table.blocks import ATTENTION, OUTER, plain
+from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, OUTER, plain
 from anamnesis.architectures.table.windows import layer_types, window_pattern
-
-__all__ = ["ARCHS"]
 
 _EXPERTS = "model.layers.{bid}.mlp.experts"
 _PERIOD = 2
@@ -87,12 +85,13 @@ ARCHS = (
         model_type="gpt_oss",
         rules=(*OUTER, *ATTENTION, *_RULES),
         keys=(
-            Key("attention.sliding_window", ("sliding_window",)),
-            Key("expert_feed_forward_length", ("intermediate_size",)),
+            Key("attention.sliding_window", "sliding_window"),
+            Key("expert_feed_forward_length", "intermediate_size"),
         ),
         computed=_keys,
         derived=_rope,
         uncomputed=_config,
+        switches={"attention_bias": ATTENTION_BIASES, "": ("ffn_gate_inp.bias",)},
         config={
             "hidden_act": "silu",
             "attention_bias": True,

@@ -8,19 +8,18 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Key, Vocabulary
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Halves
+from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer
 from anamnesis.architectures.table.llama import BIASES, KEYS, PERMUTED, kv_heads, rotating
 
-__all__ = ["ARCHS"]
-
 _KEYS = (
     *KEYS,
-    Key("attention.scale", ("attention_multiplier",), "float32"),
-    Key("embedding_scale", ("embedding_multiplier",), "float32"),
-    Key("residual_scale", ("residual_multiplier",), "float32"),
-    Key("logit_scale", ("logits_scaling",), "float32"),
+    Key("attention.scale", "attention_multiplier", "float32"),
+    Key("embedding_scale", "embedding_multiplier", "float32"),
+    Key("residual_scale", "residual_multiplier", "float32"),
+    Key("logit_scale", "logits_scaling", "float32"),
 )
-_SHARED_KEY = Key("expert_shared_feed_forward_length", ("shared_intermediate_size",))
+_SHARED_KEY = Key("expert_shared_feed_forward_length", "shared_intermediate_size")
 _EXPERTS = (
     apart("block_sparse_moe.input_linear", ("ffn_gate_exps", "ffn_up_exps"), Halves()),
     layer("block_sparse_moe.output_linear", "ffn_down_exps"),
@@ -52,7 +51,8 @@ ARCHS = (
         computed=_heads,
         derived=kv_heads,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches=BIASES,
+        extra=llama3_factors,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -64,7 +64,8 @@ ARCHS = (
         computed=_heads,
         derived=kv_heads,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches={"attention_bias": BIASES["attention_bias"]},
+        extra=llama3_factors,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -76,7 +77,8 @@ ARCHS = (
         computed=_heads,
         derived=kv_heads,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches={"attention_bias": BIASES["attention_bias"]},
+        extra=llama3_factors,
         vocabulary=Vocabulary("llama"),
     ),
 )

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.config_of_keys import needed
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Reshape
 from anamnesis.architectures.table.blocks import OUTER, experts, layer, plain
 from anamnesis.architectures.table.llama import KEYS
 from anamnesis.architectures.table.patterns import FULL, layer_kinds
 from anamnesis.base.errors import ParseError, UnsupportedError
-
-__all__ = ["ARCHS"]
 
 _CONV = "conv"
 _KV_HEADS = "attention.head_count_kv"
@@ -51,7 +50,8 @@ _EXPERTS = (
         "model.layers.{bid}.feed_forward.expert_bias", ("blk.{bid}.exp_probs_b.bias",), exact=True
     ),
 )
-_KEYS = (*KEYS, Key("shortconv.l_cache", ("conv_L_cache",)))
+_CONV_BIASES = {"conv_bias": ("shortconv.in_proj.bias", "shortconv.out_proj.bias")}
+_KEYS = (*KEYS, Key("shortconv.l_cache", "conv_L_cache"))
 
 
 def _layer_types(facts: Facts) -> Mapping[str, Any]:
@@ -65,13 +65,7 @@ def _layer_types(facts: Facts) -> Mapping[str, Any]:
 
 
 def _by_layers(facts: Facts) -> Mapping[str, Any]:
-    """Return key-value heads of each layer, none of those that convolve.
-
-    Raises
-    ------
-    ParseError
-        If config.json has another number of kinds than of layers.
-    """
+    """Return key-value heads of each layer, none of those that convolve."""
     n = facts.n_layers
     kinds, heads = facts.get("layer_types"), facts.number("num_key_value_heads")
     if not isinstance(kinds, list) or len(kinds) != n:
@@ -85,13 +79,7 @@ def _lfm2(facts: Facts) -> Mapping[str, Any]:
 
 
 def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of a model with experts.
-
-    Raises
-    ------
-    UnsupportedError
-        If they are weighted in another way than llama.cpp takes them to be.
-    """
+    """Return the keys of a model with experts."""
     if not facts.get("norm_topk_prob") or facts.get("routed_scaling_factor") != 1:
         raise UnsupportedError(
             f"{CONFIG}: norm_topk_prob or routed_scaling_factor is not what llama.cpp takes"
@@ -102,7 +90,7 @@ def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
 
 def _feed_forward(facts: Facts) -> int:
     """Return the rows of an MLP: two thirds of what config.json says, times a factor, rounded."""
-    n = facts.number("block_ff_dim", "intermediate_size")
+    n = facts.number("intermediate_size" if facts.get("block_ff_dim") is None else "block_ff_dim")
     if not facts.get("block_auto_adjust_ff_dim"):
         return n
     n = int(2 * n / 3)
@@ -112,7 +100,7 @@ def _feed_forward(facts: Facts) -> int:
 
 
 def _lfm2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    heads = find(_KV_HEADS)
+    heads = needed(find, _KV_HEADS)
     heads = heads if isinstance(heads, list) else [heads] * config["num_hidden_layers"]
     return {
         "num_key_value_heads": max(heads),
@@ -131,6 +119,7 @@ ARCHS = (
         uncomputed=_lfm2_config,
         derived=_layer_types,
         config={"block_auto_adjust_ff_dim": False},
+        switches=_CONV_BIASES,
         spelt={"attention.layer_norm_rms_epsilon": "norm_eps"},
     ),
     Arch(
@@ -139,14 +128,15 @@ ARCHS = (
         model_type="lfm2_moe",
         rules=(*_RULES, *_EXPERTS),
         keys=(
-            Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-            Key("leading_dense_block_count", ("num_dense_layers",)),
+            Key("expert_feed_forward_length", "moe_intermediate_size"),
+            Key("leading_dense_block_count", "num_dense_layers"),
             *_KEYS,
         ),
         fixed={"expert_gating_func": {"type": "uint32", "value": 2}},
         computed=_lfm2moe,
         uncomputed=_lfm2_config,
         derived=_layer_types,
+        switches={**_CONV_BIASES, "use_expert_bias": ("exp_probs_b.bias",)},
         config={"norm_topk_prob": True, "routed_scaling_factor": 1.0},
         spelt={"attention.layer_norm_rms_epsilon": "norm_eps", "expert_count": "num_experts"},
     ),

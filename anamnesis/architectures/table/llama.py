@@ -10,41 +10,30 @@ from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Permute
 from anamnesis.architectures.rope import llama3_factors
 from anamnesis.architectures.table.blocks import (
+    ATTENTION_BIASES,
     MLP,
+    MLP_BIASES,
     NORMS,
     OUTER,
     experts,
     layer,
     plain,
     stacks,
-    told_by,
 )
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = [
-    "ARCHS",
-    "BIASES",
-    "KEYS",
-    "PERMUTED",
-    "POOLING",
-    "head_dim",
-    "kv_heads",
-    "rope_dimensions",
-    "rotating",
-]
-
 PERMUTED = (
-    layer("self_attn.q_proj", "attn_q", Permute(("num_attention_heads", "n_heads"))),
+    layer("self_attn.q_proj", "attn_q", Permute("num_attention_heads")),
     layer(
         "self_attn.k_proj",
         "attn_k",
-        Permute(("num_key_value_heads", "n_kv_heads", "num_attention_heads")),
+        Permute("num_key_value_heads"),
     ),
     *plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
 )
-BIASES = told_by({"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias"})
-POOLING = Key("pooling_type", ("pooling_type",))
-KEYS = (Key("vocab_size", ("vocab_size",)),)
+BIASES = {"attention_bias": ATTENTION_BIASES, "mlp_bias": MLP_BIASES}
+POOLING = Key("pooling_type", "pooling_type")
+KEYS = (Key("vocab_size", "vocab_size"),)
 
 
 def kv_heads(facts: Facts) -> Mapping[str, Any]:
@@ -63,13 +52,7 @@ def rope_dimensions(facts: Facts) -> Mapping[str, Any]:
 
 
 def rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return nothing: transformers knows that all of a head rotates.
-
-    Raises
-    ------
-    UnsupportedError
-        If not all of it does.
-    """
+    """Return nothing: transformers knows that all of a head rotates."""
     told = find("rope.dimension_count")
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     if told not in (None, head):
@@ -89,7 +72,7 @@ ARCHS = (
         keys=KEYS,
         computed=rope_dimensions,
         uncomputed=rotating,
-        unextra=BIASES,
+        switches=BIASES,
         extra=llama3_factors,
         derived=head_dim,
         vocabulary=Vocabulary("llama"),

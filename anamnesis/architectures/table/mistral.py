@@ -12,8 +12,6 @@ from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER
 from anamnesis.architectures.table.llama import KEYS, PERMUTED, head_dim, rope_dimensions, rotating
 from anamnesis.base.errors import UnsupportedError
 
-__all__ = ["ARCHS"]
-
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _TEMPERATURE = "attention.temperature_scale"
 _MSCALE = 1.0
@@ -22,13 +20,7 @@ _FURTHER = {_LOG_MULTIPLIER: "mscale_all_dim", _TEMPERATURE: "llama_4_scaling_be
 
 
 def _mistral3(facts: Facts) -> Mapping[str, Any]:
-    """Return llama's keys, and those of scaled attention, which Mistral Small 3 does not have.
-
-    Raises
-    ------
-    UnsupportedError
-        If attention is scaled in another way.
-    """
+    """Return llama's keys, and those of scaled attention, which Mistral Small 3 does not have."""
     keys = dict(rope_dimensions(facts))
     if facts.get("model_type") != "ministral3":
         return keys
@@ -39,7 +31,7 @@ def _mistral3(facts: Facts) -> Mapping[str, Any]:
         )
     for key, name in _FURTHER.items():
         if facts.rope.get(name) is None:
-            raise missing([f"rope_parameters.{name}"])
+            raise missing(f"rope_parameters.{name}")
         keys[key] = {"type": "float32", "value": real(facts.rope, name, 0.0)}
     return keys
 

@@ -7,11 +7,16 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find
 from anamnesis.architectures.facts import Facts
-from anamnesis.architectures.table.blocks import ATTENTION, HEAD_NORMS, MLP, OUTER, plain
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    HEAD_NORMS,
+    MLP,
+    OUTER,
+    plain,
+)
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.architectures.table.patterns import FULL, SLIDING, WINDOW, layer_kinds, of_kind
-
-__all__ = ["ARCHS"]
 
 _PATTERN = "attention.sliding_window_pattern"
 _PERIOD = 4  # every fourth layer of Olmo 3 sees all
@@ -27,6 +32,8 @@ _RULES = (
     ),
     *MLP,
 )
+
+_SHAPES = {"attn_q_norm": "heads*key", "attn_k_norm": "kv*key"}  # of all heads at once
 
 
 def _windows(facts: Facts) -> Mapping[str, Any]:
@@ -58,6 +65,8 @@ ARCHS = (
         keys=(WINDOW,),
         derived=kv_heads,
         uncomputed=_olmo3,
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
     ),
     Arch(
         gguf="olmo2",
@@ -67,6 +76,8 @@ ARCHS = (
         keys=(WINDOW,),
         computed=_windows,
         uncomputed=_olmo3,
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
         derived=kv_heads,
     ),
 )

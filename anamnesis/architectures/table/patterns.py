@@ -9,20 +9,12 @@ from anamnesis.architectures.arch import Key
 from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 
-__all__ = ["FULL", "SLIDING", "WINDOW", "layer_kinds", "layer_types", "of_kind"]
-
 FULL, SLIDING = "full_attention", "sliding_attention"
-WINDOW = Key("attention.sliding_window", ("sliding_window",))
+WINDOW = Key("attention.sliding_window", "sliding_window")
 
 
 def layer_types(facts: Facts, other: str, period: int) -> list[str]:
-    """Return the kind of each layer; the last of each `period` has full attention by default.
-
-    Raises
-    ------
-    ParseError
-        If config.json has another number of kinds than of layers, or what is no kind.
-    """
+    """Return the kind of each layer; the last of each `period` has full attention by default."""
     n = facts.n_layers
     told: Any = facts.get("layer_types")
     if told is None:
@@ -39,16 +31,12 @@ def _are(told: list[Any], *kinds: str) -> bool:
 
 
 def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:
-    """Return which layers do not have full attention, but another kind.
-
-    Raises
-    ------
-    ParseError
-        As `layer_types` does.
-    """
+    """Return which layers do not have full attention, but another kind."""
     return [each == kind for each in layer_types(facts, kind, period)]
 
 
 def layer_kinds(told: Sequence[bool], other: str = SLIDING) -> list[str]:
     """Return the kinds of layers, as config.json has them."""
+    if not isinstance(told, Sequence):
+        raise ParseError("attention.sliding_window_pattern is no list, one for each layer")
     return [other if is_other else FULL for is_other in told]

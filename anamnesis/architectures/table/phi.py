@@ -15,8 +15,6 @@ from anamnesis.architectures.table.blocks import NORMS, OUTER, plain
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.base.errors import ParseError
 
-__all__ = ["ARCHS"]
-
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _FACTORS = {_LONG: "long_factor", _SHORT: "short_factor"}
 _ORIGINAL = "rope.scaling.original_context_length"
@@ -33,7 +31,7 @@ def _rope_dimensions(facts: Facts) -> int:
 def _original(facts: Facts) -> int:
     length = facts.rope.get("original_max_position_embeddings")
     if type(length) is not int or length < 2:
-        raise missing(["original_max_position_embeddings"])
+        raise missing("original_max_position_embeddings")
     return length
 
 
@@ -83,6 +81,8 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     n = find("rope.dimension_count") or hidden // heads
     rope["partial_rotary_factor"] = told["partial_rotary_factor"] = n * heads / hidden
     original = find(_ORIGINAL)
+    if original is not None and original < 2:
+        raise ParseError(f"{_ORIGINAL} is {original}, not more than 1")
     if original is not None:
         told["original_max_position_embeddings"] = original
     rope.pop("original_max_position_embeddings", None)
@@ -118,6 +118,7 @@ ARCHS = (
                 }
             ),
         ),
+        shapes={"ffn_up": "2*f h"},
         computed=_keys,
         extra=_factors,
         derived=kv_heads,

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from anamnesis.architectures.arch import Arch, Key
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.reranker import RANK
+from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
+    ATTENTION_BIASES,
     EXPERTS,
     HEAD_NORMS,
     MLP,
     NORMS,
     OUTER,
+    QKV_BIASES,
     plain,
-    told_by,
 )
 from anamnesis.architectures.table.llama import POOLING, kv_heads
-
-__all__ = ["ARCHS", "EXPERTS_SPELT", "EXPERT_KEYS", "SHARED_EXPERT"]
-
+from anamnesis.base.errors import UnsupportedError
 
 SHARED_EXPERT = plain(
     {
@@ -31,9 +34,12 @@ SHARED_EXPERT = plain(
 )
 EXPERTS_SPELT = {"expert_count": "num_experts"}
 EXPERT_KEYS = (
-    Key("expert_feed_forward_length", ("moe_intermediate_size",)),
-    Key("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
+    Key("expert_feed_forward_length", "moe_intermediate_size"),
+    Key("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
 )
+
+
+_CLASSIFIER = "Qwen3ForSequenceClassification"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,37 @@ class _Bare:
         return name
 
 
+def check_sparse(facts: Facts) -> Mapping[str, Any]:
+    """Return nothing: each layer has experts."""
+    for fact, value in (("decoder_sparse_step", 1), ("mlp_only_layers", [])):
+        if facts.get(fact) not in (None, value):
+            raise UnsupportedError(
+                f"{CONFIG}: {fact} is {facts.get(fact)!r}, and llama.cpp has experts in each layer"
+            )
+    return {}
+
+
+def _ranking(facts: Facts) -> Mapping[str, Any]:
+    """Return the keys of a reranker: the head of one is cut, or it is a classifier."""
+    if facts.get("pooling_type") != RANK and facts.get("architectures") != [_CLASSIFIER]:
+        return {}
+    return {"pooling_type": {"type": "uint32", "value": RANK}, **output_labels(facts)}
+
+
+def _ranking_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what makes a reranker a classifier, which is what is left of it."""
+    if config.get("pooling_type") != RANK:
+        return {}
+    return {"architectures": [_CLASSIFIER], **labelled(find)}
+
+
 ARCHS = (
     Arch(
         gguf="qwen2",
         hf=("Qwen2ForCausalLM", "Qwen2Model"),
         model_type="qwen2",
         rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
+        switches={"": QKV_BIASES},
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
@@ -70,24 +101,28 @@ ARCHS = (
             *OUTER,
             *NORMS,
             *ATTENTION,
-            *MLP,
             *EXPERTS,
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
+        computed=check_sparse,
         config={"norm_topk_prob": False},  # as llama.cpp computes it
-        unextra=told_by({"qkv_bias": "attn_q.bias"}),
+        switches={"qkv_bias": QKV_BIASES},
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen3",
-        hf=("Qwen3ForCausalLM", "Qwen3Model"),
+        hf=("Qwen3ForCausalLM", "Qwen3Model", _CLASSIFIER),
         model_type="qwen3",
-        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
-        unextra=told_by({"attention_bias": "attn_q.bias"}),
+        rules=(*OUTER, Rule("score", ("cls.output",)), *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        groups={"cls.output": "all?"},  # of rerankers
+        switches={"attention_bias": ATTENTION_BIASES},
+        computed=_ranking,
+        uncomputed=_ranking_config,
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
+        ranks=True,
         derived=kv_heads,
     ),
     Arch(
@@ -95,10 +130,11 @@ ARCHS = (
         spelt=EXPERTS_SPELT,
         hf=("Qwen3MoeForCausalLM",),
         model_type="qwen3_moe",
-        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *MLP, *EXPERTS),
+        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *EXPERTS),
         keys=EXPERT_KEYS[:1],
+        computed=check_sparse,
         config={"norm_topk_prob": True},  # as llama.cpp computes it
-        unextra=told_by({"attention_bias": "attn_q.bias"}),
+        switches={"attention_bias": ATTENTION_BIASES},
         derived=kv_heads,
     ),
 )

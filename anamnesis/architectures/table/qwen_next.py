@@ -11,13 +11,23 @@ from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Mapped, Reshape
-from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, layer
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    EXPERTS,
+    MLP,
+    OUTER,
+    layer,
+)
 from anamnesis.architectures.table.patterns import layer_kinds, of_kind
-from anamnesis.architectures.table.qwen import EXPERT_KEYS, EXPERTS_SPELT, SHARED_EXPERT
+from anamnesis.architectures.table.qwen import (
+    EXPERT_KEYS,
+    EXPERTS_SPELT,
+    SHARED_EXPERT,
+    check_sparse,
+)
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
-
-__all__ = ["ARCHS"]
 
 _LINEAR = "linear_attention"
 _INTERVAL, _PARTIAL = 4, 0.25
@@ -44,13 +54,7 @@ def _key_heads(facts: Facts) -> tuple[int, int]:
 
 
 def _tiled(facts: Facts, first: int, size: int, of: int, name: str) -> list[int]:
-    """Return indices that put value heads of `size`, behind the `first`, into llama.cpp's order.
-
-    Raises
-    ------
-    ParseError
-        If they are not as many as the rows or columns `of` a weight.
-    """
+    """Return indices that put value heads of `size`, behind the `first`, into llama.cpp's order."""
     n, shared = _key_heads(facts)
     _check_size(name, of, first + n * shared * size)
     heads = [key * shared + value for value in range(shared) for key in range(n)]
@@ -66,15 +70,7 @@ def _check_size(name: str, n: int, of_heads: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ValueRows:
-    """Rows of value heads by llama.cpp's order of them.
-
-    Attributes
-    ----------
-    after_keys : bool
-        Whether queries and keys come first: as many rows of each as key heads have.
-    is_scalar : bool
-        Whether a head has one row, not `linear_value_head_dim`.
-    """
+    """Rows of value heads by llama.cpp's order of them."""
 
     after_keys: bool = False
     is_scalar: bool = False
@@ -158,9 +154,10 @@ class _Apart:
 
 # --- layers that predict further tokens -----------------------------------------------------------
 
-_MTP = re.compile(r"(?:model\.)?mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.(\w+))")
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
-_IN_LAYER = re.compile(r"model\.layers\.(\d+)\.((.+)\.(\w+)|.+)")
+_NUMBER = "(0|[1-9][0-9]{0,5})"
+_MTP = re.compile(rf"(?:model\.)?mtp\.(?:layers\.{_NUMBER}\.(.+)|(\w+)\.(\w+))")
+_LAYER = re.compile(rf"model\.layers\.{_NUMBER}\.")
+_IN_LAYER = re.compile(rf"model\.layers\.{_NUMBER}\.((.+)\.(\w+)|.+)")
 _PREDICTING = {
     "fc": "eh_proj",
     "pre_fc_norm_embedding": "enorm",
@@ -205,11 +202,11 @@ def _n_predicting(facts: Facts) -> int:
 # --- keys -----------------------------------------------------------------------------------------
 
 _KEYS = (
-    Key("ssm.conv_kernel", ("linear_conv_kernel_dim",)),
-    Key("ssm.state_size", ("linear_key_head_dim",)),
-    Key("ssm.group_count", ("linear_num_key_heads",)),
-    Key("ssm.time_step_rank", ("linear_num_value_heads",)),
-    Key("full_attention_interval", ("full_attention_interval",)),
+    Key("ssm.conv_kernel", "linear_conv_kernel_dim"),
+    Key("ssm.state_size", "linear_key_head_dim"),
+    Key("ssm.group_count", "linear_num_key_heads"),
+    Key("ssm.time_step_rank", "linear_num_value_heads"),
+    Key("full_attention_interval", "full_attention_interval"),
 )
 
 
@@ -219,6 +216,7 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of Qwen 3-Next."""
+    check_sparse(facts)
     n_further = _n_predicting(facts)
     interval = facts.number("full_attention_interval")
     recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
@@ -313,6 +311,9 @@ _35 = (
     Rule(f"{_ATTENDING}.dt_bias", ("blk.{bid}.ssm_dt.bias",), (_SCALARS,), exact=True),
 )
 
+# A query has a gate beside it.
+_SHAPES = {"attn_q": "2*heads*key h", "attn_qkv": "2*groups*state+inner h"}
+
 ARCHS = (
     Arch(
         gguf="qwen3next",
@@ -325,6 +326,9 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
+        groups={"attn_qkv": "recurs"},
     ),
     Arch(
         gguf="qwen35",
@@ -336,6 +340,9 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
+        groups={"attn_qkv": "recurs"},
     ),
     Arch(
         gguf="qwen35moe",
@@ -348,5 +355,8 @@ ARCHS = (
         uncomputed=_linear_config,
         derived=_interval,
         naming=_Further(),
+        shapes=_SHAPES,
+        switches={"attention_bias": ATTENTION_BIASES},
+        groups={"attn_qkv": "recurs"},
     ),
 )

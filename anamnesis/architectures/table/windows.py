@@ -9,23 +9,15 @@ from anamnesis.architectures.arch import Find
 from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 
-__all__ = ["layer_types", "window_pattern"]
-
 _PATTERN = "attention.sliding_window_pattern"
 _MOST_LAYERS = 512  # of a model that llama.cpp runs
 _WINDOW, _FULL = "sliding_attention", "full_attention"
 
 
 def window_pattern(facts: Facts, period: int) -> Mapping[str, Any]:
-    """Return the key that says it, if it is not that the last of each `period` layers sees all.
-
-    Raises
-    ------
-    ParseError
-        If `layer_types` names not each layer's, or other ones.
-    """
+    """Return the key that says it, if it is not that the last of each `period` layers sees all."""
     n, told = facts.number("num_hidden_layers"), facts.get("layer_types")
-    own = facts.get("sliding_window_pattern", "_sliding_window_pattern")
+    own = facts.get("sliding_window_pattern") or facts.get("_sliding_window_pattern")
     if told is None and own in (None, period):
         return {}
     if told is None:

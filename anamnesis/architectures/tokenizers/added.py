@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
 
-__all__ = ["SPECIAL_NAMES", "Added", "added_tokens", "content", "named_tokens", "special_texts"]
-
 SPECIAL_NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in transformers' order
 _LISTS = ("extra_special_tokens", "additional_special_tokens")
 
@@ -65,11 +63,6 @@ def added_tokens(folder: Folder, vocab: Mapping[str, int]) -> dict[int, Added]:
 
     Those of tokenizer.json come first, then what tokenizer_config.json or added_tokens.json adds to
     them; special tokens that nobody has an id for are appended. What `vocab` has keeps its id.
-
-    Raises
-    ------
-    ParseError
-        If an id is none.
     """
     found: dict[int, Added] = {}
     seen: set[str] = set()

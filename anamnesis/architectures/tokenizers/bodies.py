@@ -12,8 +12,7 @@ from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import TokenType
 from anamnesis.base.errors import ParseError, UnsupportedError
-
-__all__ = ["added_token", "byte_fallback", "byte_level", "gemma4", "unigram", "wordpiece"]
+from anamnesis.base.printable import shortened
 
 _SPACE = "\u2581"  # sentencepiece's
 _SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
@@ -64,7 +63,7 @@ def _bpe(vocabulary: StoredVocabulary, merges: list[tuple[str, str]]) -> dict[st
     vocab: dict[str, int] = {}
     for i, token in enumerate(vocabulary.tokens):
         if not vocabulary.is_padding(i):
-            vocab.setdefault(token, i)  # llama.cpp, too, finds the first of two that are the same
+            vocab.setdefault(token, i)  # two may be empty
     kept = [
         (left, right)
         for left, right in merges
@@ -97,17 +96,12 @@ _IGNORING = frozenset({"tekken", "minicpm5", "youtu", "granite-embed-multi-97m",
 
 
 def byte_level(vocabulary: StoredVocabulary) -> dict[str, Any]:
-    """Return a tokenizer whose tokens are of bytes.
-
-    Raises
-    ------
-    UnsupportedError
-        If nobody knows how its pre-tokenizer splits a text.
-    """
+    """Return a tokenizer whose tokens are of bytes."""
     pre = vocabulary.pre
     rows = [row for row in PATTERNS if pre in row.names]
     if not rows and pre != "default":
-        raise UnsupportedError(f"tokenizer.ggml.pre: how {pre!r} splits a text is not known")
+        name = shortened(repr(pre))
+        raise UnsupportedError(f"tokenizer.ggml.pre: how {name} splits a text is not known")
     steps = rows[0].steps if rows else _DEFAULT
     model = _bpe(vocabulary, vocabulary.merges)
     is_ignoring = rows and rows[0].ignore_merges is True and pre != "chatglm-bpe"
@@ -163,13 +157,7 @@ def _of_bytes(*, prefix: bool) -> dict[str, Any]:
 
 
 def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
-    """Return a tokenizer that joins pieces by their scores, said as merges.
-
-    Raises
-    ------
-    ParseError
-        If there are no scores.
-    """
+    """Return a tokenizer that joins pieces by their scores, said as merges."""
     if not vocabulary.scores:
         raise ParseError("the GGUF has no tokenizer.ggml.scores")
     joined = (TokenType.NORMAL, TokenType.UNUSED)
@@ -199,13 +187,7 @@ def gemma4(vocabulary: StoredVocabulary) -> dict[str, Any]:
 
 
 def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
-    """Return a tokenizer that looks for the pieces with the best sum of scores.
-
-    Raises
-    ------
-    ParseError
-        If there are no scores.
-    """
+    """Return a tokenizer that looks for the pieces with the best sum of scores."""
     if not vocabulary.scores:
         raise ParseError("the GGUF has no tokenizer.ggml.scores")
     n = vocabulary.n_unpadded()

@@ -25,8 +25,6 @@ from anamnesis.architectures.tokenizers.tokens import (
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["byte_fallback", "byte_level", "falls_back_to_bytes", "merges_of", "vocabulary_of"]
-
 _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 _SLOW = "vocab.json"
 
@@ -43,15 +41,7 @@ def falls_back_to_bytes(folder: Folder) -> bool:
 
 
 def vocabulary_of(folder: Folder) -> dict[str, int]:
-    """Return the ids of tokens that are no added ones.
-
-    Raises
-    ------
-    ParseError
-        If there are none, or an id is none.
-    UnsupportedError
-        If only Mistral's own file has them.
-    """
+    """Return the ids of tokens that are no added ones."""
     tokenizer = folder.json(FAST)
     name = _SLOW if tokenizer is None else FAST
     vocab = folder.json(_SLOW) if tokenizer is None else section(tokenizer, "model").get("vocab")
@@ -73,13 +63,7 @@ def vocabulary_of(folder: Folder) -> dict[str, int]:
 
 
 def byte_level(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
-    """Return a vocabulary whose tokens are bytes, in GPT-2's letters, or words' pieces.
-
-    Raises
-    ------
-    ParseError
-        If a token is beyond the config's `vocab_size`.
-    """
+    """Return a vocabulary whose tokens are bytes, in GPT-2's letters, or words' pieces."""
     vocab = vocabulary_of(folder)
     added = added_tokens(folder, vocab)
     by_id = {i: text for text, i in vocab.items()}
@@ -113,18 +97,7 @@ def put_added(found: Vocabulary, i: int, token: Added) -> None:
 
 
 def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
-    """Return a vocabulary of sentencepiece's kind, whose bytes are tokens of their own.
-
-    Parameters
-    ----------
-    ranked : bool
-        Whether tokens get scores by merges; all are -1000 otherwise.
-
-    Raises
-    ------
-    ParseError
-        If an id has no token.
-    """
+    """Return a vocabulary of sentencepiece's kind, whose bytes are tokens of their own."""
     vocab = vocabulary_of(folder)
     added = added_tokens(folder, vocab)
     special = special_texts(folder)
@@ -158,13 +131,7 @@ def _ranks(merges: Iterable[str]) -> dict[str, float]:
 
 
 def merges_of(folder: Folder) -> Sequence[str]:
-    """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it.
-
-    Raises
-    ------
-    ParseError
-        If a merge is no pair.
-    """
+    """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it."""
     if folder.merges:
         return folder.merges
     told = section(folder.json(FAST) or {}, "model").get("merges")

@@ -10,8 +10,6 @@ from typing import Any
 from anamnesis.architectures.tokenizers.folder import objects, section
 from anamnesis.base.errors import LimitExceeded
 
-__all__ = ["byte_alphabet", "decoder_of"]
-
 DECODER_MAX_STEPS = 32  # a real one has four
 DECODED_MAX_CHARS = 100_000
 
@@ -42,11 +40,6 @@ def decoder_of(tokenizer: Mapping[str, Any]) -> Step:
     """Return what makes text of one token.
 
     Steps that do nothing to a single token, or that nobody knows, do nothing.
-
-    Raises
-    ------
-    LimitExceeded
-        If there are many steps; of the step, if a token grows without end.
     """
     steps: list[Step] = []
     for told in _flat(section(tokenizer, "decoder")):

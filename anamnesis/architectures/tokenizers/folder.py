@@ -14,17 +14,6 @@ from anamnesis.checkpoint.json_file import read_json
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.sources.file import FileSource
 
-__all__ = [
-    "CONFIG",
-    "FAST",
-    "TEMPLATES_MAX_FILES",
-    "TOKENIZER_MAX_BYTES",
-    "TOKENIZER_MAX_VALUES",
-    "Folder",
-    "objects",
-    "section",
-]
-
 TOKENIZER_MAX_BYTES = 50_000_000  # tokenizer.model of Gemma 3 has 4.7 MB
 TOKENIZER_MAX_VALUES = 8_000_000  # tokenizer.json of Gemma 4 has 1.8 million
 TEMPLATES_MAX_FILES = 100
@@ -34,14 +23,7 @@ FAST = "tokenizer.json"
 
 
 class Folder:
-    """A directory's tokenizer files. What is missing, or a link out of the directory, is None.
-
-    Parameters
-    ----------
-    root : Path
-    budget : Budget
-        Accounts for each file once.
-    """
+    """A directory's tokenizer files. What is missing, or a link out of the directory, is None."""
 
     def __init__(self, root: Path, budget: Budget) -> None:
         self.root = root

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_as_letters"]
-
 
 def _letters() -> tuple[str, ...]:
     is_printable = [33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255 for b in range(256)]

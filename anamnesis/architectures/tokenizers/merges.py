@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from anamnesis.base.errors import LimitExceeded
 
-__all__ = ["PIECE_MAX_CHARS", "merges_by_score"]
-
 PIECE_MAX_CHARS = 1000  # Llama 2's longest has 16, Gemma's 31
 
 
@@ -15,11 +13,6 @@ def merges_by_score(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     """Return all pairs of pieces that make a piece, those of a better one first.
 
     Of one piece's pairs that comes first whose left part has the better score, then the right.
-
-    Raises
-    ------
-    LimitExceeded
-        If a piece is very long.
     """
     found: list[tuple[float, float, float, str, str]] = []
     for text, score in scores.items():

@@ -11,8 +11,6 @@ import re
 
 from anamnesis.formats.gguf.strings import Strings
 
-__all__ = ["cut_merges"]
-
 _KEY = re.compile(rb'(?<!\\)"merges"\s*:\s*\[')
 _TEXT = rb'"(?:[^"\\\x00-\x1f]|\\.)*"'
 _ITEM = re.compile(rb"\s*(?:\[\s*(" + _TEXT + rb")\s*,\s*(" + _TEXT + rb")\s*\]|(" + _TEXT + rb"))")
@@ -25,10 +23,6 @@ def cut_merges(raw: bytes) -> tuple[bytes, Strings | None]:
 
     Where they are not as usual, or there are several such lists, the text comes back as it is, with
     None: who parses it says what is wrong.
-
-    Parameters
-    ----------
-    raw : bytes
     """
     keys = list(_KEY.finditer(raw))
     if len(keys) != 1:

@@ -9,8 +9,6 @@ from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import TokenType
 
-__all__ = ["piece_model"]
-
 _N_BYTES = 256
 _NONE = 2**64 - 1  # an id of -1, as protobuf has it
 

@@ -17,19 +17,11 @@ from anamnesis.architectures.tokenizers.tokens import (
 )
 from anamnesis.base.errors import ParseError
 
-__all__ = ["MODEL", "model_of", "sentencepiece"]
-
 MODEL = "tokenizer.model"
 
 
 def model_of(folder: Folder, name: str = MODEL) -> SentencePieceModel:
-    """Read a model file.
-
-    Raises
-    ------
-    ParseError
-        If it is missing, or none.
-    """
+    """Read a model file."""
     raw = folder.raw(name)
     if raw is None:
         raise ParseError(f"no {name}", source=str(folder.root))
@@ -42,19 +34,6 @@ def sentencepiece(
     """Return the vocabulary of tokenizer.model, added tokens in the places of its pieces.
 
     As many tokens as the config says; pieces beyond them are left out.
-
-    Parameters
-    ----------
-    folder : Folder
-    config : mapping
-    as_told : bool
-        Whether tokens are special only if a file says so, and tokenizer.json is one of the files,
-        as Phi-3 has it.
-
-    Raises
-    ------
-    ParseError
-        If a file is malformed.
     """
     pieces = model_of(folder).pieces
     keys = ("vocab_size",) if as_told else ("vocab_size_per_layer_input", "vocab_size")

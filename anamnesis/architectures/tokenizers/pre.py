@@ -16,11 +16,10 @@ from anamnesis.architectures.tokenizers.added import content
 from anamnesis.architectures.tokenizers.bpe import merges_of
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
 from anamnesis.architectures.tokenizers.pre_digests import DIGESTS, TEXT
-from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Pattern, Step, known_regexes
+from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Pattern, Step, steps_by_regex
 from anamnesis.architectures.tokenizers.reduced import SPACES, reduced
+from anamnesis.architectures.tokenizers.regexes import meaning
 from anamnesis.base.errors import UnsupportedError
-
-__all__ = ["PRE_MAX_STEPS", "pre_tokenizer"]
 
 PRE_MAX_STEPS = 32  # a real one has seven
 # Of what has vocab.json and merges.txt, and no tokenizer.json.
@@ -41,19 +40,7 @@ _MODEL_KEYS = frozenset(
 
 
 def pre_tokenizer(folder: Folder, told: str | None) -> str:
-    """Return the name that llama.cpp has for how a text is split.
-
-    Parameters
-    ----------
-    folder : Folder
-    told : str, optional
-        The name, by who knows it; nothing is looked at then.
-
-    Raises
-    ------
-    UnsupportedError
-        If nothing known splits texts so.
-    """
+    """Return the name that llama.cpp has for how a text is split."""
     if told is not None:
         return told
     tokenizer = folder.json(FAST)
@@ -152,7 +139,7 @@ def _model(
 
 def _is_spelt(step: Mapping[str, Any]) -> bool:
     """Tell whether a step leaves a text in one of the ways that `reduced` knows."""
-    if step.get("type") in ("StripAccents", "BertNormalizer"):
+    if _type(step) in ("StripAccents", "BertNormalizer"):
         return False
     letters = [step.get(key) for key in ("replacement", "prepend", "content")]
     return all(one in (None, *SPACES) for one in letters)
@@ -164,20 +151,25 @@ def _is_harmless(tokenizer: Mapping[str, Any]) -> bool:
     posts = [*_flat(tokenizer.get("post_processor"), "processors")]
     if len(steps) + len(posts) > PRE_MAX_STEPS:
         return False
-    return all(map(_is_known, steps)) and all(step.get("type") in _POSTS for step in posts)
+    return all(map(_is_known, steps)) and all(_type(step) in _POSTS for step in posts)
 
 
 def _is_known(step: Mapping[str, Any]) -> bool:
     match step:
         case {"type": "Split", "pattern": {"Regex": str(regex)}}:
-            return regex in known_regexes()
+            return meaning(regex) in steps_by_regex()
         case {"type": "Split", "pattern": {"String": str()}}:
             return True
         case {"type": "Replace", "pattern": {"String": " "}, "content": str(new)}:
             return len(new) == 1
         case {"type": "Metaspace" | "Prepend"}:
             return len(str(step.get("replacement", step.get("prepend")))) == 1
-    return step.get("type") in _HARMLESS | _SPLITS
+    return _type(step) in _HARMLESS | _SPLITS
+
+
+def _type(step: Mapping[str, Any]) -> str:
+    told = step.get("type")
+    return told if isinstance(told, str) else ""
 
 
 def _flat(told: Any, key: str) -> Iterator[Mapping[str, Any]]:
@@ -203,7 +195,7 @@ def _by_steps(tokenizer: Mapping[str, Any]) -> Pattern | None:
         return None
     steps = _steps(told)
     ignores = model.get("ignore_merges") is True
-    normalizers = {n.get("type") for n in _flat(tokenizer.get("normalizer"), "normalizers")}
+    normalizers = {_type(step) for step in _flat(tokenizer.get("normalizer"), "normalizers")}
     for row in PATTERNS:
         if (
             row.steps == steps
@@ -214,17 +206,19 @@ def _by_steps(tokenizer: Mapping[str, Any]) -> Pattern | None:
     return None
 
 
+def _cuts_out(step: Mapping[str, Any]) -> bool:
+    """Tell whether a split makes pieces of its matches; what it removes is what lies between."""
+    told = step.get("behavior")
+    return told == "Isolated" or (told == "Removed" and step.get("invert") is True)
+
+
 def _steps(told: Sequence[Mapping[str, Any]]) -> tuple[Step, ...] | None:
     """Return the steps as the table has them; None if one has no name there."""
     steps: list[Step] = []
     for step in told:
         match step:
-            case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated"}:
-                steps.append(("split", regex))
-            case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Removed"} if (
-                step.get("invert") is True
-            ):
-                steps.append(("split", regex))
+            case {"type": "Split", "pattern": {"Regex": str(regex)}} if _cuts_out(step):
+                steps.append(steps_by_regex().get(meaning(regex), ("split", regex)))
             case {"type": "Digits", "individual_digits": True}:
                 steps.append(("digits",))
             case {"type": "Punctuation"}:

@@ -3,8 +3,6 @@
 `python tools/record_tokenizers.py` takes them out of llama.cpp's converter.
 """
 
-__all__ = ["DIGESTS", "TEXT"]
-
 TEXT = (
     "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n\U0001f680 (normal) \U0001f636\u200d"
     "\U0001f32b\ufe0f (multiple emojis concatenated) \u2705 \U0001f999\U0001f999 3 33 333 333"

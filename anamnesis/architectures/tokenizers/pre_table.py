@@ -9,25 +9,16 @@ match a piece of its own; `("digits",)` each digit, `("punctuation",)` runs of p
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
-__all__ = ["PATTERNS", "Pattern", "Step", "known_regexes"]
+from anamnesis.architectures.tokenizers.regexes import meaning
 
 Step = tuple[str, ...]
 
 
 class Pattern(NamedTuple):
-    """Names of pre-tokenizers that split alike; the first is written where only that is known.
-
-    Attributes
-    ----------
-    names : tuple of str
-    steps : tuple of Step
-    ignore_merges : bool or None
-        Whether a piece that is a token stays one, whatever the merges; None if it is not asked.
-    normalizer : str or None
-        What must change the text first, such as `NFC`; None if it is not asked.
-    """
+    """Names of pre-tokenizers that split alike; the first is written where only that is known."""
 
     names: tuple[str, ...]
     steps: tuple[Step, ...]
@@ -145,6 +136,15 @@ PATTERNS = (
 )
 
 
-def known_regexes() -> frozenset[str]:
-    """Return all regexes that splits of known tokenizers have."""
-    return frozenset(step[1] for row in PATTERNS for step in row.steps if step[0] == "split")
+# What other steps are as regexes.
+_AS_REGEXES = {
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": WORDS,
+    r"\p{N}": DIGITS,
+}
+
+
+@cache
+def steps_by_regex() -> dict[str, Step]:
+    """Return the steps that known tokenizers have, by the meaning of their regexes."""
+    splits = {step[1]: step for row in PATTERNS for step in row.steps if step[0] == "split"}
+    return {meaning(regex): step for regex, step in {**splits, **_AS_REGEXES}.items()}

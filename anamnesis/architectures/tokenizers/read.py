@@ -31,8 +31,6 @@ from anamnesis.architectures.tokenizers.wordpiece import wordpiece
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.limits import Budget
 
-__all__ = ["KINDS", "read_vocabulary"]
-
 _SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
 _ADD_BOS = "tokenizer.ggml.add_bos_token"
 _MERGES = "tokenizer.ggml.merges"
@@ -68,39 +66,7 @@ def read_vocabulary(
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the `tokenizer.*` keys of a model.
-
-    Parameters
-    ----------
-    root : Path
-        Its directory.
-    config : mapping
-        config.json, as it is: of ids and `vocab_size`, those in `text_config` too.
-    kind : str
-        One of `KINDS`: how its architecture reads its files.
-    budget : Budget
-    pre : str, optional
-        llama.cpp's name of the pre-tokenizer, where the files do not tell.
-    fallbacks : mapping, optional
-        Special tokens that no file tells, by name: `{"eot": "<|user|>"}`, or an id.
-    before, after : mapping, optional
-        Keys that the files may set otherwise, and keys that they may not.
-
-    Returns
-    -------
-    dict
-        In the reference's order. Tokens and merges are lists of str, scores an array of float32,
-        types one of int32, ids int (`uint32` in a GGUF).
-
-    Raises
-    ------
-    ParseError
-        If a file is missing or malformed.
-    UnsupportedError
-        If `kind` is none, or nobody knows the pre-tokenizer.
-    LimitExceeded
-        If a file is over a cap or the budget.
-    """
+    """Return the `tokenizer.*` keys of a model."""
     if kind not in KINDS:
         raise UnsupportedError(f"no kind of tokenizer is called {kind!r}")
     asked = _Asked(Folder(Path(root), budget), config, fallbacks or {}, pre)
@@ -139,9 +105,12 @@ def _gpt2(asked: _Asked) -> dict[str, Any]:
     found = byte_level(asked.folder, asked.config)
     pre = pre_tokenizer(asked.folder, asked.pre)
     keys = found.keys("gpt2", pre, scored=False)
-    if merges := merges_of(asked.folder):
+    merges = merges_of(asked.folder)
+    if not merges and pre != _KIMI:
+        raise asked.folder.malformed(FAST, "no merges, without which llama.cpp loads no such file")
+    if merges:
         keys[_MERGES] = merges
-    return keys | _special(asked)
+    return keys | _special(asked, len(found))
 
 
 def _first_of(asked: _Asked) -> dict[str, Any]:

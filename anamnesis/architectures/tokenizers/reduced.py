@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 from anamnesis.architectures.tokenizers.letters import bytes_as_letters
 
-__all__ = ["SPACES", "reduced"]
-
 _FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 SPACES = (" ", "\u2581", "\u0120")  # as it is, as sentencepiece has it, as GPT-2 has it
 _PARTS = ("continuing_subword_prefix", "end_of_word_suffix")  # which are in no text
@@ -26,20 +24,7 @@ def reduced(
     added: Mapping[str, Any],
     kept: Iterable[str],
 ) -> dict[str, Any]:
-    """Return the `model` of a tokenizer.json with the tokens and merges that a text can need.
-
-    Parameters
-    ----------
-    model : mapping
-        Without its merges.
-    merges : iterable of str
-        Both halves with a space between.
-    text : str
-    added : mapping of str to int
-        Ids of added tokens, which would be numbered anew were they not in the vocabulary.
-    kept : iterable of str
-        Further tokens that stay.
-    """
+    """Return the `model` of a tokenizer.json with the tokens and merges that a text can need."""
     vocab = model.get("vocab")
     pairs = ([*merge.split(" ", 1)] for merge in merges)
     if not isinstance(vocab, dict) or any(model.get(part) for part in _PARTS):

@@ -19,8 +19,6 @@ from typing import NamedTuple
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 
-__all__ = ["BPE", "UNIGRAM", "Piece", "SentencePieceModel", "parse_model"]
-
 UNIGRAM, BPE = 1, 2  # types of models
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _LONGEST_VARINT = 10
@@ -50,15 +48,7 @@ class SentencePieceModel(NamedTuple):
 
 
 def parse_model(raw: bytes, source: str, budget: Budget) -> SentencePieceModel:
-    """Read a model file.
-
-    Raises
-    ------
-    ParseError
-        If it is none.
-    LimitExceeded
-        If its pieces are over the budget.
-    """
+    """Read a model file."""
     pieces: list[Piece] = []
     told: dict[str, int | bytes] = {}
     reader = _Reader(raw, source)

@@ -15,8 +15,6 @@ from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, obje
 from anamnesis.architectures.tokenizers.tokens import check_text
 from anamnesis.base.errors import ParseError
 
-__all__ = ["special_keys"]
-
 # GGUF's keys of ids; `cls` has none.
 _ID_KEYS = {
     "bos": "bos_token_id",
@@ -40,25 +38,7 @@ def special_keys(
     n_vocab: int | None = None,
     fallbacks: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return the keys of special tokens, of what is added to text, templates and normalisers.
-
-    Parameters
-    ----------
-    folder : Folder
-    config : mapping
-        config.json.
-    names : sequence of str
-        Which special tokens are asked for.
-    n_vocab : int, optional
-        Ids that are not below it are left out.
-    fallbacks : mapping, optional
-        Ids by name (`{"eot": 107}`) of those that no file tells.
-
-    Raises
-    ------
-    ParseError
-        If an id cannot be one.
-    """
+    """Return the keys of special tokens, of what is added to text, templates and normalisers."""
     reading = _Reading(folder, names)
     ids = _Ids(str(folder.root), n_vocab)
     for name, text in reading.named():

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
-from anamnesis.architectures.tokenizers.tokens import VOCABULARY_MAX_TOKENS, TokenType
+from anamnesis.architectures.tokenizers.tokens import (
+    VOCABULARY_MAX_TOKENS,
+    TokenType,
+    check_unique,
+)
 from anamnesis.base.errors import LimitExceeded, ParseError
-
-__all__ = ["MERGES_MAX_COUNT", "StoredVocabulary"]
+from anamnesis.base.printable import shortened
 
 MERGES_MAX_COUNT = 2_000_000  # Gemma 4 has half a million
 
@@ -25,6 +29,9 @@ _KEYS = {
     "eot": "eot_token_id",
     "eom": "eom_token_id",
 }
+_NONE = (-1, (1 << 32) - 1)  # what llama.cpp itself writes for a token that there is not
+_MERGING = ("gpt2", "gemma4")
+_UNMERGED = "kimi-k2"
 _PADDING = re.compile(r"\[PAD\d+\]")
 # What llama.cpp takes for a vocabulary that does not say.
 _IDS: Mapping[str, Mapping[str, int]] = {
@@ -39,29 +46,7 @@ _ADDS: Mapping[str, frozenset[str]] = {
 
 
 class StoredVocabulary:
-    """What a GGUF's `tokenizer.*` keys say.
-
-    Attributes
-    ----------
-    model : str
-        llama.cpp's name of the kind: `gpt2`, `llama`, …
-    pre : str
-    tokens : list of str
-    types : list of int
-        All normal, if the file does not say.
-    scores : list of float
-        Empty, if the file has none.
-    merges : list of (str, str)
-    ids : dict
-        Those of special tokens, by name.
-
-    Raises
-    ------
-    ParseError
-        If a key is missing, or of another type than it must be.
-    LimitExceeded
-        If there are more tokens or merges than any vocabulary has.
-    """
+    """What a GGUF's `tokenizer.*` keys say."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         self._metadata = metadata
@@ -71,21 +56,32 @@ class StoredVocabulary:
         if not self.model or not self.tokens:
             raise ParseError("the GGUF has no vocabulary")
         self.types = self._array("token_type", int, VOCABULARY_MAX_TOKENS)
+        self._has_types = bool(self.types)
         self.types = self.types or [int(TokenType.NORMAL)] * len(self.tokens)
         self.scores = self._array("scores", (int, float), VOCABULARY_MAX_TOKENS)
         for key, items in (("token_type", self.types), ("scores", self.scores)):
             if items and len(items) != len(self.tokens):
                 told = f"{len(items):,} items for {len(self.tokens):,} tokens"
                 raise ParseError(f"tokenizer.ggml.{key}: {told}")
+        if not all(map(isfinite, self.scores)):
+            raise ParseError("tokenizer.ggml.scores has one that is no finite number")
         merges = self._array("merges", str, MERGES_MAX_COUNT)
         self.merges = [_pair(merge) for merge in merges]
+        if self.model in _MERGING and not merges and self.pre != _UNMERGED:
+            raise ParseError(
+                "the GGUF has no tokenizer.ggml.merges, without which all words fall apart"
+            )
         self.ids = self._ids()
         _check_utf8(self.tokens)
+        check_unique(self.tokens, "tokenizer.ggml.tokens")
 
     def flag(self, name: str) -> bool | None:
         """Return a flag such as `add_space_prefix`; None if the file does not have it."""
-        told: Any = self._metadata.get(f"tokenizer.ggml.{name}")
-        return told if isinstance(told, bool) else None
+        key = f"tokenizer.ggml.{name}"
+        told: Any = self._metadata.get(key)
+        if told is not None and not isinstance(told, bool):
+            raise ParseError(f"{key} is {shortened(repr(told))}, neither true nor false")
+        return told
 
     def adds(self, name: str) -> bool:
         """Tell whether `bos`, `eos` or `sep` is added to a text."""
@@ -127,17 +123,31 @@ class StoredVocabulary:
             for i, kind in enumerate(self.types)
             if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
         }
-        return dict(sorted((found | dict.fromkeys(self.ids.values(), True)).items()))
+        return dict(sorted((found | dict.fromkeys(self.named().values(), True)).items()))
+
+    def named(self) -> dict[str, int]:
+        """Return the ids of those special tokens that are no plain text.
+
+        A config may name any token, such as the id 1 that a class has for want of another; as a
+        special token it would be cut out of texts, as llama.cpp does not.
+        """
+        plain = (TokenType.NORMAL, TokenType.UNUSED, TokenType.BYTE)
+        if not self._has_types:
+            return self.ids
+        return {
+            name: i for name, i in self.ids.items() if self.types[i] not in plain or self.adds(name)
+        }
 
     def _ids(self) -> dict[str, int]:
         found = dict(_IDS.get(self.model, {}))
+        found = {name: i for name, i in found.items() if i < len(self.tokens)}
         for name, key in _KEYS.items():
-            told = self._metadata.get(f"tokenizer.ggml.{key}")
-            if isinstance(told, int) and not isinstance(told, bool):
+            told = token_id(self._metadata, f"tokenizer.ggml.{key}", len(self.tokens))
+            if told is not None:
                 found[name] = told
-        if self.model == "bert":  # llama.cpp calls what begins a text BOS there, too
-            found["cls"] = found.get("bos", found["cls"])
-        return {name: i for name, i in found.items() if 0 <= i < len(self.tokens)}
+        if self.model == "bert" and "bos" in found:  # llama.cpp calls what begins a text BOS, too
+            found["cls"] = found["bos"]
+        return found
 
     def _text(self, key: str) -> str | None:
         told = self._metadata.get(f"tokenizer.ggml.{key}")
@@ -157,6 +167,17 @@ class StoredVocabulary:
         return list(told)
 
 
+def token_id(metadata: Mapping[str, Any], key: str, n_tokens: int) -> int | None:
+    """Return the id of a special token; None where a GGUF has none."""
+    told = metadata.get(key)
+    if told is None or (type(told) is int and told in _NONE):
+        return None
+    if type(told) is not int or not 0 <= told < n_tokens:
+        id = shortened(repr(told))
+        raise ParseError(f"{key} is {id}, no id of the vocabulary, which has {n_tokens:,} tokens")
+    return told
+
+
 # With these llama.cpp adds the token that begins a text, unless told not to.
 _ADDING = frozenset(
     {
@@ -170,7 +191,7 @@ def _pair(merge: str) -> tuple[str, str]:
     """Part a merge at its first space that does not begin it, as llama.cpp does."""
     at = merge.find(" ", 1)
     if at < 0:
-        raise ParseError(f"tokenizer.ggml.merges: {merge!r} is no pair")
+        raise ParseError(f"tokenizer.ggml.merges: {shortened(repr(merge))} is no pair")
     return merge[:at], merge[at + 1 :]
 
 

@@ -20,23 +20,13 @@ from anamnesis.architectures.tokenizers.tokens import TokenType, Vocabulary, dec
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.formats.gguf.strings import Strings
 
-__all__ = ["RANKS", "TIKTOKEN_MAX_BYTES", "merges_of_ranks", "ranked", "ranks_of"]
-
 RANKS = "tiktoken.model"
 TIKTOKEN_MAX_BYTES = 256  # of a token; Kimi's longest has 128
 _MAX_RANK = 1 << 22
 
 
 def ranks_of(folder: Folder) -> dict[bytes, int]:
-    """Return the ranks of tokens, in the order of the file.
-
-    Raises
-    ------
-    ParseError
-        If a line is not a token and its rank.
-    LimitExceeded
-        If a token is longer than any.
-    """
+    """Return the ranks of tokens, in the order of the file."""
     found: dict[bytes, int] = {}
     for n, line in enumerate((folder.raw(RANKS) or b"").splitlines(), 1):
         if not line.strip():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -10,18 +10,8 @@ import numpy as np
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
-
-__all__ = [
-    "ADDED_SCORE",
-    "VOCABULARY_MAX_PADDING",
-    "VOCABULARY_MAX_TOKENS",
-    "TokenType",
-    "Vocabulary",
-    "declared_size",
-    "looks_special",
-    "text_config",
-]
 
 VOCABULARY_MAX_TOKENS = 1_000_000  # Gemma has 262,144
 VOCABULARY_MAX_PADDING = 100_000  # rows of a model that no token has
@@ -47,21 +37,7 @@ class TokenType(IntEnum):
 
 
 class Vocabulary:
-    """Tokens by id. Those that nobody sets are `[PAD7]`, unused.
-
-    Parameters
-    ----------
-    size : int
-    source : str
-        The file that errors name.
-    budget : Budget
-
-    Attributes
-    ----------
-    tokens : list of str
-    scores : array of float32
-    types : array of int32
-    """
+    """Tokens by id. Those that nobody sets are `[PAD7]`, unused."""
 
     def __init__(self, size: int, source: str, budget: Budget) -> None:
         if size > VOCABULARY_MAX_TOKENS:
@@ -83,14 +59,9 @@ class Vocabulary:
         self.scores[i] = score
 
     def keys(self, model: str, pre: str | None, *, scored: bool) -> dict[str, Any]:
-        """Return the keys that begin each tokenizer of a GGUF, in the reference's order.
-
-        Raises
-        ------
-        ParseError
-            If a token is no text that UTF-8 has.
-        """
+        """Return the keys that begin each tokenizer of a GGUF, in the reference's order."""
         check_text(self.source, *self.tokens)
+        check_unique(self.tokens, self.source)
         found: dict[str, Any] = {"tokenizer.ggml.model": model}
         if pre is not None:
             found["tokenizer.ggml.pre"] = pre
@@ -111,16 +82,27 @@ def check_text(source: str, *texts: str) -> None:
             raise ParseError(f"{text!r} has half of a surrogate pair", source=source) from None
 
 
-def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:
-    """Return how many tokens a config says, by the first of its keys that it has.
+def check_unique(tokens: Sequence[str], source: str) -> None:
+    """Raise `ParseError` if two tokens are equal, which llama.cpp does not load.
 
-    Raises
-    ------
-    ParseError
-        If it says no number.
-    LimitExceeded
-        If it is far more than there are, which is the default.
+    It gives those names of their own that are empty.
     """
+    if len(set(tokens)) == len(tokens):
+        return
+    ids: dict[str, int] = {}
+    for i, token in enumerate(tokens):
+        first = ids.setdefault(token, i)
+        if token and first != i:
+            text = shortened(repr(token))
+            raise ParseError(
+                f"tokens {first:,} and {i:,} are both {text}, and llama.cpp loads no vocabulary"
+                " with two equal tokens",
+                source=source,
+            )
+
+
+def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:
+    """Return how many tokens a config says, by the first of its keys that it has."""
     config = text_config(config)
     for key in keys:
         if (size := config.get(key)) is not None:

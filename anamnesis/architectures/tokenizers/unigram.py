@@ -26,8 +26,6 @@ from anamnesis.architectures.tokenizers.tokens import (
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["t5", "xlm_roberta"]
-
 _XLM_MODEL = "sentencepiece.bpe.model"
 # fairseq's own tokens stand before the pieces in XLM-R, without the pieces' own first three.
 _XLM_FIRST = (
@@ -37,15 +35,7 @@ _XLM_FIRST = (
 
 
 def t5(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[str, Any]]:
-    """Return T5's vocabulary, and the keys of how it treats spaces and letters.
-
-    Raises
-    ------
-    ParseError
-        If a file is malformed or missing.
-    UnsupportedError
-        If the model is not unigram.
-    """
+    """Return T5's vocabulary, and the keys of how it treats spaces and letters."""
     name = MODEL if folder.has(MODEL) else "spiece.model"
     model = model_of(folder, name)
     _check(folder, name, model)
@@ -63,15 +53,7 @@ def t5(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[str,
 
 
 def xlm_roberta(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[str, Any]]:
-    """Return XLM-R's vocabulary, and the keys of how it treats spaces and letters.
-
-    Raises
-    ------
-    ParseError
-        If a file is malformed or missing.
-    UnsupportedError
-        If the model is not unigram.
-    """
+    """Return XLM-R's vocabulary, and the keys of how it treats spaces and letters."""
     if not folder.has(_XLM_MODEL):
         return _fast(folder, config)
     model = model_of(folder, _XLM_MODEL)

@@ -9,17 +9,9 @@ from anamnesis.architectures.tokenizers.bpe import byte_level
 from anamnesis.architectures.tokenizers.folder import Folder
 from anamnesis.architectures.tokenizers.tokens import TokenType, Vocabulary
 
-__all__ = ["wordpiece"]
-
 
 def wordpiece(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a tokenizer.json.
-
-    Raises
-    ------
-    ParseError
-        If a token is beyond the config's `vocab_size`.
-    """
+    """Return the vocabulary of a tokenizer.json."""
     found = byte_level(folder, config)
     for i in (found.types != TokenType.CONTROL).nonzero()[0].tolist():
         text = found.tokens[i]

@@ -14,8 +14,6 @@ from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import ADDED_SCORE
 from anamnesis.base.errors import ParseError, UnsupportedError
 
-__all__ = ["vocabulary_files"]
-
 _BODIES: Mapping[str, Callable[[StoredVocabulary], dict[str, Any]]] = {
     "gpt2": bodies.byte_level,
     "llama": bodies.byte_fallback,
@@ -30,25 +28,6 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
     """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary.
 
     Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
-
-    Parameters
-    ----------
-    metadata : mapping
-        The metadata of a GGUF; only `tokenizer.*` is read.
-
-    Returns
-    -------
-    dict of str to bytes
-        By the names of files.
-
-    Raises
-    ------
-    ParseError
-        If a key is missing or malformed.
-    UnsupportedError
-        If nobody knows how the vocabulary, or its pre-tokenizer, works.
-    LimitExceeded
-        If the vocabulary is larger than any.
     """
     vocabulary = StoredVocabulary(metadata)
     body = _BODIES.get(vocabulary.model)
@@ -78,7 +57,8 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": _removes_spaces(vocabulary),
     }
-    for name in vocabulary.ids:
+    named = vocabulary.named()
+    for name in named:
         told[f"{name}_token"] = vocabulary.text_of(name)
     added = vocabulary.added()
     if vocabulary.model == "llama":
@@ -87,8 +67,8 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
             for i, special in added.items()
             if not special or vocabulary.scores[i] == ADDED_SCORE
         }
-    named = set(vocabulary.ids.values())
-    others = [vocabulary.tokens[i] for i, special in added.items() if special and i not in named]
+    ids = set(named.values())
+    others = [vocabulary.tokens[i] for i, special in added.items() if special and i not in ids]
     if others:
         told["additional_special_tokens"] = others
     for name in ("bos", "eos", "sep"):

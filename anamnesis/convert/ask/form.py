@@ -11,8 +11,6 @@ from anamnesis.formats.writers import WRITERS, asked_format, written_as
 if TYPE_CHECKING:
     from anamnesis.convert.ask.targets import Target
 
-__all__ = ["Form", "check_ending", "form_of"]
-
 _DIRECTORIES = "safetensors"  # the container that has them
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
@@ -24,21 +22,7 @@ _FOREIGN = {
 
 
 class Form(NamedTuple):
-    """What form an output takes, whatever it is made of.
-
-    Attributes
-    ----------
-    container : str
-        The id of its format.
-    name : str
-        Of the path, without the folder; empty if there is none, as of a stream.
-    is_named_file : bool
-        Whether the path is that of a file by its ending, or there is none for a directory.
-    is_cut : bool
-        Whether it is cut into shards of safetensors.
-    is_named_directory : bool
-        Whether the path is that of a directory: it ends in a separator.
-    """
+    """What form an output takes, whatever it is made of."""
 
     container: str = _DIRECTORIES
     name: str = ""
@@ -62,21 +46,7 @@ class Form(NamedTuple):
 
 
 def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
-    """Return the form of an output.
-
-    Parameters
-    ----------
-    target : Target
-    out : anything
-        A path; None if it has none yet, and else what takes one file.
-    is_cut : bool
-        Whether it is to be cut into shards.
-
-    Raises
-    ------
-    OutputError
-        If the output's name promises another format than the target, or one that is not written.
-    """
+    """Return the form of an output."""
     if not isinstance(out, (str, os.PathLike)):
         return Form(target.container or target.usual, "", out is not None, is_cut)
     promised = _promised(target, out)
@@ -109,12 +79,7 @@ def _promised(target: Target, out: str | os.PathLike[str]) -> str | None:
 
 
 def check_ending(target: Target, out: Any) -> None:
-    """Refuse a path whose ending is of what is not written, where the target names no container.
-
-    Raises
-    ------
-    OutputError
-    """
+    """Refuse a path whose ending is of what is not written, where the target names no container."""
     if target.container is not None or not isinstance(out, (str, os.PathLike)):
         return
     name = os.fspath(out)

@@ -9,27 +9,14 @@ from anamnesis.base.limits import ParseLimits
 from anamnesis.formats.imatrix import ImatrixFile, read_imatrix
 from anamnesis.schemes.ggml.imatrix import Imatrix
 
-__all__ = ["Given", "importance_of"]
-
 Given: TypeAlias = "str | os.PathLike[str] | ImatrixFile | Imatrix"
 
 
 def importance_of(given: Given, limits: ParseLimits | None = None) -> Imatrix:
-    """Return an importance matrix, read if it is a path.
-
-    Parameters
-    ----------
-    given : path, ImatrixFile or Imatrix
-    limits : ParseLimits, optional
-        Of reading it.
-
-    Raises
-    ------
-    ParseError, LimitExceeded, OSError
-        As `read_imatrix`.
-    """
+    """Return an importance matrix, read if it is a path."""
     if isinstance(given, Imatrix):
         return given
     found = given if isinstance(given, ImatrixFile) else read_imatrix(given, limits)
     entries = {name: entry.values.view("u1").data for name, entry in found.entries.items()}
-    return Imatrix(found.file, entries, found.datasets, found.n_chunks)
+    unused = {n: e.counts.count(0) for n, e in found.entries.items() if found.kind == "gguf"}
+    return Imatrix(found.file, entries, found.datasets, found.n_chunks, unused)

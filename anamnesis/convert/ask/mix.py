@@ -11,8 +11,6 @@ from anamnesis.base.arguments import whole_number
 if TYPE_CHECKING:
     from anamnesis.schemes.ggml.choose import Options
 
-__all__ = ["MIX_OPTIONS", "AskedMix", "MixOptions", "asked_mix"]
-
 
 class MixOptions(TypedDict, total=False):
     """The keyword options of a mix; `Model.convert` explains them."""
@@ -31,19 +29,7 @@ MIX_OPTIONS = frozenset(MixOptions.__annotations__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMix:
-    """A mix, and what is asked beside it.
-
-    Attributes
-    ----------
-    name : str
-        As `mixes.MIXES` has it, or `copy`.
-    options : Options
-    override_kv : mapping
-        Keys of the header, and typed values: what the rules go by, and what is written.
-    prune_layers : tuple of int
-    keep_split : bool
-        Whether the output has the parts of the input.
-    """
+    """A mix, and what is asked beside it."""
 
     name: str
     options: Options
@@ -53,19 +39,7 @@ class AskedMix:
 
 
 def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
-    """Return a mix with its options; None if there is none.
-
-    Parameters
-    ----------
-    name : str or None
-    given : mapping
-        Those of `MixOptions` that are there.
-
-    Raises
-    ------
-    ValueError
-        If an option has a value that it cannot, or there is one without a mix.
-    """
+    """Return a mix with its options; None if there is none."""
     if name is None:
         for option, value in given.items():
             if value:

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.ask.importance import Given
     from anamnesis.schemes.ggml.imatrix import Imatrix
 
-__all__ = [
-    "ConvertOptions",
-    "ExpertsName",
-    "How",
-    "NamesName",
-    "Progress",
-    "RememberOptions",
-    "Request",
-    "check_experts",
-    "check_options",
-]
-
 ExpertsName = Literal["stacked", "split", "keep"]
 NamesName = Literal["auto", "keep"]
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -106,24 +94,14 @@ def check_names(names: str) -> None:
 
 
 def check_experts(experts: str | None) -> None:
-    """Refuse what experts cannot be.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse what experts cannot be."""
     if experts is not None and experts not in get_args(ExpertsName):
         told = "stacked, split or keep"
         raise ValueError(f"experts must be {told}; got {experts!r}")
 
 
 def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
-    """Refuse options that there are not.
-
-    Raises
-    ------
-    TypeError
-    """
+    """Refuse options that there are not."""
     for name in given:
         if name not in known.__annotations__:
             raise TypeError(
@@ -133,72 +111,7 @@ def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The options of a conversion, resolved.
-
-    Attributes
-    ----------
-    dtype : DType
-        What weights come out as that are quantised, and are not to be.
-    form : Form
-        Of the output: its container, and whether it is a file.
-    encoding : Encoding or None
-        What weights are written in that it suits; None if no weight is to be quantised.
-    drop : tuple of str
-        Names of weights, with wildcards, that are left out.
-    edit : mapping
-        For names of weights, with wildcards, the arrays that take their place, functions that make
-        such, or None where a weight is left out; the first that fits decides.
-    include, exclude : tuple of str
-        Names of weights, with wildcards, that are to be encoded, and that are not.
-    overrides : tuple of (str, Encoding or None)
-        Names of weights, with wildcards, and what these are written in; the first that fits
-        decides. None copies a weight as it is stored.
-    cast_all : bool
-        Whether floats that are plain come out as `dtype` as well.
-    rename : tuple of (str, str)
-        Regular expressions, and what is put in place of each match in a name, one after another.
-    metadata : mapping or None
-        What the file says of itself, beside what the source does.
-    split_max_size : int or None
-        The most bytes of tensors in each part of a GGUF model; None if it is one file.
-    measure : bool
-        Whether what the encoding takes is measured.
-    verify : bool
-        Whether what was written is read back, and compared with a second encoding.
-    lossless : bool
-        Whether what would round or quantise a value is refused.
-    expect_same : path or None
-        A model whose tensors must be those that would be written, byte for byte.
-    strict : bool
-        Whether what a program is known to load wrong without an error is refused, but by `force`.
-    keep_blocks : bool
-        Whether weights that are not encoded stay in blocks that the format stores as well. What
-        is remembered does not, and nothing does where a dtype is asked for.
-    math : str
-        `float32`, or `reference`: what is decoded by, and rounded in between.
-    experts : str or None
-        `stacked`, `split` or `keep`: what becomes of experts; None for what the encoding's own tool
-        does, or the model's own class where nothing is encoded.
-    mix : AskedMix or None
-        By whose rules weights become types of GGUF's; `encoding` is its own type.
-    imatrix : Imatrix or None
-        How important columns are, for encoders of GGUF's types.
-    names : str
-        `auto`, or `keep`: whether a Hugging Face directory becomes a GGUF under llama.cpp's names,
-        where its architecture is known.
-    tokenizer_pre : str or None
-        What llama.cpp calls the pre-tokenizer; None if the tokenizer's files say it.
-    limits : ParseLimits
-        Of what is read beside the tensors: tokenizers.
-    numbered : mapping of str to str
-        What weights are called whose layer gets another number, before all renaming.
-
-    Raises
-    ------
-    ValueError
-        If `threads` or one of the sizes is less than 1, there is no such `math`, or a regular
-        expression is none.
-    """
+    """The options of a conversion, resolved."""
 
     dtype: DType
     form: Form
@@ -225,7 +138,7 @@ class Request:
     verify: bool = False
     lossless: bool = False
     expect_same: str | os.PathLike[str] | None = None
-    strict: bool = False
+    strict: bool | None = False
     keep_blocks: bool = False
     math: MathName = "float32"
     experts: ExpertsName | None = None
@@ -283,12 +196,7 @@ class Request:
         return name
 
     def check_renaming(self, names: Sequence[str]) -> None:
-        """Refuse a renaming that matches no name, neither at first nor after those before it.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Refuse a renaming that matches no name, neither at first nor after those before it."""
         for i, (pattern, _) in enumerate(self.rename):
             matches = re.compile(pattern).search
             before = replace(self, rename=self.rename[:i]).renamed

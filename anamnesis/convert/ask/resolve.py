@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.ask.importance import Given
     from anamnesis.schemes.ggml.imatrix import Imatrix
 
-__all__ = ["resolve"]
-
 
 def resolve(
     to: str | Encoding | Target | None,
@@ -44,28 +42,7 @@ def resolve(
     limits: ParseLimits | None = None,
     **options: Any,
 ) -> Request:
-    """Return what is asked for by names; `Model.convert` says what they mean.
-
-    Parameters
-    ----------
-    to : str, Encoding, Target or None
-        None leaves the container to the output's name.
-    out : anything
-        The output, if it is a path.
-    limits : ParseLimits, optional
-        Of reading an importance matrix, and a tokenizer.
-    **options
-        As of `Model.convert`.
-
-    Raises
-    ------
-    OutputError
-        If the output's name promises another format, or one that is not written.
-    ValueError
-        If there is no such target, encoding or dtype, or an option has a value that it cannot.
-    TypeError
-        If there is no such option.
-    """
+    """Return what is asked for by names; `Model.convert` says what they mean."""
     check_options(options, ConvertOptions)
     mappings = {"overrides": overrides, "rename": rename, "metadata": metadata, "edit": edit}
     for name, given in mappings.items():

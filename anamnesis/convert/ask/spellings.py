@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["spelt"]
-
 # With `-` between words, whatever stands there.
 _WORDS = {
     "fp8-fine-grained": "fp8-block",
@@ -37,15 +35,7 @@ _WORDS = {
 
 
 def spelt(text: str, known: Iterable[str]) -> str:
-    """Return the name that a text is another spelling of; else the text in lower case.
-
-    Parameters
-    ----------
-    text : str
-        A target, or an encoding: `bnb_nf4`, `FP16`, `nf4-128`, `gguf-fp16`.
-    known : iterable of str
-        All names.
-    """
+    """Return the name that a text is another spelling of; else the text in lower case."""
     lowered = text.strip().lower()
     names = {_folded(name): name for name in known}
     folded = _folded(lowered)

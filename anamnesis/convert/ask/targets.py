@@ -19,16 +19,6 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
 from anamnesis.schemes.encodings import ENCODINGS, GGUF, LAYOUTS, find, made
 
-__all__ = [
-    "KEEP",
-    "Listed",
-    "Target",
-    "encoding",
-    "listed",
-    "names",
-    "target",
-]
-
 KEEP = "keep"  # of an override: as it is stored
 
 
@@ -40,25 +30,7 @@ _TOGETHER = [f"{container}-{dtype}" for container in WRITERS for dtype in OUTPUT
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a name of a target stands for.
-
-    Attributes
-    ----------
-    container : str or None
-        The id of its format; None if the name says none.
-    encoding : Encoding or None
-        None if weights are written as values.
-    dtype : DType or None
-        Of these, if the name says it.
-    usual : str
-        The container where the output's name promises none either.
-    name : str or None
-        The name of the encoding, without the container, if it was told by name.
-    mix : str or None
-        The mix of GGUF's types by whose rules weights become types, of which `encoding` is one.
-    text : str
-        What it was called.
-    """
+    """What a name of a target stands for."""
 
     container: str | None
     encoding: Encoding | None = None
@@ -69,31 +41,12 @@ class Target:
     text: str = field(default="", compare=False)
 
     def casts_all(self, dtype: DTypeLike | None, asked: bool | None) -> bool:
-        """Tell whether floats that are plain are cast: where a dtype is named, unless told.
-
-        Parameters
-        ----------
-        dtype : str or None
-            What is named beside the target.
-        asked : bool or None
-            What is told.
-        """
+        """Tell whether floats that are plain are cast: where a dtype is named, unless told."""
         return not (self.dtype is None and dtype is None) if asked is None else asked
 
 
 class Listed(NamedTuple):
-    """A target, for a listing.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        `container`, `dtype`, `encoding`, `copy`, or `layout`, which only takes codes that are
-        there.
-    format : str
-        The container that it is usually written in.
-    loaders : str
-    """
+    """A target, for a listing."""
 
     name: str
     kind: str
@@ -140,13 +93,7 @@ def mixes() -> list[str]:
 
 
 def target(to: str | Encoding | Target) -> Target:
-    """Return what a target's name stands for.
-
-    Raises
-    ------
-    ValueError
-        If there is no such target.
-    """
+    """Return what a target's name stands for."""
     if isinstance(to, Target):
         return to
     if isinstance(to, Encoding):
@@ -197,16 +144,7 @@ def _mixed(name: str) -> Target | None:
 
 
 def no_such(what: str, word: str, known: Iterable[str]) -> UnknownWord:
-    """Return that there is no such target, or encoding, and which ones are like it.
-
-    Parameters
-    ----------
-    what : str
-        `target`, or a kind of it.
-    word : str
-        What was asked for.
-    known : iterable of str
-    """
+    """Return that there is no such target, or encoding, and which ones are like it."""
     return UnknownWord(f"there is no {what} {word!r}{did_you_mean(word, known)}")
 
 
@@ -225,19 +163,7 @@ def _container(name: str) -> str | None:
 
 
 def encoding(name: str | Encoding, container: str = "") -> Encoding:
-    """Return the encoding of a name, values as they are among them.
-
-    Parameters
-    ----------
-    name : str or Encoding
-    container : str
-        Where it shall lie: `nvfp4` is a block type in GGUF, and elsewhere another encoding.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the encoding of a name, values as they are among them."""
     if isinstance(name, Encoding):
         return name
     word = spelt(name, names())

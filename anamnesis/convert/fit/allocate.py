@@ -6,18 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Option", "allocate"]
-
 
 class Option(NamedTuple):
-    """A way to write a weight.
-
-    Attributes
-    ----------
-    type : str
-    n_bytes : int
-    error : float
-    """
+    """A way to write a weight."""
 
     type: str
     n_bytes: int
@@ -37,14 +28,6 @@ def allocate(
     Steps are taken where a byte saves the most error, along the lower convex hull of each weight's
     options: with a budget that ends at such a step nothing is better. What is left of the budget
     goes to steps that still fit. The error is never above that of a start.
-
-    Parameters
-    ----------
-    options : mapping of str to sequence of Option
-    budget : int
-    starts : iterable of mapping of str to str
-        Types for all weights that people use; those that do not fit, or are none of the options,
-        do not count.
     """
     least = {name: min(some, key=lambda o: (o.n_bytes, o.error)) for name, some in options.items()}
     if _bytes(least) > budget:

@@ -21,8 +21,6 @@ from anamnesis.schemes.ggml.encode import BlockCodes
 if TYPE_CHECKING:
     from anamnesis.schemes.ggml.imatrix import Imatrix
 
-__all__ = ["SAMPLE", "Errors", "Journal", "measure_errors"]
-
 SAMPLE = 1 << 18  # values of a weight, in `_STRETCHES` that are spread over it
 _STRETCHES = 4
 _AT_ONCE = 1 << 18  # values that are decoded before they are encoded, at least a row
@@ -39,22 +37,7 @@ class _Job(NamedTuple):
 
 
 class Journal:
-    """Errors in a file of JSON lines, so that a run that was stopped goes on.
-
-    Parameters
-    ----------
-    path : path or None
-        None keeps nothing.
-    of : str
-        What they are measured of, and how; those of anything else are refused.
-
-    Raises
-    ------
-    OutputError
-        If the file is of something else.
-    OSError
-        If it cannot be read or written.
-    """
+    """Errors in a file of JSON lines, so that a run that was stopped goes on."""
 
     def __init__(self, path: str | os.PathLike[str] | None, of: str) -> None:
         self.errors: Errors = {}
@@ -111,25 +94,8 @@ def measure_errors(
     how: How,
     journal: Journal,
 ) -> Errors:
-    """Return the sum of squared errors of each weight in each type, by importance if there is any.
-
-    Parameters
-    ----------
-    weights : mapping of str to Weight
-    types : mapping of str to sequence of str
-        Which each is measured in.
-    imatrix : Imatrix or None
-        Squared errors of a column are multiplied by its importance.
-    sample : int or None
-        How many values of a weight are looked at; what they lose is taken for that of all. None
-        looks at all.
-    how : How
-    journal : Journal
-
-    Raises
-    ------
-    NotFinite
-        If a value is infinite or a NaN, or too large for a type.
+    """Return the sum of squared errors of each weight in each type, by importance if
+    there is any.
     """
     jobs = [
         _Job(weight, missing, _bands(weight.shape, sample))

@@ -11,8 +11,6 @@ from typing import Any
 
 from anamnesis.base.patterns import chooser
 
-__all__ = ["recipe_text"]
-
 _COLUMNS = 77
 _LAYER = re.compile(r"(.*?\.)([0-9]+)\.(.+)")  # the first number is that of a layer
 _SPECIAL = re.compile(r"([\[*?])")
@@ -26,23 +24,7 @@ def recipe_text(
     options: Mapping[str, Any] | None = None,
     own: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the text of a recipe by which `convert` gives weights these types.
-
-    Parameters
-    ----------
-    to : str
-        The target.
-    base : str
-        Its type, which weights have that nothing else is said of.
-    types : mapping of str to str
-        By weight, in the order of the model.
-    head : iterable of str
-        Lines that stand above it, as comments.
-    options : mapping, optional
-        What else was asked for, by the names of `Model.convert`.
-    own : mapping of str to str, optional
-        Types that were asked for, by pattern; they come first.
-    """
+    """Return the text of a recipe by which `convert` gives weights these types."""
     lines = [f"# {part}" for line in head for part in wrap(line, _COLUMNS)]
     told = {"to": to, "pure": True, **(options or {})}
     plain = {name: value for name, value in told.items() if not isinstance(value, Mapping)}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["absent", "who_quantises"]
-
 _OTHERS = {
     "exl2": "exllamav2",
     "exl3": "exllamav3",

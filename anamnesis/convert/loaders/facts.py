@@ -10,8 +10,6 @@ from anamnesis.convert.loaders.table import CELLS, ONE_BY_ONE, SPLIT_BY_TOOLS
 from anamnesis.schemes.says.mlx_models import CLASSES, class_of
 from anamnesis.schemes.says.stacks import is_of_an_expert
 
-__all__ = ["Facts", "Output", "facts_of_gguf", "facts_of_output", "listed_name"]
-
 _SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
 _STACK = re.compile(
     r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|block_sparse_moe\.(?:input|output)_linear)\b"
@@ -43,14 +41,7 @@ _USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
 
 
 class Facts(NamedTuple):
-    """What verdicts depend on.
-
-    Attributes
-    ----------
-    encodings : tuple of str
-        As the table calls them; of plain values alone, the id of the container.
-    kinds : frozenset of str
-    """
+    """What verdicts depend on."""
 
     encodings: tuple[str, ...]
     kinds: frozenset[str]
@@ -70,29 +61,7 @@ def _follow(wanted: list[str], words: list[str]) -> bool:
 
 
 class Output(NamedTuple):
-    """What facts are found in, of an output that is planned.
-
-    Attributes
-    ----------
-    container : str
-        The id of its format.
-    metadata : mapping
-        What its file says of itself.
-    config : mapping
-        The source's config.json.
-    has_config : bool
-        Whether the output has one.
-    has_params : bool
-        Whether it has Mistral's params.json.
-    names : list of str
-        Of all weights.
-    coded : dict of str to str
-        Weights that are written in codes, and the id of their encoding.
-    dtypes : set of str
-        Of all tensors.
-    numbers : set of str
-        Tensors of one number.
-    """
+    """What facts are found in, of an output that is planned."""
 
     container: str
     metadata: Mapping[str, Any]

@@ -11,20 +11,7 @@ from typing import Literal, NamedTuple
 
 from anamnesis.schemes.says.stacks import OF_MIXTRAL
 
-__all__ = [
-    "ANY",
-    "CELLS",
-    "KINDS",
-    "ONE_BY_ONE",
-    "PLACES",
-    "PROGRAMS",
-    "SPLIT_BY_TOOLS",
-    "Cell",
-    "Outcome",
-    "Program",
-]
-
-Outcome = Literal["loads", "refuses", "wrong", "unwritten"]
+Outcome = Literal["loads", "otherwise", "refuses", "wrong", "unwritten"]
 
 ANY = "any"
 
@@ -37,25 +24,7 @@ class Program(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What a program makes of some encodings.
-
-    Attributes
-    ----------
-    program : str
-    encodings : tuple of str
-        Names of targets, without settings; of plain values the id of the container.
-    kind : str
-        One of `KINDS`, or `ANY`.
-    outcome : str
-        `loads`; `refuses`, with an error or a list of tensors that are missing or left over;
-        `wrong`, without a word; `unwritten`: it is refused here, as by the encoding's own tools.
-    proof : str
-        The test that ran it, below tests/; or how else it is known.
-    why, instead : str
-        What is in the way, and what works.
-    needs : str
-        What the program needs beside.
-    """
+    """What a program makes of some encodings."""
 
     program: str
     encodings: tuple[str, ...]

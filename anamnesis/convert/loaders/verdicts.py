@@ -9,9 +9,10 @@ from typing import NamedTuple
 from anamnesis.convert.loaders.facts import Facts
 from anamnesis.convert.loaders.table import ANY, CELLS, PLACES, PROGRAMS, Cell, Outcome
 
-__all__ = ["Verdict", "cell", "loaders", "verdicts", "warnings"]
+__all__ = ["Verdict", "cell", "loaders", "otherwise", "verdicts", "warnings"]
 
 _WORST: dict[Outcome, int] = {"loads": 0, "unwritten": 1, "refuses": 2, "wrong": 3}
+_LLAMA_CPP = "llama.cpp"
 
 
 class Verdict(NamedTuple):
@@ -22,7 +23,8 @@ class Verdict(NamedTuple):
     program : str
         With what it needs beside.
     outcome : str
-        `loads`, `refuses`, or `wrong`: it loads other values, and no error says so.
+        `loads`, `refuses`, `otherwise`: it computes something else with the same values; or
+        `wrong`: it loads other values, and no error says so.
     why, instead : str
         What is in the way, and what works; arguments stand with a value, as in errors' remedies.
     is_told : bool
@@ -71,6 +73,14 @@ def verdicts(facts: Facts) -> tuple[Verdict, ...]:
     return tuple(found)
 
 
+def otherwise(found: Sequence[Verdict], why: Sequence[str]) -> tuple[Verdict, ...]:
+    """Return verdicts with those of llama.cpp's that say what it computes otherwise."""
+    told = [Verdict(_LLAMA_CPP, "otherwise", one, is_told=True) for one in why]
+    hides = bool(told)
+    rest = [one for one in found if not (hides and one[:2] == (_LLAMA_CPP, "loads"))]
+    return (*rest, *told)
+
+
 def _of(program: str, encoding: str, kinds: Iterable[str]) -> list[Cell]:
     """Return the rows of all kinds of models; where a kind has none, the one of any kind."""
     rows = _rows()
@@ -106,6 +116,8 @@ def sentence(programs: Sequence[str], outcome: Outcome, why: str, instead: str) 
     """Return why programs do not load an output, and what they do load."""
     *first, last = programs
     who = f"{', '.join(first)} and {last}" if first else last
+    if outcome == "otherwise":
+        return f"{who} computes this otherwise: {why}"
     do = "do" if first else "does"
     verb = f"load{'' if first else 's'} this wrong, without an error"
     told = f"{who} {verb if outcome == 'wrong' else f'{do} not load this'}: {why}"

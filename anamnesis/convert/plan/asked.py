@@ -16,8 +16,6 @@ from anamnesis.schemes.core.weight import Weight
 if TYPE_CHECKING:
     from anamnesis.convert.plan.mixing import Mixing
 
-__all__ = ["Asked"]
-
 _EXCLUDED = "excluded"
 _NO_FLOATS = "no floats"
 _CONV1D = "Conv1D"
@@ -25,28 +23,7 @@ _MAY_BE_CONV1D = "Conv1D or nn.Linear; conv1d=True or conv1d=False says which"
 
 
 class Asked:
-    """What a request asks of each weight of a model.
-
-    Parameters
-    ----------
-    request : Request
-    names_beside : function
-        Returns what patterns may call a weight beside its own name.
-
-    Attributes
-    ----------
-    request : Request
-    encodings : list of Encoding
-        All that are asked for, that of the whole model first.
-    left : mapping of str to str
-        The weights that the tool of the encoding leaves plain, and why.
-    others : mapping of str to Encoding
-        The weights that it gives another encoding.
-    conv1d : mapping of str to (bool or None)
-        The weights that are a Conv1D's, or may be.
-    mixing : Mixing or None
-        What a mix makes of the model, which says all of this.
-    """
+    """What a request asks of each weight of a model."""
 
     def __init__(self, request: Request, names_beside: Callable[[str], tuple[str, ...]]) -> None:
         self.request = request
@@ -86,12 +63,7 @@ class Asked:
         return self.request.wants(*self._names(weight))
 
     def check_patterns(self, names: list[str]) -> None:
-        """Refuse patterns that fit no weight: they are misspelt.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Refuse patterns that fit no weight: they are misspelt."""
         options = {
             "include": self.request.include,
             "exclude": self.request.exclude,

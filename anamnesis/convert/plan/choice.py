@@ -37,8 +37,6 @@ from anamnesis.schemes.core.weight import Weight
 if TYPE_CHECKING:
     from anamnesis.convert.plan.mixing import Mixing
 
-__all__ = ["Choice"]
-
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
 _OVERRIDDEN = "as an override asks"
 _WEIGHT = ".weight"
@@ -51,22 +49,6 @@ class Choice:
     """The weights to be written, in the order of the model, and the account of all others.
 
     Tensors with problems are passed on as they are if the request allows that, else left out.
-
-    Attributes
-    ----------
-    weights : list of OutputWeight
-    account : Account
-    request : Request
-        As it holds of this model.
-    mixing : Mixing or None
-        What a mix of GGUF's types makes of it.
-
-    Raises
-    ------
-    UnsupportedError
-        If a weight is to be written as it cannot be.
-    ValueError
-        If a pattern of the request fits no weight.
     """
 
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
@@ -415,17 +397,7 @@ class Choice:
         return [*made, *self._repacked_as]
 
     def check_kept(self, config: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-        """Refuse codes that are kept, and would be read as something else.
-
-        Parameters
-        ----------
-        config, metadata : mapping
-            What the output says of itself: in config.json and files beside it, and in its header.
-
-        Raises
-        ------
-        UnsupportedError
-        """
+        """Refuse codes that are kept, and would be read as something else."""
         if not self.kept.codes:
             return
         writer = self._writer
@@ -457,14 +429,7 @@ class Choice:
         )
 
     def check(self) -> None:
-        """Refuse what may not pass.
-
-        Raises
-        ------
-        UnsupportedError, ParseError
-            If a stored tensor cannot be accounted for or written, the file seems to be a part of a
-            model, and the request does not let it pass; or if no weight suits the encoding.
-        """
+        """Refuse what may not pass."""
         request = self.request
         if self.account.problems and not request.allow_unknown:
             raise first_of(self.account.problems)

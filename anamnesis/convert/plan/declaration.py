@@ -16,28 +16,11 @@ from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Moved
 from anamnesis.schemes.says.tied_heads import tied_head
 
-__all__ = ["Declaration"]
-
 _WEIGHT = ".weight"
 
 
 class Declaration:
-    """What makes other programs, and this one, read the codes of an output as what they are.
-
-    Parameters
-    ----------
-    weights : sequence of OutputWeight
-    repacked_as : mapping of str to tuple of Encoding
-        By the source's name of a weight whose codes are moved, the encodings any of which says it.
-    others : mapping of str to Encoding
-        The weights that the tool of the encoding gives another one.
-    request : Request
-    writer : Writer
-    config : mapping
-        The source's config.json.
-    is_dense : bool
-        Whether nothing that is written is quantised as the source describes it.
-    """
+    """What makes other programs, and this one, read the codes of an output as what they are."""
 
     def __init__(
         self,
@@ -66,13 +49,7 @@ class Declaration:
         return frozenset(encoding.layout.config_name for encoding in made.values())
 
     def sections(self) -> dict[str, Any]:
-        """Return the sections of the config about the output, by key; empty if it needs none.
-
-        Raises
-        ------
-        UnsupportedError
-            If one config cannot say it all.
-        """
+        """Return the sections of the config about the output, by key; empty if it needs none."""
         found = self._describing
         if found is None:
             return {}
@@ -80,13 +57,7 @@ class Declaration:
         return dict.fromkeys(encoding.layout.config_keys, config)
 
     def files(self) -> dict[str, dict[str, Any]]:
-        """Return the JSON files that describe the output beside config.json, by name.
-
-        Raises
-        ------
-        UnsupportedError
-            As `sections` does.
-        """
+        """Return the JSON files that describe the output beside config.json, by name."""
         found = self._describing
         if found is None:
             return {}
@@ -100,11 +71,6 @@ class Declaration:
         """Return what a lone file must say of its encoding, so that it can be read again.
 
         None if the tensors show all of it.
-
-        Raises
-        ------
-        UnsupportedError
-            If the format has no place for it, or no settings say it.
         """
         made = self._encodings()
         made |= self._repackings(made)

@@ -20,29 +20,13 @@ from anamnesis.schemes.core.weight import Weight
 if TYPE_CHECKING:
     from anamnesis.schemes.says.joined_experts import Made
 
-__all__ = ["Experts"]
-
 _KEEP = "experts='keep' leaves them as they are"
 _IN_GGUF = re.compile(r"(^|\.)ffn_(gate|up|down|gate_up)_exps\.weight$")
 
 
 @dataclass(slots=True)
 class Experts:
-    """What becomes of a model's stacks of experts.
-
-    Attributes
-    ----------
-    facts : QuantFacts
-        What the model says of itself.
-    account : Account
-        Where it is counted what was taken apart, and what was put together.
-    stack_of : dict of str to str
-        The stacks, by the names of matrices that are pieces of them.
-    pieces_of : dict of str to tuple of str
-        The weights that stacks are put together of, by the names of these.
-    left : dict of str to str
-        The stacks that a tool leaves plain, and why.
-    """
+    """What becomes of a model's stacks of experts."""
 
     facts: QuantFacts
     account: Account
@@ -61,15 +45,6 @@ class Experts:
 
         That is where something of a module is to be encoded so; what else there is of it stays
         plain, matrix by matrix.
-
-        Parameters
-        ----------
-        weights : list of Weight
-            All of the model.
-        tool : str
-            Who takes them apart.
-        asked : Asked
-            What is asked of each; hears which stacks are left.
         """
         from anamnesis.schemes.says.experts import (
             stacked_experts,  # only here: most models have none
@@ -101,13 +76,6 @@ class Experts:
         """Return the weights with all stacks in codes apart, if one of them is not moved whole.
 
         They are no longer left then. Those that nobody can cut stay as they are.
-
-        Parameters
-        ----------
-        weights, tool, asked
-            As of `taken_apart`.
-        moved : container of str
-            The names of weights whose codes are moved.
         """
         left = {name: why for name, why in asked.left.items() if name not in self.left}
         asked.left = left
@@ -167,13 +135,7 @@ class Experts:
     # --- as is asked ---------------------------------------------------------------------------
 
     def as_asked(self, weights: list[Weight], asked: Asked, writer: Writer) -> list[Weight]:
-        """Return the weights with experts as is asked: stacked, split, or as they are.
-
-        Raises
-        ------
-        UnsupportedError
-            If some cannot be, or would not be encoded for that.
-        """
+        """Return the weights with experts as is asked: stacked, split, or as they are."""
         request = asked.request
         if request.experts == "keep":
             return weights
@@ -186,13 +148,7 @@ class Experts:
         return made
 
     def _all_taken_apart(self, weights: list[Weight]) -> list[Weight]:
-        """Return the weights with every stack as matrices, as is asked; of codes, too.
-
-        Raises
-        ------
-        UnsupportedError
-            If one cannot be.
-        """
+        """Return the weights with every stack as matrices, as is asked; of codes, too."""
         from anamnesis.schemes.says.experts import every_stack  # only here: it is rarely asked
 
         by_name = {weight.name: weight for weight in weights}
@@ -215,11 +171,6 @@ class Experts:
         """Return the weights with all single experts as stacks, as is asked.
 
         Codes are joined where they lie, because they may be moved.
-
-        Raises
-        ------
-        UnsupportedError
-            If some cannot be.
         """
         from anamnesis.schemes.says.joined_experts import (
             every_stack_of_singles,  # only here: it is rarely asked
@@ -252,12 +203,7 @@ class Experts:
                 raise _not_put_together(stack, "its pieces are to be kept as they are stored")
 
     def _check_container(self, weights: list[Weight], writer: Writer, *, is_split: bool) -> None:
-        """Refuse to rearrange what GGUF has, whose names of experts are its own.
-
-        Raises
-        ------
-        UnsupportedError
-        """
+        """Refuse to rearrange what GGUF has, whose names of experts are its own."""
         changed = [*self.account.taken_apart, *self.account.put_together]
         found = changed if writer.id == "gguf" else []
         if is_split:

@@ -16,24 +16,9 @@ from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.sizes import band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Weight
 
-__all__ = ["DirectoryOutput", "Job", "OutputFile", "OutputWeight", "Slice", "split_by_size"]
-
 
 class Slice(NamedTuple):
-    """Bytes of a part that one band fills, and where in the file they go.
-
-    Attributes
-    ----------
-    part : Part
-    begin : int
-        Where the part begins in the file.
-    offset, n_bytes : int
-        Of the first piece, in the part.
-    stride : int
-        From the begin of one piece to that of the next.
-    pieces : int
-        How many there are.
-    """
+    """Bytes of a part that one band fills, and where in the file they go."""
 
     part: Part
     begin: int
@@ -73,26 +58,7 @@ class Job(NamedTuple):
 
 
 class OutputWeight:
-    """A weight, the encoding that it is written in, and the parts that makes.
-
-    Attributes
-    ----------
-    weight : Weight
-    encoding : Encoding
-    name : str
-        Its name in the output.
-    found : bytes
-        What the survey found, once it was made.
-    parts : tuple of Part
-    constants : dict of int to bytes
-        The bytes of those parts that no band writes to.
-    offsets : tuple of int
-        Of the parts in their file, once that is laid out.
-    index : int
-        Its place among all of the plan.
-    is_plain : bool
-        Whether it is written as values, or as it is stored.
-    """
+    """A weight, the encoding that it is written in, and the parts that makes."""
 
     __slots__ = (
         "constants",
@@ -151,21 +117,7 @@ class OutputWeight:
 
 
 class OutputFile:
-    """One file to be: what lies around the data, and its weights in the order of their bytes.
-
-    Attributes
-    ----------
-    name : str
-    fixed : list of (int, bytes)
-        Offsets and bytes of what lies around the data, and of constants, in order.
-    n_bytes : int
-    weights : list of OutputWeight
-        In the order of their bytes.
-    writer : Writer
-        That has laid it out.
-    metadata : mapping
-        What it says of itself.
-    """
+    """One file to be: what lies around the data, and its weights in the order of their bytes."""
 
     def __init__(
         self,
@@ -242,29 +194,7 @@ def _is_run(weight: OutputWeight) -> bool:
 
 @dataclass(slots=True)
 class DirectoryOutput:
-    """What a directory has beside its weights.
-
-    Attributes
-    ----------
-    root : Path or None
-        The source; None if that is one file, or lies in memory.
-    sidecars : list of str
-        Files that are copied.
-    params : str or None
-        The one of them that is written anew, without its quantisation.
-    params_sections : dict of str to anything
-        What it says instead, by key.
-    indexes : list of (str, list of OutputFile)
-        Names, and the files that each index names.
-    described : dict of str to bytes
-        Files that describe the output beside config.json, by name.
-    config : bytes or None
-        What config.json will be.
-    config_edits : dict of str to anything
-        What is changed of it, by its key; None where that is taken out.
-    named : list of Named
-        All files of the output.
-    """
+    """What a directory has beside its weights."""
 
     root: Path | None
     sidecars: list[str] = field(default_factory=list)

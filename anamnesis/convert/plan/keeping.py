@@ -20,17 +20,9 @@ from anamnesis.schemes.claim.registry import claim_all
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.says.torchao import metadata_without
 
-__all__ = ["Kept", "metadata_of_kept"]
-
 
 class Kept:
-    """The weights that are copied as they are stored.
-
-    Attributes
-    ----------
-    codes : dict of str to Weight
-        Those of them that are quantised, by name.
-    """
+    """The weights that are copied as they are stored."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -88,23 +80,6 @@ class Kept:
         """Refuse codes that would not be read as what they are where they are written.
 
         So it is where only a config says what they are, and none is written.
-
-        Parameters
-        ----------
-        read_facts : function
-            Returns what the output says of itself.
-        renamed : function
-            Returns what a tensor is called there.
-        passed : iterable of str
-            Tensors that are written though they cannot be read.
-        self_contained : bool
-            Whether each tensor of the output is a weight by itself.
-        remedy : str
-            What to do instead.
-
-        Raises
-        ------
-        UnsupportedError
         """
         ledger = self._ledger
         names = [*self._plain, *(stored.name for stored, _ in self.beside()), *passed]
@@ -143,16 +118,7 @@ def _facts_of(weight: Weight, renamed: Callable[[str], str]) -> tuple[Any, ...]:
 def metadata_of_kept(
     metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
 ) -> dict[str, str]:
-    """Return what a file says of its codes, where some of them are codes no more.
-
-    Parameters
-    ----------
-    metadata : mapping of str to str
-    decoded : mapping of str to str
-        The names of weights that are written as values, and what these are called there.
-    gone : collection of str
-        The names of those that are written otherwise.
-    """
+    """Return what a file says of its codes, where some of them are codes no more."""
     kept = metadata_without(metadata, decoded, gone)
     if COMFY_METADATA_KEY in kept:
         try:

@@ -26,44 +26,12 @@ from anamnesis.schemes.ggml.header import (
     without_layers,
 )
 
-__all__ = ["Mixing"]
-
 _ARCHITECTURE = "general.architecture"
 _PRUNED = "its layer is left out"
 
 
 class Mixing:
-    """A mix, of a model.
-
-    Parameters
-    ----------
-    mix : AskedMix
-    request : Request
-    weights : sequence of Weight
-        Of the model, in its order.
-    stored : mapping of str to StoredTensor
-    metadata : mapping
-        What a GGUF file says of the model; empty of others.
-
-    Attributes
-    ----------
-    left : dict of str to str
-        The weights that stay as they are, and why.
-    encodings : dict of str to Encoding
-        What the others become.
-    names : dict of str to str
-        What weights are called whose layer has another number now.
-    dropped : list of Dropped
-        The weights of layers that are left out.
-    why : dict of str to str
-        Of all that become something: which rule says so.
-
-    Raises
-    ------
-    UnsupportedError
-        If a rule does not know what to choose, or a type needs an importance matrix for a weight
-        that has none.
-    """
+    """A mix, of a model."""
 
     def __init__(
         self,

@@ -10,21 +10,11 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack, Unmovable, unmovable
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Moves"]
-
 _SHORT = 1 << 20  # bytes of what a layout makes anew: shapes, second scales, markers, orders
 
 
 class Moves:
-    """The weights whose own codes are stored as in another layout.
-
-    Attributes
-    ----------
-    repacks : dict of str to Repack
-        What they are stored as, by their names.
-    unmovable : dict of str to Unmovable
-        Why others are not, whose codes are of the kind that is asked for.
-    """
+    """The weights whose own codes are stored as in another layout."""
 
     def __init__(self, asked: Asked, stored: Mapping[str, StoredTensor]) -> None:
         self._asked = asked
@@ -33,13 +23,7 @@ class Moves:
         self.unmovable: dict[str, Unmovable] = {}
 
     def find(self, weights: list[Weight]) -> None:
-        """Find them among the weights of a model; an encoding is asked of all its own at once.
-
-        Raises
-        ------
-        Unmovable
-            If codes cannot be moved, and the encoding encodes nothing.
-        """
+        """Find them among the weights of a model; an encoding is asked of all its own at once."""
         self.repacks, self.unmovable = {}, {}
         if not self._asked.encodings:
             return

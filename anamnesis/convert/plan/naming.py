@@ -28,13 +28,15 @@ from anamnesis.schemes.core.layout import Repack
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
 
-__all__ = ["Seen", "is_of_llama_cpp", "seen_as_asked"]
-
 _TOKENIZER_KEY = "tokenizer.ggml.model"
-_ADAPTER_CONFIG = "adapter_config.json"  # PEFT's
-_DIFFUSERS_CLASS = "_class_name"  # in the config of a model of diffusers'
-# What configs of language models have, one or another.
-_OF_MODELS = {"model_type", "vocab_size", "num_hidden_layers", "hidden_size", "n_layer", "n_embd"}
+_ADAPTER = "adapter_config.json"  # PEFT's
+# What configs of language models have beside `model_type`, one or another.
+_OF_MODELS = {"num_hidden_layers", "hidden_size", "n_layer", "n_embd", "text_config"}
+# Architectures that ComfyUI-GGUF writes, and that of llama.cpp's projectors.
+_OF_IMAGES = {
+    *("flux", "sd1", "sdxl", "sd3", "aura", "hidream", "cosmos", "ltxv", "hyvid", "wan"),
+    *("lumina2", "qwen_image", "clip"),
+}
 # Below which all tensors of a known model may lie.
 _TOPS = {"model", "transformer", "language_model", "gpt_neox", "bert", "roberta"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
@@ -46,21 +48,13 @@ _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such fi
 
 
 class Seen(NamedTuple):
-    """A model as it will be written, and what that makes of the request.
-
-    Attributes
-    ----------
-    checkpoint : Checkpoint
-    ledger : Ledger
-    request : Request
-    names : mapping of str to tuple of str
-        Of weights that have another name, those of the weights they are made of.
-    """
+    """A model as it will be written, and what that makes of the request."""
 
     checkpoint: Checkpoint
     ledger: Ledger
     request: Request
     names: Mapping[str, tuple[str, ...]]
+    otherwise: tuple[str, ...] = ()
 
 
 def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
@@ -68,13 +62,6 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
 
     A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
     directory has transformers', with config.json and a tokenizer.
-
-    Raises
-    ------
-    UnsupportedError
-        If its architecture is not known, a tensor is none of it, or config.json cannot say it.
-    ParseError, LimitExceeded
-        If config.json or the tokenizer is malformed, or lacks what is needed.
     """
     if request.form.container == "gguf":
         checkpoint = _with_header(checkpoint, request)
@@ -92,15 +79,7 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
 
 
 def _with_header(checkpoint: Checkpoint, request: Request) -> Checkpoint:
-    """Return a model with the header of the GGUF that it was, where safetensors carry that.
-
-    Other keys are dropped, but for those that say the same.
-
-    Raises
-    ------
-    ParseError, LimitExceeded
-        If what is carried is malformed, or too large.
-    """
+    """Return a model with the header of the GGUF that it was, where safetensors carry that."""
     if not any(CARRIED_HEADER in container.metadata for container in checkpoint.shards.values()):
         return checkpoint
     from anamnesis.formats.gguf.carried import header_of  # only here: most models carry none
@@ -128,12 +107,7 @@ def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
 
 
 def _check_kept(seen: Seen) -> None:
-    """Refuse to keep what is stored as several tensors, whose rows go to other places.
-
-    Raises
-    ------
-    UnsupportedError
-    """
+    """Refuse to keep what is stored as several tensors, whose rows go to other places."""
     for name, weight in seen.ledger.weights.items():
         override = seen.request.override(name)
         if override is None or override[1] is not None:
@@ -170,12 +144,13 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
             error.remedy = _what_is_wrong(checkpoint, ledger, error) or error.remedy
             raise
     if request.mix is None and request.encoding is None:
-        request = _as_it_is(seen.ledger, request)
+        request = _as_it_is(seen.ledger, _own_float(ledger), request)
     elif request.mix is not None and request.mix.name == COPY:
         request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
     if request.mix is None and request.encoding is not None:
         seen.metadata.update(_what_it_is(request.encoding))
-    return Seen(_as_one_gguf(checkpoint, seen), seen.ledger, request, seen.names)
+    view = _as_one_gguf(checkpoint, seen)
+    return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
 
 
 def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> str | None:
@@ -200,42 +175,28 @@ def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -
 
     if has_gguf_names(ledger.weights):
         return False
-    if not checkpoint.config.get("architectures"):
-        _refuse_unnamed(checkpoint)
-        return False
-    return True
+    _refuse_others(checkpoint)
+    config = checkpoint.config
+    is_whole = "model_type" in config and not _OF_MODELS.isdisjoint(config)
+    return bool(config.get("architectures")) or is_whole
 
 
-def _refuse_unnamed(checkpoint: Checkpoint) -> None:
-    """Refuse a directory that does not say which model it is, though llama.cpp may be meant for it.
-
-    It is not for what other libraries' configs describe, as diffusers' do, or none does.
-
-    Raises
-    ------
-    UnsupportedError
-    """
-    where, config = checkpoint.root, checkpoint.config
-    if _ADAPTER_CONFIG in checkpoint.sidecars and not checkpoint.has_config:
+def _refuse_others(checkpoint: Checkpoint) -> None:
+    """Refuse a directory of texts in which no config.json says how llama.cpp calls the tensors."""
+    if _ADAPTER in checkpoint.sidecars and not checkpoint.has_config:
         raise UnsupportedError(
-            f"{where}: is a PEFT adapter (LoRA), which is no model by itself",
-            remedy="merge it into its base model first, with peft's merge_and_unload;"
-            " names='keep' writes the adapter's tensors as they are called",
+            f"{checkpoint.root}: {_ADAPTER}: an adapter is no whole model",
+            remedy="merge this PEFT adapter (LoRA) into its base model first, with"
+            f" merge_and_unload; {_KEEP}",
         )
     if checkpoint.is_mistral:
         raise UnsupportedError(
-            f"{where}: is in Mistral's layout, which has no names of llama.cpp's",
+            f"{checkpoint.root}: is in Mistral's layout, which has no names of llama.cpp's",
             remedy=f"convert the model in transformers' layout, with config.json; {_KEEP}",
         )
-    if _DIFFUSERS_CLASS not in config and not _OF_MODELS.isdisjoint(config):
-        raise UnsupportedError(
-            f"{where}: config.json names no class under `architectures`, which says how llama.cpp"
-            " calls the tensors",
-            remedy=f'add it, such as "architectures": ["LlamaForCausalLM"]; {_KEEP}',
-        )
 
 
-def _as_it_is(ledger: Ledger, request: Request) -> Request:
+def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
     """Return a request for the float that a model has, and for the 4-bit floats that GGUF has too.
 
     The converter says what a file with such floats is by their number.
@@ -246,7 +207,7 @@ def _as_it_is(ledger: Ledger, request: Request) -> Request:
     given = {} if told is None else {"override_kv": {_TYPE_KEY: told}}
     return replace(
         request,
-        mix=asked_mix(_own_float(ledger), given),
+        mix=asked_mix(float, given),
         overrides=(*request.overrides, *blocks),
         keep_blocks=False,
     )
@@ -276,13 +237,13 @@ def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
 
 
 def _own_float(ledger: Ledger) -> str:
-    """Return the float that most values of a model are in, as a mix: f16 or bf16."""
-    n_values: dict[str, int] = {}
-    for weight in ledger.weights.values():
-        own = weight.own_dtype
-        name = "BF16" if own is None else own.name
-        n_values[name] = n_values.get(name, 0) + weight.n_elements
-    return "f16" if n_values.get("F16", 0) > n_values.get("BF16", 0) else "bf16"
+    """Return the 16-bit float of a model's first matrix in one, as the converter has it; else f16.
+
+    Scales of codes count, too.
+    """
+    parts = (part for weight in ledger.weights.values() for part in weight.parts)
+    own = (p.dtype.name for p in parts if len(p.shape) > 1 and p.dtype.name in ("F16", "BF16"))
+    return next(own, "F16").lower()
 
 
 def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
@@ -326,7 +287,8 @@ def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
     from anamnesis.architectures.rows import is_known  # only here: a large table
     from anamnesis.architectures.to_gguf import has_gguf_names
 
-    return _TOKENIZER_KEY in metadata or is_known(metadata) or has_gguf_names(names)
+    is_of_images = metadata.get("general.architecture") in _OF_IMAGES
+    return is_known(metadata) or (has_gguf_names(names) and not is_of_images)
 
 
 def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
@@ -334,12 +296,12 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
 
     first, *_ = checkpoint.shards.values()
     with _advised(_AS_FILE):
+        seen = as_hf(ledger, first.metadata)
         if _TOKENIZER_KEY not in first.metadata:
             raise UnsupportedError(
                 f"{first.source.name}: has no {_TOKENIZER_KEY}, so that no directory with a"
                 " tokenizer can be made of it"
             )
-        seen = as_hf(ledger, first.metadata)
     n = len(checkpoint.shards)
     shards = {}
     for i, container in enumerate(checkpoint.shards.values(), 1):

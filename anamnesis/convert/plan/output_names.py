@@ -15,21 +15,11 @@ from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.variants import without_variant
 
-__all__ = ["Named", "check_distinct", "check_writable", "shard_names"]
-
 _TORCH_PREFIX = "pytorch_"
 
 
 class Named(NamedTuple):
-    """A file of the output.
-
-    Attributes
-    ----------
-    name : str
-        Relative to the directory, with forward slashes.
-    origin : str
-        What becomes it, for messages.
-    """
+    """A file of the output."""
 
     name: str
     origin: str
@@ -68,21 +58,7 @@ def _short_name(shard: str) -> str:
 
 
 def check_distinct(files: Sequence[Named], folder: Path) -> None:
-    """Refuse names of which one would be written over another, or lie below it.
-
-    Parameters
-    ----------
-    files : sequence of Named
-        All files of one directory.
-    folder : Path
-        Where it is to be; some file systems take names for one that differ in case, or in how
-        Unicode spells them.
-
-    Raises
-    ------
-    OutputError
-        If two meet; the message names both.
-    """
+    """Refuse names of which one would be written over another, or lie below it."""
     origins: dict[str, str] = {}
     for name, origin in files:
         if name in origins:
@@ -147,13 +123,7 @@ def _meet(one: str, other: str) -> bool:
 
 
 def check_writable(files: Sequence[Named], out: Path) -> None:
-    """Refuse an output whose folders, as far as they are there, must not be written to.
-
-    Raises
-    ------
-    PermissionError
-        If that is so.
-    """
+    """Refuse an output whose folders, as far as they are there, must not be written to."""
     folders = {"", *(above for name, _ in files for above in _folders(name))}
     for folder in (out / name for name in sorted(folders)):
         if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):

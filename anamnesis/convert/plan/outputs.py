@@ -39,8 +39,6 @@ from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.says.torchao import describes_tensor
 
-__all__ = ["make_plan"]
-
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
 _WEIGHT = ".weight"
@@ -48,24 +46,7 @@ _DESCRIPTION = "description of the quantisation"
 
 
 def make_plan(checkpoint: Checkpoint, choice: Choice, request: Request) -> Plan:
-    """Plan the output of a model.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    choice : Choice
-        What its weights are written as.
-    request : Request
-
-    Raises
-    ------
-    ParseError
-        If a directory's model has no tensors.
-    OutputError
-        If shards cannot be cut as asked for.
-    LimitExceeded, UnsupportedError
-        If the format cannot hold the output, or number its parts.
-    """
+    """Plan the output of a model."""
     root = checkpoint.root
     if root is not None and not choice.weights and not choice.account.problems:
         raise ParseError(
@@ -203,13 +184,7 @@ class _Directory:
         return self.request.dtype if quantised or self.request.cast_all else None
 
     def _no_longer_quantised(self) -> list[str]:
-        """Return the modules that are decoded, where others stay quantised as config.json says.
-
-        Raises
-        ------
-        UnsupportedError
-            If that cannot be said, for other files say it too or it is a part of a module.
-        """
+        """Return the modules that are decoded, where others stay quantised as config.json says."""
         choice = self.choice
         if not choice.kept.codes:
             return []

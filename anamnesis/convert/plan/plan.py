@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,8 @@ class Plan:
         Of a mix of GGUF's types, by weight what it is that says its type.
     names : mapping of str to tuple of str
         Of weights that are called otherwise than in the source, what they are made of.
+    otherwise : tuple of str
+        What llama.cpp computes otherwise than the model's own class.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Plan:
         self.config = config or {}
         self.why = why or {}
         self.names: Mapping[str, tuple[str, ...]] = {}
+        self.otherwise: tuple[str, ...] = ()
         self.files = files
         self.account = account
         self.directory = directory
@@ -152,10 +155,10 @@ class Plan:
         """What the programs make of it that know its encodings, as far as that was tried."""
         # Only here: a conversion starts without.
         from anamnesis.convert.loaders.facts import Output, facts_of_output
-        from anamnesis.convert.loaders.verdicts import verdicts
+        from anamnesis.convert.loaders.verdicts import otherwise, verdicts
 
         if self.account.passed or self.account.still_quantized:  # of which nobody knows
-            return ()
+            return otherwise((), self.otherwise)
         weights = list(self.weights())
         encoded = {made.name: made.encoding.id for made in weights if not made.is_plain}
         output = Output(
@@ -169,14 +172,14 @@ class Plan:
             dtypes={part.dtype.name for made in weights for part in made.parts},
             numbers={part.name for made in weights for part in made.parts if not part.shape},
         )
-        return verdicts(facts_of_output(output))
+        return otherwise(verdicts(facts_of_output(output)), self.otherwise)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user must know of who loads it, in sentences."""
+        """What a user must know of who loads it, and of what quantises it, in sentences."""
         from anamnesis.convert.loaders.verdicts import warnings
 
-        return warnings(self.verdicts)
+        return (*warnings(self.verdicts), *_warnings_of_importance(self.weights()))
 
     @property
     def ratio(self) -> float | None:
@@ -283,3 +286,24 @@ def _told(part: StoredTensor) -> tuple[str | int, ...]:
     """Return what tells a stored tensor from the others of its model."""
     way = part.source.way
     return (part.name, part.dtype.name, part.offset, *([way] if way else []))
+
+
+def _warnings_of_importance(weights: Iterable[OutputWeight]) -> Iterator[str]:
+    """Yield what an importance matrix says nothing of, or that it may be erased."""
+    given = {
+        made.name: getattr(made.encoding.encoder, "importance", None)
+        for made in weights
+        if not made.is_plain
+    }
+    unmeasured = {name: one.n_unmeasured for name, one in given.items() if one and one.n_unmeasured}
+    if unmeasured:
+        yield (
+            f"the importance matrix says nothing of {sum(unmeasured.values()):,} of the matrices,"
+            f" such as in {next(iter(unmeasured))!r}: their columns count alike"
+        )
+    zeros = {name: one.n_zeros for name, one in given.items() if one and one.n_zeros}
+    if zeros:
+        yield (
+            f"{sum(zeros.values()):,} of the columns, such as in {next(iter(zeros))!r}, have"
+            " importance 0: where a whole block has, its values become 0"
+        )

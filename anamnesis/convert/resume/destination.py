@@ -24,8 +24,6 @@ from anamnesis.convert.resume.folder import Folder
 from anamnesis.convert.resume.staging import Staging
 from anamnesis.sources.file import FileSource
 
-__all__ = ["Destination", "destination"]
-
 _PIECE = 1 << 20
 
 
@@ -37,14 +35,7 @@ def destination(out: Path, plan: Plan, checkpoint: Checkpoint, request: Request)
 
 
 class Destination(ABC):
-    """A path, and what is planned to be there.
-
-    Attributes
-    ----------
-    out : Path
-        Its final name, absolute.
-    plan : Plan
-    """
+    """A path, and what is planned to be there."""
 
     def __init__(self, out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
         self.out = out
@@ -123,19 +114,15 @@ class _FileDestination(Destination):
     """
 
     def final_path(self, file: OutputFile) -> Path:
-        """Return the output itself, or a part beside where it would be."""
         return self.out.with_name(file.name)
 
     def told_path(self) -> Path:
-        """Return the file, or the first part, by which the others are found."""
         return self.final_path(self.plan.files[0])
 
     def names(self) -> set[str]:
-        """Return the one, or the parts."""
         return {file.name for file in self.plan.files}
 
     def check(self) -> None:
-        """Refuse a directory, the input, and what exists without `force`."""
         if self.request.max_shard_size is not None:
             raise OutputError(
                 f"{self.out}: one file is not cut into shards",
@@ -162,7 +149,6 @@ class _FileDestination(Destination):
             raise OutputError(f"{path}: exists", remedy="force=True replaces it")
 
     def refuse_input(self) -> None:
-        """Refuse any file that is read."""
         for file in self.plan.files:
             self._refuse_input(self.final_path(file))
 
@@ -171,7 +157,6 @@ class _FileDestination(Destination):
             _refuse_input(path, container.source.path)
 
     def commit(self, staging: Staging) -> None:
-        """Rename what there is."""
         first, *others = self.plan.files
         if others:
             staging.commit_parts(last=first.name)
@@ -201,15 +186,12 @@ class _DirectoryDestination(Destination):
         return self._root
 
     def names(self) -> set[str]:
-        """Return the shards and all that goes with them."""
         return {name for name, _ in self.directory.named}
 
     def final_path(self, file: OutputFile) -> Path:
-        """Return the place in the output directory."""
         return self.out / file.name
 
     def is_finished(self) -> bool:
-        """Tell whether all that goes with the weights is there as well, as it would be written."""
         return (
             super().is_finished()
             and all(_has_bytes(self.out / name, raw) for name, raw in self._made())
@@ -219,7 +201,6 @@ class _DirectoryDestination(Destination):
     # --- what is refused -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse an output that cannot be written, or that would cost what is there."""
         check_distinct(self.directory.named, self.out)
         self._check_sidecars()
         self._check_place()
@@ -270,17 +251,14 @@ class _DirectoryDestination(Destination):
             )
 
     def refuse_input(self) -> None:
-        """Refuse the directory that is read."""
         _refuse_input(self.out, self._root)
 
     # --- what goes with the weights ------------------------------------------------------------
 
     def sidecar_bytes(self) -> int:
-        """Return the size of all files to copy."""
         return sum((self.root / name).stat().st_size for name in self.directory.sidecars)
 
     def add_sidecars(self, staging: Staging) -> None:
-        """Copy what lay beside the source; write index and config.json anew."""
         for name in self._copied():
             if not _is_copied(self.root / name, staging.files / name):
                 staging.copy(self.root / name, name)
@@ -306,7 +284,6 @@ class _DirectoryDestination(Destination):
             yield CONFIG_NAME, directory.config
 
     def commit(self, staging: Staging) -> None:
-        """Rename all files, config.json last."""
         staging.commit_directory(last=CONFIG_NAME)
 
 

@@ -17,8 +17,6 @@ from typing import Any, Self
 
 from anamnesis.base.errors import OutputError
 
-__all__ = ["PRIVATE", "PUBLIC", "Folder"]
-
 # Modes of new folders, less the umask. On Windows a private folder's files would stay private,
 # wherever they are moved.
 PUBLIC = 0o777
@@ -43,11 +41,6 @@ class Folder:
     """An open folder; use it as a context manager.
 
     An `OSError` names the whole path.
-
-    Attributes
-    ----------
-    path : Path
-        What messages call it.
     """
 
     def __init__(self, path: Path, fd: int) -> None:
@@ -95,13 +88,7 @@ class Folder:
         return sorted(os.listdir(self._fd if _RELATIVE else self.path))
 
     def walk(self) -> Iterator[str]:
-        """Yield all files below, as relative paths with forward slashes.
-
-        Raises
-        ------
-        OutputError
-            If there is anything but folders and regular files of one name.
-        """
+        """Yield all files below, as relative paths with forward slashes."""
         for name in self.names():
             status = self.status(name)
             if status is not None and stat.S_ISDIR(status.st_mode):
@@ -158,13 +145,7 @@ class Folder:
     # --- folders -------------------------------------------------------------------------------
 
     def inner(self, name: str, *, make: int | None = None) -> Folder:
-        """Open a folder in this one, which is made with the mode `make`, if given.
-
-        Raises
-        ------
-        OutputError
-            If it is a link or no folder.
-        """
+        """Open a folder in this one, which is made with the mode `make`, if given."""
         if make is not None:
             with suppress(FileExistsError), self._at(name) as (path, where):
                 os.mkdir(path, make, **where)
@@ -199,14 +180,7 @@ class Folder:
             return os.open(path, flags, 0o666, **where)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file that exists.
-
-        Raises
-        ------
-        OutputError
-            If it is anything but a regular file of one name: to write to it would be to write
-            elsewhere.
-        """
+        """Open a file that exists."""
         self.check_file(name, self.status(name))
         with self._at(name) as (path, where):
             fd = os.open(path, flags | _SAFELY, **where)

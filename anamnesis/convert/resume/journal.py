@@ -10,8 +10,6 @@ from zlib import crc32
 
 from anamnesis.convert.resume.folder import Folder
 
-__all__ = ["SURVEYS", "BandJournal", "Damaged", "SurveyJournal", "read_surveys"]
-
 SURVEYS = "surveys"
 
 _ORDINAL = struct.Struct("<Q")
@@ -60,13 +58,7 @@ class BandJournal(_Journal):
         self._append(record)
 
     def records(self) -> Iterator[bytes]:
-        """Yield all records; a torn last one is cut off.
-
-        Raises
-        ------
-        Damaged
-            If there are too many, one is not as it was written, or of a band that is not there.
-        """
+        """Yield all records; a torn last one is cut off."""
         size = os.fstat(self._fd).st_size
         whole = size - size % self._record_bytes
         if whole > self._n_bands * self._record_bytes:
@@ -87,17 +79,7 @@ class BandJournal(_Journal):
 
 
 class SurveyJournal(_Journal):
-    """What surveys have found, by the index of the weight; a torn last record is cut off.
-
-    Attributes
-    ----------
-    noted : dict of int to bytes
-
-    Raises
-    ------
-    Damaged
-        If the file has more than `n_weights` can have, or not what was noted.
-    """
+    """What surveys have found, by the index of the weight; a torn last record is cut off."""
 
     def __init__(self, home: Folder, n_weights: int) -> None:
         self.noted, n_bytes = _parsed(home, n_weights)

@@ -12,23 +12,12 @@ from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.convert.resume.folder import PRIVATE, Folder
 
-__all__ = ["NOTES", "PartialFolder"]
-
 # Files that may be there but the lock.
 NOTES = ("plan.json", "plan.json.new", "journal", "surveys", "commit")
 
 
 class PartialFolder:
-    """`OUT.amn-partial`, or the one inside an OUT that is a directory and exists.
-
-    Attributes
-    ----------
-    path : Path
-    parent : Folder
-        The folder that OUT is in, open while the lock is held.
-    home : Folder
-        The folder itself, open while the lock is held.
-    """
+    """`OUT.amn-partial`, or the one inside an OUT that is a directory and exists."""
 
     parent: Folder
     home: Folder
@@ -44,13 +33,7 @@ class PartialFolder:
 
     @contextmanager
     def seen(self) -> Iterator[Folder | None]:
-        """Yield the folder as it is now, locked or not; None if it is not there.
-
-        Raises
-        ------
-        OutputError
-            As `acquire`, but only what is in the folder is not looked at.
-        """
+        """Yield the folder as it is now, locked or not; None if it is not there."""
         if self._lock_fd >= 0:
             yield self.home
             return
@@ -71,14 +54,7 @@ class PartialFolder:
         return parent, around, home
 
     def acquire(self) -> None:
-        """Make the folder and lock it; again, if the run that held it has removed it meanwhile.
-
-        Raises
-        ------
-        OutputError
-            If another run holds it, it is a link or no folder, another user has a say in it, or it
-            holds what no run leaves.
-        """
+        """Make the folder and lock it; again, if the run that held it has removed it meanwhile."""
         for _ in range(100):
             try:
                 self._out.parent.mkdir(parents=True, exist_ok=True)

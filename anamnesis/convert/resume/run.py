@@ -54,8 +54,6 @@ from anamnesis.convert.write.verify import Differs, compared, verify
 from anamnesis.schemes.core.codes import Loss
 from anamnesis.sources.file import FileSource
 
-__all__ = ["Run", "StagingSink", "State"]
-
 
 class State(Enum):
     """What a run finds where its output goes."""

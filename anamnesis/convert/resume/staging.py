@@ -48,8 +48,6 @@ from anamnesis.convert.resume.journal import (
 from anamnesis.convert.resume.partial import NOTES, PartialFolder
 from anamnesis.sources.file import FileSource
 
-__all__ = ["NO_ROOM", "Notes", "Staging"]
-
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 _SYNCED = b"synced"
@@ -59,19 +57,7 @@ ANEW = "run again without resume=True to begin anew"
 
 
 class Notes(NamedTuple):
-    """What a partial run says of itself.
-
-    Attributes
-    ----------
-    plan : dict or None
-        What it makes, and of what; None if that is unreadable.
-    committing : bool
-        Whether all was written, and files had begun to get their final names.
-    synced : bool
-        Whether all was synced before that.
-    surveys : dict of int to bytes
-        What first passes over weights have found, by the index of the weight.
-    """
+    """What a partial run says of itself."""
 
     plan: dict[str, Any] | None
     committing: bool
@@ -173,19 +159,7 @@ class Staging:
         self._open_journals(plan)
 
     def resume(self, plan: dict[str, Any], names: Set[str]) -> None:
-        """Take up a killed run of this plan.
-
-        Parameters
-        ----------
-        plan : dict
-        names : set of str
-            Of all files that there may be, relative to `files`.
-
-        Raises
-        ------
-        OutputError
-            If the partial run is damaged.
-        """
+        """Take up a killed run of this plan."""
         with self._deep_folders():
             if self._partial.home.status("files") is not None:
                 self._check_files(names)
@@ -199,13 +173,7 @@ class Staging:
                 self._surveys = SurveyJournal(home, plan["weights"])
 
     def done(self) -> Iterator[bytes]:
-        """Yield the records of all bands that are written.
-
-        Raises
-        ------
-        OutputError
-            If the journal is damaged.
-        """
+        """Yield the records of all bands that are written."""
         assert self._journal is not None
         with self._whole("journal"):
             yield from self._journal.records()
@@ -263,12 +231,6 @@ class Staging:
 
         `extra` bytes more must be free, for files that come later. Where a file of a partial run
         is gone or was cut, nothing of it counts as done.
-
-        Raises
-        ------
-        OSError
-            If there is no room (ENOSPC, EDQUOT) or a file may not be that large (EFBIG). Nothing
-            is left behind then.
         """
         assert self._journal is not None
         missing = {name: n for name, n in sizes.items() if self._size(name) != n}
@@ -348,13 +310,7 @@ class Staging:
                 stream.write(data)
 
     def copy(self, source: Path, name: str) -> None:
-        """Copy a file as it is, with its times and mode.
-
-        Raises
-        ------
-        ParseError
-            If it is no regular file, or is written to while it is copied.
-        """
+        """Copy a file as it is, with its times and mode."""
         with FileSource(source) as original, self._place(name) as (folder, last):
             folder.remove(last)
             with open(folder.create(last), "wb", buffering=0) as stream:

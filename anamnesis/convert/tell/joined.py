@@ -11,8 +11,6 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.printable import abbreviate
 from anamnesis.convert.tell.result import Losses, Report
 
-__all__ = ["PipelineReport", "joined"]
-
 _COUNTED = ("encodings", "dtypes", "consumed")  # by what things are, not by their names
 
 

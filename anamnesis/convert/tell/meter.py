@@ -6,8 +6,6 @@ import time
 
 from anamnesis.base.sizes import format_size
 
-__all__ = ["Meter", "format_duration"]
-
 
 def format_duration(seconds: float) -> str:
     """Return for instance `2.1s`, `3m 05s`, `1h 02m`."""

@@ -12,8 +12,6 @@ from anamnesis.formats.writers import WRITERS, make_writer
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["another_format", "first_of", "unwritable_weights"]
-
 _BYTES = "allow_unknown=True writes its bytes as they are"
 
 

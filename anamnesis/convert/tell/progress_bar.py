@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from anamnesis.convert.ask.request import Progress
 
-__all__ = ["progress_bar"]
-
 
 @contextmanager
 def progress_bar(console: Console | None = None) -> Iterator[Progress]:
@@ -70,7 +68,6 @@ class _Cell(Meter):
         self._handle = display(self, display_id=True)
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note of progress."""
         super().__call__(done, total)
         now = time.monotonic()
         if now - self._shown >= _SECONDS or done >= total:

@@ -20,8 +20,6 @@ from anamnesis.schemes.core.codes import VALUES_SLOT, Survey, Task
 from anamnesis.schemes.core.sizes import THREAD_BYTES
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
-__all__ = ["make_surveys", "run_plan"]
-
 # Bytes of a band's values and of what they become; the rest is read.
 _SHARE = THREAD_BYTES // 4 * 3
 
@@ -33,23 +31,7 @@ def run_plan(
     how: How,
     done: bytearray | None = None,
 ) -> None:
-    """Make all bands of a plan, but those that are `done`, and hand them to a sink.
-
-    Parameters
-    ----------
-    plan : Plan
-    sink : Sink
-    tally : Tally
-        Where bands are counted; those that are done are, but for their bytes.
-    how : How
-    done : bytearray, optional
-        For each band 1 if it is written.
-
-    Raises
-    ------
-    Cancelled
-        If the caller wishes so; asked before each band.
-    """
+    """Make all bands of a plan, but those that are `done`, and hand them to a sink."""
     total = plan.n_tensor_bytes
 
     def report(_: object = None) -> None:
@@ -205,23 +187,7 @@ def make_surveys(
     note: Callable[[int, bytes], None],
     how: How,
 ) -> None:
-    """Pass over the weights whose bytes depend on all of them, and lay the plan out for good.
-
-    Parameters
-    ----------
-    plan : Plan
-    known : dict of int to bytes
-        What an earlier run has found, by the index of the weight.
-    note : function
-        Called with the index of a weight and what was found, once it is.
-    how : How
-        Who is told is told of no bytes done.
-
-    Raises
-    ------
-    Cancelled
-        If the caller wishes so.
-    """
+    """Pass over the weights whose bytes depend on all of them, and lay the plan out for good."""
     found = dict(known)
     for made in plan.to_survey:
         if made.index not in found:

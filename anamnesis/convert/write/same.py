@@ -20,20 +20,12 @@ from anamnesis.schemes.core.codes import Loss
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["check_same"]
-
 _SHOWN = 3  # of the tensors that differ
 
 
 def check_same(plan: Plan, request: Request) -> None:
-    """Make all that a plan would write, and compare it with `request.expect_same`; write nothing.
-
-    Raises
-    ------
-    OutputError
-        If a tensor is missing on either side, or has another dtype, shape or byte.
-    OSError, ParseError, UnsupportedError
-        If the other model cannot be read.
+    """Make all that a plan would write, and compare it with `request.expect_same`; write
+    nothing.
     """
     assert request.expect_same is not None
     make_surveys(plan, {}, lambda *_: None, request.how)

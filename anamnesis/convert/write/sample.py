@@ -18,8 +18,6 @@ from anamnesis.convert.write.tally import LossSum
 from anamnesis.schemes.core.codes import VALUES_SLOT, Loss, Survey, Task
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
-__all__ = ["SAMPLE", "measure"]
-
 SAMPLE = 16  # bands, each of a megabyte or two of values
 
 
@@ -28,18 +26,6 @@ def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
 
     Where the bytes of a weight depend on all of it, as by the largest of its values, a sample goes
     by those that it has of it.
-
-    Parameters
-    ----------
-    plan : Plan
-    n_bands : int or None
-        How many bands, spread evenly; None measures all.
-    how : How
-
-    Raises
-    ------
-    UnsupportedError
-        If there is a value that the encoding has no code for.
     """
     encoded = [made for made in plan.weights() if not made.is_plain]
     bands = _n_bands(encoded)

@@ -12,19 +12,11 @@ from anamnesis.base.errors import OutputError
 from anamnesis.convert.plan.files import Job, OutputFile
 from anamnesis.schemes.core.codes import Loss
 
-__all__ = ["FileSink", "Sink", "StreamSink", "Writable", "copy_to", "write_all"]
-
 _PIECE = 1 << 20
 
 
 class Sink(Protocol):
-    """Where encoded bands go; called from several threads.
-
-    Attributes
-    ----------
-    in_order : bool
-        Whether a band waits for those before it.
-    """
+    """Where encoded bands go; called from several threads."""
 
     in_order: bool
 
@@ -43,13 +35,7 @@ class Writable(Protocol):
 
 
 def write_all(stream: Writable, data: bytes) -> None:
-    """Write to a stream until it has taken all: one without a buffer may take less at a time.
-
-    Raises
-    ------
-    OutputError
-        If it takes nothing, as one without a buffer does that would have to wait.
-    """
+    """Write to a stream until it has taken all: one without a buffer may take less at a time."""
     while data:
         n = stream.write(data)
         if n is None and not isinstance(stream, io.RawIOBase):

@@ -17,8 +17,6 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.tell.result import Losses, WeightLoss
 from anamnesis.schemes.core.codes import Loss
 
-__all__ = ["LossSum", "Made", "Tally"]
-
 
 class ExactSum:
     """A sum of doubles that is rounded once, so that their order does not matter.

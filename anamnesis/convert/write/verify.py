@@ -30,8 +30,6 @@ from anamnesis.schemes.core.codes import Loss
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
 from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["Differs", "compared", "verify"]
-
 _F32 = OUTPUT_DTYPES["f32"]
 _LONE = "npy"  # a format whose one tensor is called like the file
 
@@ -41,20 +39,7 @@ class Differs(OutputError):
 
 
 def compared(plan: Plan, sources: Mapping[str, Source], request: Request) -> Tally:
-    """Compare files with all that a plan would write; return what its bands came to.
-
-    Parameters
-    ----------
-    plan : Plan
-    sources : mapping of str to Source
-        The files, by their name in the plan.
-    request : Request
-
-    Raises
-    ------
-    Differs
-        If a byte of a header or of a tensor is another.
-    """
+    """Compare files with all that a plan would write; return what its bands came to."""
     tally = Tally(plan)
     for name, offset, raw in _fixed(plan):
         _compare_bytes(name, sources[name], offset, raw)
@@ -72,22 +57,7 @@ def _compare_bytes(name: str, source: Source, offset: int, raw: bytes) -> None:
 def verify(
     plan: Plan, written: Mapping[str, Any], request: Request, config: dict[str, Any] | None
 ) -> None:
-    """Read back all files of a plan, and compare them with a second encoding.
-
-    Parameters
-    ----------
-    plan : Plan
-    written : mapping of str to path or file object
-        The files, by their name in the plan.
-    request : Request
-    config : dict, optional
-        The config.json beside them.
-
-    Raises
-    ------
-    Differs
-        If anything differs.
-    """
+    """Read back all files of a plan, and compare them with a second encoding."""
     containers = {file.name: parse_file(written[file.name], Budget()) for file in plan.files}
     try:
         stored: dict[str, StoredTensor] = {}

@@ -20,8 +20,6 @@ from anamnesis.formats.gguf.values import merged
 from anamnesis.formats.gguf.write import GgufWriter
 from anamnesis.sources.memory import BufferSource
 
-__all__ = ["header_of", "header_text"]
-
 
 def header_text(metadata: GgufMetadata, said: Mapping[str, Any]) -> dict[str, str]:
     """Return a file's keys as an entry of `__metadata__`, with what is said of them instead."""
@@ -35,15 +33,7 @@ def header_text(metadata: GgufMetadata, said: Mapping[str, Any]) -> dict[str, st
 
 
 def header_of(metadata: Mapping[str, Any], where: str, limits: ParseLimits) -> GgufMetadata | None:
-    """Return the keys that `__metadata__` carries; None if it carries none.
-
-    Raises
-    ------
-    ParseError
-        If they are not as `header_text` writes them.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Return the keys that `__metadata__` carries; None if it carries none."""
     text = metadata.get(CARRIED_HEADER)
     if not isinstance(text, str):
         return None

@@ -21,19 +21,6 @@ from anamnesis.base.source import Source
 from anamnesis.formats.base import TypedMetadata
 from anamnesis.formats.gguf.reader import Encoding, HeaderReader
 
-__all__ = [
-    "CODES",
-    "GGUF_MAX_ARRAY_ITEMS",
-    "GGUF_MAX_KEY",
-    "SIZES",
-    "Field",
-    "GgufMetadata",
-    "Span",
-    "ValueType",
-    "read_metadata",
-    "smallest_key",
-]
-
 GGUF_MAX_KEY = 65_535  # bytes
 GGUF_MAX_ARRAY_ITEMS = 16_000_000  # of one key, all levels together
 GGUF_MAX_ARRAY_DEPTH = 4
@@ -82,17 +69,7 @@ _TYPES = {int(kind): kind for kind in ValueType}
 
 
 class Span(NamedTuple):
-    """Where a value lies that is not read yet.
-
-    Attributes
-    ----------
-    offset, n_bytes : int
-        Its bytes in the file: an array's items, or a string's text.
-    item_type : ValueType
-        What an array's items are; `STRING` for a long string.
-    n_items : int
-        An array's length; 1 for a long string.
-    """
+    """Where a value lies that is not read yet."""
 
     offset: int
     n_bytes: int
@@ -101,16 +78,7 @@ class Span(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What a key has.
-
-    Attributes
-    ----------
-    type : ValueType
-    value : bool, int, float, str or None
-        A scalar or a short string; `None` for what is read when asked for.
-    span : Span or None
-        Where that lies.
-    """
+    """What a key has."""
 
     type: ValueType
     value: Any
@@ -130,13 +98,6 @@ class GgufMetadata(TypedMetadata):
     Values are bool, int, float, str and lists of these. A string that is not UTF-8 has lone
     surrogates for the bytes that are not, as `os.fsdecode` gives them. An array is read from the
     file when it is first asked for, and kept from then on.
-
-    Attributes
-    ----------
-    fields : dict of str to Field
-        Types, lengths and places, which are known without reading any array.
-    encoding : Encoding
-        How the file writes numbers.
     """
 
     def __init__(
@@ -149,17 +110,6 @@ class GgufMetadata(TypedMetadata):
         self._read: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
-        """Return a value; read it if it is not read yet.
-
-        Raises
-        ------
-        KeyError
-            If there is no such key.
-        ParseError
-            If the file has changed meanwhile.
-        LimitExceeded
-            If the value is larger than the limits that the file was parsed with allow.
-        """
         field = self.fields[key]
         if field.span is None:
             return field.value
@@ -187,12 +137,8 @@ class GgufMetadata(TypedMetadata):
         return raw
 
     def raw(self, key: str) -> bytearray:
-        """Return the bytes of a value with a span as they lie: an array's items, a string's text.
-
-        Raises
-        ------
-        LimitExceeded
-            If they are more than the limits that the file was parsed with allow.
+        """Return the bytes of a value with a span as they lie: an array's items, a
+        string's text.
         """
         span = self.fields[key].span
         if span is None:
@@ -223,29 +169,21 @@ class GgufMetadata(TypedMetadata):
     # --- for those who want no array -----------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """Return all scalars and short strings, and of what is not read its type in words."""
         return {
             key: field.value if field.span is None else f"[{field.describe()}]"
             for key, field in self.fields.items()
         }
 
     def n_items(self, key: str) -> int | None:
-        """Return how many items an array has, without reading it; None if the key has none."""
         field = self.fields.get(key)
         is_array = field is not None and field.type is ValueType.ARRAY
         return field.span.n_items if field and field.span and is_array else None
 
     def is_carried(self, key: str) -> bool:
-        """Tell whether a value is short enough for another format's metadata."""
         span = self.fields[key].span
         return span is None or (span.n_items <= _CARRIED_ITEMS and span.n_bytes <= _CARRIED_STRING)
 
     def text(self, key: str) -> str:
-        """Return a value as text: a string as it is, anything else as JSON has it.
-
-        Floats have as many digits as their type needs, see `plain_json` for infinities; bytes that
-        are not UTF-8 are replaced.
-        """
         field, value = self.fields[key], self[key]
         if isinstance(value, str):
             return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
@@ -281,15 +219,7 @@ def smallest_key(encoding: Encoding) -> int:
 
 
 def read_metadata(reader: HeaderReader, n_keys: int) -> GgufMetadata:
-    """Read `n_keys` keys; step over arrays and long strings.
-
-    Raises
-    ------
-    ParseError
-        If something is malformed, or a key appears twice.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Read `n_keys` keys; step over arrays and long strings."""
     fields: dict[str, Field] = {}
     scanner = _FieldScanner(reader)
     smallest = smallest_key(reader.encoding)

@@ -26,17 +26,6 @@ from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metada
 from anamnesis.formats.gguf.reader import Encoding, HeaderReader
 from anamnesis.sources.swapped import Region, SwappedSource
 
-__all__ = [
-    "ALIGNMENT_KEY",
-    "DEFAULT_ALIGNMENT",
-    "GGUF_MAX_ALIGNMENT",
-    "GGUF_MAX_ELEMENTS",
-    "GGUF_MAX_KEYS",
-    "GGUF_MAX_TENSORS",
-    "TYPES",
-    "parse",
-]
-
 _MAGIC_BYTES = 4
 _HEAD_BYTES = 8  # magic and version
 
@@ -90,17 +79,7 @@ _BLOCK_NUMBERS: dict[str, tuple[tuple[int, int], ...]] = {
 
 
 def parse(source: Source, head: bytes, budget: Budget) -> Container:
-    """Read the header of a GGUF file, and nothing else; `head` is its first 8 bytes.
-
-    Raises
-    ------
-    ParseError
-        If it is malformed, with the offset.
-    UnsupportedError
-        If it is of a version that is not read here.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Read the header of a GGUF file, and nothing else; `head` is its first 8 bytes."""
     encoding = _encoding(source, head)
     reader = HeaderReader(source, encoding, budget, _HEAD_BYTES)
     n_tensors, n_keys = _counts(reader)

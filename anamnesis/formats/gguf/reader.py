@@ -16,21 +16,13 @@ from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 
-__all__ = ["GGUF_MAX_STRING", "Encoding", "HeaderReader"]
-
 GGUF_MAX_STRING = 1 << 24  # bytes; of one metadata string, items of arrays included
 
 _WINDOW = 1 << 18  # bytes read at a time: they are still in cache when they are looked at
 
 
 class Encoding(NamedTuple):
-    """How a file writes numbers.
-
-    Attributes
-    ----------
-    version : int
-    big_endian : bool
-    """
+    """How a file writes numbers."""
 
     version: int
     big_endian: bool
@@ -52,16 +44,7 @@ class Encoding(NamedTuple):
 
 
 class HeaderReader:
-    """A cursor over a header.
-
-    Attributes
-    ----------
-    source : Source
-    encoding : Encoding
-    budget : Budget
-    owed : int
-        The least number of bytes that the header must hold behind what is asked for next.
-    """
+    """A cursor over a header."""
 
     def __init__(self, source: Source, encoding: Encoding, budget: Budget, offset: int) -> None:
         self.source = source

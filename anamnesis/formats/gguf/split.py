@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.read import DEFAULT_ALIGNMENT
 
-__all__ = ["COUNT_KEY", "NUMBER_KEY", "SPLIT_KEYS", "TENSORS_KEY", "SplitFile", "split", "split_as"]
-
 NUMBER_KEY, COUNT_KEY, TENSORS_KEY = "split.no", "split.count", "split.tensors.count"
 SPLIT_KEYS = (NUMBER_KEY, COUNT_KEY, TENSORS_KEY)
 
@@ -19,16 +17,7 @@ _ENDING = ".gguf"
 
 
 class SplitFile(NamedTuple):
-    """One file of a model.
-
-    Attributes
-    ----------
-    name : str
-    start, stop : int
-        Which of the model's weights it holds.
-    metadata : dict of str to anything
-        The model's in the first file, and in each which part it is.
-    """
+    """One file of a model."""
 
     name: str
     start: int
@@ -45,21 +34,6 @@ def split(
     `tools/gguf-split/gguf-split.cpp`. A first tensor that is larger than `max_size` is an error
     there; and one file that holds all is `NAME-00001-of-00001.gguf`, with the keys, where gguf-py
     writes what is written here.
-
-    Parameters
-    ----------
-    name : str
-        `NAME.gguf`: what the file that holds all is called, which says nothing of parts.
-    sizes : sequence of sequence of int
-        Of each weight the bytes of its tensors, which stay together.
-    metadata : mapping
-    max_size : int
-        Bytes of tensors, padded to 32, and without the header.
-
-    Raises
-    ------
-    UnsupportedError
-        If there would be more files than the format can number.
     """
     runs = list(_runs(sizes, max_size))
     return _files(name, runs, sum(map(len, sizes)), metadata, (NUMBER_KEY, TENSORS_KEY, COUNT_KEY))
@@ -68,17 +42,7 @@ def split(
 def split_as(
     name: str, counts: Sequence[int], n_tensors: int, metadata: Mapping[str, Any]
 ) -> list[SplitFile]:
-    """Cut a model into files of so many weights each, as llama-quantize's `--keep-split` does.
-
-    Parameters
-    ----------
-    name : str
-        As of `split`.
-    counts : sequence of int
-    n_tensors : int
-        Of all files.
-    metadata : mapping
-    """
+    """Cut a model into files of so many weights each, as llama-quantize's `--keep-split` does."""
     stops = list(accumulate(counts))
     runs = list(zip([0, *stops], stops, strict=False))
     return _files(name, runs, n_tensors, metadata, SPLIT_KEYS)

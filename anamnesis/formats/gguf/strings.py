@@ -7,19 +7,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
-__all__ = ["Strings"]
-
 _LENGTH = struct.Struct("<Q")
 
 
 class Strings(Sequence[str]):
-    """Strings that are only added to: the length of each in 8 bytes, then its UTF-8.
-
-    Attributes
-    ----------
-    raw : bytearray
-        What follows the type and the count of an array.
-    """
+    """Strings that are only added to: the length of each in 8 bytes, then its UTF-8."""
 
     def __init__(self, texts: Iterable[str] = ()) -> None:
         self.raw = bytearray()
@@ -41,7 +33,6 @@ class Strings(Sequence[str]):
     @overload
     def __getitem__(self, i: slice) -> list[str]: ...
     def __getitem__(self, i: int | slice) -> str | list[str]:
-        """Return one, or a list of some."""
         if isinstance(i, slice):
             return [self._at(start) for start in self._starts[i]]
         return self._at(self._starts[i])

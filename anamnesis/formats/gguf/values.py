@@ -29,8 +29,6 @@ from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, Encoding
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.strings import Strings
 
-__all__ = ["Value", "check_own", "merged", "read_setting", "read_settings", "typed", "untyped"]
-
 _LENGTH = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
 
@@ -60,32 +58,14 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-
 
 
 class Value(NamedTuple):
-    """A value as files of version 3 have it, little-endian.
-
-    Attributes
-    ----------
-    type : ValueType
-    raw : bytes
-        What follows the type.
-    """
+    """A value as files of version 3 have it, little-endian."""
 
     type: ValueType
     raw: bytes
 
 
 def typed(value: Any) -> Value:
-    """Return a value with its type.
-
-    Parameters
-    ----------
-    value : bool, int, float, str, list, tuple, mapping, numpy scalar or array, or Value
-        A mapping says the type: `{"type": "uint8", "value": 7}`; so does a dtype of numpy's.
-
-    Raises
-    ------
-    ValueError
-        If it is of no type that GGUF has, or does not fit the one that is said.
-    """
+    """Return a value with its type."""
     if isinstance(value, Value):
         return value
     if isinstance(value, Strings):
@@ -121,24 +101,7 @@ def untyped(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
-    """Merge metadata; what comes later wins, and stays where the key stood first.
-
-    Parameters
-    ----------
-    *layers : mapping
-        Such as a source's metadata, those of a JSON file, and those of flags. What a GGUF file
-        holds is taken over by its bytes, except for the keys that say which part of a model the
-        file is. `None` removes a key.
-
-    Raises
-    ------
-    UnsupportedError
-        If a value is of no type that GGUF has.
-    ParseError
-        If a source has changed since it was parsed.
-    LimitExceeded
-        If a value is larger than the limits that a source was parsed with allow.
-    """
+    """Merge metadata; what comes later wins, and stays where the key stood first."""
     values: dict[str, Value] = {}
     for layer in layers:
         for key in layer:
@@ -156,11 +119,6 @@ def check_own(metadata: Mapping[str, Any]) -> None:
     """Refuse a user's metadata that say which part of a model the file is: readers look for others.
 
     Those of a GGUF file pass, for `merged` leaves such keys out; so does None, which removes a key.
-
-    Raises
-    ------
-    UnsupportedError
-        If such a key has a value.
     """
     for key in () if isinstance(metadata, GgufMetadata) else SPLIT_KEYS:
         if metadata.get(key) is not None:
@@ -175,11 +133,6 @@ def read_setting(text: str) -> tuple[str, Value]:
 
     Without a type `true` and `false` are bools, numbers numbers, a JSON list an array,
     `{"type": "uint32", "value": 7}` what it says, and all else is a string.
-
-    Raises
-    ------
-    ValueError
-        If there is no key, or the value is not of the type that is said.
     """
     key, equals, told = text.partition("=")
     if not equals or not key:
@@ -201,13 +154,7 @@ def read_setting(text: str) -> tuple[str, Value]:
 
 
 def read_settings(text: str) -> dict[str, Any]:
-    """Read a JSON object of metadata, as a file has it.
-
-    Raises
-    ------
-    ValueError
-        If it is none, has a key twice, or a number that is beyond every float.
-    """
+    """Read a JSON object of metadata, as a file has it."""
     try:
         told = json.loads(text, object_pairs_hook=_object, parse_float=_number)
     except json.JSONDecodeError as error:

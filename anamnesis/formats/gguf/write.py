@@ -24,8 +24,6 @@ from anamnesis.formats.gguf.read import (
 )
 from anamnesis.formats.gguf.values import Value, merged
 
-__all__ = ["GgufWriter"]
-
 _VERSION = 3
 _HEAD = struct.Struct("<4sIQQ")
 _LENGTH = struct.Struct("<Q")
@@ -50,18 +48,12 @@ class GgufWriter(Writer):
     self_contained = True
 
     def holds(self, dtype: DType) -> bool:
-        """Tell whether ggml has a number for a dtype."""
         return dtype.name in _NUMBERS
 
     def floats(self, shape: tuple[int, ...], dtype: DType) -> DType:
-        """Return F32 for vectors, whatever is asked for, as llama.cpp has them in every file.
-
-        `prepare_tensors` of its conversion/base.py; ggml computes with them in no other dtype.
-        """
         return DTYPES["F32"] if len(shape) < 2 else dtype
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: what ggml itself would not read."""
         name, dtype, shape = part
         if not self.holds(dtype):
             return f"gguf cannot store {dtype.name}"
@@ -78,21 +70,6 @@ class GgufWriter(Writer):
         return _why_no_name(name)
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        """Lay parts out behind the header, padded as gguf-py pads them.
-
-        Parameters
-        ----------
-        parts : sequence of Part
-        metadata : mapping
-            Values as `merged` takes them, or a file's own metadata, whose arrays it reads.
-
-        Raises
-        ------
-        LimitExceeded
-            If there are more tensors or keys than readers take, or they are to lie too far apart.
-        UnsupportedError
-            If two parts have one name, or a part or a value cannot be stored.
-        """
         self.check(parts, metadata)
         values = merged(metadata)
         for limit, n, most in (

@@ -19,16 +19,6 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.printable import printable
 from anamnesis.base.source import Source
 
-__all__ = [
-    "KINDS",
-    "NPY_MAGIC",
-    "NPY_MAX_DIMS",
-    "NPY_MAX_ELEMENTS",
-    "NpyHeader",
-    "dtype_of",
-    "read_header",
-]
-
 NPY_MAGIC = b"\x93NUMPY"
 NPY_MAX_HEADER = 65_536  # bytes; numpy's own limit is 10,000
 NPY_MAX_DEPTH = 32  # of a structured dtype, which is refused all the same, but by name
@@ -73,24 +63,7 @@ _UNREADABLE = {
 
 
 class NpyHeader(NamedTuple):
-    """What a header says.
-
-    Attributes
-    ----------
-    dtype : DType
-        Of the kind `unknown` if it cannot be read.
-    big_endian : bool
-    column_major : bool
-    shape : tuple of int
-    n_bytes : int
-        Length of the data.
-    data_start : int
-        Where the data begins.
-    problem : str
-        Why it cannot be read, or nothing.
-    descr : str or list
-        What the header says of its items.
-    """
+    """What a header says."""
 
     dtype: DType
     big_endian: bool
@@ -114,15 +87,6 @@ def read_header(
 
     Items that are bytes without a meaning (`V1`, `V2`, …) are of the dtype `void`, if they are as
     long as its items.
-
-    Raises
-    ------
-    ParseError
-        If it is malformed, with the offset, or its data is not as long as it says.
-    UnsupportedError
-        If it is of a version that is not read here.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
     """
     text, text_start, data_start = _text(source, offset, end, name, budget)
     fields = _usual(text) or _Literal(text, source, text_start).header()

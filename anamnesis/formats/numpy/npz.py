@@ -22,8 +22,6 @@ from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
 from anamnesis.sources.strided import Strips, column_major, strided
 from anamnesis.sources.swapped import Region, SwappedSource
 
-__all__ = ["holds_arrays", "parse", "parse_npy"]
-
 _ENDING = ".npy"
 _NAMELESS = "array"
 
@@ -37,15 +35,6 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
     """Read the headers of all arrays of an archive, and nothing else.
 
     `void` is the dtype of arrays whose items are bytes without a meaning.
-
-    Raises
-    ------
-    ParseError
-        If the archive or a header is malformed, or two members have one array name.
-    UnsupportedError
-        If a header is of a version that is not read here.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
     """
     arrays = _Arrays(directory.source, budget, void)
     for entry in directory.entries.values():
@@ -71,11 +60,6 @@ def parse_npy(source: Source, budget: Budget, void: DType | None = None) -> Cont
     """Read the header of a single array, and nothing else.
 
     `void` is as in `parse`.
-
-    Raises
-    ------
-    ParseError, UnsupportedError, LimitExceeded
-        As `parse`.
     """
     budget.items(1, "the array")
     name = os.path.splitext(os.path.basename(source.path or ""))[0] or _NAMELESS

@@ -31,8 +31,6 @@ from anamnesis.formats.zip.write import (
     wide_field,
 )
 
-__all__ = ["NpyWriter", "NpzWriter"]
-
 _ENDING = ".npy"
 _ALIGNMENT = 64  # of an array's bytes in its file
 _GROWTH = 21  # digits of the first dimension: numpy leaves room for it to grow in place
@@ -46,11 +44,9 @@ class _NumpyWriter(Writer):
     takes_metadata = False
 
     def holds(self, dtype: DType) -> bool:
-        """Tell whether numpy or ml_dtypes has an array of a dtype, one element in its bytes."""
         return dtype.name in _DESCRIPTORS
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: its dtype or its shape."""
         _, dtype, shape = part
         if not self.holds(dtype):
             return f"numpy cannot store {dtype.name}"
@@ -68,13 +64,6 @@ class NpyWriter(_NumpyWriter):
     extension = _ENDING
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        """Lay the one part out behind its header.
-
-        Raises
-        ------
-        UnsupportedError
-            If there is not one part, or it cannot be stored, or there are metadata.
-        """
         self.check(parts, metadata)
         if len(parts) != 1:
             raise UnsupportedError(f"an NPY file holds one array, not {len(parts):,}; write NPZ")
@@ -96,20 +85,9 @@ class NpzWriter(_NumpyWriter):
         self._directory_at = 0
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: its dtype, its shape, or what unpacking it may do."""
         return super().refuses(part) or _why_no_name(part.name)
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        """Lay parts out, each behind its local header, whose CRC is left to `finish`.
-
-        Raises
-        ------
-        LimitExceeded
-            If there are more parts than readers take.
-        UnsupportedError
-            If two parts have one name or numpy could not tell them apart, or one cannot be stored,
-            or there are metadata.
-        """
         self.check(parts, metadata)
         names = {part.name for part in parts}
         for name in names:
@@ -141,7 +119,6 @@ class NpzWriter(_NumpyWriter):
         return Layout(fixed, offsets, at + directory_bytes(ZIPFILE, self._members, at))
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
-        """Return the local headers, which have the CRCs, and the directory."""
         heads: dict[bytes, int] = {}
         crcs = []
         patches = []

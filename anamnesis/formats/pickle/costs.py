@@ -7,25 +7,6 @@ from typing import Any
 
 from anamnesis.formats.pickle.nodes import PickledSet
 
-__all__ = [
-    "CONTAINER",
-    "ENTRY",
-    "NUMBER",
-    "PICKLE_MAX_BYTES",
-    "PICKLE_MAX_DEPTH",
-    "PICKLE_MAX_GROWTH",
-    "PICKLE_MAX_INT",
-    "PICKLE_MAX_ITEMS",
-    "PICKLE_MAX_OPCODES",
-    "PICKLE_MAX_PAYLOAD",
-    "PICKLE_MAX_RATIO",
-    "PICKLE_MAX_WORKING_SET",
-    "PICKLE_SMALL",
-    "SLOT",
-    "built_cost",
-    "text_cost",
-]
-
 PICKLE_MAX_BYTES = 100 << 20  # of one pickle
 PICKLE_MAX_RATIO = 16  # bytes of a pickle for each that it takes in an archive; 6 are usual
 PICKLE_SMALL = 4 << 10  # bytes that it may have in any case

@@ -43,8 +43,6 @@ from anamnesis.formats.pickle.opcodes import (
 if TYPE_CHECKING:
     from pickletools import OpcodeInfo
 
-__all__ = ["FindGlobal", "PersistentLoad", "PickleMachine", "TruncatedPickle", "plain_key"]
-
 FindGlobal = Callable[[str, str], Any]
 PersistentLoad = Callable[[Any], Any]
 
@@ -57,43 +55,7 @@ class TruncatedPickle(ParseError):
 
 
 class PickleMachine:
-    """One run over one pickle.
-
-    Parameters
-    ----------
-    data : bytes
-        It may go on behind the pickle.
-    find_global : function
-        Takes module and name; returns the stand-in for the global, or raises `AnamnesisError`.
-    persistent_load : function
-        Takes a persistent id and returns its stand-in; raises TypeError or ValueError if it
-        cannot.
-    budget : Budget
-    name : str
-        What error messages call the pickle.
-    start : int
-        Where in `data` it begins.
-    base : int
-        Where `data` begins in what `name` is, for the offsets in error messages.
-
-    Attributes
-    ----------
-    pos : int
-        Behind the last opcode that was run.
-    at : int
-        Where the last global was referred to.
-    frame_end : int
-        Where the frame ends that is being run; `NO_FRAME` outside of frames.
-    has_stopped : bool
-        Whether STOP was run.
-    working_set : int
-        Bytes that all values took, estimated from above.
-    calls : list of Call
-        All objects that are not built here, also those that the pickle lets go of.
-    attributes : dict of int to (value, list)
-        By the `id` of a value that is built here, the value itself and what would have been given
-        to its `__setstate__`, each time.
-    """
+    """One run over one pickle."""
 
     handlers: ClassVar[list[Handler]] = HANDLERS
 
@@ -134,17 +96,7 @@ class PickleMachine:
             self.max_payload = min(self.max_payload, single)
 
     def load(self) -> Any:
-        """Run up to the opcode STOP and return the value that is left.
-
-        Raises
-        ------
-        TruncatedPickle
-            If the bytes end before.
-        ParseError
-            If the pickle is malformed.
-        LimitExceeded
-            If a limit or a permanent cap would be exceeded.
-        """
+        """Run up to the opcode STOP and return the value that is left."""
         try:
             self._run()
         except Problem as problem:

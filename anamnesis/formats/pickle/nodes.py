@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SCALARS", "Builder", "Call", "Global", "Key", "PickledSet", "in_words"]
-
 _LONGEST = 200  # characters of a module or name that are shown; it may be shown many times
 
 SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
@@ -39,20 +37,7 @@ class Builder(Global):
 
 
 class Call:
-    """An object that a pickle would have made.
-
-    Attributes
-    ----------
-    function : Global, or any other value
-        What would have been called.
-    args : tuple
-    states : list
-        What would have been given to its `__setstate__`, each time.
-    items : list
-        What would have been appended.
-    pairs : dict
-        What would have been set by key.
-    """
+    """An object that a pickle would have made."""
 
     __slots__ = ("args", "function", "items", "pairs", "states")
 

@@ -26,8 +26,6 @@ from anamnesis.formats.pickle.nodes import Call, PickledSet
 if TYPE_CHECKING:
     from anamnesis.formats.pickle.machine import PickleMachine
 
-__all__ = ["COSTS", "HANDLERS", "LEFT", "NO_FRAME", "Handler", "OutOfData", "Problem"]
-
 _HIGHEST_PROTOCOL = 5
 NO_FRAME = 1 << 62  # no pickle is as long
 LEFT = NO_FRAME + 1  # what a handler returns that stops, or begins a frame

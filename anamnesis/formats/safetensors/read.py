@@ -27,8 +27,6 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 
-__all__ = ["LENGTH_BYTES", "SAFETENSORS_MAX_DIMS", "SAFETENSORS_MAX_HEADER", "bits_of", "parse"]
-
 SAFETENSORS_MAX_HEADER = 100_000_000
 SAFETENSORS_MAX_DEPTH = 125  # of values under keys that mean nothing; serde_json's 127 in all
 SAFETENSORS_MAX_DIMS = 64  # as numpy and torch; a header that is one long shape takes gigabytes
@@ -54,15 +52,7 @@ def _pattern(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def parse(source: Source, head: bytes, budget: Budget) -> Container:
-    """Read the header of a safetensors file, and nothing else; `head` is its first 8 bytes.
-
-    Raises
-    ------
-    ParseError
-        If it is malformed, with the offset.
-    LimitExceeded
-        If the header is over `SAFETENSORS_MAX_HEADER` or over the budget.
-    """
+    """Read the header of a safetensors file, and nothing else; `head` is its first 8 bytes."""
     if source.size < LENGTH_BYTES:
         raise ParseError(
             f"{source.size} bytes are too few for safetensors, which starts with 8 of length",

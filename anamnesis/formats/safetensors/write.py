@@ -18,8 +18,6 @@ from anamnesis.formats.safetensors.read import (
     bits_of,
 )
 
-__all__ = ["SafetensorsWriter"]
-
 _SURELY_FIT = 1 << 56  # elements whose bits, and all products of sizes, fit 64 bits
 
 
@@ -30,11 +28,9 @@ class SafetensorsWriter(Writer):
     extension = ".safetensors"
 
     def holds(self, dtype: DType) -> bool:
-        """Tell whether the format has a name for a dtype."""
         return dtype.name in DTYPES
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: its dtype, its sizes, or a byte that is not full."""
         n = prod(part.shape)
         if self.holds(part.dtype) and n % part.dtype.block_elements:
             return f"{n:,} elements of {part.dtype.name} fill no whole bytes"
@@ -44,15 +40,6 @@ class SafetensorsWriter(Writer):
         return super().refuses(part)
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        """Lay parts out back to back; the metadata must be strings that UTF-8 can encode.
-
-        Raises
-        ------
-        LimitExceeded
-            If the header would be over `SAFETENSORS_MAX_HEADER`: no reader would take it.
-        UnsupportedError
-            If two parts have one name, or a part or the metadata cannot be stored.
-        """
         _check_metadata(metadata)
         header: dict[str, object] = {METADATA_KEY: dict(metadata)}
         begins = [0] * len(parts)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["DANGEROUS_MODULES", "DANGEROUS_NAMES", "LONGEST_NAME", "is_dangerous", "is_extension"]
-
 LONGEST_NAME = 200  # characters of a module or a name; a longer one hides something
 
 

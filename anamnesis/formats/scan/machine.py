@@ -17,12 +17,8 @@ from anamnesis.formats.pickle.machine import PickleMachine, TruncatedPickle
 from anamnesis.formats.pickle.nodes import Call, Global
 from anamnesis.formats.pickle.opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
 from anamnesis.formats.scan.dangerous import LONGEST_NAME, is_dangerous
-from anamnesis.formats.scan.harmless import is_harmless
-from anamnesis.formats.scan.numpy_states import has_usual_state
 from anamnesis.formats.scan.report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal
-from anamnesis.formats.torch.globals import is_allowed
-
-__all__ = ["PROTOCOL", "Findings", "GuestMachine", "ScanMachine"]
+from anamnesis.formats.scan.roles import role_of
 
 PROTOCOL = re.compile(rb"\x80[\x00-\x05]")
 _MODULE = re.compile(r"[\w.-]+")
@@ -31,25 +27,12 @@ _GLOBAL_BYTES = 1000  # that keeping one takes, at most
 _CALLS, _OF_TENSORS = "torch._tensor._rebuild_from_type_v2", "torch._utils"
 _JOBLIB_ARRAY = ("joblib.numpy_pickle", "NumpyArrayWrapper")  # its bytes follow the opcode BUILD
 _OCTAL = re.compile(rb"\s*[+-]?0[0-7]*")
-_FRAME, _LONG4 = 0x95, 0x8B
+_FRAME, _LONG4, _NEWOBJ_EX = 0x95, 0x8B, 0x92
 _I32 = struct.Struct("<i").unpack_from
 
 
 class Findings:
-    """What one pickle is found to hold.
-
-    Attributes
-    ----------
-    globals : dict of (str, str) to FoundGlobal
-    nested : dict of int to bytes
-        Strings that look like pickles, by their offset.
-    doubt : str or None
-        The first thing that not all readers understand.
-    is_desynced : bool
-        Whether some of them may have read other opcodes: they differ on frames.
-    error : AnamnesisError or None
-        Why the machine could not run it to its end.
-    """
+    """What one pickle is found to hold."""
 
     def __init__(self) -> None:
         self.globals: dict[tuple[str, str], FoundGlobal] = {}
@@ -60,17 +43,7 @@ class Findings:
 
 
 class ScanMachine(PickleMachine):
-    """One run over one pickle.
-
-    Parameters
-    ----------
-    findings : Findings
-        It may hold what a run over fewer bytes has found.
-    n_bytes : int
-        Length of the whole file.
-    *rest
-        As `PickleMachine` takes them.
-    """
+    """One run over one pickle."""
 
     def __init__(self, findings: Findings, n_bytes: int, *rest: Any) -> None:
         super().__init__(*rest)
@@ -78,7 +51,6 @@ class ScanMachine(PickleMachine):
         self.room = n_bytes - self.base  # of `data`, when all of it is read
 
     def load(self) -> Any:
-        """Run up to STOP; keep the error if that fails."""
         try:
             return super().load()
         except AnamnesisError as error:
@@ -89,7 +61,6 @@ class ScanMachine(PickleMachine):
             raise
 
     def _run(self) -> None:
-        """Run all opcodes; of a short pickle the values need not be counted."""
         data, handlers = self.data, self.handlers
         if CONTAINER * len(data) > self.allowed:
             super()._run()
@@ -105,7 +76,6 @@ class ScanMachine(PickleMachine):
             self._opcode_at = pos
 
     def doubt(self, message: str, at: int | None = None) -> None:
-        """Keep the first doubt, and go on."""
         offset = None if at is None else self.base + at
         self._findings.is_desynced |= self.frame_end != NO_FRAME
         known = self._findings.doubt
@@ -117,7 +87,6 @@ class ScanMachine(PickleMachine):
             self._findings.doubt = str(ParseError(message, offset=self.base + self.at))
 
     def find(self, module: Any, name: Any) -> None:
-        """Push a global that may have any name, even one that is no string yet."""
         self.charge(CONTAINER)
         self.stack.append(self.keep(module, name))
 
@@ -135,24 +104,27 @@ class ScanMachine(PickleMachine):
         return Global(module, name)
 
     def call(self, function: Any, args: Any) -> None:
-        """Keep a call; of those that call what they are given, only what makes tensors is safe."""
         super().call(function, args)
-        if not isinstance(function, Global) or str(function) != _CALLS:
-            return
-        if not (args and isinstance(args[0], Global) and args[0].module == _OF_TENSORS):
+        made = self.stack[-1]
+        if not isinstance(function, Global) or function.module == "(persistent)":
+            self._unusual("something is called that is no function")
+        elif not may_call(function, made.args):
+            self._unusual(f"{function} is called as plain values do not call it")
+        elif str(function) == _CALLS and not (
+            made.args and isinstance(made.args[0], Global) and made.args[0].module == _OF_TENSORS
+        ):
             self._unusual("a tensor is made by something else than torch's functions")
 
     def build(self, made: Any, state: Any) -> None:
-        """Keep a state; stop where joblib goes on with bytes that are no opcodes."""
         super().build(made, state)
         function = made.function if type(made) is Call else None
-        if type(made) is Call and not has_usual_state(made):
-            self._unusual(f"{function} gets a state that plain values do not have")
-        if isinstance(function, Global) and (function.module, function.name) == _JOBLIB_ARRAY:
-            raise Problem("joblib's arrays lie between the opcodes and are not looked into")
+        if isinstance(function, Global):
+            if not may_build(function, made):
+                self._unusual(f"{function} gets a state that plain values do not have")
+            if (function.module, function.name) == _JOBLIB_ARRAY:
+                raise Problem("joblib's arrays lie between the opcodes and are not looked into")
 
     def line(self, pos: int) -> tuple[bytes, int]:
-        """Return a line; the unpickler in Python takes one without an end, except for a byte."""
         try:
             return super().line(pos)
         except OutOfData:
@@ -163,7 +135,6 @@ class ScanMachine(PickleMachine):
             return self.payload(pos, end - pos)[:-1], end
 
     def payload(self, pos: int, n_bytes: int) -> bytes:
-        """Return the bytes of a string, and keep those that look like a pickle."""
         if pos + n_bytes > self.room:
             raise Problem(f"a string of {n_bytes:,} bytes, more than follow")
         data = super().payload(pos, n_bytes)
@@ -176,7 +147,6 @@ class GuestMachine(ScanMachine):
     """A machine for what should be no pickle, in which what reads like a global may be none."""
 
     def keep(self, module: Any, name: Any) -> Global:
-        """Return a global, if its name can be one."""
         for part in (module, name):
             if type(part) is not str and not isinstance(part, _COMPUTED):
                 raise Problem("the name of a global must be a string")
@@ -185,8 +155,20 @@ class GuestMachine(ScanMachine):
         return super().keep(module, name)
 
 
+def may_call(function: Global, args: tuple[Any, ...]) -> bool:
+    """Whether a call does nothing but make a plain value; what is not allowed is judged by name."""
+    role = role_of(function.module, function.name)
+    return role is None or (role.takes is not None and role.takes(args))
+
+
+def may_build(function: Global, made: Call) -> bool:
+    """Whether a plain value may get its states."""
+    role = role_of(function.module, function.name)
+    return role is None or (role.state is not None and role.state(made))
+
+
 def _verdict(module: str, name: str) -> str:
-    if is_allowed(module, name) or is_harmless(module, name):
+    if role_of(module, name) is not None:
         return SAFE
     if (module, name) == _JOBLIB_ARRAY:
         return UNKNOWN
@@ -232,6 +214,13 @@ def _up_to_nul(handler: Handler, act: Callable[[Any, bytes], None]) -> Handler:
     return run
 
 
+def _newobj_ex(machine: Any, pos: int) -> int:
+    """Call with keywords, which no plain value needs."""
+    if machine.stack[-1]:
+        machine._unusual("keyword arguments")
+    return HANDLERS[_NEWOBJ_EX](machine, pos)
+
+
 def _push_number(machine: Any, text: bytes) -> None:
     if text and not _OCTAL.fullmatch(text):
         try:
@@ -252,6 +241,7 @@ def _put(machine: Any, text: bytes) -> None:
 ScanMachine.handlers = [*HANDLERS]
 ScanMachine.handlers[_FRAME] = _frame
 ScanMachine.handlers[_LONG4] = _long4
+ScanMachine.handlers[_NEWOBJ_EX] = _newobj_ex
 for _codes, _act in ((b"ILF", _push_number), (b"g", _get), (b"p", _put)):
     for _code in _codes:
         ScanMachine.handlers[_code] = _up_to_nul(HANDLERS[_code], _act)

@@ -8,14 +8,13 @@ still looks at. So globals that are harmless are so only with states of the usua
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.formats.pickle.nodes import Call, Global
 
-__all__ = ["has_usual_state"]
-
-_KIND = re.compile(r"([?biufcmMOSUV])([0-9]{0,9})")
+_KIND = re.compile(r"(c(?=[0-9])|[?biufmMOSUV])([0-9]{0,9})")  # "c" alone is bytes, of a size
 _ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
 _EXTENDED = {
     f"ml_dtypes.{dtype.numpy_name}": dtype.bits // 8
@@ -33,18 +32,14 @@ _CHARACTER_BYTES = {"S": 1, "U": 4, "V": 1}
 def has_usual_state(made: Call) -> bool:
     """Tell whether what is given to an object's `__setstate__` is what numpy writes for it.
 
-    Records and dtypes of several dimensions are not looked into; of objects that are not numpy's
-    there is nothing to tell.
+    Records and dtypes of several dimensions are not looked into.
     """
-    function = made.function
-    if not isinstance(function, Global) or function.module.partition(".")[0] != "numpy":
-        return True
     if len(made.states) != 1 or type(made.states[0]) is not tuple:
         return False
-    name = str(function)
+    name = str(made.function)
     if name == "numpy.dtype":
         return _is_of_dtype(made.args, made.states[0])
-    return name in _ARRAYS and _is_empty_array(made.args)
+    return name in _ARRAYS and _is_empty_array(made.args) and _is_filled(made.states[0])
 
 
 def _is_empty_array(args: tuple[Any, ...]) -> bool:
@@ -52,6 +47,15 @@ def _is_empty_array(args: tuple[Any, ...]) -> bool:
     if len(args) != 3 or not isinstance(args[0], Global):
         return False
     return str(args[0]) == "numpy.ndarray" and args[1] == (0,)
+
+
+def _is_filled(state: tuple[Any, ...]) -> bool:
+    """Tell whether a list holds all objects of an array: numpy reads as many as its shape says."""
+    if len(state) != 5 or type(state[1]) is not tuple:
+        return False
+    if not all(type(n) is int and n >= 0 for n in state[1]):
+        return False
+    return type(state[4]) is not list or len(state[4]) == prod(state[1])
 
 
 def _is_of_dtype(args: tuple[Any, ...], state: tuple[Any, ...]) -> bool:

@@ -12,8 +12,6 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import read_header
 
-__all__ = ["data_of_array", "ends_like_an_archive", "is_document", "is_tar", "parse_other"]
-
 # Descriptors of NumPy arrays that hold strings, dates, bytes or long numbers, no objects.
 _NO_OBJECTS = re.compile(r"[<>|=]?[?bBiuUSaMmVfc][0-9]{0,9}(?:\[[0-9a-z]{1,9}\])?")
 
@@ -35,13 +33,7 @@ _ZIP_LOCATOR_BYTES = 20
 
 
 def parse_other(source: Source, head: bytes, budget: Budget) -> None:
-    """Parse the header of a GGUF or safetensors file, which must go to the end of the file.
-
-    Raises
-    ------
-    ParseError, UnsupportedError, LimitExceeded
-        If it is none, or none that is read here.
-    """
+    """Parse the header of a GGUF or safetensors file, which must go to the end of the file."""
     if not head.startswith(b"GGUF"):
         from anamnesis.formats.safetensors import read as safetensors
 
@@ -57,13 +49,7 @@ def parse_other(source: Source, head: bytes, budget: Budget) -> None:
 
 
 def data_of_array(source: Source, start: int, end: int, name: str, budget: Budget) -> int | None:
-    """Return where the data of a NumPy array begins; None if that is surely no pickle.
-
-    Raises
-    ------
-    ParseError, UnsupportedError, LimitExceeded
-        As `read_header`.
-    """
+    """Return where the data of a NumPy array begins; None if that is surely no pickle."""
     header = read_header(source, start, end, name, budget)
     if not header.problem:
         return None

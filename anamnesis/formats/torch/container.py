@@ -21,8 +21,6 @@ from anamnesis.formats.torch.values import (
 if TYPE_CHECKING:
     from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
 
-__all__ = ["PthMetadata", "container_of", "read_pickle", "storage_id"]
-
 _LONGEST_CARRIED = 1000  # characters
 
 
@@ -42,21 +40,17 @@ class PthMetadata(TypedMetadata):
         return len(self._values)
 
     def summary(self) -> dict[str, Any]:
-        """Return all values; they are read already."""
         return self._values
 
     def is_carried(self, key: str) -> bool:
-        """Tell whether a value is short enough for another format's metadata."""
         value = self._values[key]
         n = sum(len(str(item)) for item in value) if type(value) is list else len(str(value))
         return n + len(key) <= _LONGEST_CARRIED
 
     def below(self, prefix: str) -> PthMetadata:
-        """Return the values of a subtree."""
         return PthMetadata(names_below(self._values, prefix))
 
     def text(self, key: str) -> str:
-        """Return strings as they are, other values as JSON; see `plain_json` for infinities."""
         value = plain_json(self._values[key])
         return value if isinstance(value, str) else json.dumps(value)
 
@@ -72,20 +66,7 @@ def container_of(
     header_bytes: int,
     big_endian: bool = False,
 ) -> Container:
-    """Return a file's container.
-
-    Parameters
-    ----------
-    kind : str
-        What follows `PyTorch` in its name.
-    flattened : Flattened
-    locate, source, budget, big_endian
-        As `place_all` has them.
-    others : function
-        Takes keys of storages, and returns where those of the file lie, by their keys, that are
-        not among them and were not located either.
-    header_bytes : int
-    """
+    """Return a file's container."""
     placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
     lost = others(placed.refused)
     if lost:
@@ -105,15 +86,7 @@ def container_of(
 
 
 def read_pickle(directory: ZipDirectory, entry: ZipEntry) -> bytes:
-    """Return a member that is a pickle.
-
-    Raises
-    ------
-    ParseError
-        If the archive is malformed.
-    LimitExceeded
-        If it is too long, by itself or for what it takes in the archive: running it takes time.
-    """
+    """Return a member that is a pickle."""
     if entry.n_bytes > max(PICKLE_SMALL, PICKLE_MAX_RATIO * entry.n_compressed):
         raise LimitExceeded(
             "PICKLE_MAX_RATIO",
@@ -124,13 +97,7 @@ def read_pickle(directory: ZipDirectory, entry: ZipEntry) -> bytes:
 
 
 def storage_id(saved: Any, name: str) -> tuple[Any, ...]:
-    """Return what follows `storage` in a persistent id.
-
-    Raises
-    ------
-    ParseError
-        If the id is of something else.
-    """
+    """Return what follows `storage` in a persistent id."""
     if type(saved) is not tuple or len(saved) < 5 or saved[0] not in ("storage", b"storage"):
         raise ParseError("a persistent id that names no storage", source=name)
     return saved[1:]

@@ -36,8 +36,6 @@ from anamnesis.formats.torch.values import (
 if TYPE_CHECKING:
     from anamnesis.formats.torch.pickled_arrays import PickledArray
 
-__all__ = ["Flattened", "flatten"]
-
 # Bytes of all names and all text together, and as many again as the pickle's values take: each may
 # be shared, and is listed again wherever it is referred to.
 PTH_MAX_NAMES = 4 << 20
@@ -60,16 +58,7 @@ _BOOKKEEPING = ("training", "_is_full_backward_hook", "_metadata")
 
 
 class Flattened:
-    """The leaves of a tree.
-
-    Attributes
-    ----------
-    tensors : dict of str to TorchTensor, PickledArray or Refused
-    others : dict of str to anything
-        Plain values, lists of them, and foreign objects described in words.
-    described : dict of str to Described
-        What is said of tensors that are several.
-    """
+    """The leaves of a tree."""
 
     def __init__(self, name: str, budget: Budget, machine: PickleMachine) -> None:
         self.tensors: dict[str, TorchTensor | PickledArray | Refused] = {}
@@ -343,25 +332,7 @@ class Flattened:
 
 
 def flatten(value: Any, name: str, budget: Budget, machine: PickleMachine) -> Flattened:
-    """Return the leaves of a value.
-
-    Parameters
-    ----------
-    value : anything that a pickle machine returns
-    name : str
-        What error messages call its file.
-    budget : Budget
-    machine : PickleMachine
-        It knows the attributes of values, and the working set, which bounds how often shared
-        values may be told.
-
-    Raises
-    ------
-    ParseError
-        If two leaves come to the same name.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Return the leaves of a value."""
     flattened = Flattened(name, budget, machine)
     try:
         flattened.walk(value, None)

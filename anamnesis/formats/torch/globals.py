@@ -25,13 +25,6 @@ from anamnesis.formats.torch.values import (
     too_large,
 )
 
-__all__ = [
-    "STORAGES",
-    "find_torch_global",
-    "is_allowed",
-    "storage_from",
-]
-
 _LONGEST_KEY = 256  # characters
 
 
@@ -357,13 +350,7 @@ def _allowed(module: str, name: str) -> Global | None:
 
 
 def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) -> Global:
-    """Return the stand-in for a global.
-
-    Raises
-    ------
-    DisallowedGlobal
-        If it is foreign, unless those are allowed: then it is a name that nothing is done with.
-    """
+    """Return the stand-in for a global."""
     known = _allowed(module, name)
     if known is not None:
         return known

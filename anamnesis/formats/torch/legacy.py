@@ -35,8 +35,6 @@ from anamnesis.formats.torch.values import (
     item_bytes,
 )
 
-__all__ = ["MAGIC", "PickleStream", "end_of_storages", "is_legacy", "parse"]
-
 MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _COUNT_BYTES = 8
@@ -55,24 +53,7 @@ def is_legacy(source: Source) -> bool:
 
 
 class PickleStream:
-    """Consecutive pickles in a file, read little further than they extend.
-
-    Parameters
-    ----------
-    source : Source
-    budget : Budget
-    pos : int
-        Where the first one begins.
-    most_bytes : int
-        That one may have.
-
-    Attributes
-    ----------
-    pos : int
-        Where the next one begins.
-    machine : PickleMachine
-        That ran the last one.
-    """
+    """Consecutive pickles in a file, read little further than they extend."""
 
     machine: PickleMachine
 
@@ -92,20 +73,7 @@ class PickleStream:
         persistent_load: PersistentLoad,
         make_machine: Callable[..., PickleMachine] = PickleMachine,
     ) -> Any:
-        """Run the next pickle and return its value.
-
-        Parameters
-        ----------
-        find_global, persistent_load : function
-            As `PickleMachine` takes them.
-        make_machine : function
-            Takes what `PickleMachine` takes. It may be called several times for one pickle.
-
-        Raises
-        ------
-        ParseError, LimitExceeded
-            As `PickleMachine.load`.
-        """
+        """Run the next pickle and return its value."""
         if self.pos == self._start + len(self._data):
             self._read_on()
         while True:
@@ -147,43 +115,14 @@ class PickleStream:
 
 
 def parse(source: Source, budget: Budget, *, allow_foreign: bool = False) -> Container:
-    """Read the pickles of a file, and of its storages where they begin.
-
-    Raises
-    ------
-    ParseError
-        If it is malformed.
-    UnsupportedError
-        If it is of a version that is not read here.
-    DisallowedGlobal
-        If it refers to what no tensor needs, and `allow_foreign` is not set.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Read the pickles of a file, and of its storages where they begin."""
     return _LegacyFile(source, budget, allow_foreign).container()
 
 
 def end_of_storages(
     source: Source, budget: Budget, pos: int, saved: Iterable[Any], keys: Any
 ) -> int:
-    """Return where the last storage ends.
-
-    Parameters
-    ----------
-    source : Source
-    budget : Budget
-    pos : int
-        Where the pickles end.
-    saved : iterable
-        The persistent ids of the pickle, with `DTypeGlobal` for kinds.
-    keys : anything
-        The value of the last pickle.
-
-    Raises
-    ------
-    ParseError
-        If the storages are not as the pickles say.
-    """
+    """Return where the last storage ends."""
     file = _LegacyFile(source, budget, allow_foreign=True)
     file.stream.pos = pos
     try:

@@ -16,30 +16,9 @@ from anamnesis.formats.torch.values import (
     Storage,
 )
 
-__all__ = ["TorchMachine"]
-
 
 class TorchMachine(PickleMachine):
-    """A machine that finds the storages of tensors, and refuses keys that are given twice.
-
-    Parameters
-    ----------
-    data : bytes
-    find_global : function
-    budget : Budget
-    name : str
-        As `PickleMachine` has them.
-    folder : str
-        The prefix of the keys of storages.
-    may_retype : bool
-        Whether a storage may be of one dtype here and of another there, as in TorchScript; torch
-        takes the first for all, elsewhere.
-
-    Attributes
-    ----------
-    storages : dict of str to Storage
-        Those that were referred to so far, by their keys.
-    """
+    """A machine that finds the storages of tensors, and refuses keys that are given twice."""
 
     def __init__(
         self,
@@ -57,7 +36,6 @@ class TorchMachine(PickleMachine):
         self.storages: dict[str, Storage] = {}
 
     def persistent_load(self, saved: Any) -> Storage:
-        """Return the storage that a persistent id is of."""
         kind, key, _, n_elements = storage_id(saved, self.name)[:4]
         storage = storage_from(kind, key, n_elements, self.folder)
         self.charge(text_cost(storage.key))
@@ -69,7 +47,6 @@ class TorchMachine(PickleMachine):
         return storage
 
     def replace_item(self, key: Any) -> None:
-        """Refuse it: the first of two tensors would be lost, which no `torch.save` writes."""
         raise Problem(f"a dictionary is given the key {str(key)[:200]!r} twice")
 
 

@@ -21,8 +21,6 @@ from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.strided import Strips, column_major, strided
 from anamnesis.sources.swapped import Region, SwappedSource
 
-__all__ = ["PickledArray", "is_array", "read_array", "read_value"]
-
 _MODULES = tuple(f"numpy.{core}" for core in ("core", "_core"))  # before and since NumPy 2
 _RECONSTRUCT = {(f"{module}.multiarray", "_reconstruct") for module in _MODULES}
 _FROM_BUFFER = {(f"{module}.numeric", "_frombuffer") for module in _MODULES}
@@ -72,7 +70,6 @@ class _Pickled(BufferSource):
 
     @property
     def base(self) -> Source:
-        """The source of the whole file."""
         return self._file.base
 
 
@@ -87,13 +84,7 @@ def is_array(call: Call) -> bool:
 
 
 def read_array(call: Call) -> PickledArray | Refused:
-    """Return the array that a call makes, or what is reported of one that is not read.
-
-    Raises
-    ------
-    ValueError
-        If NumPy could not make it either.
-    """
+    """Return the array that a call makes, or what is reported of one that is not read."""
     if _name(call) in _MASKED:
         return Refused("a masked array of NumPy", parts=(call.args, call.states))
     if _name(call) in _FROM_BUFFER:
@@ -165,13 +156,7 @@ def _dtype(made: Any) -> tuple[DType, bool, str]:
 
 
 def read_value(call: Call) -> Any:
-    """Return the number that a call makes, or what it is in words; None if it is no scalar.
-
-    Raises
-    ------
-    ValueError
-        If NumPy could not make it either.
-    """
+    """Return the number that a call makes, or what it is in words; None if it is no scalar."""
     if _name(call) not in _SCALAR:
         return None
     if len(call.args) != 2 or type(call.args[1]) is not bytes:

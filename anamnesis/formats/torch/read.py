@@ -31,8 +31,6 @@ from anamnesis.formats.torch.values import (
 if TYPE_CHECKING:
     from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
 
-__all__ = ["parse", "pickles_of"]
-
 _PICKLE = "data.pkl"
 _IN_FOLDER = f"/{_PICKLE}"
 _CONSTANTS = "constants.pkl"
@@ -47,27 +45,7 @@ def pickles_of(directory: ZipDirectory) -> list[str]:
 def parse(
     directory: ZipDirectory, pickles: list[str], budget: Budget, *, allow_foreign: bool = False
 ) -> Container:
-    """Read the pickle of an archive, and nothing of its storages.
-
-    Parameters
-    ----------
-    directory : ZipDirectory
-    pickles : list of str
-        What `pickles_of` says of it; there must be one.
-    budget : Budget
-    allow_foreign : bool
-
-    Raises
-    ------
-    ParseError
-        If it is malformed or ambiguous.
-    UnsupportedError
-        If it is of a kind that is not read here.
-    DisallowedGlobal
-        If it refers to what no tensor needs, and `allow_foreign` is not set.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Read the pickle of an archive, and nothing of its storages."""
     return _Archive(directory, pickles, budget, allow_foreign).container()
 
 

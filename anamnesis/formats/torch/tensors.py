@@ -23,8 +23,6 @@ from anamnesis.sources.swapped import Region, SwappedSource
 if TYPE_CHECKING:
     from anamnesis.formats.torch.pickled_arrays import PickledArray
 
-__all__ = ["Place", "Placed", "list_lost", "place_all"]
-
 PTH_MAX_EXPANSION = 64  # bytes of all tensors for each byte of the storages that they lie in
 _SMALL = 16 << 20  # bytes that all tensors may take in any case
 
@@ -46,18 +44,7 @@ class Place(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """All tensors of a file.
-
-    Attributes
-    ----------
-    tensors : dict of str to StoredTensor
-    unreadable : dict of str to AnamnesisError
-        Those that are listed only, and why.
-    tied : list of list of str
-        Names of one and the same tensor.
-    refused : set of str
-        Keys of the storages that refused tensors lie in.
-    """
+    """All tensors of a file."""
 
     tensors: dict[str, StoredTensor]
     unreadable: dict[str, AnamnesisError]
@@ -73,25 +60,7 @@ def place_all(
     *,
     big_endian: bool = False,
 ) -> Placed:
-    """Find each tensor's bytes.
-
-    Parameters
-    ----------
-    tensors : mapping of str to TorchTensor, PickledArray or Refused
-    locate : function
-        Takes a storage and returns where it is; raises `ParseError` if it is nowhere.
-    source : Source
-        The file.
-    budget : Budget
-    big_endian : bool
-
-    Raises
-    ------
-    ParseError
-        If a tensor reaches over the end of its storage.
-    LimitExceeded
-        If tensors repeat their storages too many times, or are scattered over them.
-    """
+    """Find each tensor's bytes."""
     placed: dict[str, StoredTensor] = {}
     unreadable: dict[str, AnamnesisError] = {}
     strips = Strips()

@@ -47,8 +47,6 @@ from anamnesis.formats.torch.values import (
     Wrapper,
 )
 
-__all__ = ["Flat", "known", "read"]
-
 _MAX_DEPTH = 8  # of settings in settings; torchao's have three
 _LONGEST = 100  # characters of a text in them
 
@@ -65,17 +63,7 @@ def known(module: str, name: str) -> Global | None:
 
 
 class Flat(NamedTuple):
-    """What a tensor becomes.
-
-    Attributes
-    ----------
-    tensors : dict of str to TorchTensor
-        Under the names of its attributes.
-    described : Described
-        The rest of it.
-    told : str
-        All that torchao's metadata say of it, as JSON.
-    """
+    """What a tensor becomes."""
 
     tensors: dict[str, TorchTensor]
     described: Described
@@ -87,20 +75,7 @@ class _Unfit(Exception):
 
 
 def read(made: Wrapper, visit: Callable[[int], None]) -> Flat | Refused:
-    """Return what a tensor is made of.
-
-    Parameters
-    ----------
-    made : Wrapper
-    visit : function
-        Counts the values that are looked at, and raises if they are too many.
-
-    Returns
-    -------
-    Flat or Refused
-        The latter if it cannot be read: its class is not, or its attributes are not as they
-        must be.
-    """
+    """Return what a tensor is made of."""
     path = str(made.kind)
     try:
         if path in WHY:

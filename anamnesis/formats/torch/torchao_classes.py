@@ -5,22 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = [
-    "DTYPE",
-    "ENUMS",
-    "FIELDS",
-    "FLAG",
-    "INERT",
-    "KINDS",
-    "OF_OTHER_VERSIONS",
-    "OF_WRAPPERS",
-    "READ",
-    "SETTINGS",
-    "SIZES",
-    "WHY",
-    "TensorClass",
-]
-
 # What attributes may be, in words, which errors have; all others are settings.
 SIZES, DTYPE, FLAG, SETTINGS = (
     "a size or a list of sizes",
@@ -37,20 +21,7 @@ KINDS = {
 
 
 class TensorClass(NamedTuple):
-    """A class that is read.
-
-    Attributes
-    ----------
-    module : str
-    tensors, optional_tensors : tuple of str
-        What it is made of; the latter may be None or missing.
-    attributes : tuple of str
-        What else it has in the metadata, in torchao's order.
-    needed : tuple of str
-        Those without which it is not understood.
-    is_row_major : bool
-        Whether codes and scales must lie along rows.
-    """
+    """A class that is read."""
 
     module: str
     tensors: tuple[str, ...]

@@ -7,20 +7,6 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.formats.pickle.nodes import Global
 
-__all__ = [
-    "PTH_MAX_DIMS",
-    "Attributed",
-    "DTypeGlobal",
-    "Refused",
-    "Storage",
-    "SubclassGlobal",
-    "TorchTensor",
-    "Wrapper",
-    "item_bytes",
-    "too_large",
-    "whole",
-]
-
 PTH_MAX_DIMS = 64
 _MOST_SIZE = (1 << 63) - 1
 _UNTYPED = DTYPES["U8"]
@@ -38,18 +24,7 @@ class DTypeGlobal(Global):
 
 
 class Storage(NamedTuple):
-    """A run of bytes that tensors lie in.
-
-    Attributes
-    ----------
-    key : str
-        What the file calls it.
-    dtype : DType or None
-        Of its elements; `None` if each tensor says that for itself.
-    n_bytes : int
-    start : int
-        Where a view of another storage begins in that, in bytes.
-    """
+    """A run of bytes that tensors lie in."""
 
     key: str
     dtype: DType | None
@@ -73,16 +48,7 @@ class TorchTensor(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A tensor that can be listed but not read.
-
-    Attributes
-    ----------
-    what : str
-        What it is, in words.
-    shape : tuple of int
-    parts : tuple
-        What it would have been made of.
-    """
+    """A tensor that can be listed but not read."""
 
     what: str
     shape: tuple[int, ...] = ()
@@ -103,17 +69,7 @@ class SubclassGlobal(Global):
 
 
 class Wrapper(NamedTuple):
-    """A tensor of such a subclass, which has no storage of its own.
-
-    Attributes
-    ----------
-    kind : SubclassGlobal
-    dtype : DType
-        What its values are taken for.
-    shape : tuple of int
-    state : dict, or whatever else a pickle has there
-        Its attributes.
-    """
+    """A tensor of such a subclass, which has no storage of its own."""
 
     kind: SubclassGlobal
     dtype: DType

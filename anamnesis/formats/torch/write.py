@@ -39,8 +39,6 @@ from anamnesis.formats.zip.write import (
     wide_numbers,
 )
 
-__all__ = ["TorchWriter"]
-
 _FOLDER = b"archive/"
 _ALIGNMENT = 64  # of each storage in the file, so that torch can map it
 _ID = ".data/serialization_id"
@@ -69,11 +67,9 @@ class TorchWriter(Writer):
         self._names_hash = 0
 
     def holds(self, dtype: DType) -> bool:
-        """Tell whether torch has tensors of a dtype, and saves them."""
         return dtype.name in _STORAGE_OF or dtype.name in _UNTYPED
 
     def refuses(self, part: Part) -> str | None:
-        """Return why a part cannot be stored: its dtype, its shape, or no name."""
         name, dtype, shape = part
         if not self.holds(dtype):
             return f"torch cannot store {dtype.name}"
@@ -91,15 +87,6 @@ class TorchWriter(Writer):
         return None
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        """Lay parts out behind the pickle; CRCs are left to `finish`.
-
-        Raises
-        ------
-        LimitExceeded
-            If the pickle would be longer, or the parts more, than readers take.
-        UnsupportedError
-            If two parts have one name, or one cannot be stored, or there are metadata.
-        """
         self.check(parts, metadata)
         pickle = _StateDict().pickled(parts)
         if len(pickle) > PICKLE_MAX_BYTES:
@@ -118,7 +105,6 @@ class TorchWriter(Writer):
         return Layout(archive.pieces, offsets, archive.n_bytes())
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
-        """Return the CRCs behind the storages, the id, and the directory."""
         archive = self._archive
         crcs = archive.crcs.copy()
         patches = []
@@ -141,22 +127,7 @@ _MASK = 2**64 - 1
 
 
 class _Archive:
-    """The members of an archive on its way.
-
-    Attributes
-    ----------
-    members : list of Member
-    crcs : list of int
-        Of each; 0 where it is not known yet.
-    ends : list of int
-        Where each ends, and its descriptor begins.
-    rooms : list of int
-        Which of them are left to others.
-    pieces : list of (int, bytes)
-        What lies around the latter.
-    at : int
-        Where the next one goes.
-    """
+    """The members of an archive on its way."""
 
     def __init__(self) -> None:
         self.members: list[Member] = []

@@ -18,19 +18,6 @@ from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 
-__all__ = [
-    "HAS_DESCRIPTOR",
-    "LARGE",
-    "LOCAL",
-    "LOCAL_BYTES",
-    "METHODS",
-    "EndAtHand",
-    "ZipEntry",
-    "read_entries",
-    "widened",
-    "zip_error",
-]
-
 ZIP_MAX_ENTRIES = 1_000_000
 ZIP_MAX_DIRECTORY = 100_000_000  # bytes
 DEFLATE_MAX_RATIO = 1032  # 258 bytes for two bits: no deflated stream is longer
@@ -70,24 +57,7 @@ _EXTRA_UNICODE_NAME = 0x7075
 
 
 class ZipEntry(NamedTuple):
-    """One member, as the central directory describes it.
-
-    Attributes
-    ----------
-    name : str
-    method : str
-        `stored` or `deflate`.
-    crc : int
-        CRC-32 of its bytes.
-    n_bytes, n_compressed : int
-        Its length, and what it takes in the file.
-    header_offset : int
-        Where its local header is.
-    raw_name : bytes
-    flags : int
-    header_bytes : int
-        Length of its local header if that was read and says the same; else 0.
-    """
+    """One member, as the central directory describes it."""
 
     name: str
     method: str
@@ -101,17 +71,7 @@ class ZipEntry(NamedTuple):
 
 
 def read_entries(archive: EndAtHand, budget: Budget) -> tuple[dict[str, ZipEntry], dict[int, int]]:
-    """Read the directory: the members by name, and by header_offset where the room of each ends.
-
-    Raises
-    ------
-    ParseError
-        If it is malformed or ambiguous, with the offset.
-    UnsupportedError
-        If it is in several files, encrypted, or compressed by what is not read here.
-    LimitExceeded
-        If a limit or a permanent cap would be exceeded.
-    """
+    """Read the directory: the members by name, and by header_offset where the room of each ends."""
     plain = _parse.zip_members(archive.end, archive.end_start, ZipEntry)
     if plain is not None:  # what is wrong with others is said below
         n_bytes, entries, ends = plain
@@ -153,7 +113,6 @@ class EndAtHand(Source):
         self.end = file.read(self.end_start, file.size - self.end_start)
 
     def read(self, offset: int, n_bytes: int) -> bytes:
-        """Return exactly `n_bytes` bytes; they may be at hand."""
         at = offset - self.end_start
         if at < 0 or at + n_bytes > len(self.end):
             return self.file.read(offset, n_bytes)

@@ -39,27 +39,13 @@ _ZIP64_BYTES = 20  # of both lengths
 
 
 def read_directory(source: Source, budget: Budget) -> ZipDirectory:
-    """Read the central directory, and nothing else but what is near it.
-
-    Raises
-    ------
-    ParseError, UnsupportedError, LimitExceeded
-        As `zip_directory.read_entries`.
-    """
+    """Read the central directory, and nothing else but what is near it."""
     archive = EndAtHand(source)
     return ZipDirectory(archive, *read_entries(archive, budget), budget)
 
 
 class ZipDirectory:
-    """The members of an archive. Nothing of them is read before it is asked for.
-
-    Attributes
-    ----------
-    source : Source
-        The archive.
-    entries : dict of str to ZipEntry
-        In the directory's order.
-    """
+    """The members of an archive. Nothing of them is read before it is asked for."""
 
     def __init__(
         self,
@@ -79,13 +65,7 @@ class ZipDirectory:
         return InflatedChunks()
 
     def data_offset(self, entry: ZipEntry) -> int:
-        """Return where a member's bytes begin; check its local header against the directory.
-
-        Raises
-        ------
-        ParseError
-            If they disagree, or if the member does not end where the next begins.
-        """
+        """Return where a member's bytes begin; check its local header against the directory."""
         at = entry.header_offset
         start = at + (entry.header_bytes or self._header_bytes(entry))
         end = start + entry.n_compressed
@@ -165,25 +145,7 @@ class ZipDirectory:
         *,
         crc_optional: bool = False,
     ) -> bytes:
-        """Return all of a small member; its CRC is checked.
-
-        Parameters
-        ----------
-        entry : ZipEntry
-        max_bytes : int
-            The permanent cap for what this member is.
-        limit : str
-            What that cap is called.
-        crc_optional : bool
-            Take a CRC of 0 as none: torch writes it so when it is told not to compute any.
-
-        Raises
-        ------
-        ParseError
-            If its header, its length or its CRC is wrong.
-        LimitExceeded
-            If it is longer than `max_bytes` or than the budget allows.
-        """
+        """Return all of a small member; its CRC is checked."""
         if entry.n_bytes > max_bytes:
             raise LimitExceeded(
                 limit,
@@ -212,7 +174,6 @@ class _StoredMember(Source):
 
     @property
     def base(self) -> Source:
-        """The source of the whole file."""
         return self._archive.base
 
     def _read_some(self, offset: int, view: memoryview) -> int:

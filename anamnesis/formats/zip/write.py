@@ -13,20 +13,6 @@ from typing import NamedTuple
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.formats.zip.directory import LARGE, ZIP_MAX_DIRECTORY, ZIP_MAX_ENTRIES
 
-__all__ = [
-    "LOCAL_BYTES",
-    "MINIZ",
-    "UTF8",
-    "ZIPFILE",
-    "Dialect",
-    "Member",
-    "directory",
-    "directory_bytes",
-    "local_header",
-    "wide_field",
-    "wide_numbers",
-]
-
 UTF8 = 1 << 11  # the flag of names that are
 
 _LOCAL = struct.Struct("<4s5H3I2H")
@@ -41,23 +27,7 @@ _ZIP64_VERSION = 45
 
 
 class Dialect(NamedTuple):
-    """How a program fills records in.
-
-    Attributes
-    ----------
-    made_by, needed : int
-        Versions in the records of members.
-    made_by_64 : int
-        The version in the ZIP64 end.
-    date : int
-        Of all members.
-    attributes : int
-        Likewise.
-    largest : int
-        The largest length or offset that goes without ZIP64.
-    always_64 : bool
-        Whether the archive has a ZIP64 end even if it needs none.
-    """
+    """How a program fills records in."""
 
     made_by: int
     needed: int
@@ -168,13 +138,7 @@ def directory(
 
 
 def directory_bytes(dialect: Dialect, members: Sequence[Member], offset: int) -> int:
-    """Return the length of `directory`.
-
-    Raises
-    ------
-    LimitExceeded
-        If readers would refuse it.
-    """
+    """Return the length of `directory`."""
     if len(members) > ZIP_MAX_ENTRIES:
         what = f"{len(members):,} members; {ZIP_MAX_ENTRIES:,} are allowed"
         raise LimitExceeded("ZIP_MAX_ENTRIES", f"the output would have {what}")

@@ -14,8 +14,6 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, NotFinite, Out, Survey, Task
 from anamnesis.schemes.core.weight import Band
 
-__all__ = ["BLOCK_SIZES", "NEST", "FourBitCodes", "Int8Codes"]
-
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 NEST = 256  # absmax that share a nested one
 
@@ -36,7 +34,6 @@ class _MeanAbsmax(Survey):
         self._lock = threading.Lock()
 
     def see(self, values: memoryview, band: Band, level: int) -> None:
-        """Take the largest magnitudes of a band, and add up what is complete from the start on."""
         absmax = bytearray(4 * -(-(band.stop - band.start) // self._block))
         _core.blocks_amax(self._source, values, self._block, absmax, level)
         with self._lock:
@@ -46,7 +43,6 @@ class _MeanAbsmax(Survey):
                 self._total = self._sum.add(memoryview(absmax).cast("f"))
 
     def found(self) -> bytes:
-        """Return the mean, a float32; no finite one if a value is not."""
         assert self._total is not None
         (count,) = _F32.unpack(_F32.pack(self._count))
         return _F32.pack(self._total / count)
@@ -54,22 +50,7 @@ class _MeanAbsmax(Survey):
 
 @dataclass(frozen=True)
 class FourBitCodes(Codes):
-    """NF4 or FP4: codes of 4 bits, and the largest magnitude of each block.
-
-    Attributes
-    ----------
-    kind : str
-        `nf4` or `fp4`.
-    block_size : int
-        Values that share an absmax: a power of two from 32 to 4096.
-    is_nested : bool
-        Whether the absmax are quantised themselves ("double quantisation").
-    has_second_zero : bool
-        Whether -0 becomes FP4's second zero, which is decoded to -0. The library writes the first
-        one for it, and the second one for small positive values.
-    dtype : DType
-        BF16, F16 or F32: what the weight is in, which the library widens to float32.
-    """
+    """NF4 or FP4: codes of 4 bits, and the largest magnitude of each block."""
 
     kind: str = "nf4"
     block_size: int = 64
@@ -78,13 +59,7 @@ class FourBitCodes(Codes):
     dtype: DType = DTYPES["BF16"]
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises
-        ------
-        ValueError
-            If there are no such ones.
-        """
+        """Check the settings."""
         if self.kind not in ("nf4", "fp4"):
             raise ValueError(f"kind must be nf4 or fp4; got {self.kind!r}")
         if self.block_size not in BLOCK_SIZES:
@@ -95,19 +70,15 @@ class FourBitCodes(Codes):
 
     @property
     def values(self) -> DType:
-        """The weight's own dtype."""
         return self.dtype
 
     def fitted(self, dtype: DType) -> FourBitCodes:
-        """Return the encoder of weights of another dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
-        """Look for the mean of the absmax, where they are quantised."""
         return _MeanAbsmax(self.dtype, self.block_size, prod(shape)) if self.is_nested else None
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return codes, absmax and codebook; of nested absmax, their absmax and codebook too."""
         n = prod(shape)
         n_blocks = -(-n // self.block_size)
         outs = (
@@ -121,13 +92,6 @@ class FourBitCodes(Codes):
         return (*outs, nested, Out("nested codebook", DTYPES["F32"], (256,)))
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the codebooks.
-
-        Raises
-        ------
-        NotFinite
-            If the survey found an infinity or a NaN.
-        """
         if found and not math.isfinite(*_F32.unpack(found)):
             raise NotFinite()
         codebooks = {"codebook": _core.BNB_CODEBOOKS[self.kind.upper()]}
@@ -136,11 +100,9 @@ class FourBitCodes(Codes):
         return codebooks
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return the blocks whose absmax share a nested one: what is lost is added up by them."""
         return NEST * self.block_size
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the bytes of some blocks."""
         n = band.stop - band.start
         first, n_blocks = band.start // self.block_size, -(-n // self.block_size)
         item, constant = (1 if self.is_nested else 4), Extent(0, 0)
@@ -152,13 +114,6 @@ class FourBitCodes(Codes):
         return codes, absmax, constant, nested, constant
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode whole blocks, and what is left behind the last.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN.
-        """
         errors = _core.quantize(
             _core.SOURCES[self.dtype.name],
             _core.QUANTIZERS[self.kind.upper() + ("_ZEROS" if self.has_second_zero else "")],
@@ -180,47 +135,29 @@ class FourBitCodes(Codes):
 
 @dataclass(frozen=True)
 class Int8Codes(Codes):
-    """LLM.int8(): rows of codes, and the largest magnitude of each row.
-
-    Attributes
-    ----------
-    dtype : DType
-        BF16, F16 or F32: what the weight is in. The library rounds it to half floats first.
-    """
+    """LLM.int8(): rows of codes, and the largest magnitude of each row."""
 
     dtype: DType = DTYPES["BF16"]
 
     @property
     def values(self) -> DType:
-        """The weight's own dtype."""
         return self.dtype
 
     def fitted(self, dtype: DType) -> Int8Codes:
-        """Return the encoder of weights of another dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return codes, and the absmax of each row."""
         return Out("codes", DTYPES["I8"], shape), Out("absmax", DTYPES["F32"], (shape[0],))
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return a row."""
         return shape[1]
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the bytes of some rows."""
         first, last = band.start // shape[1], band.stop // shape[1]
         absmax = Extent(4 * first, 4 * (last - first))
         return Extent(band.start, band.stop - band.start), absmax
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode whole rows.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN, as one beyond half floats is.
-        """
         errors = _core.quantize(
             _core.SOURCES[self.dtype.name],
             _core.QUANTIZERS["INT8_ABSMAX"],

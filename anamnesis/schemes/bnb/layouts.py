@@ -38,19 +38,6 @@ from anamnesis.schemes.says.endings import as_endings
 from anamnesis.schemes.says.linear import left_by_class, linear_refusal, with_head
 from anamnesis.schemes.says.mtp import left_drafts
 
-__all__ = [
-    "ABSMAX",
-    "FOUR_BIT",
-    "INT8",
-    "STORAGE",
-    "FourBitLayout",
-    "Int8Layout",
-    "four_bit",
-    "four_bit_weight",
-    "int8",
-    "int8_weight",
-]
-
 STORAGE = ("U8", "I8", "BF16", "F16", "F32", "F64")
 ABSMAX = ("F32", "BF16", "F16")
 
@@ -73,16 +60,11 @@ class _Bnb(Layout):
     conv1d = "as linear"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave all but the matrices of linear layers, and output heads."""
         return linear_refusal(name, shape, dtype, "transformers")
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Leave experts, which transformers stacks, and classes of layers that it does not know.
-
-        Of both it neither quantises the weights nor loads the codes.
-        """
         own = _OWN_LINEAR.get(str(config.get("model_type")))
         if own is not None:
             return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
@@ -123,19 +105,7 @@ class _Bnb(Layout):
 
 @dataclass(frozen=True)
 class FourBitLayout(_Bnb):
-    """Parts behind the name of the weight, and a `quant_state` with its settings and shape.
-
-    Attributes
-    ----------
-    kind : str
-        `nf4` or `fp4`.
-    block_size : int
-        Values that share an absmax.
-    is_nested : bool
-        Whether the absmax are quantised themselves.
-    dtype : DType
-        What the weight is in, which the `quant_state` names.
-    """
+    """Parts behind the name of the weight, and a `quant_state` with its settings and shape."""
 
     kind: str = "nf4"
     block_size: int = 64
@@ -153,19 +123,16 @@ class FourBitLayout(_Bnb):
     takes = FourBitWeight
 
     def fitted(self, dtype: DType) -> FourBitLayout:
-        """Return the layout of weights of another dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return the parts, and the `quant_state`."""
         parts = Layout.parts(self, name, shape, outs, found)
         state = self._state(shape, found)
         return (*parts, Part(f"{name}{QUANT_STATE}{self.kind}", DTYPES["U8"], (len(state),)))
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the `quant_state`."""
         return {f"{name}{QUANT_STATE}{self.kind}": self._state(shape, found)}
 
     def _state(self, shape: tuple[int, ...], found: bytes) -> bytes:
@@ -183,21 +150,12 @@ class FourBitLayout(_Bnb):
         return json.dumps(state).encode()
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return the parts as they are read."""
         return four_bit_weight(list(parts))
 
     def view(self, weight: Weight) -> FourBitWeight | None:
-        """Return a weight that is in such codes already."""
         return weight if isinstance(weight, FourBitWeight) else None
 
     def write(self, view: FourBitWeight, encoding: Encoding) -> Repack | None:
-        """Return the parts as they are, in blocks of their own size; absmax as values if asked.
-
-        Raises
-        ------
-        Unmovable
-            If absmax are values, and are to be codes.
-        """
         if view.kind != self.kind.upper():
             return None
         own = _encoding(replace(self, block_size=view.block))
@@ -212,7 +170,6 @@ class FourBitLayout(_Bnb):
         return Repack((own,), (codes, recovered_absmax(view), codebook, state), is_cast=True)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return the config of `load_in_4bit`; layers compute in the weights' dtype."""
         return self._config(
             layers,
             bnb_4bit_quant_type=self.kind,
@@ -233,13 +190,6 @@ class Int8Layout(_Bnb):
     takes = Integers
 
     def write(self, view: Integers, encoding: Encoding) -> Repack | None:
-        """Return codes of 8 bits, or fewer, where a row has one scale.
-
-        Raises
-        ------
-        Unmovable
-            If it has several, codes are not about 0, or products over 127 are others.
-        """
         if len(view.shape) != 2:
             raise view.refused(f"{encoding.id} has matrices only")
         codes, scales, view = by_row(view, PER_127)
@@ -252,20 +202,16 @@ class Int8Layout(_Bnb):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return codes, SCB, and the format."""
         form = self.fields[2].part(name, DTYPES["U8"], ())
         return (*Layout.parts(self, name, shape, outs, found), form)
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the format: 0 for rows."""
         return {self.fields[2].named(name): b"\0"}
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return the parts as they are read."""
         return Int8Weight(name, shape, parts)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return the config of `load_in_8bit`."""
         return self._config(layers)
 
 
@@ -325,13 +271,7 @@ def four_bit(
     has_second_zero: bool = False,
     dtype: DType = DTYPES["BF16"],
 ) -> Encoding:
-    """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …
-
-    Raises
-    ------
-    ValueError
-        If there are no such settings.
-    """
+    """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …"""
     codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype)
     layout = FourBitLayout(kind, block_size, is_nested, dtype)
     return _encoding(layout, codes, has_second_zero=has_second_zero)

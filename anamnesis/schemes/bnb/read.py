@@ -18,8 +18,6 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["find_all"]
-
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take what has a quant_state or an SCB beside it; no config is asked."""

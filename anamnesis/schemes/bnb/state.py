@@ -12,16 +12,6 @@ from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.bnb.weight import Nested
 
-__all__ = [
-    "END",
-    "QUANT_STATE",
-    "State",
-    "check_codebook",
-    "check_four_bit",
-    "check_int8",
-    "read_state",
-]
-
 QUANT_STATE = ".quant_state.bitsandbytes__"
 BNB_MAX_QUANT_STATE = 65_536  # bytes; a real one has fewer than 300
 END = 2**63  # of sizes: any larger one is a lie
@@ -69,11 +59,8 @@ def _check_count(stored: StoredTensor, n: int, of_what: str) -> None:
 
 
 def check_codebook(codebook: StoredTensor, kind: str) -> None:
-    """Refuse another codebook than bitsandbytes' own, which its kernels have instead of the file's.
-
-    Raises
-    ------
-    UnsupportedError
+    """Refuse another codebook than bitsandbytes' own, which its kernels have instead of
+    the file's.
     """
     own = memoryview(_core.BNB_CODEBOOKS[kind]).cast("f")
     if memoryview(codebook.read()).cast("f") != own:

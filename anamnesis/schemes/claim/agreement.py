@@ -16,11 +16,9 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import has_markers, layer_of
 from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.says.comfy import as_told
+from anamnesis.schemes.says.comfy import ComfyLayer, as_told
 from anamnesis.schemes.says.modules import Targets
 from anamnesis.schemes.says.torchao import asked_parts
-
-__all__ = ["refuse_others"]
 
 _REMEDY = (
     "if the tensors are right, correct the config; allow_unknown=True copies them as they are "
@@ -29,6 +27,12 @@ _REMEDY = (
 _MISSING = (
     "give the whole directory if it lies in another shard; allow_unknown=True copies the others "
     "as they are stored"
+)
+
+
+_UNTOLD = (
+    "nothing says how it is encoded, while the file says so of other layers, and ComfyUI's order of"
+    " codes and scales is another; give it a marker, or an entry in the metadata"
 )
 
 
@@ -41,6 +45,9 @@ def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
         by_config = _best(weight, said.by_config(weight), ledger)
         if by_config is not None and not said.is_left_alone(weight):
             errors.append(by_config)
+        if not errors and said.is_untold(weight):
+            codes = weight.parts[0]
+            errors.append(codes.unsupported(f"{codes}: {_UNTOLD}"))
         if errors:
             ledger.retract(weight, errors[0])
 
@@ -89,10 +96,24 @@ class _Said:
             asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
             yield Told("the file's metadata", parts=asked)
         if self._is_comfy:
-            layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)
+            layer = self._layer(weight.parts[0].name)
             told = None if layer is None else as_told(layer)
             if told is not None:
                 yield told
+
+    def is_untold(self, weight: Weight) -> bool:
+        """Whether others of a ComfyUI file have a marker, and what it would say would matter.
+
+        What has one float as its scale is the same in all producers' words.
+        """
+        if not self._is_comfy or self._facts.method or weight.shown is None:
+            return False
+        codes, *others = (part.name for part in weight.parts)
+        has_its_names = codes.endswith(".weight") and f"{codes}_scale" in others
+        return has_its_names and weight.shown.grid != (1, 1) and not self._layer(codes)
+
+    def _layer(self, codes: str) -> ComfyLayer | None:
+        return layer_of(codes, self._ledger, self._facts.comfy_layers)
 
     def by_config(self, weight: Weight) -> list[Told]:
         """Return what the config says, of which one must be true."""

@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = [
-    "COMFY_METADATA_KEY",
-    "GPTQ_METADATA_PREFIX",
-    "SETTINGS_KEY",
-    "QuantFacts",
-    "VptqLayer",
-    "read_facts",
-]
-
 COMFY_METADATA_KEY = "_quantization_metadata"
 SETTINGS_KEY = QUANT_CONFIG_KEYS[0]  # of a lone file's metadata, where no config lies beside
 GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
@@ -68,14 +59,7 @@ _INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
 
 
 class VptqLayer(NamedTuple):
-    """What VPTQ's config says of a layer, and no shape tells.
-
-    Attributes
-    ----------
-    length : int
-        Rows of a vector.
-    rows, cols : int
-    """
+    """What VPTQ's config says of a layer, and no shape tells."""
 
     length: int
     rows: int
@@ -84,58 +68,7 @@ class VptqLayer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QuantFacts:
-    """The few facts that schemes ask for.
-
-    Attributes
-    ----------
-    method : str or None
-        `quant_method`, as the config spells it.
-    blocks : frozenset of (rows, cols)
-        Declared block sizes of scales.
-    comfy_layers : dict of str to ComfyLayer
-        The layers that ComfyUI's `_quantization_metadata` names.
-    layout : str or None
-        How packed integers lie: `checkpoint_format` of GPTQ, `version` of AWQ, in lower case;
-        for AutoRound what its `packing_format` comes to.
-    layouts : frozenset of str
-        The same of each section, which may disagree.
-    bits, group_sizes : frozenset of int
-        All that are declared, for any weights.
-    layers : dict of str to (bits, group size)
-        What MLX says of single layers, and of all others under an empty name.
-    vptq_layers : dict of str to VptqLayer
-        By the name of the module.
-    version : str or None
-        Of the tool that wrote the model.
-    code_dtypes, pack_methods : frozenset of str
-        What Quark says of codes, for any weights, and of their order in words.
-    sizes, hidden_sizes : frozenset of int
-        Rows and columns that weights of the model may have, by the config; and those of them that
-        are what all layers of a transformer read and write.
-    declared : str or None
-        The encoding that weights are said to be in, in words: `compressed-tensors, nvfp4-pack-
-        quantized`.
-    transform : str or None
-        The entry that says that weights were transformed in a way which only a runtime undoes.
-    kv_cache, per_head : bool
-        Whether a cache has ranges, and whether some ranges are one for each head.
-    model_types : frozenset of (section, type)
-        Each `model_type`, with the name of the section that has it, empty at the top.
-    conv1d : bool or None
-        Whether layers that may be transformers' `Conv1D` are, if the user says so.
-    folds : bool
-        Whether scales of a layer's inputs are to be multiplied into its weight.
-    described : mapping of str to Described
-        What torchao's files say of single weights.
-    trellis_codebook : str or None
-        What EXL3's config says of the codebook of all trellises.
-    codebooks : tuple of int or None
-        What AQLM's config says of the shape of codebooks: how many, entries, rows and columns.
-    said : tuple of (target, Told)
-        What the config says of how weights are encoded, as `says.config` has it.
-    left_alone : tuple of str
-        Targets that it says are not quantised.
-    """
+    """The few facts that schemes ask for."""
 
     method: str | None = None
     blocks: frozenset[tuple[int, int]] = frozenset()
@@ -177,17 +110,7 @@ class QuantFacts:
     def given(
         self, block: tuple[int, int] | None, conv1d: bool | None, *, folds: bool
     ) -> QuantFacts:
-        """Return them with what the caller says, whatever the config does.
-
-        Parameters
-        ----------
-        block : (rows, cols) or None
-            That scales have.
-        conv1d : bool or None
-            Whether layers that may be a Conv1D are.
-        folds : bool
-            Whether scales of a layer's inputs are to be multiplied into its weight.
-        """
+        """Return them with what the caller says, whatever the config does."""
         if block is None:
             return replace(self, conv1d=conv1d, folds=folds)
         said = tuple(row for row in self.said if row[1].block is None)
@@ -447,7 +370,10 @@ def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
     try:
         parsed = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
         layers = parsed.get("layers", {})
-        return {name: read_layer(layer) for name, layer in layers.items()}
+        return {
+            name: read_layer({"format": layer} if isinstance(layer, str) else layer)
+            for name, layer in layers.items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
 

@@ -19,8 +19,6 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.parts.columns import TimesColumns
 from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["settle_input_scales"]
-
 _NAME = "pre_quant_scale"
 _ADDED = (
     "svdquant_lora_a",

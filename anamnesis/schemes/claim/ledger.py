@@ -15,32 +15,12 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.sources.strided import Strips
 
-__all__ = ["Finder", "Ledger", "around"]
-
 Finder: TypeAlias = "Callable[[StoredTensor, Ledger, QuantFacts], Weight | None]"
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The account of a model's stored tensors; each is claimed exactly once.
-
-    Attributes
-    ----------
-    stored : dict of str to StoredTensor
-        All of them.
-    weights : dict of str to Weight
-        By their name in the output.
-    dropped : list of Dropped
-    problems : dict of str to AnamnesisError
-        Stored tensors that cannot be accounted for; they stop a conversion unless the user lets
-        them pass through as they are.
-    read_facts : function
-        Returns what the config and the files say; it should read that once.
-    apart : set of str
-        Those of the problems that say nothing against the weight beside them.
-    strips : Strips
-        Shared by all parts that are put in order before they are decoded.
-    """
+    """The account of a model's stored tensors; each is claimed exactly once."""
 
     stored: dict[str, StoredTensor]
     weights: dict[str, Weight] = field(default_factory=dict)
@@ -88,16 +68,7 @@ class Ledger:
         self.weights[weight.name] = weight
 
     def take_found(self, finders: Mapping[str, Iterable[Finder]], facts: QuantFacts) -> None:
-        """Take the weights of free tensors that hold codes, each by the first that finds it.
-
-        Parameters
-        ----------
-        finders : mapping of str to iterable of function
-            By the dtype of codes. Each takes a stored tensor, this ledger and the facts. It returns
-            the weight whose codes the tensor holds, or None; what it raises is why that cannot be
-            read.
-        facts : QuantFacts
-        """
+        """Take the weights of free tensors that hold codes, each by the first that finds it."""
         for codes in [tensor for tensor in self.free() if tensor.dtype.name in finders]:
             if self.find(codes.name) is None:  # a part of one that was taken meanwhile
                 continue
@@ -140,15 +111,7 @@ class Ledger:
             error.tensor, error.source = name, self.stored[name].source.name
 
     def without(self, globs: Sequence[str]) -> Ledger:
-        """Return the account in which the weights, and problems, of some names are dropped.
-
-        Raises
-        ------
-        ValueError
-            If a glob fits no name.
-        UnsupportedError
-            If nothing is left.
-        """
+        """Return the account in which the weights, and problems, of some names are dropped."""
         if not globs:
             return self
         names = [*self.weights, *self.problems]
@@ -157,13 +120,7 @@ class Ledger:
         return self.dropping(chooser(globs))
 
     def dropping(self, goes: Callable[[str], bool]) -> Ledger:
-        """Return the account in which the weights, and problems, of chosen names are dropped.
-
-        Raises
-        ------
-        UnsupportedError
-            If nothing is left.
-        """
+        """Return the account in which the weights, and problems, of chosen names are dropped."""
         weights = {name: weight for name, weight in self.weights.items() if not goes(name)}
         problems = {name: error for name, error in self.problems.items() if not goes(name)}
         if not weights and not problems:

@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.says.comfy import MARKER, ComfyLayer, read_marker
 
-__all__ = ["drop_marker", "has_markers", "layer_of"]
-
 _DROPPED = "marker of a ComfyUI layer"
 
 
 def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:
-    """Return what is said of the layer that a tensor belongs to; None if nothing is.
-
-    Raises
-    ------
-    ParseError
-        If its marker is malformed.
-    """
+    """Return what is said of the layer that a tensor belongs to; None if nothing is."""
     layer = layers.get(name.rpartition(".")[0])
     marker = ledger.stored.get(_beside(name))
     return layer if layer is not None or marker is None else read_marker(marker)

@@ -11,17 +11,6 @@ from collections.abc import Mapping
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.part_names import PART_NAMES
 
-__all__ = [
-    "TABLES",
-    "Ranges",
-    "activation_side",
-    "is_auxiliary",
-    "looks_like_codes",
-    "module_of",
-    "sibling",
-    "weight_of",
-]
-
 # Last names of modules that are tables: looked up by row, not multiplied with.
 TABLES = frozenset(
     {

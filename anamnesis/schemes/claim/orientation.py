@@ -19,8 +19,6 @@ from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.parts.joined import Joined
 from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["CONV1D_TYPES", "LINEAR_TYPES", "as_linear", "conv1d_layers", "is_conv1d", "turn"]
-
 # Names of modules that are a Conv1D in some model: the last part, and the one before it.
 _LAYERS = ("c_attn", "q_attn", "kv_attn", "c_fc", "c_fc2", "c_proj")
 _ENDS = tuple(f".{layer}.weight" for layer in _LAYERS)
@@ -127,11 +125,6 @@ def is_conv1d(name: str, facts: QuantFacts) -> bool:
     """Tell whether a weight of this name is a Conv1D's.
 
     In a model of several, the section of the config that the name has counts before all others.
-
-    Raises
-    ------
-    UnsupportedError
-        If it may be one, and neither the config nor the user tells.
     """
     if not _may_be_conv1d(name):
         return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PART_NAMES"]
-
 PART_NAMES = frozenset(
     {
         "B",

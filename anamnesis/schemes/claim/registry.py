@@ -10,6 +10,7 @@ from types import ModuleType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.hits import with_hits
 from anamnesis.schemes.claim.input_scales import settle_input_scales
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import (
@@ -21,8 +22,6 @@ from anamnesis.schemes.claim.names import (
     weight_of,
 )
 from anamnesis.schemes.claim.unread import name_encoding, refuse_encoding
-
-__all__ = ["FAMILIES", "claim_all", "reader"]
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
 # name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
@@ -70,6 +69,7 @@ def claim_all(
     *,
     self_contained: bool = False,
     whole: bool = False,
+    alone: bool = False,
 ) -> Ledger:
     """Account for every stored tensor of a model: each is claimed exactly once.
 
@@ -78,21 +78,11 @@ def claim_all(
     activations are dropped if anything is quantised at all; the rest are plain weights.
     Where the config claims something about the whole model that the tensors do not confirm, or
     that cannot be undone, every tensor is a problem.
-
-    Parameters
-    ----------
-    stored : dict of str to StoredTensor
-    read_facts : function
-        Returns what the config and the files say; called at most once, and here only if some
-        tensor may be quantised, or of a whole model.
-    unreadable : mapping of str to AnamnesisError, optional
-        What the format itself says cannot be decoded.
-    self_contained : bool
-        Whether each tensor is a weight by itself, so that names mean nothing.
-    whole : bool
-        Whether these are all tensors of the model that the config is of.
     """
-    ledger = Ledger(stored, read_facts=cache(read_facts))
+    ledger = Ledger(
+        stored,
+        read_facts=cache(lambda: with_hits(read_facts(), stored, is_whole=whole or alone)),
+    )
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     hints = _hints(stored)
@@ -174,13 +164,8 @@ def _refuse_unread(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 class _Unread:
-    """Says of each tensor that cannot be read what it is a part of; the parts of a weight share it.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    facts : QuantFacts
-    unread : list of StoredTensor
+    """Says of each tensor that cannot be read what it is a part of; the parts of a weight
+    share it.
     """
 
     def __init__(self, ledger: Ledger, facts: QuantFacts, unread: list[StoredTensor]) -> None:

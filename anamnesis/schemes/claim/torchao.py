@@ -20,8 +20,6 @@ from anamnesis.schemes.says.torchao import (
     weight_of,
 )
 
-__all__ = ["Parts", "parts_of", "refuse_misdescribed"]
-
 _UNSAID = Described("")
 _FP4 = "float4_e2m1fn_x2"  # torch's name
 _IN_ROWS = ("MXTensor", "NVFP4Tensor")  # whose scales are of so many values of a row
@@ -33,16 +31,7 @@ _INPUT_SCALE = "act_pre_scale"  # what inputs are multiplied by, and so a part o
 
 
 class Parts(NamedTuple):
-    """The names of a weight and of what it is made of.
-
-    Attributes
-    ----------
-    weight : str
-    prefix : str
-        What all names of parts begin with.
-    said : Described
-        What the file says of it; of no kind if that is nothing.
-    """
+    """The names of a weight and of what it is made of."""
 
     weight: str
     prefix: str
@@ -88,15 +77,7 @@ def refuse_misdescribed(ledger: Ledger, facts: QuantFacts) -> None:
 def _check(
     said: Described, codes: StoredTensor, scale: StoredTensor | None, zeros: StoredTensor | None
 ) -> None:
-    """Compare a weight's codes, scales and zero points with what the file says of it.
-
-    Raises
-    ------
-    ParseError
-        If they are of another dtype or shape.
-    UnsupportedError
-        If no such codes are decoded.
-    """
+    """Compare a weight's codes, scales and zero points with what the file says of it."""
     if said.kind not in (*_IN_ROWS, *_IN_BLOCKS):
         return
     shape = _shape(said, codes)

@@ -12,8 +12,6 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 
-__all__ = ["ADVICE", "UNREAD", "name_encoding", "refuse_encoding", "unread_error"]
-
 UNREAD = "cannot be decoded yet"
 ADVICE = "use the original weights, or a copy of the model in another encoding"
 _REMEDY = (
@@ -22,18 +20,7 @@ _REMEDY = (
 
 
 class _Row(NamedTuple):
-    """How an encoding shows.
-
-    Attributes
-    ----------
-    encoding, producer : str
-        In words; no producer where several share the layout and the config names it.
-    parts : str
-        What a weight must have, by the end of its name, with the dtypes it may have:
-        `weight:U8 weight_scale:U8,F8_E8M0`.
-    method : str
-        What the config must say, or nothing.
-    """
+    """How an encoding shows."""
 
     encoding: str
     producer: str
@@ -87,14 +74,7 @@ _METHODS = {
 
 
 def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str | None:
-    """Return the encoding of a weight in words, or None if neither names nor config show it.
-
-    Parameters
-    ----------
-    parts : mapping of str to StoredTensor
-        What it is stored as, by the end of the name that follows that of its module.
-    facts : QuantFacts
-    """
+    """Return the encoding of a weight in words, or None if neither names nor config show it."""
     by_config = (facts.declared or "").partition(",")[0]
     for row in _ROWS:
         if row.method.lower() in by_config.lower() and _fits(row, parts):

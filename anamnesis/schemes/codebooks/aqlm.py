@@ -24,8 +24,6 @@ from anamnesis.schemes.core.weight import Run, Scratch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["AqlmWeight"]
-
 _CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
 
 
@@ -35,26 +33,22 @@ class AqlmWeight(CodebookWeight):
 
     @property
     def id(self) -> str:
-        """For instance `aqlm-2x8-1x8`: codebooks, bits, and the shape of an entry."""
         n, entries, rows, cols = self._books
         rounded = "-rounded" if self.is_rounded else ""
         return f"aqlm-{n}x{entries.bit_length() - 1}-{rows}x{cols}{rounded}"
 
     @property
     def scheme(self) -> str:
-        """For instance `AQLM, 2 codebooks of 8 bits, groups of 8`."""
         n, entries, rows, cols = self._books
         books = f"{n} codebook{'s' if n > 1 else ''} of {entries.bit_length() - 1} bits"
         return f"AQLM, {books}, groups of {cols if rows == 1 else f'{rows}x{cols}'}"
 
     @property
     def family(self) -> str:
-        """Always `AQLM`."""
         return "AQLM"
 
     @property
     def codebook_dtype(self) -> DType:
-        """The dtype of the codebooks."""
         return self.parts[_BOOKS].dtype
 
     @property

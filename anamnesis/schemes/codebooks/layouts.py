@@ -7,8 +7,6 @@ from typing import ClassVar
 from anamnesis.schemes.codebooks.weight import FLOATS
 from anamnesis.schemes.core.layout import Field
 
-__all__ = ["Aqlm", "Vptq"]
-
 _UNCORRECTED = "vectors are not corrected"
 
 

@@ -15,8 +15,6 @@ from anamnesis.schemes.codebooks.vptq import WORD_BITS, VptqWeight, index_bits
 from anamnesis.schemes.codebooks.weight import FLOATS, check_size
 from anamnesis.schemes.core.layout import Field
 
-__all__ = ["find_all"]
-
 _MAX_COLUMNS = 1 << 18  # of which the indices of a vector are unpacked together
 
 
@@ -44,15 +42,7 @@ def _stored(fields: Iterable[Field], name: str, ledger: Ledger) -> Iterator[Stor
 
 
 def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> AqlmWeight | None:
-    """Return the weight that codes are of, None if it lacks a part.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    LimitExceeded
-        If its codebooks have more than `CODEBOOKS_MAX_BYTES`.
-    """
+    """Return the weight that codes are of, None if it lacks a part."""
     _, books, scales = _stored(Aqlm.fields, name, ledger)
     if books is None:
         return None
@@ -81,15 +71,7 @@ def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
 
 
 def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> VptqWeight | None:
-    """Return the weight that codes are of, None if it has no centroids.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit, or the config does not describe them.
-    LimitExceeded
-        If its centroids have more than `CODEBOOKS_MAX_BYTES`.
-    """
+    """Return the weight that codes are of, None if it has no centroids."""
     _, centroids, res_indices, res_centroids, perm, scale, bias = _stored(Vptq.fields, name, ledger)
     if centroids is None:
         return None

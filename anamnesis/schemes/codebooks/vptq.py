@@ -28,22 +28,13 @@ from anamnesis.schemes.core.weight import Run, Scratch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["WORD_BITS", "VptqWeight", "index_bits"]
-
 WORD_BITS = 32
 _INDICES, _RES_INDICES, _CENTROIDS, _RES_CENTROIDS, _PERM, _SCALE, _BIAS = range(7)  # slots
 
 
 @dataclass(slots=True, eq=False)
 class VptqWeight(CodebookWeight):
-    """Codes and centroids, and what else there is.
-
-    Attributes
-    ----------
-    length : int
-        Rows of a vector.
-    res_indices, res_centroids, perm, scale, bias : StoredTensor, optional
-    """
+    """Codes and centroids, and what else there is."""
 
     length: int
     centroids: StoredTensor
@@ -55,24 +46,20 @@ class VptqWeight(CodebookWeight):
 
     @property
     def id(self) -> str:
-        """For instance `vptq-v6-64-16`: a vector's rows, its entries, and a correction's."""
         rounded = "-rounded" if self.is_rounded else ""
         return f"vptq-v{self.length}-{self._entries(self.centroids)}-{self._corrections}{rounded}"
 
     @property
     def scheme(self) -> str:
-        """For instance `VPTQ, vectors of 6, 64 centroids and 16`."""
         more = f" and {self._corrections}" if self._corrections else ""
         return f"VPTQ, vectors of {self.length}, {self._entries(self.centroids)} centroids{more}"
 
     @property
     def family(self) -> str:
-        """Always `VPTQ`."""
         return "VPTQ"
 
     @property
     def codebook_dtype(self) -> DType:
-        """The dtype of the centroids."""
         return self.centroids.dtype
 
     @property

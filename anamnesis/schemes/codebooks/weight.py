@@ -16,8 +16,6 @@ from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CODEBOOKS_MAX_BYTES", "FLOATS", "CodebookWeight", "check_size"]
-
 CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them
 _SHARE = 2  # of a usual band: values are in float32 more than once on their way
 FLOATS = ("F16", "BF16", "F32")
@@ -25,13 +23,7 @@ FLOATS = ("F16", "BF16", "F32")
 
 @dataclass(slots=True, eq=False)
 class CodebookWeight(Weight):
-    """A matrix whose values are made in float32, some rows and columns at a time.
-
-    Attributes
-    ----------
-    is_rounded : bool
-        Whether each result is rounded to the dtype of the codebooks, as libraries do.
-    """
+    """A matrix whose values are made in float32, some rows and columns at a time."""
 
     is_rounded: bool = field(default=False, kw_only=True)
 
@@ -41,7 +33,6 @@ class CodebookWeight(Weight):
         """The dtype of the codebooks."""
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it with its library's roundings, if the codebooks are of 16 bits."""
         return self if self.codebook_dtype.name == "F32" else replace(self, is_rounded=True)
 
     def _rounded(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -53,7 +44,6 @@ class CodebookWeight(Weight):
         return values.astype(self.codebook_dtype.numpy()).astype(np.float32)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between rows that share codes; a long row, anywhere."""
         rows, cols = self.shape
         step = self._rows_of_code
         n_elements = min(n_bytes, band_bytes()) // dtype.n_bytes(1) // _SHARE
@@ -64,7 +54,6 @@ class CodebookWeight(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Make the values, and round them."""
         import numpy as np
 
         all_cols = self.shape[1]

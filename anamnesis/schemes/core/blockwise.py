@@ -30,8 +30,6 @@ from anamnesis.schemes.core.codes import (
 from anamnesis.schemes.core.long_rows import Place, Tile, Tiles, decode_tile
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 
-__all__ = ["Amax", "Blockwise", "Groups", "Item", "Kernel"]
-
 # Bytes of values and their codes: what a thread holds at once is bounded.
 _LARGEST_BLOCK = 12 << 20
 _LARGEST_BAND = 8 << 20  # else it is cut between columns, into tiles
@@ -48,12 +46,10 @@ class Amax(Survey):
         self._seen: list[float] = []  # appended to by several threads
 
     def see(self, values: memoryview, band: Band, level: int) -> None:
-        """Take the largest of a band."""
         amax = _core.amax(self._source, values, level)
         self._seen.append(float("nan") if amax is None else amax)
 
     def found(self) -> bytes:
-        """Return the largest of all: 4 bytes."""
         import struct
 
         is_finite = all(amax == amax for amax in self._seen)
@@ -61,18 +57,7 @@ class Amax(Survey):
 
 
 class Item(NamedTuple):
-    """What there is for some rows and columns of a weight: a code, a word of codes, a scale.
-
-    Attributes
-    ----------
-    role : str
-        As of `Out`.
-    dtype : DType
-    rows, cols : int
-        Those that it is for; at the edges there may be fewer.
-    n : int
-        How many of the dtype it is.
-    """
+    """What there is for some rows and columns of a weight: a code, a word of codes, a scale."""
 
     role: str
     dtype: DType
@@ -107,13 +92,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Blockwise(Codes):
-    """Codes of some rows and columns with a scale, and a zero point where the rule has one.
-
-    Attributes
-    ----------
-    dtype : DType
-        BF16, F16 or F32: what the weight is in, which compressed-tensors computes in.
-    """
+    """Codes of some rows and columns with a scale, and a zero point where the rule has one."""
 
     dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
 
@@ -124,11 +103,9 @@ class Blockwise(Codes):
 
     @property
     def values(self) -> DType:
-        """The weight's own dtype."""
         return self.dtype
 
     def fitted(self, dtype: DType) -> Self:
-        """Return the encoder of weights of another dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     @property
@@ -165,13 +142,11 @@ class Blockwise(Codes):
         return self.item, scale, Item("zeros", DTYPES["U8"], 8, max(cols, 1), 4)  # in words
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return codes, scales, and zero points where the rule has them."""
         if self.has_one_scale:
             return self.item.out(shape), Out("scales", self.scale_dtype, ())
         return tuple([item.out(shape) for item in self.items(shape)])
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Return why values that share a scale are none, or too many for a thread's memory."""
         if len(shape) < 2:
             return "not a matrix"
         rows, cols = self.block(shape)
@@ -180,20 +155,12 @@ class Blockwise(Codes):
         return f"{cols:,} values of a row depend on each other"
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
-        """Look for the largest magnitude of all, where one scale is for all."""
         return self._amax() if self.has_one_scale else None
 
     def _amax(self) -> Survey:
         return Amax(_core.SOURCES[self.dtype.name])
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the one scale.
-
-        Raises
-        ------
-        NotFinite
-            If the survey found an infinity or a NaN.
-        """
         if not self.has_one_scale:
             return {}
         scale = bytearray(self.scale_dtype.n_bytes(1))
@@ -203,13 +170,11 @@ class Blockwise(Codes):
         return {"scales": bytes(scale)}
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return whole rows of blocks and words; any values, where one scale is for all."""
         if self.has_one_scale:
             return 1
         return lcm(*(item.rows for item in self.items(shape))) * shape[-1]
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
-        """Cut the rows of a block between columns, where they are long."""
         cols = self.block(shape)[1]
         if cols == shape[-1] or self._bytes(self.grain(shape)) <= _LARGEST_BAND:
             return None
@@ -223,7 +188,6 @@ class Blockwise(Codes):
         return n * (self.dtype.n_bytes(1) + 1)
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the bytes of some rows, or of a tile; of one scale for all, no bytes of it."""
         rows, cols = as_matrix(shape)
         if self.has_one_scale:
             return Extent(band.start, band.stop - band.start), Extent(0, 0)
@@ -236,7 +200,6 @@ class Blockwise(Codes):
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
-        """Decode and encode a band; of a tile, the piece of each row."""
         if not isinstance(task.band, Tile):
             return Codes.take(self, weight, task, scratch, outs)
         tile = task.band.place(
@@ -252,13 +215,6 @@ class Blockwise(Codes):
         return loss._replace(overflows=loss.overflows + overflows)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode whole rows; any values, where one scale is for all.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN.
-        """
         cols = task.shape[-1]
         scales = bytearray(4) if self.has_one_scale else outs[1]
         zeros = outs[2] if self.rule == "asymmetric" else _NOTHING
@@ -311,16 +267,7 @@ class Kernel(NamedTuple):
 
 @dataclass(frozen=True)
 class Groups(Blockwise):
-    """Floats of 4 or 8 bits with a small scale for each group of a row.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    group : int
-        Values of a row that share a scale.
-    is_fitted : bool
-        Whether it computes in the weight's own dtype; else in `dtype`, whatever that is.
-    """
+    """Floats of 4 or 8 bits with a small scale for each group of a row."""
 
     kernel: Kernel
     group: int
@@ -328,17 +275,14 @@ class Groups(Blockwise):
 
     @property
     def code(self) -> str:
-        """The dtype of the kernel's codes."""
         return self.kernel.code
 
     @property
     def rule(self) -> str:
-        """The rule by which the kernel finds scales."""
         return self.kernel.rule
 
     @property
     def unencodable(self) -> str:
-        """What no code is for: MLX has no defined exponent below the least of its scales either."""
         if self.rule == "nv alone":
             return _INFINITE
         if self.rule != "mx own power":
@@ -350,25 +294,20 @@ class Groups(Blockwise):
 
     @property
     def item(self) -> Item:
-        """A code of 8 bits, or two of 4."""
         is_8bit = self.code == "F8_E4M3"
         return Item("codes", DTYPES[self.code]) if is_8bit else Item("codes", DTYPES["U8"], 1, 2)
 
     @property
     def scale_dtype(self) -> DType:
-        """E4M3; or U8, which the MX formats keep E8M0 codes in."""
         return DTYPES["F8_E4M3" if self.rule.startswith("nv") else "U8"]
 
     def fitted(self, dtype: DType) -> Self:
-        """Return the encoder of weights of another dtype."""
         return super().fitted(dtype) if self.is_fitted else self
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return a group."""
         return 1, self.group
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Leave a row that is not of whole groups."""
         if shape[-1] % self.group:
             return f"rows are not in whole groups of {self.group}"
         return None

@@ -12,22 +12,6 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, decode_run
 
-__all__ = [
-    "AS_IT_IS",
-    "USUAL",
-    "VALUES_SLOT",
-    "Codes",
-    "Extent",
-    "Importance",
-    "Loss",
-    "NotFinite",
-    "Out",
-    "Survey",
-    "Task",
-    "as_matrix",
-    "place_of",
-]
-
 _F32 = DTYPES["F32"]
 AS_IT_IS = "exclude this weight, so that it stays as it is"
 VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
@@ -76,17 +60,7 @@ class NotFinite(UnsupportedError):
 
 
 class Extent(NamedTuple):
-    """Which bytes of a part a band fills: one piece, or several of one length.
-
-    Attributes
-    ----------
-    offset, n_bytes : int
-        Of the first piece, in the part.
-    stride : int
-        From the begin of one piece to that of the next.
-    pieces : int
-        How many there are.
-    """
+    """Which bytes of a part a band fills: one piece, or several of one length."""
 
     offset: int
     n_bytes: int
@@ -95,19 +69,7 @@ class Extent(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What writing a band took; the losses of a weight's bands are added up.
-
-    Attributes
-    ----------
-    overflows : int
-        Finite values that became infinite.
-    n : int
-        Values that were measured; 0 where nothing was.
-    absolute, largest : float
-        The sum and the largest of the absolute errors, of what the codes decode to in float32.
-    squared, power : float
-        The sums of the squared errors and of the squared values.
-    """
+    """What writing a band took; the losses of a weight's bands are added up."""
 
     overflows: int = 0
     n: int = 0
@@ -118,22 +80,7 @@ class Loss(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A band that is to be encoded.
-
-    Attributes
-    ----------
-    band : Band
-    shape : tuple of int
-        Of the weight.
-    found : bytes
-        What its survey found.
-    level : int
-        Of the kernels.
-    measures : bool
-        Whether what is lost is measured.
-    origin : (int, int)
-        Row and column of a tile in its weight, whose band and shape are its own.
-    """
+    """A band that is to be encoded."""
 
     band: Band
     shape: tuple[int, ...]
@@ -159,13 +106,7 @@ class Task(NamedTuple):
         *,
         what: str = "the values",
     ) -> Loss:
-        """Return what a kernel has measured.
-
-        Raises
-        ------
-        NotFinite
-            If it met or made an infinity or a NaN, of which it says None.
-        """
+        """Return what a kernel has measured."""
         if errors is None:
             raise NotFinite(why, name=what)
         return Loss(0, self.n if self.measures else 0, *errors)
@@ -187,15 +128,7 @@ class Survey(ABC):
 
 
 class Out(NamedTuple):
-    """Something that a weight is encoded as, which a layout gives a name.
-
-    Attributes
-    ----------
-    role : str
-        What it is to the weight: `codes`, `scales`, `second`, `zeros`, `biases`, …
-    dtype : DType
-    shape : tuple of int
-    """
+    """Something that a weight is encoded as, which a layout gives a name."""
 
     role: str
     dtype: DType
@@ -204,18 +137,12 @@ class Out(NamedTuple):
 
 @dataclass(frozen=True)
 class Importance:
-    """How important the columns of a weight's matrices are.
-
-    Attributes
-    ----------
-    digest : str
-        Of the values; what plans and runs are compared by.
-    values : memoryview
-        float32, [matrices, columns] in the machine's byte order.
-    """
+    """How important the columns of a weight's matrices are."""
 
     digest: str
     values: memoryview = field(compare=False, repr=False)
+    n_unmeasured: int = 0
+    n_zeros: int = 0
 
 
 class Codes(ABC):
@@ -268,13 +195,7 @@ class Codes(ABC):
         """
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the bytes of what no band writes to, by role.
-
-        Raises
-        ------
-        NotFinite
-            If what was found is an infinity or a NaN.
-        """
+        """Return the bytes of what no band writes to, by role."""
         return {}
 
     @abstractmethod
@@ -295,24 +216,12 @@ class Codes(ABC):
 
     @abstractmethod
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode a band of values into one buffer for each out; measure what it takes.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN, makes one, or has no code.
-        """
+        """Encode a band of values into one buffer for each out; measure what it takes."""
 
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
-        """Decode a band of a weight, and encode it.
-
-        Raises
-        ------
-        NotFinite
-            As `encode` does.
-        """
+        """Decode a band of a weight, and encode it."""
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(task.n))
         overflows = decode_run(weight, task.band, self.values, scratch, values, task.level)
         loss = self.encode(values, task, outs)

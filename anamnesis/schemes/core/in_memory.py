@@ -19,19 +19,6 @@ from anamnesis.schemes.core.arrays import decode, encode, threads_for
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = [
-    "DequantizeOptions",
-    "QuantizeOptions",
-    "as_arguments",
-    "check_groups",
-    "dequantize",
-    "dequantizer",
-    "matrices",
-    "quantize",
-    "quantizer",
-    "values",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -58,14 +45,7 @@ def dequantize(
     threads: int | None = None,
     level: LevelName | None = None,
 ) -> NDArray[Any]:
-    """Return the values of a weight of arrays: the end of every function that decodes them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `out` does not fit, there is no such `dtype`, `threads` or `level`, or a code means
-        nothing.
-    """
+    """Return the values of a weight of arrays: the end of every function that decodes them."""
     with as_arguments():
         return decode(weight, output_dtype(dtype), out, threads, resolve_level(level))
 
@@ -82,14 +62,6 @@ def quantize(
     """Return the parts of an array in an encoding: the end of every function that encodes.
 
     `found` is what a survey of more than this array has found.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the array is of another dtype than encoders take, or there is no such `threads` or
-        `level`.
-    UnsupportedError
-        If a value is infinite or a NaN.
     """
     if threads is None:
         threads = threads_for(array.nbytes)
@@ -120,12 +92,8 @@ quantizer = _showing(quantize)
 
 @contextmanager
 def as_arguments() -> Iterator[None]:
-    """Say what is wrong with stored tensors of a caller's arrays as what is wrong with arguments.
-
-    Raises
-    ------
-    ValueError
-        For any `AnamnesisError`.
+    """Say what is wrong with stored tensors of a caller's arrays as what is wrong with
+    arguments.
     """
     try:
         yield
@@ -134,13 +102,7 @@ def as_arguments() -> Iterator[None]:
 
 
 def check_groups(shape: tuple[int, ...], group: int, scales: StoredTensor | None = None) -> None:
-    """Check that rows are of whole groups, each of which has one of the `scales`.
-
-    Raises
-    ------
-    ValueError
-        If that is not so.
-    """
+    """Check that rows are of whole groups, each of which has one of the `scales`."""
     n_groups, rest = divmod(shape[-1], group)
     if scales is None and rest:
         raise ValueError(f"{shape[-1]} columns are not a whole number of groups of {group}")
@@ -153,15 +115,7 @@ def check_groups(shape: tuple[int, ...], group: int, scales: StoredTensor | None
 
 
 def values(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of values that can be encoded.
-
-    Raises
-    ------
-    TypeError
-        If they are none of float32, float16 and bfloat16.
-    ValueError
-        If there are none.
-    """
+    """Return an array of values that can be encoded."""
     array = np.asarray(array)
     _float_dtype(array)
     if array.size == 0:
@@ -170,15 +124,7 @@ def values(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def matrices(array: NDArray[Any], *, stacked: bool = False) -> NDArray[Any]:
-    """Return an array of values that can be encoded: a matrix, or any number of `stacked` ones.
-
-    Raises
-    ------
-    TypeError
-        If they are none of float32, float16 and bfloat16.
-    ValueError
-        If it has other dimensions, or no values.
-    """
+    """Return an array of values that can be encoded: a matrix, or any number of `stacked` ones."""
     array = np.asarray(array)
     if array.size == 0 or not (array.ndim == 2 or (stacked and array.ndim > 2)):
         what = "matrices that are" if stacked else "a matrix that is"

@@ -20,23 +20,6 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.codes import Out
     from anamnesis.schemes.core.encoding import Encoding
 
-__all__ = [
-    "AS_VALUES",
-    "ExpertsTool",
-    "Field",
-    "Layers",
-    "Layout",
-    "Moves",
-    "Repack",
-    "StacksOf",
-    "Unmovable",
-    "each_moved",
-    "missing",
-    "module_of",
-    "stored_parts",
-    "unmovable",
-]
-
 V = TypeVar("V")
 
 AS_VALUES = "exclude this weight, so that it is written as values"
@@ -45,17 +28,7 @@ StacksOf = Literal["transformers", "mlx-lm"]  # whose stacks of experts
 
 
 class Layers(NamedTuple):
-    """The modules of an output, as configs name them.
-
-    Attributes
-    ----------
-    plain : sequence of str
-        Those whose weights were left as they are.
-    quantised : sequence of str
-        Those whose weights are in codes.
-    config : mapping
-        The model's config.json; empty where there is none.
-    """
+    """The modules of an output, as configs name them."""
 
     plain: Sequence[str]
     quantised: Sequence[str] = ()
@@ -63,22 +36,7 @@ class Layers(NamedTuple):
 
 
 class Repack(NamedTuple):
-    """A weight's own codes in the layout of an encoding: bits are moved, none is computed anew.
-
-    Attributes
-    ----------
-    encodings : tuple of Encoding
-        The one that was asked, with the weight's own settings: its group. Where others say the
-        same of this weight, as of one that has a single group, they follow.
-    parts : tuple of StoredTensor
-        What is to be written, under the encoding's names; their sources are views of the bytes
-        where they lie.
-    is_exact : bool
-        Whether float32 comes out equal to the bit. Else only BF16 and F16 do: a second scale that
-        one layout multiplies by and the other divides by has no exact counterpart.
-    is_cast : bool
-        Whether codes become others that stand for the same values, by a closed form.
-    """
+    """A weight's own codes in the layout of an encoding: bits are moved, none is computed anew."""
 
     encodings: tuple[Encoding, ...]
     parts: tuple[StoredTensor, ...]
@@ -87,15 +45,7 @@ class Repack(NamedTuple):
 
 
 class Unmovable(UnsupportedError):
-    """A weight's own codes are of the kind that a layout holds, but cannot be moved into it.
-
-    Attributes
-    ----------
-    why : str
-        The reason alone, without the weight.
-    is_cast : bool
-        Whether they are of another kind, of which only some can be cast.
-    """
+    """A weight's own codes are of the kind that a layout holds, but cannot be moved into it."""
 
     def __init__(
         self, message: str, *, remedy: str | None = None, why: str = "", is_cast: bool = False
@@ -124,13 +74,8 @@ def module_of(name: str) -> str:
 
 
 def each_moved(views: Mapping[str, V], write: Callable[[V], Repack | None]) -> Moves:
-    """Return what becomes of each view, or why it cannot be moved; nothing of those it is not for.
-
-    Parameters
-    ----------
-    views : mapping of str to anything
-    write : function
-        Returns a view in a layout, None if that is not for it, or raises `Unmovable`.
+    """Return what becomes of each view, or why it cannot be moved; nothing of those it is
+    not for.
     """
     found: dict[str, Repack | Unmovable] = {}
     for name, view in views.items():
@@ -144,24 +89,7 @@ def each_moved(views: Mapping[str, V], write: Callable[[V], Repack | None]) -> M
 
 
 class Field(NamedTuple):
-    """A part of a weight: what it is called and what it is stored in.
-
-    Attributes
-    ----------
-    role : str
-        What it is to the weight, as `Out` has it: `codes`, `scales`, `second`, `zeros`, …
-    name : str
-        `{weight}` stands for the name of the weight, `{module}` for it without its last word:
-        `{weight}_scale`, `{module}scales`.
-    dtypes : tuple of str
-        What it may be stored in. The first is written, unless it is empty: then what the encoder
-        makes is.
-    lone : tuple of int, optional
-        The shape of a part that is one number for all of a weight, of which encoders say ().
-    unless : str
-        What says that it is not there, such as `symmetric`; empty if it always is. A part that is
-        missing without that is an error.
-    """
+    """A part of a weight: what it is called and what it is stored in."""
 
     role: str
     name: str
@@ -206,16 +134,7 @@ class Field(NamedTuple):
 def stored_parts(
     fields: Sequence[Field], weight: str, find: Callable[[str], StoredTensor | None]
 ) -> dict[str, StoredTensor]:
-    """Return the parts of a weight that are there, by their roles.
-
-    Parameters
-    ----------
-    fields : sequence of Field
-    weight : str
-        Its name.
-    find : function
-        Returns the stored tensor of a name, if it is of no other weight.
-    """
+    """Return the parts of a weight that are there, by their roles."""
     named = [(field.role, find(field.named(weight))) for field in fields]
     return {role: stored for role, stored in named if stored is not None}
 
@@ -226,29 +145,7 @@ def missing(fields: Sequence[Field], stored: Mapping[str, StoredTensor]) -> list
 
 
 class Layout(ABC):
-    """Names, dtypes and shapes of parts, and what configs say; no numbers. A value.
-
-    Attributes
-    ----------
-    fields : tuple of Field
-        The parts; the first has the codes.
-    takes : type or None
-        The kind of codes that it can hold where they are there already, as `Weight.view` gives
-        them; None if none are moved.
-    conv1d : str
-        What becomes of the weight of a transformers' `Conv1D`, which is [in, out]: it is encoded
-        `as stored`, transposed `as linear` layers have it, or `left`, because the layout's own
-        tools take nn.Linear alone.
-    needs_config : bool
-        Whether tensors leave open what `declare` says, so that a lone file must say it itself.
-    config_name : str
-        The file that has what `declare` returns: config.json, or Mistral's params.json.
-    config_keys : tuple of str
-        Where it has that.
-    moves_left : bool
-        Whether codes that are there already are moved of weights that `leaves` names, too; programs
-        may load these plain alone.
-    """
+    """Names, dtypes and shapes of parts, and what configs say; no numbers. A value."""
 
     fields: ClassVar[tuple[Field, ...]] = ()
     takes: ClassVar[type[Any] | None] = None
@@ -288,37 +185,19 @@ class Layout(ABC):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return the weights that the layout's own tools leave as they are, and why.
-
-        Parameters
-        ----------
-        shapes : mapping of str to tuple of int
-            Of all weights of the model, in its order.
-        config : mapping
-            The model's config.json; empty where there is none.
-        """
+        """Return the weights that the layout's own tools leave as they are, and why."""
         return {}
 
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return the weights that the layout's own tools write in another encoding, and its name.
-
-        Parameters
-        ----------
-        shapes, config : mapping
-            As of `leaves`.
+        """Return the weights that the layout's own tools write in another encoding, and
+        its name.
         """
         return {}
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the weights whose bytes depend on what the surveys of all of them find.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Of all weights of the model; some may be written otherwise, and are not surveyed.
-        """
+        """Return the weights whose bytes depend on what the surveys of all of them find."""
         return []
 
     # --- parts ---------------------------------------------------------------------------------
@@ -356,11 +235,6 @@ class Layout(ABC):
 
         Nothing but scales, zero points and the like is read. Codes of another kind are cast, where
         a closed form gives others that stand for the same values.
-
-        Raises
-        ------
-        Unmovable
-            If the codes are the same, but this layout cannot hold them with their scales.
         """
         return None
 
@@ -387,15 +261,7 @@ class Layout(ABC):
     def declare_each(
         self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Return the config where some layers are in other encodings; None if none says that.
-
-        Parameters
-        ----------
-        layers : mapping of str to Encoding
-            Those, by their modules.
-        config : mapping
-            The model's config.json.
-        """
+        """Return the config where some layers are in other encodings; None if none says that."""
         return None
 
     def files(self, layers: Layers) -> dict[str, dict[str, Any]]:

@@ -18,8 +18,6 @@ from anamnesis.schemes.core.weight import (
     decode_run,
 )
 
-__all__ = ["Place", "Tile", "Tiles", "decode_tile"]
-
 
 class Place(NamedTuple):
     """Where a tile is in a matrix, and its size."""
@@ -50,7 +48,6 @@ class Tiles(Bands):
     __slots__ = ()
 
     def runs(self) -> Iterator[list[Band]]:
-        """Yield each by itself."""
         for top in range(0, self.rows, self.band_rows):
             rows, first = min(self.band_rows, self.rows - top), top * self.cols
             for left in range(0, self.cols, self.band_cols):

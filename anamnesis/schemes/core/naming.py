@@ -14,30 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from anamnesis.schemes.core.encoding import Encoding
 
-__all__ = ["Kind", "Setting", "parsed", "spelt"]
-
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _BLOCK = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
 
 
 class Setting(NamedTuple):
-    """A setting of some encodings, and the words for it.
-
-    Attributes
-    ----------
-    name : str
-        Of the keyword.
-    usual : anything
-        Its value where no word is said.
-    words : mapping of anything to str
-        By value: `{"E5M2": "e5m2"}`.
-    form : str
-        What other values are spelt as: `number`, `block` (`64x64`), or `` if there are none.
-    is_always_said : bool
-        Whether an id has a word for it even if it is as usual.
-    ids_alone : mapping of anything to str
-        Words of values that cannot be asked for; ids have them.
-    """
+    """A setting of some encodings, and the words for it."""
 
     name: str
     usual: Any
@@ -75,15 +57,7 @@ def spelt(name: str, settings: Mapping[str, Any], table: Sequence[Setting]) -> s
 
 
 def parsed(words: str, table: Sequence[Setting]) -> dict[str, Any] | None:
-    """Return what words behind a name say; None if they say nothing, or one thing twice.
-
-    Parameters
-    ----------
-    words : str
-        For instance `64x64-e5m2`.
-    table : sequence of Setting
-        Those of the encoding that is named.
-    """
+    """Return what words behind a name say; None if they say nothing, or one thing twice."""
     settings: dict[str, Any] = {}
     for word in words.split("-"):
         found = [(s.name, value) for s in table if (value := s.read(word))]
@@ -94,15 +68,7 @@ def parsed(words: str, table: Sequence[Setting]) -> dict[str, Any] | None:
 
 
 class Kind(NamedTuple):
-    """Encodings of one kind.
-
-    Attributes
-    ----------
-    make : function
-        Returns one, given settings by keyword; raises ValueError if they do not go together.
-    settings : tuple of Setting
-        Those that a name may have words for.
-    """
+    """Encodings of one kind."""
 
     make: Callable[..., Encoding]
     settings: tuple[Setting, ...] = ()

@@ -10,8 +10,6 @@ from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 
-__all__ = ["Moved", "Plain", "PlainColumns", "PlainMatrix", "plain_dtype"]
-
 
 class Plain(Weight):
     """A stored tensor that is a weight by itself."""
@@ -20,37 +18,31 @@ class Plain(Weight):
 
     @property
     def id(self) -> str:
-        """The dtype."""
         return self.parts[0].dtype.name.lower()
 
     @property
     def scheme(self) -> str:
-        """The dtype."""
         return self.parts[0].dtype.name
 
     @property
     def own_dtype(self) -> DType | None:
-        """The dtype."""
         return self.parts[0].dtype
 
     def with_rows(
         self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
     ) -> Weight | None:
-        """Take them from stored tensors of one dtype."""
         if any(type(piece) not in (Plain, PlainMatrix) for piece in pieces):
             return None
         stored = rows.of_lone([piece.parts[0] for piece in pieces], name, shape)
         return None if stored is None else Plain(name, shape, (stored,))
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between whole bytes, or blocks."""
         unit = dtype.block_elements
         return cut(1, self.n_elements, n_bytes // dtype.block_bytes * unit, step=max(4, unit))
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Copy or cast."""
         stored = self.parts[0]
         start, stop = (stored.dtype.n_bytes(n) for n in band)
         if dtype is stored.dtype:
@@ -64,19 +56,12 @@ class Plain(Weight):
 
 @dataclass(slots=True, eq=False)
 class Moved(Plain):
-    """A part of a weight that is repacked: a tensor of codes or scales, copied as it is seen.
-
-    Attributes
-    ----------
-    way : str
-        What is repacked as what, so that resumed runs do not take one for another.
-    """
+    """A part of a weight that is repacked: a tensor of codes or scales, copied as it is seen."""
 
     way: str
 
     @property
     def id(self) -> str:
-        """The dtype and the way."""
         return f"{self.parts[0].dtype.name.lower()}, {self.way}"
 
 
@@ -87,13 +72,11 @@ class PlainMatrix(TiledWeight, Plain):
 
     @property
     def column_step(self) -> int:
-        """Any will do."""
         return 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read a piece of each row; copy or cast."""
         values, own = self._tile(rows, cols, scratch), self.parts[0].dtype
         if dtype is own:
             out[:] = values
@@ -108,21 +91,13 @@ class PlainMatrix(TiledWeight, Plain):
 
 @dataclass(slots=True, eq=False)
 class PlainColumns(PlainMatrix):
-    """Some columns of a stored matrix of floats, which is not read but in tiles.
-
-    Attributes
-    ----------
-    first, step : int
-        The first of the stored columns, and what is from one to the next: 1, or 2 where those of
-        two matrices alternate.
-    """
+    """Some columns of a stored matrix of floats, which is not read but in tiles."""
 
     first: int
     step: int
 
     @property
     def id(self) -> str:
-        """The dtype, and which columns they are."""
         return f"{self.parts[0].dtype.name.lower()}, columns {self.first}+{self.step}"
 
     def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:

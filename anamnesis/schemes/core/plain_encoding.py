@@ -15,8 +15,6 @@ from anamnesis.schemes.core.layout import Field, Layout
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch, Weight
 
-__all__ = ["PlainCodes", "PlainEncoding", "PlainLayout", "plain_encoding"]
-
 
 @dataclass(frozen=True)
 class PlainCodes(Codes):
@@ -25,27 +23,22 @@ class PlainCodes(Codes):
     dtype: DType
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return the values."""
         return (Out("values", self.dtype, shape),)
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return what fills whole bytes."""
         return self.dtype.block_elements
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the bytes of consecutive elements."""
         begin, end = (self.dtype.n_bytes(n) for n in band)
         return (Extent(begin, end - begin),)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Round float32 values."""
         output = _core.OUTPUTS[self.dtype.name]
         return Loss(_core.convert(_core.FLOATS["F32"], output, values, outs[0], task.level))
 
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
-        """Decode to the dtype at once: one rounding, and no float32 between."""
         return Loss(weight.decode(task.band, self.dtype, scratch, outs[0], task.level))
 
 
@@ -55,23 +48,16 @@ class PlainLayout(Layout):
     fields = (Field("values", "{weight}"),)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return the tensor as a plain weight."""
         return Plain(name, shape, parts)
 
 
 @dataclass(frozen=True)
 class PlainEncoding(Encoding):
-    """Values as they are, in a dtype.
-
-    Attributes
-    ----------
-    dtype : DType
-    """
+    """Values as they are, in a dtype."""
 
     dtype: DType = DTYPES["F32"]
 
     def parts(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> tuple[Part, ...]:
-        """Return the one tensor: at once, for models have many of them."""
         return (Part(name, self.dtype, shape),)
 
 

@@ -12,8 +12,6 @@ from functools import cache, lru_cache
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["CODES", "counted", "roles"]
-
 CODES = "codes"
 _OTHERS = "others"
 

@@ -15,24 +15,12 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
     from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["IN_OUTPUT", "MATHS", "MathName", "Rounding", "by_math", "check_math"]
-
 MathName = Literal["float32", "reference"]
 MATHS: tuple[MathName, ...] = get_args(MathName)
 
 
 class Rounding(NamedTuple):
-    """One library's way. Scales, zero points and biases are always rounded to its dtype.
-
-    Attributes
-    ----------
-    steps : tuple of str
-        What else is, of `_core.ROUNDINGS`: `differences` of codes and zero points, `products` with
-        scales, `biases` that say what code 0 stands for, `sums` with biases.
-    in_output : bool
-        Whether the library computes in the dtype that is asked for; else in that of its scales,
-        and what comes out is rounded once more where another one is asked for.
-    """
+    """One library's way. Scales, zero points and biases are always rounded to its dtype."""
 
     steps: tuple[str, ...] = ()
     in_output: bool = False
@@ -54,23 +42,12 @@ IN_OUTPUT = Rounding(in_output=True)
 
 
 def check_math(math: str) -> None:
-    """Refuse a math that there is not.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse a math that there is not."""
     if math not in MATHS:
         raise ValueError(f"math must be {' or '.join(map(repr, MATHS))}, not {math!r}")
 
 
 def by_math(weight: Weight, math: str, dtype: DType) -> Weight:
-    """Return a weight as it is decoded to `dtype` by a math.
-
-    Raises
-    ------
-    ValueError
-        If there is no such math.
-    """
+    """Return a weight as it is decoded to `dtype` by a math."""
     check_math(math)
     return weight.by_reference(dtype) if math == "reference" else weight

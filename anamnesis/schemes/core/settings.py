@@ -9,25 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Asked", "Shown", "Told", "disagreement"]
+_MX_BLOCK = (1, 32)
 
 
 class Shown(NamedTuple):
-    """What the parts of a weight show.
-
-    Attributes
-    ----------
-    kind : str
-        `int` or `float`.
-    bits : int
-        Of a code; 0 where that is beyond doubt.
-    shape : (int, int)
-        Rows and columns of a matrix.
-    grid : (int, int)
-        Rows and columns of its scales.
-    is_mx : bool
-        Whether scales are powers of two, as the MX formats have them.
-    """
+    """What the parts of a weight show."""
 
     kind: str
     bits: int
@@ -40,42 +26,14 @@ class Shown(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A part that there must be.
-
-    Attributes
-    ----------
-    name : str
-        How its name ends, after that of the weight or of its module.
-    why : str
-        The words that ask for it: `symmetric: false`.
-    """
+    """A part that there must be."""
 
     name: str
     why: str
 
 
 class Told(NamedTuple):
-    """What is said of a weight.
-
-    Attributes
-    ----------
-    by : str
-        Who says it, in words.
-    kind : str
-        `int` or `float`; empty where that is not said.
-    bits : int
-        Of a code; 0 where that is not said.
-    block : (int, int), optional
-        Rows and columns that share a scale; 0 for all of them.
-    parts : tuple of Asked
-        What there must be.
-    of_kind_only : bool
-        Whether weights of another kind or width are none that it speaks of.
-    not_of : str
-        How the names of scales end that it does not speak of; empty where it speaks of all.
-    is_whole : bool
-        Whether rows must be whole blocks.
-    """
+    """What is said of a weight."""
 
     by: str
     kind: str = ""
@@ -103,7 +61,10 @@ def _blocks(block: tuple[int, int] | None) -> str:
 def disagreement(shown: Shown, told: Told) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
     if told.kind and told.kind != shown.kind:
-        return ""  # of a mixed model: no damage makes integers of floats
+        # Of a mixed model, but for whole numbers that have the names and shapes of MXFP4.
+        if shown.is_mx and shown.bits == told.bits == 4 and told.block == _MX_BLOCK:
+            return f"the parts are those of {shown}, but {told.by} says {told}"
+        return ""
     is_other = bool(told.bits and shown.bits and told.bits != shown.bits)
     if told.of_kind_only and (is_other or shown.is_mx):
         return ""

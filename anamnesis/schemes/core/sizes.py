@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = ["THREAD_BYTES", "band_bytes", "cut_into", "encoded_band_bytes", "stripe_bytes"]
-
 THREAD_BYTES = 16 << 20  # the most that each thread takes
 
 
@@ -45,14 +43,7 @@ def stripe_bytes() -> int:
 
 @contextmanager
 def cut_into(band: int, stripe: int | None = None) -> Iterator[None]:
-    """Cut otherwise in this process, while the block runs; a partial run is of one size.
-
-    Parameters
-    ----------
-    band : int
-    stripe : int, optional
-        As much as eight bands, if it is not given.
-    """
+    """Cut otherwise in this process, while the block runs; a partial run is of one size."""
     _now.append(_Sizes(band, band * _BANDS_IN_A_STRIPE if stripe is None else stripe))
     try:
         yield

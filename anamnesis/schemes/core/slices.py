@@ -22,8 +22,6 @@ from anamnesis.schemes.core.arrays import empty, usual_threads
 from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 
-__all__ = ["decode_box"]
-
 _SPARSE = 1 << 14  # elements that are decoded with what is between, at a time, where most is that
 _DENSE = 1 << 18  # where at least a quarter is wanted
 
@@ -31,13 +29,7 @@ _DENSE = 1 << 18  # where at least a quarter is wanted
 def decode_box(
     weight: Weight, dtype: DType, box: Box, threads: int | None, level: int
 ) -> NDArray[Any]:
-    """Decode a box of a weight into an array of its counts; elements are of whole bytes.
-
-    Raises
-    ------
-    ValueError
-        If `threads` is less than 1.
-    """
+    """Decode a box of a weight into an array of its counts; elements are of whole bytes."""
     out = empty(box.counts, dtype)
     if threads is None:
         threads = usual_threads(weight, out.nbytes)
@@ -69,18 +61,7 @@ def decode_box(
 
 
 class _Piece(NamedTuple):
-    """Elements `start` to `stop` of a weight.
-
-    Attributes
-    ----------
-    start, stop : int
-    at : int
-        Where the first of them goes in the result.
-    n : int
-        Indices along `axis`.
-    axis : int or None
-        The outermost along which some are left out; None if all are wanted.
-    """
+    """Elements `start` to `stop` of a weight."""
 
     start: int
     stop: int
@@ -138,17 +119,7 @@ class _View:
 
 @dataclass(frozen=True, slots=True)
 class _Cutting:
-    """How a weight's elements may be cut into bands.
-
-    Attributes
-    ----------
-    weight : Weight
-    dtype : DType
-    usual : Bands
-        Those that a whole weight is cut into.
-    least : Bands
-        The smallest that there are; consecutive ones of a row, or of whole rows, make a band too.
-    """
+    """How a weight's elements may be cut into bands."""
 
     weight: Weight
     dtype: DType

@@ -10,16 +10,9 @@ from anamnesis.sources.gathered import GatheredSource
 from anamnesis.sources.joined import JoinedSource
 from anamnesis.sources.row_order import RowOrder
 
-__all__ = ["TakenRows"]
-
 
 class TakenRows(NamedTuple):
-    """Rows of some weights, whose own rows follow each other.
-
-    Attributes
-    ----------
-    order : RowOrder
-    """
+    """Rows of some weights, whose own rows follow each other."""
 
     order: RowOrder
 

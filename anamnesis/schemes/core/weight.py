@@ -22,21 +22,6 @@ from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.taken_rows import TakenRows
 
-__all__ = [
-    "TILE_STEP",
-    "Band",
-    "Bands",
-    "Cut",
-    "Run",
-    "Scratch",
-    "Stretch",
-    "TiledWeight",
-    "Weight",
-    "convert_part",
-    "cut",
-    "decode_run",
-]
-
 V = TypeVar("V")
 
 # Of a buffer that is mapped: malloc keeps some of what was as large, when another thread needs it.
@@ -87,18 +72,6 @@ class Bands:
     """The bands of a weight: known, and counted, without one of them being made.
 
     A weight of 10 GB has ten thousand, and a model a hundred thousand such weights.
-
-    Attributes
-    ----------
-    rows, cols : int
-        Of a matrix.
-    band_rows, band_cols : int
-        Of a band, except at the edges. If it has several rows, they are whole.
-    batch : int
-        Matrices, one after the other.
-    stripe : int, optional
-        Rows whose bands one thread should decode in sequence; no band crosses a
-        stripe's edge.
     """
 
     rows: int
@@ -199,13 +172,7 @@ _AHEAD = -16  # and below: the slots of stretches that are read ahead
 
 
 class Scratch:
-    """One worker's buffers: a slot for each stored tensor that a band reads from, and others.
-
-    Attributes
-    ----------
-    reads_ahead : bool
-        Whether the rest of a stripe is going to be decoded too, so that it is read at once.
-    """
+    """One worker's buffers: a slot for each stored tensor that a band reads from, and others."""
 
     def __init__(self) -> None:
         self.reads_ahead = True
@@ -293,18 +260,7 @@ class Scratch:
 
 @dataclass(slots=True, eq=False)
 class Weight(ABC):
-    """One weight of a model. (Not frozen, which would take twice the time to make.)
-
-    Attributes
-    ----------
-    name : str
-        Its name in the output.
-    shape : tuple of int
-    parts : tuple of StoredTensor
-        What it is made of; the first holds the codes.
-    has_ranges : bool
-        Whether ranges of activations may lie beside it, measured for inference.
-    """
+    """One weight of a model. (Not frozen, which would take twice the time to make.)"""
 
     has_ranges: ClassVar[bool] = False
 
@@ -348,18 +304,7 @@ class Weight(ABC):
         return (self,)
 
     def view(self, kind: type[V]) -> V | None:
-        """Return its own codes seen as a kind of them, where they lie; None if they are none.
-
-        Parameters
-        ----------
-        kind : type
-            One of `schemes.parts.codes`.
-
-        Raises
-        ------
-        UnsupportedError
-            If they are of that kind, but cannot be seen so.
-        """
+        """Return its own codes seen as a kind of them, where they lie; None if they are none."""
         return None
 
     def cut_out(self, name: str, rows: Cut) -> Weight | None:
@@ -375,17 +320,6 @@ class Weight(ABC):
         """Return matrices, this one the first of them, as one stack in their own codes.
 
         None if that cannot be, as of codes whose settings differ.
-
-        Parameters
-        ----------
-        name : str
-            Of the stack.
-        pieces : sequence of Weight
-            All of one shape, in the order of the result.
-        per_matrix : int
-            How many of them make a matrix of the stack.
-        alternates : bool
-            Whether their rows take turns in it.
         """
         return None
 
@@ -395,17 +329,6 @@ class Weight(ABC):
         """Return rows of weights, this one the first of them, in their own codes where they lie.
 
         None if that cannot be, as of codes in blocks of several rows.
-
-        Parameters
-        ----------
-        name : str
-            Of the result.
-        shape : tuple of int
-            Whose matrices, one after the other, have these rows; of a vector each value is one.
-        pieces : sequence of Weight
-            All with as many columns.
-        rows : TakenRows
-            Which, of the rows of all pieces.
         """
         return None
 
@@ -484,14 +407,7 @@ def _narrowed(around: Band, wanted: Band, own: Bands) -> Band:
 
 
 class TiledWeight(Weight):
-    """A matrix that can be decoded in tiles.
-
-    Attributes
-    ----------
-    always_as_linear : bool
-        Whether it is always stored as nn.Linear has it, [out, in], whatever the layer is. Else that
-        depends on the program that wrote it.
-    """
+    """A matrix that can be decoded in tiles."""
 
     __slots__ = ()
 

@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from anamnesis.schemes.core.layout import Field
 
-__all__ = ["Exl2"]
-
 
 class Exl2:
     """exllamav2's, which makes the last two parts itself as it loads the others.

@@ -11,8 +11,6 @@ from anamnesis.schemes.core.layout import missing, stored_parts
 from anamnesis.schemes.exl2.layouts import Exl2
 from anamnesis.schemes.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
 
-__all__ = ["find_all", "weight_of"]
-
 _PADDED_TO = 32  # exllamav2 fills out features up to a multiple of it
 
 
@@ -34,13 +32,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> Exl2Weight:
-    """Return the weight that codes are of.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If it lacks a part, or they do not fit.
-    """
+    """Return the weight that codes are of."""
     absent = missing(Exl2.fields, found)
     if absent:
         raise codes.unsupported(
@@ -51,13 +43,7 @@ def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> E
 
 
 def weight_of(name: str, parts: tuple[StoredTensor, ...]) -> Exl2Weight:
-    """Return parts, in the order of `Exl2.fields`, as a weight.
-
-    Raises
-    ------
-    ParseError
-        If dtypes or shapes do not fit.
-    """
+    """Return parts, in the order of `Exl2.fields`, as a weight."""
     codes, scales, maxima, groups, order = parts[:5]
     for part, field in zip(parts[:5], Exl2.fields, strict=False):
         if part.dtype.name not in field.dtypes or 0 in part.shape:

@@ -32,8 +32,6 @@ from anamnesis.schemes.core.weight import TILE_STEP, Band, Bands, Run, Scratch, 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["IN_WORD", "MAX_IN_FEATURES", "Exl2Weight"]
-
 MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits
 IN_WORD = 8  # scales
 
@@ -51,15 +49,7 @@ _F16 = DTYPES["F16"]
 
 
 class _Groups(NamedTuple):
-    """Consecutive groups of one number of bits and one size.
-
-    Attributes
-    ----------
-    bits, size : int
-        In features of a group.
-    groups, cols, lines : Run
-        Which groups they are, which in features as they are stored, and which rows of words.
-    """
+    """Consecutive groups of one number of bits and one size."""
 
     bits: int
     size: int
@@ -78,41 +68,28 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Exl2Weight(TiledWeight):
-    """`q_weight`, `q_scale`, `q_scale_max`, `q_groups`, `q_invperm`, and what else is stored.
-
-    Attributes
-    ----------
-    is_rounded : bool
-        Whether scales and products are rounded to half floats, as exllamav2 does.
-    runs : tuple of _Groups
-        What the groups are; empty until they have been read, with the order, and found to be right.
-    """
+    """`q_weight`, `q_scale`, `q_scale_max`, `q_groups`, `q_invperm`, and what else is stored."""
 
     is_rounded: bool = False
     runs: tuple[_Groups, ...] = ()
 
     @property
     def family(self) -> str:
-        """Always `EXL2`."""
         return "EXL2"
 
     @property
     def id(self) -> str:
-        """`exl2`: tensors say all else."""
         return "exl2-rounded" if self.is_rounded else "exl2"
 
     @property
     def scheme(self) -> str:
-        """`EXL2`, with how many out features of padding are left out."""
         padding = self.parts[_CODES].shape[1] - self.shape[0]
         return f"EXL2, without {padding} of padding" if padding else "EXL2"
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it with the roundings of exllamav2."""
         return replace(self, is_rounded=True)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between rows, into stripes of bands whose words are read at once."""
         rows, cols = self.shape
         if rows * cols == 0:
             return Bands(rows, cols, 1, 1)
@@ -128,7 +105,6 @@ class Exl2Weight(TiledWeight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode whole rows, or a piece of one."""
         row, col = divmod(band.start, self.shape[1])
         cols = Run(col, min(self.shape[1], col + band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
@@ -136,13 +112,11 @@ class Exl2Weight(TiledWeight):
 
     @property
     def column_step(self) -> int:
-        """All: those that are stored are decoded for any of them."""
         return self.shape[1]
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode so few rows at a time that what is made on the way stays in a cache."""
         if not self.runs:
             self.runs = self._read_groups()
         first, n_bytes = cols.start * _WORD_BYTES, cols.n * _WORD_BYTES
@@ -263,13 +237,7 @@ class Exl2Weight(TiledWeight):
     # --- groups and order --------------------------------------------------------------------
 
     def _read_groups(self) -> tuple[_Groups, ...]:
-        """Read and check what says which codes are whose.
-
-        Raises
-        ------
-        ParseError
-            If groups are none that exllamav2's kernels can read, or the order is none.
-        """
+        """Read and check what says which codes are whose."""
         import numpy as np
 
         stored, order = self.parts[_GROUPS], self.parts[_ORDER]

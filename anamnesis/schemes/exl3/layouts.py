@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from anamnesis.schemes.core.layout import Field
 
-__all__ = ["Exl3"]
-
 _AS_SIGNS = "signs are there instead"
 _AS_SCALES = "scales are there instead"
 

@@ -13,8 +13,6 @@ from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.exl3.layouts import Exl3
 from anamnesis.schemes.exl3.weight import BLOCK, MULTIPLIERS, TILE, Exl3Weight
 
-__all__ = ["check_sizes", "find_all"]
-
 Find = Callable[[str], "StoredTensor | None"]
 
 _CODES, _SUH, _SVH, _SU, _SV, *_MARKERS = Exl3.fields
@@ -42,13 +40,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _weight(codes: StoredTensor, name: str, find: Find, told: str | None) -> Exl3Weight:
-    """Return the weight that codes are of.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If a part is missing, there is one too many, or they do not fit.
-    """
+    """Return the weight that codes are of."""
     factors = [_one_of(codes, name, find, ways) for ways in _FACTORS]
     markers = {
         field.named("weight"): marker for field in _MARKERS if (marker := find(field.named(name)))

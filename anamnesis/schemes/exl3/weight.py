@@ -14,8 +14,6 @@ from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.sizes import stripe_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
 
-__all__ = ["BLOCK", "MULTIPLIERS", "TILE", "Exl3Weight"]
-
 BLOCK = _core.TRELLIS_BLOCK
 TILE = 16  # rows and columns
 MULTIPLIERS = {"mcg": 0xCBAC1FED, "mul1": 0x83DCD12D}
@@ -27,31 +25,22 @@ _MOST = 13  # bands of the usual size that a band may have, with the codes that 
 
 @dataclass(slots=True, eq=False)
 class Exl3Weight(TiledWeight):
-    """A trellis, what its in and its out features are multiplied by, and the marker if any.
-
-    Attributes
-    ----------
-    codebook : str
-        `3inst`, `mcg` or `mul1`.
-    """
+    """A trellis, what its in and its out features are multiplied by, and the marker if any."""
 
     codebook: str
 
     @property
     def id(self) -> str:
-        """For instance `exl3-mcg-4`: the codebook, and the bits of a code."""
         return f"exl3-{self.codebook}-{self.bits}"
 
     @property
     def scheme(self) -> str:
-        """For instance `EXL3, 4 bits, codebook mcg`, with how much padding is left out."""
         padding = self.parts[_TRELLIS].shape[1] * TILE - self.shape[0]
         kind = f"EXL3, {self.bits} bit{'s' * (self.bits > 1)}, codebook {self.codebook}"
         return f"{kind}, without {padding} of padding" if padding else kind
 
     @property
     def family(self) -> str:
-        """Always `EXL3`."""
         return "EXL3"
 
     @property
@@ -60,7 +49,6 @@ class Exl3Weight(TiledWeight):
         return self.parts[_TRELLIS].shape[2] // TILE
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between blocks; else between out features; a very long one, between blocks of it."""
         rows, cols = self.shape
         if rows * cols == 0:
             return Bands(rows, cols, 1, 1)
@@ -78,7 +66,6 @@ class Exl3Weight(TiledWeight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode the blocks that have some of it."""
         row, col = divmod(band.start, self.shape[1])
         cols = Run(col, min(self.shape[1], col + band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
@@ -86,13 +73,11 @@ class Exl3Weight(TiledWeight):
 
     @property
     def column_step(self) -> int:
-        """In features of a block."""
         return BLOCK
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode the blocks of 128 out features, and then of the next."""
         self._check_multiplier(scratch)
         around = Run(cols.start // BLOCK * BLOCK, -(-cols.stop // BLOCK) * BLOCK)
         in_scales = self._scales(_IN, around, scratch)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
 
-__all__ = ["Cast", "to_mxfp4", "to_nvfp4"]
-
 _F32 = struct.Struct("<f")
 _U8 = DTYPES["U8"]
 _BIAS, _NO_POWER = 127, 255  # of E8M0
@@ -48,15 +46,7 @@ _MAGNITUDES = 0x7777777777777777  # of 16 codes: all but their signs
 
 
 class Cast(NamedTuple):
-    """Codes with scales for the same values.
-
-    Attributes
-    ----------
-    view : Fp4Codes
-        Of the new format; it has no second scale.
-    second : bytes
-        One float32, or one for each matrix; empty where none is needed.
-    """
+    """Codes with scales for the same values."""
 
     view: Fp4Codes
     second: bytes
@@ -66,13 +56,7 @@ class Cast(NamedTuple):
 
 
 def to_nvfp4(views: Sequence[Fp4Codes], new: Fp4Format) -> list[Cast]:
-    """Return MXFP4 as NVFP4, with one second scale for all of these weights.
-
-    Raises
-    ------
-    Unmovable
-        If the exponents of scales span too much, or one is no power of two.
-    """
+    """Return MXFP4 as NVFP4, with one second scale for all of these weights."""
     for view in views:
         _check(view)
     low, high = _joint([_span(view) for view in views])
@@ -156,13 +140,7 @@ def _as(view: Fp4Codes, new: Fp4Format, scales: StoredTensor) -> Fp4Codes:
 
 
 def to_mxfp4(view: Fp4Codes, seconds: Sequence[bytes], new: Fp4Format) -> Cast:
-    """Return NVFP4 as MXFP4, given its second scale, or that of each matrix.
-
-    Raises
-    ------
-    Unmovable
-        If scales are no powers of two, or the halves of a group have two of them.
-    """
+    """Return NVFP4 as MXFP4, given its second scale, or that of each matrix."""
     _check(view)
     rule = _Halves(view, new, [_known(view.format, second, new) for second in seconds])
     agree = True

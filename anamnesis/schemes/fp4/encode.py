@@ -31,8 +31,6 @@ from anamnesis.schemes.fp4.formats import GROUPS, LARGEST_NVFP4
 from anamnesis.schemes.parts.nibbles import swapped
 from anamnesis.schemes.parts.tiled_codes import TiledGroups
 
-__all__ = ["CODES", "Fp4"]
-
 _F32 = struct.Struct("<f")
 _LEAST_SECOND = 2.0**-126  # of ComfyUI's
 _Second = Literal["", "divides", "multiplies"]
@@ -40,45 +38,26 @@ _Second = Literal["", "divides", "multiplies"]
 
 @dataclass(frozen=True)
 class Fp4(Groups):
-    """Floats of 4 bits with a scale for each 16 or 32 of a row.
-
-    Attributes
-    ----------
-    second : str
-        What a second scale does with the others: compressed-tensors' `divides`, ModelOpt's
-        `multiplies`; empty if there is none.
-    """
+    """Floats of 4 bits with a scale for each 16 or 32 of a row."""
 
     second: _Second = ""
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
-        """Look for the largest magnitude of all, where scales have a scale."""
         return self._amax() if self.second else None
 
     def joint(self, found: Sequence[bytes]) -> bytes:
-        """Return the largest of several weights' magnitudes; a NaN if one is not finite."""
         magnitudes = [_F32.unpack(one)[0] for one in found]
         is_finite = all(amax == amax for amax in magnitudes)
         return _F32.pack(max(magnitudes) if is_finite else float("nan"))
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return codes, scales, and the second scale if there is one."""
         second = (Out("second", DTYPES["F32"], ()),) if self.second else ()
         return (*super().outs(shape, found), *second)
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return codes and scales of some rows, and nothing of the second scale."""
         return (*super().extents(shape, band), *((Extent(0, 0),) if self.second else ()))
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the second scale.
-
-        Raises
-        ------
-        NotFinite
-            If the survey found an infinity or a NaN; or nothing but zeros, or numbers next to
-            that, which ModelOpt makes NaNs of.
-        """
         second = self._known(found)
         if not second:
             return {}
@@ -91,7 +70,6 @@ class Fp4(Groups):
         return {"second": second}
 
     def _known(self, found: bytes) -> bytes:
-        """Return the second scale, given the largest magnitude; nothing where there is none."""
         if not self.second:
             return b""
         return _second_scale(self.second, self.dtype.name, found or _F32.pack(1))
@@ -133,17 +111,9 @@ class ComfyNvfp4(TiledGroups, Fp4):
     """NVFP4 of ComfyUI: scales in tiles, the high nibble first."""
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return codes, scales with their padding, and the second scale."""
         return (*super().outs(shape, found), Out("second", DTYPES["F32"], ()))
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the second scale, which is 0 of a weight of zeros.
-
-        Raises
-        ------
-        NotFinite
-            If the survey found an infinity or a NaN.
-        """
         second = super()._known(found)
         (number,) = _F32.unpack(second)
         if number != number:
@@ -151,12 +121,10 @@ class ComfyNvfp4(TiledGroups, Fp4):
         return {"second": second}
 
     def _known(self, found: bytes) -> bytes:
-        """Return what values are divided by: at least the smallest normal number."""
         (number,) = _F32.unpack(super()._known(found))
         return _F32.pack(max(number, _LEAST_SECOND))
 
     def settle(self, codes: memoryview, scales: bytearray) -> None:
-        """Swap nibbles; the codes of a group whose scale is 0 are zeros, without a sign."""
         import numpy as np  # only here, for the sake of a quick start
 
         made = np.frombuffer(codes, np.uint8).reshape(len(scales), -1)

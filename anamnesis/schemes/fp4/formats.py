@@ -12,8 +12,6 @@ from typing import Literal, NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 
-__all__ = ["FORMATS", "GROUPS", "LARGEST_NVFP4", "Fp4Format"]
-
 GROUPS = {"NVFP4": 16, "MXFP4": 32}  # codes that share a scale
 
 _Second = Literal["", "multiply", "divide", "mlx"]
@@ -24,30 +22,7 @@ LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
 
 @dataclass(frozen=True, slots=True)
 class Fp4Format:
-    """One producer's way.
-
-    Attributes
-    ----------
-    id : str
-        Stable: weights of one id are decoded alike, but for what is in their parts.
-    producer : str
-        Whose way it is; empty where several write the same.
-    kind : str
-        `NVFP4` or `MXFP4`.
-    second : str
-        What NVFP4's second scale does with each scale: `multiply`, `divide`, or `mlx`, where it is
-        the largest magnitude that was quantised.
-    high_first : bool
-        Whether the high nibble of a byte comes first.
-    plus_zero : bool
-        Whether code 8 is +0 and not -0.
-    needs_second : bool
-        Whether NVFP4 always has a second scale.
-    last : str
-        What byte 255 of an E8M0 stands for: `inf`, `nan`, or `power`, that is 2^128.
-    reference : Rounding, optional
-        What the library rounds in between: of NVFP4 the second scale, and the product of both.
-    """
+    """One producer's way."""
 
     id: str
     producer: str
@@ -92,15 +67,7 @@ def _codebook(factor: float, plus_zero: bool) -> bytes:
 
 
 class Scales(NamedTuple):
-    """What each byte of a scale stands for.
-
-    Attributes
-    ----------
-    table : bytes
-        256 float32.
-    lost : bytes
-        Those whose finite scale became infinite when it was rounded.
-    """
+    """What each byte of a scale stands for."""
 
     table: bytes
     lost: bytes

@@ -40,17 +40,6 @@ from anamnesis.schemes.parts.views import constant, forbidding, padded, retyped
 from anamnesis.schemes.says.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.sources.strided import shared_strips
 
-__all__ = [
-    "LAYOUTS",
-    "READ_ONLY",
-    "ComfyUi",
-    "Fp4Layout",
-    "GptOss",
-    "Mlx",
-    "ModelOpt",
-    "encoding",
-]
-
 _F32 = DTYPES["F32"]
 _E4M3, _E8M0 = ("F8_E4M3",), ("U8", "F8_E8M0")
 _ALONE = "each scale is one by itself"  # so that there need be no second one
@@ -58,20 +47,7 @@ _ALONE = "each scale is one by itself"  # so that there need be no second one
 
 @dataclass(frozen=True)
 class Fp4Layout(Layout):
-    """One producer's way to store what `format` means.
-
-    Attributes
-    ----------
-    format : str
-        A key of `FORMATS`.
-    fields : tuple of Field
-        Codes, scales and, of NVFP4, the second scale.
-    bare : tuple of Field
-        The same of weights whose names do not end in `.weight`, as those of stacks of experts;
-        empty if they are called alike.
-    called : str
-        What its tool's config calls it; empty where it has no name there.
-    """
+    """One producer's way to store what `format` means."""
 
     format: str
     fields: tuple[Field, ...]  # type: ignore[misc]  # each has its own
@@ -96,7 +72,6 @@ class Fp4Layout(Layout):
         return any(one.role == "second" for one in self.fields)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
         codes = retyped(parts[0], parts[0].name, "U8", (*shape[:-1], shape[-1] // 2))
         stored = (codes, *parts[1:])
         return Fp4Weight(name, shape, stored, self.meaning, self.group, shape[-1])
@@ -104,17 +79,9 @@ class Fp4Layout(Layout):
     # --- codes that are there already ----------------------------------------------------------
 
     def view(self, weight: Weight) -> Fp4Codes | None:
-        """Return codes and scales, the low nibble first; ggml's blocks are told by their dtype."""
         return seen(weight)
 
     def write(self, view: Fp4Codes, encoding: Encoding) -> Repack | None:
-        """Return codes in this layout; None if they are of another kind.
-
-        Raises
-        ------
-        Unmovable
-            If the layout cannot hold them, or no second scale gives the same products.
-        """
         if view.format.kind != self.meaning.kind:
             return None
         if view.group != self.group:
@@ -133,7 +100,6 @@ class Fp4Layout(Layout):
         return Repack((encoding,), tuple(parts), all(one.is_exact for one in matches))
 
     def write_all(self, views: Mapping[str, Fp4Codes], encoding: Encoding) -> Moves:
-        """Return codes in this layout; MXFP4 as NVFP4, and back, where values are the same."""
         kind = self.meaning.kind
         own = {name: view for name, view in views.items() if view.format.kind == kind}
         others = {name: view for name, view in views.items() if name not in own}
@@ -181,15 +147,7 @@ class Fp4Layout(Layout):
         return one
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
-        """Return the tensors of codes that are fitted.
-
-        Parameters
-        ----------
-        view : Fp4Codes
-            Its scales are checked: a byte that the layout reads otherwise stops the run.
-        second : bytes
-            One float32, or one for each matrix; empty where the layout has none.
-        """
+        """Return the tensors of codes that are fitted."""
         name = view.name_as_stored
         is_bare = self.bare and module_of(name) == f"{name}."
         fields = self.bare if is_bare else self.fields
@@ -237,13 +195,11 @@ class CompressedTensors(OfCompressedTensors, Fp4Layout):
     """compressed-tensors' `nvfp4-pack-quantized` and `mxfp4-pack-quantized`."""
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the weights of layers that inference runs as one: they share a second scale."""
         from anamnesis.schemes.says.merged import merged
 
         return list(merged(tuple(names))) if self.has_second else []
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return compressed-tensors' config."""
         scales = DTYPES[self.fields[1].dtypes[0]]
         return self.config_of_floats(4, self.group, scales, self.called, layers)
 
@@ -257,7 +213,6 @@ class ModelOpt(OfModelOpt, Fp4Layout):
         return self.called
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the weights of layers that have one input: they share a second scale."""
         from anamnesis.schemes.says.merged import of_one_input
 
         return list(of_one_input(tuple(names))) if self.has_second else []
@@ -267,7 +222,6 @@ class Mlx(OfMlx, Fp4Layout):
     """MLX's modes `nvfp4` and `mxfp4`: codes in words of eight, the first in the lowest bits."""
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return mlx-lm's section: it quantises the layers that have scales."""
         return {"group_size": self.group, "bits": 4, "mode": self.meaning.kind.lower()}
 
 
@@ -282,17 +236,14 @@ class GptOss(Fp4Layout):
 
     @property
     def stacks_of(self) -> StacksOf | None:
-        """Those of transformers' gpt-oss."""
         return "transformers"
 
     def turns(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Turn the stacks that it takes, which are [experts, in, out]."""
         from anamnesis.schemes.says.stacks import is_stack
 
         return is_stack(name, shape)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave all but stacks whose inputs, the last of a turned one's, are whole groups."""
         if dtype.kind != "float":
             return dtype.name
         if not self.turns(name, shape) or name.endswith(".weight"):
@@ -304,11 +255,6 @@ class GptOss(Fp4Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return the stacks that are not as gpt-oss has them: turned, and with biases.
-
-        No other model's experts are loaded from these codes; the config says whose they are, and
-        where there is none, biases do.
-        """
         from anamnesis.schemes.says.sections import model_types
         from anamnesis.schemes.says.stacks import stacks_of
 
@@ -325,12 +271,10 @@ class GptOss(Fp4Layout):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return blocks of codes, and scales."""
         codes, scales = super().parts(name, shape, outs, found)
         return codes._replace(shape=(*scales.shape, self.group // 2)), scales
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
-        """Return blocks of codes, and scales, by OpenAI's names if the stack is not turned."""
         if len(view.shape) != 3:
             raise _unmovable(view, f"gpt-oss has stacks of experts, not {list(view.shape)}")
         name = view.name_as_stored.removesuffix(".weight")
@@ -339,7 +283,6 @@ class GptOss(Fp4Layout):
         return [codes._replace(shape=(*scales.shape, self.group // 2)), scales]
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return what transformers looks for."""
         return {"quant_method": "mxfp4", "modules_to_not_convert": list(layers.plain)}
 
 
@@ -353,24 +296,20 @@ class ComfyUi(OfComfyUi, Fp4Layout):
     comfy_format = "nvfp4"
 
     def said(self, shape: tuple[int, ...]) -> bytes:
-        """Return the marker's JSON, as ComfyUI writes it."""
         if not any(n % self.group for n in shape):
             return super().said(shape)
         return json.dumps({"format": self.comfy_format, "orig_shape": list(shape)}).encode()
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes, scales out of their tiles, and the second scale."""
         rows, cols = shape
         scales = untiled(parts[1], rows, cols // self.group, shared_strips())
         return super().weight(name, shape, (parts[0], scales, parts[2]))
 
     def _check(self, view: Fp4Codes) -> None:
-        """Take matrices alone; rows may end within a group, for they are padded."""
         if len(view.shape) != 2:
             raise _unmovable(view, f"ComfyUI has matrices, not {list(view.shape)}")
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
-        """Return codes and scales as its kernels take them, and a marker."""
         rows, cols = view.shape
         tall, wide = (-(-n // self.group) * self.group for n in (rows, cols))
         codes = nibbles_swapped(padded(view.codes, tall, wide // 2))
@@ -385,11 +324,9 @@ class Gguf(Fp4Layout):
     """ggml's blocks, with llama.cpp's second scale beside them if there is one."""
 
     def _for_each(self, cast: Cast) -> Cast:
-        """Return codes with a second scale for each expert."""
         return cast._replace(second=cast.second * prod(cast.view.shape[:-2]))
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
-        """Return blocks, and the second scale."""
         name = view.name_as_stored
         blocks = to_ggml(view._replace(name=name), view.scales)
         return [blocks, *self._second(name, view, second, self.fields)]
@@ -471,15 +408,7 @@ READ_ONLY = (
 
 
 def encoding(layout: str, codes: str = "") -> Encoding:
-    """Return 4-bit floats in a layout.
-
-    Parameters
-    ----------
-    layout : str
-        A key of `LAYOUTS`, and the encoding's name.
-    codes : str
-        A key of `CODES`; empty if nothing is quantised, but codes that are there already are taken.
-    """
+    """Return 4-bit floats in a layout."""
     from anamnesis.schemes.fp4.encode import CODES  # only here: readers encode nothing
 
     return Encoding(layout, LAYOUTS[layout], CODES[codes] if codes else None)

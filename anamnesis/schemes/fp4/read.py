@@ -28,10 +28,9 @@ from anamnesis.schemes.fp4.layouts import (
     ModelOpt,
 )
 from anamnesis.schemes.fp4.weight import Fp4Weight
+from anamnesis.schemes.parts import tiles
 from anamnesis.schemes.parts.tiles import untiled
 from anamnesis.schemes.parts.transposed import Transposed
-
-__all__ = ["find_all"]
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -40,19 +39,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 class _Found(NamedTuple):
-    """The parts of a weight, by the names of a layout.
-
-    Attributes
-    ----------
-    format : Fp4Format
-    name : str
-        Of the weight.
-    codes, scale : StoredTensor
-    second : StoredTensor or None
-    needs_second : bool
-    groups : frozenset of int
-        How many codes may share a scale.
-    """
+    """The parts of a weight, by the names of a layout."""
 
     format: Fp4Format
     name: str
@@ -131,9 +118,24 @@ def _modelopt(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None
     """Of ModelOpt's NVFP4, the config may say that 32 share a scale: W4A8_NVFP4_FP8."""
     if found.format.kind != "NVFP4":
         return found.made()
+    is_untold = layer_of(found.codes.name, ledger, facts.comfy_layers) is None
+    if facts.declared == "ComfyUI" and is_untold and _may_be_comfy(found):
+        raise found.codes.unsupported(
+            f"{found.codes} is NVFP4 in ModelOpt's or ComfyUI's order, whose names and shapes are"
+            " the same, and nothing says which",
+            remedy='say so: quantization_config {"quant_method": "modelopt"} in a config.json'
+            " beside it, or _quantization_metadata in the file",
+        )
     blocks = [told.block for _, told in facts.said if told.block is not None]
     groups = frozenset(cols for rows, cols in blocks if rows == 1) & frozenset(GROUPS.values())
     return found._replace(groups=groups).made()
+
+
+def _may_be_comfy(found: _Found) -> bool:
+    """Whether rows and columns are whole tiles, so that scales in tiles have the same shape."""
+    codes, scale = found.codes, found.scale
+    is_matrix = len(codes.shape) == len(scale.shape) == 2 and found.second is not None
+    return is_matrix and codes.shape[0] % tiles.ROWS == 0 and scale.shape[1] % tiles.COLS == 0
 
 
 def _comfy(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:

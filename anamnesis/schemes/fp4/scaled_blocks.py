@@ -20,8 +20,6 @@ from anamnesis.schemes.fp4.view import of_blocks
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.views import forbidding
 
-__all__ = ["ScaledBlocks", "scaled_blocks"]
-
 _SIGNED = bytes(range(127, 256))  # which ggml reads without their sign, and 127 as 0
 
 
@@ -33,27 +31,22 @@ class ScaledBlocks(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `gguf-nvfp4-16`."""
         return self.values.id
 
     @property
     def scheme(self) -> str:
-        """`NVFP4 (GGUF)`."""
         return self.values.scheme
 
     @property
     def family(self) -> str:
-        """`NVFP4`."""
         return self.values.family
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut as 4-bit floats of any other layout are."""
         return self.values.bands(dtype, n_bytes)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode codes and scales out of the blocks."""
         return self.values.decode(band, dtype, scratch, out, level)
 
 

@@ -11,23 +11,11 @@ from anamnesis.schemes.fp4.formats import LARGEST_NVFP4, Fp4Format
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Match", "match", "same_scales"]
-
 _CODES = 8  # the magnitudes; the sign bit changes nothing else
 
 
 class Match(NamedTuple):
-    """How codes of one format are read in another.
-
-    Attributes
-    ----------
-    second : bytes
-        The second scale; empty where there is none.
-    differing : bytes
-        Bytes of scales that stand for other values even so.
-    is_exact : bool
-        Whether float32 is equal for all others; else only BF16 and F16 are.
-    """
+    """How codes of one format are read in another."""
 
     second: bytes
     differing: bytes
@@ -43,14 +31,6 @@ def match(
     Where one layout divides by its second scale and another multiplies, few numbers have a partner
     by which all products of a code and a scale are equal in float32. If none has, one is taken by
     which all are equal when they are rounded to BF16 and to F16.
-
-    Parameters
-    ----------
-    old, new : Fp4Format
-    second : bytes
-        The old one, a float32; empty where there is none.
-    always_second : bool
-        Whether there must be a new one, even if the same without it is right.
     """
     if old.kind != new.kind:
         return None
@@ -80,12 +60,6 @@ def same_scales(
     """Return for each byte of a scale the one of another format that gives the same values.
 
     All products with a code are equal to the bit; None where no byte does that.
-
-    Parameters
-    ----------
-    old, new : Fp4Format
-    second, other : bytes
-        The second scales of both, float32; empty where there is none.
     """
     import numpy as np
 

@@ -11,8 +11,6 @@ from anamnesis.schemes.parts.tiles import cropped
 from anamnesis.schemes.parts.views import Undone, made_from, made_of, retyped
 from anamnesis.sources.strided import shared_strips
 
-__all__ = ["in_rows", "nibbles_swapped"]
-
 
 def in_rows(
     parts: Sequence[StoredTensor],
@@ -22,21 +20,7 @@ def in_rows(
     *,
     high_first: bool,
 ) -> tuple[StoredTensor, StoredTensor]:
-    """Return codes, U8 [..., rows, cols / 2], and scales, U8 [..., rows, groups].
-
-    Parameters
-    ----------
-    parts : sequence of StoredTensor
-        Codes and scales.
-    shape : tuple of int
-        Of the weight; rows are of an even number of codes.
-    stored_cols : int
-        Codes of a stored row, which may be longer.
-    group : int
-        Codes that share a scale.
-    high_first : bool
-        Whether the high nibble of a stored byte comes first.
-    """
+    """Return codes, U8 [..., rows, cols / 2], and scales, U8 [..., rows, groups]."""
     n_rows = prod(shape[:-1])
     codes, scales = (
         _matrix(part, -(-stored_cols // n)) for part, n in zip(parts[:2], (2, group), strict=True)

@@ -18,33 +18,12 @@ from anamnesis.schemes.parts.views import Undone, made_from, made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Fp4Codes", "of_blocks", "seen", "to_ggml"]
-
 # ggml's blocks: bytes of scales, then of codes; and the codes that share a scale.
 _BLOCKS = {"MXFP4": (1, 16, 32), "NVFP4": (4, 32, 16)}
 
 
 class Fp4Codes(NamedTuple):
-    """A weight's codes and scales.
-
-    Attributes
-    ----------
-    name : str
-        Of the weight.
-    format : Fp4Format
-    group : int
-        Codes of a row that share a scale.
-    shape : tuple of int
-        As stored: [..., out features, in features].
-    codes : StoredTensor
-        U8 [..., rows, cols / 2], the low nibble first.
-    scales : StoredTensor
-        U8 [..., rows, groups].
-    second : StoredTensor or None
-        F32.
-    is_turned : bool
-        Whether the weight is the transpose of what is stored, as of gpt-oss's experts.
-    """
+    """A weight's codes and scales."""
 
     name: str
     format: Fp4Format
@@ -65,11 +44,6 @@ def seen(weight: Weight) -> Fp4Codes | None:
     """Return a weight's codes; None if they are no 4-bit floats.
 
     Those that come out transposed are returned as they are stored.
-
-    Raises
-    ------
-    Unmovable
-        If rows are of an odd number of codes.
     """
     blocks, *more = weight.parts
     if blocks.dtype.kind == "block":  # ggml's, with a second scale or without
@@ -123,13 +97,7 @@ def of_blocks(stored: StoredTensor) -> Fp4Codes | None:
 
 
 def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:
-    """Return codes and checked scales as ggml's blocks.
-
-    Raises
-    ------
-    Unmovable
-        If rows are not of whole blocks.
-    """
+    """Return codes and checked scales as ggml's blocks."""
     kind = found.format.kind
     _, n_codes, group = _BLOCKS[kind]
     block = 2 * n_codes

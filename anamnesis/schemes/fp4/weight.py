@@ -31,8 +31,6 @@ from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import ScaleGrid
 from anamnesis.schemes.parts.stacks import are_alike, rows_of, stack_of
 
-__all__ = ["Fp4Weight"]
-
 V = TypeVar("V")
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
@@ -44,18 +42,7 @@ _SCALE_DTYPES = {"MXFP4": "F8_E8M0", "NVFP4": "F8_E4M3"}
 
 @dataclass(slots=True, eq=False)
 class Fp4Weight(TiledWeight):
-    """Codes, scales, and the second scale if there is one: one for all, or one for each matrix.
-
-    Attributes
-    ----------
-    format : Fp4Format
-    group : int
-        Codes of a row that share a scale.
-    stored_cols : int
-        Codes of a stored row, which may be longer than one of the result.
-    rounded : DType, optional
-        What scales are rounded to, where the library does and that counts.
-    """
+    """Codes, scales, and the second scale if there is one: one for all, or one for each matrix."""
 
     format: Fp4Format
     group: int
@@ -66,33 +53,27 @@ class Fp4Weight(TiledWeight):
 
     @property
     def id(self) -> str:
-        """For instance `modelopt-nvfp4-16`."""
         rounded = f"-in-{self.rounded.name.lower()}" if self.rounded else ""
         return f"{self.format.id}-{self.group}{rounded}"
 
     @property
     def scheme(self) -> str:
-        """For instance `NVFP4 (ModelOpt)`."""
         return self.format.words
 
     @property
     def family(self) -> str:
-        """`NVFP4` or `MXFP4`."""
         return self.format.kind
 
     @property
     def shown(self) -> Shown:
-        """The groups of a row."""
         rows, cols = self.shape[-2], self.stored_cols
         return Shown("float", 4, (rows, cols), (rows, -(-cols // self.group)))
 
     @property
     def column_step(self) -> int:
-        """A group."""
         return self.group
 
     def cut_out(self, name: str, rows: Cut) -> Self | None:
-        """Cut codes and scales; a second scale is its matrix's, or that of all."""
         if len(self.shape) != 3 or 0 in self.shape:
             return None
         n, height, width = self.shape
@@ -109,7 +90,6 @@ class Fp4Weight(TiledWeight):
     def stacked(
         self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
     ) -> Self | None:
-        """Stack codes and scales, if what makes a matrix has one second scale."""
         if not are_alike(pieces) or len(self.shape) != 2:
             return None
         n = len(pieces) // per_matrix
@@ -126,7 +106,6 @@ class Fp4Weight(TiledWeight):
     def with_rows(
         self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
     ) -> Self | None:
-        """Take rows of codes and scales, if a second scale stays that of its matrix, or of all."""
         own = [p.parts for p in pieces if isinstance(p, Fp4Weight) and self._is_like(p)]
         if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2 or 0 in self.shape:
             return None
@@ -159,7 +138,6 @@ class Fp4Weight(TiledWeight):
         )
 
     def view(self, kind: type[V]) -> V | None:
-        """Return codes and scales, if the second scale is a power of two or there is none."""
         factors = self._factors() if kind is Floats else None
         cols = self.shape[-1]
         if factors is None or cols % self.group:
@@ -179,13 +157,11 @@ class Fp4Weight(TiledWeight):
         return None if None in found else tuple(one for one in found if one is not None)
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it with the roundings of its library, if there are any."""
         rule = self.format.reference
         rounded = None if rule is None else rule.dtype(self.parts[1].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut each matrix of the batch by rows, a longer row between groups."""
         rows, cols = self.shape[-2:]
         n_elements = n_bytes // dtype.n_bytes(1)
         return cut(rows, cols, n_elements, step=self.group, batch=prod(self.shape[:-2]))
@@ -193,7 +169,6 @@ class Fp4Weight(TiledWeight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode some rows, or a piece of one."""
         row, col = divmod(band.start, self.shape[-1])
         n_cols = min(self.shape[-1], band.stop - band.start)
         rows = Run(row, row + (band.stop - band.start) // n_cols)
@@ -202,7 +177,6 @@ class Fp4Weight(TiledWeight):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode whole groups; of others, keep the columns that are wanted."""
         stop = -(-cols.stop // self.group) * self.group
         whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
         if whole == cols:
@@ -254,7 +228,6 @@ class Fp4Weight(TiledWeight):
         )
 
     def stretches(self, rows: Run) -> list[Stretch]:
-        """Return the stretches of codes and of scales that some rows need."""
         widths = self.stored_cols // 2, self.stored_cols // self.group
         return [
             Stretch(slot, self.parts[slot], rows.start * width, rows.n * width)

@@ -6,22 +6,11 @@ from typing import NamedTuple
 
 from anamnesis.schemes.core.layout import Field
 
-__all__ = ["LAYOUTS", "Mxfp6Layout"]
-
 _POWERS = ("U8", "F8_E8M0")
 
 
 class Mxfp6Layout(NamedTuple):
-    """One producer's way.
-
-    Attributes
-    ----------
-    producer : str
-    fields : tuple of Field
-        Codes, and scales.
-    kind : str
-        What the codes are; empty if the config says it.
-    """
+    """One producer's way."""
 
     producer: str
     fields: tuple[Field, Field]

@@ -8,8 +8,6 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.fp6.layouts import LAYOUTS
 from anamnesis.schemes.fp6.weight import BYTES_PER_SCALE, KINDS, Mxfp6Weight, mxfp6
 
-__all__ = ["find_all"]
-
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 6-bit floats with their scales."""

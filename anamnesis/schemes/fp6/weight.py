@@ -27,8 +27,6 @@ from anamnesis.schemes.parts.views import made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BYTES_PER_SCALE", "KINDS", "Mxfp6Weight", "mxfp6"]
-
 BYTES_PER_SCALE = 24
 KINDS = ("fp6_e2m3", "fp6_e3m2")
 
@@ -60,17 +58,7 @@ def mxfp6(
 
 @dataclass(slots=True, eq=False)
 class Mxfp6Weight(Scaled):
-    """Codes and scales.
-
-    Attributes
-    ----------
-    kind : str
-        `fp6_e2m3` or `fp6_e3m2`.
-    producer : str
-        Whose way it is.
-    decoded : (StoredTensor, StoredTensor)
-        The same as codes of E4M3 and scales of float32.
-    """
+    """Codes and scales."""
 
     kind: str = field(kw_only=True)
     producer: str = field(kw_only=True)
@@ -78,39 +66,32 @@ class Mxfp6Weight(Scaled):
 
     @property
     def id(self) -> str:
-        """`mxfp6-fp6_e2m3`, or the other kind."""
         return f"mxfp6-{self.kind}"
 
     @property
     def scheme(self) -> str:
-        """For instance `MXFP6 (compressed-tensors)`; E3M2 is named."""
         kind = " E3M2" if self.kind == "fp6_e3m2" else ""
         return f"{self.family}{kind} ({self.producer})"
 
     @property
     def family(self) -> str:
-        """Always `MXFP6`."""
         return "MXFP6"
 
     @property
     def shown(self) -> Shown:
-        """6 bits, in groups of 32."""
         grid = self.grid
         return Shown("float", 6, (grid.rows, grid.cols), (grid.grid_rows, grid.grid_cols))
 
     @property
     def column_step(self) -> int:
-        """A group."""
         return MX_BLOCK[1]
 
     @property
     def codes(self) -> StoredTensor:
-        """As E4M3."""
         return self.decoded[0]
 
     @property
     def scales(self) -> StoredTensor:
-        """As float32."""
         return self.decoded[1]
 
 

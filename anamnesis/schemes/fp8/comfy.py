@@ -30,8 +30,6 @@ from anamnesis.schemes.parts.tiles import tiled, untiled
 from anamnesis.schemes.says.libraries import OfComfyUi
 from anamnesis.sources.strided import shared_strips
 
-__all__ = ["SETTINGS", "ComfyMxfp8Layout", "ComfyUi", "mxfp8", "scaled"]
-
 _FORMATS = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}
 _INPUTS = Field("inputs", "{module}input_scale", ("F32",))
 _ONE = pack("<f", 1)
@@ -40,13 +38,7 @@ _GROUP = MX_BLOCK[1]
 
 @dataclass(frozen=True)
 class ComfyUi(OfComfyUi, OfFloats):
-    """ComfyUI's scaled FP8.
-
-    Attributes
-    ----------
-    format : str
-        `E4M3` or `E5M2`.
-    """
+    """ComfyUI's scaled FP8."""
 
     format: str = "E4M3"
 
@@ -62,34 +54,25 @@ class ComfyUi(OfComfyUi, OfFloats):
         return _FORMATS[self.format]
 
     def said(self, shape: tuple[int, ...]) -> bytes:
-        """Return the marker's JSON, as comfy-quants writes it."""
         told = {"format": self.comfy_format, "full_precision_matrix_mult": True}
         return json.dumps(told, separators=(",", ":")).encode()
 
     def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
-        """Return the scale of activations, which is 1, and the marker."""
         inputs = _INPUTS.part(name, DTYPES["F32"], ())
         return [(inputs, _ONE), *super().beside(name, shape)]
 
     @property
     def element(self) -> str:  # type: ignore[override]  # of others it is always E4M3
-        """What codes are."""
         return f"F8_{self.format}"
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        """Return one scale for all."""
         n = prod(shape)
         return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and the scale as they are read."""
         return super().weight(name, shape, parts[:2])
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        """Return codes as they lie, the scale, and what is beside them.
-
-        A marker says the format of its layer, so that codes keep theirs.
-        """
         _check(view)
         format = view.element.removeprefix("F8_")
         if format in _FORMATS and format != self.format:
@@ -110,26 +93,17 @@ class ComfyMxfp8Layout(OfComfyUi, OfMxfp8):
     comfy_format = "mxfp8"
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes, and scales out of their tiles."""
         rows, cols = shape
         scales = untiled(parts[1], rows, cols // _GROUP, shared_strips())
         return super().weight(name, shape, (parts[0], scales))
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        """Return codes, scales in tiles, and the marker.
-
-        Raises
-        ------
-        Unmovable
-            If it is no matrix, rows or columns end within a group, or scales are no powers of two.
-        """
         _check(view)
         if view.shape[0] % _GROUP:
             raise view.refused(f"columns end within a group of {_GROUP}")
         return super().write(view, encoding)
 
     def arranged(self, scales: StoredTensor) -> StoredTensor:
-        """Return scales in tiles."""
         return tiled(scales)
 
 
@@ -143,13 +117,7 @@ SETTINGS = (Setting("format", "E4M3", {"E5M2": "e5m2"}),)
 
 
 def scaled(format: str = "E4M3") -> Encoding:
-    """Return `comfy-fp8`, or `comfy-fp8-e5m2`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such format.
-    """
+    """Return `comfy-fp8`, or `comfy-fp8-e5m2`."""
     from anamnesis.schemes.fp8.encode import ComfyFp8  # only here: readers encode nothing
 
     if format not in _FORMATS:

@@ -20,8 +20,6 @@ from anamnesis.schemes.core.codes import Loss, NotFinite, Task
 from anamnesis.schemes.parts.grid import MX_BLOCK
 from anamnesis.schemes.parts.tiled_codes import TiledGroups
 
-__all__ = ["COMFY_MXFP8", "MXFP8", "ComfyFp8", "Fp8", "Fp8OfModelOpt"]
-
 _AMAX = Struct("<f")
 _LEAST_SCALE = 1e-12  # of ComfyUI's
 _ZERO = bytes(4)  # a scale, which is small enough to be none
@@ -34,20 +32,7 @@ _OF_ZEROS = 2.0**-23  # by which zeros are divided
 
 @dataclass(frozen=True)
 class Fp8(Blockwise):
-    """8-bit floats with a scale for each block, each row ("channel") or in all ("tensor").
-
-    Attributes
-    ----------
-    kind : str
-        `block`, `channel` or `tensor`.
-    scaling : str
-        How scales come from magnitudes, as `_core.RULES` names it: `divided`, in the weight's own
-        dtype; `reciprocal`, in float32; or `power of two`, as E8M0.
-    format : str
-        `E4M3` or `E5M2`.
-    block_size : (int, int)
-        Rows and columns that share a scale.
-    """
+    """8-bit floats with a scale for each block, each row ("channel") or in all ("tensor")."""
 
     kind: str = "block"
     scaling: str = "reciprocal"
@@ -56,40 +41,27 @@ class Fp8(Blockwise):
 
     @property
     def code(self) -> str:
-        """The kernel of the format."""
         return f"F8_{self.format}"
 
     @property
     def rule(self) -> str:
-        """The scaling."""
         return self.scaling
 
     @property
     def item(self) -> Item:
-        """A byte."""
         return Item("codes", DTYPES[self.code])
 
     @property
     def has_one_scale(self) -> bool:
-        """Whether one scale is for all of a weight."""
         return self.kind == "tensor"
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The size of what shares a scale: a block, a row, or all."""
         rows, cols = shape[-2:]
         if self.kind == "block":
             return min(self.block_size[0], rows), min(self.block_size[1], cols)
         return (1, cols) if self.kind == "channel" else (rows, cols)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode whole rows; any values, where one scale is for all.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN, or becomes one: the reciprocal of a scale is infinite
-            where all values are next to nothing, and its product with a zero is none.
-        """
         loss = super().encode(values, task, outs)
         if self.rule == "reciprocal":
             one = self.constants((), task.found).get("scales")
@@ -131,11 +103,9 @@ class ComfyFp8(Fp8):
     dtype: DType = field(default=DTYPES["F32"], kw_only=True)
 
     def fitted(self, dtype: DType) -> Self:
-        """Return itself: it computes in float32."""
         return self
 
     def _known(self, found: bytes) -> bytes:
-        """Return the magnitude that the kernel divides by the largest code, for a scale."""
         (amax,) = _AMAX.unpack(found or _AMAX.pack(0))
         if amax == 0:
             return _AMAX.pack(_LARGEST[self.format])
@@ -149,11 +119,6 @@ class Fp8OfModelOpt(Fp8):
 
     The scale of zeros is 1, and no magnitude counts for less than the least normal number of the
     weight's own dtype.
-
-    Attributes
-    ----------
-    own : DType
-        The weight's.
     """
 
     scaling: str = "divided"
@@ -161,7 +126,6 @@ class Fp8OfModelOpt(Fp8):
     own: DType = field(default=DTYPES["BF16"], kw_only=True)
 
     def fitted(self, dtype: DType) -> Self:
-        """Return the encoder of weights of another dtype."""
         return replace(self, own=dtype) if dtype.name in _LEAST else self
 
     def _counted(self, amax: float) -> float:
@@ -169,13 +133,6 @@ class Fp8OfModelOpt(Fp8):
         return max(amax, _LEAST[self.own.name]) if amax else _LARGEST[self.format]
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode whole rows.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN.
-        """
         loss = super().encode(values, task, outs)
         self._renew(values, task, outs)
         return loss
@@ -215,13 +172,6 @@ class ComfyMxfp8(TiledGroups):
     """MXFP8 of ComfyUI, whose scale 0 is of a group of zeros."""
 
     def settle(self, codes: memoryview, scales: bytearray) -> None:
-        """Refuse a group with a scale of 0 that is not of zeros, which ComfyUI divides by.
-
-        Raises
-        ------
-        NotFinite
-            If there is one.
-        """
         at = scales.find(0)
         while at >= 0:
             group = bytes(codes[at * self.group : (at + 1) * self.group])

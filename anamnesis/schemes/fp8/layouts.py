@@ -49,18 +49,6 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.layout import StacksOf
     from anamnesis.schemes.says.stacks import Stacks
 
-__all__ = [
-    "COMFY_SCALE",
-    "MLX",
-    "QUANTO",
-    "SCALES",
-    "SETTINGS",
-    "OfFloats",
-    "OfMxfp8",
-    "encoding",
-    "mxfp8",
-]
-
 _CODES = Field("codes", "{weight}")
 _SCALE_INV = Field("scales", "{weight}_scale_inv")
 _SCALE = Field("scales", "{weight}_scale")
@@ -116,15 +104,7 @@ def _untold(
 
 
 class OfFloats(Layout):
-    """Codes of a byte and scales, under any names.
-
-    Attributes
-    ----------
-    element : str
-        What codes are.
-    scale_dtypes : tuple of str
-        What scales that are there already may be; others become the first.
-    """
+    """Codes of a byte and scales, under any names."""
 
     takes = Floats
     element = "F8_E4M3"
@@ -135,15 +115,9 @@ class OfFloats(Layout):
         """Return where scales are."""
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
         return Fp8Weight(name, shape, parts, self.grid(shape))
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        """Return codes as they lie, and scales, of which only those that decide are read.
-
-        4-bit floats are cast, where that is exact. Codes that are values themselves get scales
-        of 1, where the layout is for such weights.
-        """
         is_cast = view.element == "E2M1"
         if not (is_cast or view.element.startswith("F8_")):
             return None
@@ -178,14 +152,7 @@ class OfFloats(Layout):
 
 @dataclass(frozen=True)
 class _InBlocks(OfFloats):
-    """Scales of blocks, rows or whole weights.
-
-    Attributes
-    ----------
-    kind : str
-        `block`, `channel` or `tensor`.
-    block_size : (int, int)
-    """
+    """Scales of blocks, rows or whole weights."""
 
     kind: str
     block_size: tuple[int, int]
@@ -195,18 +162,12 @@ class _InBlocks(OfFloats):
         """Return the encoding of this layout in blocks of a size."""
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        """Return where scales are: one for each block or row of each matrix, or one for all."""
         return _grid(shape, self.kind, self.block_size)
 
     def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        """Return the size of blocks where scales may be those of others."""
         return _untold(shapes, self.kind, self.block_size)
 
     def write_all(self, views: Mapping[str, Floats], encoding: Encoding) -> Moves:
-        """Return the codes of several weights, all in blocks of one size where that can be.
-
-        It is the one that is asked, if that can hold them, else one that a weight has already.
-        """
         ways = [super().write_all(views, encoding)]
         stuck = [views[name] for name, made in ways[0].items() if not _is_moved(made)]
         stuck = [view for view in stuck if view.element != "E2M1"]  # whose groups are no blocks
@@ -245,13 +206,6 @@ class FineGrained(_InBlocks, OfTransformers):
     """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0.
 
     It has no `channel`.
-
-    Attributes
-    ----------
-    format : str
-        `E4M3`, or `E5M2`, which transformers does not have.
-    powers_of_two : bool
-        Whether scales are powers of two, as `scale_fmt` "ue8m0" says.
     """
 
     format: str
@@ -261,25 +215,20 @@ class FineGrained(_InBlocks, OfTransformers):
 
     @property
     def element(self) -> str:  # type: ignore[override]  # a setting
-        """Of the format."""
         return f"F8_{self.format}"
 
     @property
     def scale_dtypes(self) -> tuple[str, ...]:  # type: ignore[override]  # a setting
-        """Always one."""
         return ("F8_E8M0",) if self.powers_of_two else ("F32",)
 
     def encoding(self, block_size: tuple[int, int]) -> Encoding:
-        """Return the encoding in blocks of a size."""
         return encoding(self.kind, "transformers", self.format, block_size, self.powers_of_two)
 
     @property
     def stacks_of(self) -> StacksOf | None:
-        """Those of transformers' `FP8Experts`, whose scales are in blocks."""
         return "transformers" if self.kind == "block" else None
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave also what transformers leaves: a matrix that is not of whole blocks."""
         from anamnesis.schemes.says.stacks import is_stack
 
         is_block = self.kind == "block"
@@ -297,10 +246,6 @@ class FineGrained(_InBlocks, OfTransformers):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return also the stacks of experts that transformers' `FP8Experts` does not take.
-
-        That is one class for all of a module's, so that they stay as they are together.
-        """
         from anamnesis.schemes.says.stacks import stacks_of
 
         found = dict(super().leaves(shapes, config))
@@ -327,12 +272,6 @@ class FineGrained(_InBlocks, OfTransformers):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return the codes and the scales.
-
-        transformers saves the one scale of a weight as [1, 1], and does not load it so, for its
-        layers have a scalar. It is a scalar here; but [1, 1] of single experts, whose scales
-        transformers stacks to [experts, 1, 1].
-        """
         from anamnesis.schemes.says.stacks import is_of_an_expert
 
         codes, scales = super().parts(name, shape, outs, found)
@@ -340,10 +279,6 @@ class FineGrained(_InBlocks, OfTransformers):
         return codes, scales._replace(shape=(1, 1)) if is_lone_expert else scales
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return transformers' `FineGrainedFP8Config`.
-
-        No program reads E5M2 by it, so that its `quant_method` is one that all refuse.
-        """
         from anamnesis.schemes.says.linear import with_head
 
         return {
@@ -370,11 +305,9 @@ class FloatQuantized(_InBlocks, OfCompressedTensors):
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
 
     def encoding(self, block_size: tuple[int, int]) -> Encoding:
-        """Return the encoding in blocks of a size."""
         return encoding(self.kind, "compressed-tensors", block_size=block_size)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return compressed-tensors' config; activations are quantised as they come."""
         from anamnesis.schemes.says.compressed_tensors import input_arguments, weight_arguments
 
         is_block = self.kind == "block"
@@ -390,11 +323,6 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
 
     `FP8` also has scales of activations, which no weights tell: it only takes codes, and what loads
     it must find those as they come.
-
-    Attributes
-    ----------
-    kind : str
-        `block`, which is of 128x128, `channel` or `tensor`.
     """
 
     kind: str
@@ -408,17 +336,14 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
         return _MODELOPT[self.kind]
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        """Return where scales are."""
         return _grid(shape, self.kind, _BLOCK)
 
     def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        """Return the size of blocks where scales may be those of others."""
         return _untold(shapes, self.kind, _BLOCK)
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return codes, and scales: [rows] of channels, [rows, 1, columns, 1] of blocks."""
         codes, scales = super().parts(name, shape, outs, found)
         of = scales.shape
         if self.kind == "channel":
@@ -435,17 +360,9 @@ class Fp8OfMistral(OfFloats, OfMistral):
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        """Return one scale for all."""
         return _grid(shape, "tensor", _BLOCK)
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        """Return codes as they lie, and one scale of each matrix.
-
-        Raises
-        ------
-        Unmovable
-            If that cannot be, or a weight is a stack, an embedding or the output head.
-        """
         made = super().write(view, encoding)
         if made is not None and len(view.shape) > 2:
             raise view.refused(f"{encoding.id} has a matrix for each expert")
@@ -454,13 +371,6 @@ class Fp8OfMistral(OfFloats, OfMistral):
         return made
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return what params.json says of it.
-
-        Raises
-        ------
-        UnsupportedError
-            If a layer is plain that programs expect in codes, for nothing would say it.
-        """
         for name in layers.plain:
             if _ALWAYS_CODED.fullmatch(name):
                 raise UnsupportedError(
@@ -482,11 +392,9 @@ class OfMxfp8(OfFloats):
     scale_dtypes = ("F8_E8M0",)
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        """Return groups of rows."""
         return _grid(shape, "block", MX_BLOCK)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
         return super().weight(name, shape, (self.as_bytes(parts[0], shape), parts[1]))
 
     def as_bytes(self, codes: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
@@ -494,13 +402,6 @@ class OfMxfp8(OfFloats):
         return codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        """Return codes and scales, of which those that are in groups already are not read.
-
-        Raises
-        ------
-        Unmovable
-            If rows end within a group, or scales are no powers of two.
-        """
         made = super().write(view, encoding)
         if made is not None and view.shape[-1] % _GROUP:
             raise view.refused(f"rows end within a group of {_GROUP}")
@@ -511,7 +412,6 @@ class Mxfp8OfCompressedTensors(OfMxfp8, OfCompressedTensors):
     """compressed-tensors' `mxfp8-quantized`."""
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return compressed-tensors' config."""
         return self.config_of_floats(8, _GROUP, DTYPES["U8"], "mxfp8-quantized", layers)
 
 
@@ -531,7 +431,6 @@ class Mxfp8OfMlx(OfMxfp8, OfMlx):
     )
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return mlx-lm's section: it quantises the layers that have scales."""
         return {"group_size": _GROUP, "bits": 8, "mode": "mxfp8"}
 
 
@@ -559,29 +458,7 @@ def encoding(
     block_size: tuple[int, int] = (128, 128),
     powers_of_two: bool = False,
 ) -> Encoding:
-    """Return 8-bit floats with a scale for each block, each row or in all.
-
-    Parameters
-    ----------
-    kind : str
-        `block`, `channel` or `tensor`.
-    flavour : str
-        Whose bytes they are: `transformers` (F32 scales under `weight_scale_inv`; it has no
-        `channel`), `compressed-tensors` (scales in the weight's dtype under `weight_scale`),
-        `ModelOpt` (F32 scales under `weight_scale`) or `Mistral` (`qscale_weight` of a `tensor`,
-        which only takes codes).
-    format : str
-        `E4M3`, or `E5M2` in the arithmetic of transformers, which has only the former.
-    block_size : (int, int)
-        Rows and columns that share a scale.
-    powers_of_two : bool
-        Whether transformers' scales are powers of two, stored as E8M0 (`scale_fmt` "ue8m0").
-
-    Raises
-    ------
-    ValueError
-        If the settings do not go together.
-    """
+    """Return 8-bit floats with a scale for each block, each row or in all."""
     from anamnesis.schemes.fp8 import encode  # only here: readers encode nothing
 
     is_ct = flavour == "compressed-tensors"

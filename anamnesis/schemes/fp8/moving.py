@@ -19,8 +19,6 @@ from anamnesis.schemes.parts.views import made_of, reordered, repeated
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["scales_as"]
-
 _E8M0 = "F8_E8M0"
 _ONES = {"F32": b"\x00\x00\x80\x3f", "F16": b"\x00\x3c", "BF16": b"\x80\x3f", _E8M0: b"\x7f"}
 _LEAST_POWER, _NAN = 0x00400000, 0x7FC00000  # of E8M0, as F32: 2^-127, which is subnormal there
@@ -30,15 +28,7 @@ Sizes = tuple[int, int, int]
 
 
 class _Blocks(NamedTuple):
-    """Which values share a scale: matrices, rows and columns of a weight in blocks.
-
-    Attributes
-    ----------
-    sizes : (int, int, int)
-        Of the weight.
-    each : (int, int, int)
-        Of a block; the last of a dimension may be shorter.
-    """
+    """Which values share a scale: matrices, rows and columns of a weight in blocks."""
 
     sizes: Sizes
     each: Sizes
@@ -58,27 +48,7 @@ class _Blocks(NamedTuple):
 
 
 def scales_as(view: Floats, grid: ScaleGrid, dtypes: tuple[str, ...]) -> StoredTensor:
-    """Return the scales of codes for other blocks, of one of some dtypes.
-
-    Parameters
-    ----------
-    view : Floats
-        Of at least two dimensions.
-    grid : ScaleGrid
-        One scale for all, or blocks of each matrix.
-    dtypes : tuple of str
-        What scales may be; those that are something else become the first.
-
-    Returns
-    -------
-    StoredTensor
-        [..., grid rows, grid columns]; of no dimension where one is for all.
-
-    Raises
-    ------
-    Unmovable
-        If no such scales give the same values.
-    """
+    """Return the scales of codes for other blocks, of one of some dtypes."""
     lead, (rows, cols) = view.shape[:-2], view.shape[-2:]
     shape: tuple[int, ...] = (*lead, grid.grid_rows, grid.grid_cols)
     each = (1, min(grid.block_rows, rows), min(grid.block_cols, cols))
@@ -99,13 +69,7 @@ def scales_as(view: Floats, grid: ScaleGrid, dtypes: tuple[str, ...]) -> StoredT
 
 
 def _blocks(view: Floats) -> _Blocks:
-    """Return which values of a weight share a scale.
-
-    Raises
-    ------
-    Unmovable
-        If that depends on more dimensions than matrices, rows and columns.
-    """
+    """Return which values of a weight share a scale."""
     grid, (rows, cols), n = view.grid, view.shape[-2:], prod(view.shape[:-2])
     sizes = (n, rows, cols)
     if grid.kind == "tensor":
@@ -176,13 +140,7 @@ def _pieces(stored: StoredTensor) -> Iterator[bytes]:
 
 
 def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> StoredTensor:
-    """Return scales in the first of some dtypes, unless they are in one already.
-
-    Raises
-    ------
-    Unmovable
-        If they are no powers of two, but must be.
-    """
+    """Return scales in the first of some dtypes, unless they are in one already."""
     own, first = scales.dtype.name, dtypes[0]
     if own in dtypes:
         return scales

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Exponents = NDArray[np.int16]
 
-__all__ = ["as_eights"]
-
 _BIAS = 127  # of E8M0
 _NO_POWER = 255  # of an exponent: of zeros only
 _LOW, _HIGH = -8, 6  # exponents, less that of the scale, at which E4M3 has all codes
@@ -49,19 +47,7 @@ _U8, _E8M0, _E4M3 = DTYPES["U8"], DTYPES["F8_E8M0"], DTYPES["F8_E4M3"]
 
 
 def as_eights(view: Floats, grid: ScaleGrid) -> Floats:
-    """Return E2M1 as E4M3, with E8M0 for each block of a grid.
-
-    Parameters
-    ----------
-    view : Floats
-        With powers of two for each few codes of a row.
-    grid : ScaleGrid
-
-    Raises
-    ------
-    Unmovable
-        If a block has codes that no scale gives in E4M3, or scales are no powers of two.
-    """
+    """Return E2M1 as E4M3, with E8M0 for each block of a grid."""
     wide, group = grid.block_cols, view.grid.block_cols
     if grid.kind != "tensor" and wide % group and wide < view.shape[-1]:
         raise _refused(view, f"blocks end within {group} codes that share a scale")
@@ -89,13 +75,7 @@ def _refused(view: Floats, why: str) -> Unmovable:
 
 
 def _exponents(view: Floats) -> StoredTensor:
-    """Return the power of each scale, times its factor, as E8M0; 255 if it is none.
-
-    Raises
-    ------
-    Unmovable
-        If a scale is none, and would not even do for zeros.
-    """
+    """Return the power of each scale, times its factor, as E8M0; 255 if it is none."""
     import numpy as np  # only here, for the sake of a quick start
 
     scales = view.scales
@@ -173,16 +153,7 @@ class _Needs(NamedTuple):
 
 
 class _Cast(NamedTuple):
-    """Codes, what they are multiplied by, and which of them are to have one scale.
-
-    Attributes
-    ----------
-    view : Floats
-    grid : ScaleGrid
-        Of the result.
-    exponents : StoredTensor
-        As E8M0, of each group of codes.
-    """
+    """Codes, what they are multiplied by, and which of them are to have one scale."""
 
     view: Floats
     grid: ScaleGrid

@@ -36,8 +36,6 @@ from anamnesis.schemes.parts.scaled import scale_dtype
 from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
 from anamnesis.schemes.says.comfy import MARKER
 
-__all__ = ["find_all", "plausible_blocks"]
-
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _LONGEST_MARKER = 2

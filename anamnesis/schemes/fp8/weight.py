@@ -25,20 +25,12 @@ from anamnesis.schemes.parts.codes import Floats
 from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.parts.scaled import Scaled, scale_dtype
 
-__all__ = ["Fp8Weight"]
-
 V = TypeVar("V")
 
 
 @dataclass(slots=True, eq=False)
 class Fp8Weight(Scaled):
-    """Codes, with scales if there is a second part.
-
-    Attributes
-    ----------
-    reference : Rounding, optional
-        What its library rounds in between.
-    """
+    """Codes, with scales if there is a second part."""
 
     reference: Rounding | None = None
 
@@ -46,25 +38,21 @@ class Fp8Weight(Scaled):
 
     @property
     def id(self) -> str:
-        """For instance `fp8-block-128x128`."""
         grid = self.grid
         rounded = f"-in-{self.rounded.name.lower()}" if self.rounded else ""
         return f"fp8-{grid.kind}-{grid.block_rows}x{grid.block_cols}{rounded}"
 
     @property
     def scheme(self) -> str:
-        """For instance `fine-grained FP8 (E4M3), 128x128 blocks`."""
         scale = self.parts[1].dtype if len(self.parts) > 1 else None
         return _describe(self.parts[0].dtype, scale, self.grid)
 
     @property
     def family(self) -> str:
-        """Always `FP8`."""
         return "FP8"
 
     @property
     def shown(self) -> Shown:
-        """The scales of each matrix: experts that have one each are as matrices that do."""
         grid, shape = self.grid, self.shape
         is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
         if len(shape) > 1 and (grid.kind == "tensor" or is_each):
@@ -79,14 +67,12 @@ class Fp8Weight(Scaled):
         return is_block and len(self.parts) > 1 and _is_power(self.parts[1].dtype)
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it with the roundings of its library, if there are any."""
         if self.reference is None or len(self.parts) < 2:
             return self
         rounded = self.reference.dtype(self.parts[1].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
     def view(self, kind: type[V]) -> V | None:
-        """Return codes and scales."""
         if kind is not Floats:
             return None
         codes = self.codes._replace(shape=self.shape)

@@ -35,18 +35,6 @@ from anamnesis.schemes.ggml.mixes import (
     Place,
 )
 
-__all__ = [
-    "OWN",
-    "TYPES",
-    "Choice",
-    "Given",
-    "Options",
-    "choose",
-    "mix_named",
-    "read_pattern",
-    "type_named",
-]
-
 # What a tensor can become: ggml makes no files of the two of these that sums are kept in.
 TYPES = ("F32", "F16", "BF16", *(name for name in BLOCK_DTYPES if name not in ("Q8_1", "Q8_K")))
 
@@ -56,16 +44,7 @@ _LAYER = re.compile(r"blk\.\s*([+-]?\d+)")
 
 
 class Given(NamedTuple):
-    """A tensor of a model.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        Outermost first.
-    asked : str or None
-        The type that is asked for this one, before all patterns.
-    """
+    """A tensor of a model."""
 
     name: str
     shape: tuple[int, ...]
@@ -73,19 +52,7 @@ class Given(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What becomes of a tensor.
-
-    Attributes
-    ----------
-    type : str or None
-        `Q4_K`, `F16`, …; None if it stays as it is.
-    why : str
-        In words.
-    needs_imatrix : bool
-        Whether the type is garbage without an importance matrix for it.
-    is_misfit : bool
-        Whether it takes the place of one that its rows do not fit.
-    """
+    """What becomes of a tensor."""
 
     type: str | None
     why: str
@@ -95,20 +62,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is asked for beside a mix; types are spelled `Q4_K`.
-
-    Attributes
-    ----------
-    pure : bool
-        No rules: the mix's own type for all that nothing else names.
-    output : str or None
-        The type of the output layer; of the embeddings where they are the output too.
-    embedding : str or None
-    patterns : tuple of (pattern, str)
-        Types of tensors in whose names a pattern is found, the first that is.
-    leave_output : bool
-        Keep the output layer as it is.
-    """
+    """What is asked for beside a mix; types are spelled `Q4_K`."""
 
     pure: bool = False
     output: str | None = None
@@ -122,13 +76,7 @@ class Options:
 
 
 def mix_named(name: str) -> str:
-    """Return a mix by its name in either case, its number or an alias: `Q4_K` is `q4_k_m`.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return a mix by its name in either case, its number or an alias: `Q4_K` is `q4_k_m`."""
     known = ALIASES.get(name.lower(), name.lower())
     if name.isascii() and name.isdigit():
         known = next((one for one, mix in MIXES.items() if mix.number == int(name)), known)
@@ -139,26 +87,14 @@ def mix_named(name: str) -> str:
 
 
 def type_named(name: str) -> str:
-    """Return a type by its name in either case.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return a type by its name in either case."""
     if name.upper() not in TYPES:
         raise ValueError(f"there is no type {name!r}; there are {', '.join(TYPES)}")
     return name.upper()
 
 
 def read_pattern(text: str) -> tuple[re.Pattern[str], str]:
-    """Read `PATTERN=TYPE` as the tool's `--tensor-type`: found anywhere, and in lower case.
-
-    Raises
-    ------
-    ValueError
-        If it is not written so, or there is no such type.
-    """
+    """Read `PATTERN=TYPE` as the tool's `--tensor-type`: found anywhere, and in lower case."""
     pattern, equals, name = text.partition("=")
     if not pattern or not equals:
         raise ValueError(f"write PATTERN=TYPE, not {text!r}")
@@ -177,24 +113,7 @@ def choose(
     *,
     has_imatrix: bool = False,
 ) -> dict[str, Choice]:
-    """Return what becomes of each tensor.
-
-    Parameters
-    ----------
-    tensors : sequence of Given
-        In the order of the output, see `in_order`: some rules count.
-    model : ModelFacts
-    mix : str
-        As `mix_named` returns it.
-    options : Options, optional
-    has_imatrix : bool, optional
-
-    Raises
-    ------
-    UnsupportedError
-        If a rule asks for the layer of a tensor whose name has none, or for no type that rows
-        of its length fit into.
-    """
+    """Return what becomes of each tensor."""
     asked = options or Options()
     chooser = _Chooser(model, mix, asked, has_imatrix, [_role(one.name) for one in tensors])
     return {one.name: chooser.choice(one) for one in tensors}

@@ -20,8 +20,6 @@ from anamnesis.schemes.core.codes import (
 )
 from anamnesis.schemes.core.weight import Band
 
-__all__ = ["TYPES", "BlockCodes"]
-
 TYPES = tuple(_core.ENCODERS)  # ggml's names of those that can be written
 _F32_BYTES = 4
 _NOTHING = memoryview(b"")
@@ -29,15 +27,7 @@ _NOTHING = memoryview(b"")
 
 @dataclass(frozen=True)
 class BlockCodes(Codes):
-    """Blocks of one type.
-
-    Attributes
-    ----------
-    block_type : str
-        ggml's name, such as `Q4_K`.
-    importance : Importance or None
-        What an importance matrix says of the weight's columns.
-    """
+    """Blocks of one type."""
 
     block_type: str
     importance: Importance | None = None
@@ -49,11 +39,9 @@ class BlockCodes(Codes):
 
     @property
     def given(self) -> str:
-        """The digest of the importance."""
         return "" if self.importance is None else self.importance.digest
 
     def with_importance(self, importance: Importance | None) -> BlockCodes:
-        """Return the encoder with importance, unless the type ignores it."""
         is_ignored = _core.encoder_weights(_core.BLOCKS[self.block_type]) == 0
         return self if is_ignored else replace(self, importance=importance)
 
@@ -63,7 +51,6 @@ class BlockCodes(Codes):
         return _core.encoder_weights(_core.BLOCKS[self.block_type]) == 2
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Return that rows are not of whole blocks, or that importance is missing or misshapen."""
         size = self.dtype.block_elements
         if not shape or shape[-1] % size:
             cols = shape[-1] if shape else 1
@@ -78,26 +65,16 @@ class BlockCodes(Codes):
         return None
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return the blocks."""
         return (Out("codes", self.dtype, shape),)
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return a row: with importance, all of it has a part in each of its blocks."""
         return shape[-1]
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return the bytes of some rows."""
         start, stop = (self.dtype.n_bytes(n) for n in band)
         return (Extent(start, stop - start),)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode some rows, those of each matrix with its own importance.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN, or a block's scale becomes so.
-        """
         cols, dtype = task.shape[-1], self.dtype
         total = Loss()
         for first, stop, weights in self._runs(task):

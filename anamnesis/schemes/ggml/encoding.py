@@ -8,8 +8,6 @@ from anamnesis.schemes.ggml.integers import INTEGERS, IntegerBlocks
 from anamnesis.schemes.ggml.layouts import Blocks
 from anamnesis.schemes.ggml.ternary import TERNARY, Ternary
 
-__all__ = ["encoding"]
-
 
 def encoding(type: str) -> Encoding:
     """Return a block type, by ggml's name, with its encoder and without importance."""

@@ -12,8 +12,6 @@ from anamnesis.schemes.core.codes import Loss, NotFinite, Task, place_of
 from anamnesis.schemes.core.plain_encoding import PlainCodes, PlainEncoding, PlainLayout
 from anamnesis.schemes.core.weight import Scratch, Weight
 
-__all__ = ["finite_encoding"]
-
 
 @dataclass(frozen=True)
 class FiniteCodes(PlainCodes):
@@ -22,13 +20,6 @@ class FiniteCodes(PlainCodes):
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
-        """Decode to the dtype at once.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN, or becomes so.
-        """
         loss = super().take(weight, task, scratch, outs)
         if _core.amax(_core.SOURCES[self.dtype.name], outs[0], task.level) is None:
             why = self._why(outs[0], task, is_overflow=loss.overflows > 0)

@@ -12,17 +12,6 @@ from typing import Any, NamedTuple
 
 from anamnesis.schemes.ggml.mixes import ALIASES, COPY, GUESSED, MIXES, UNASKED, ModelFacts
 
-__all__ = [
-    "Edits",
-    "ImatrixOf",
-    "file_type",
-    "header_edits",
-    "in_order",
-    "model_facts",
-    "read_override",
-    "without_layers",
-]
-
 Typed = Mapping[str, Any]
 
 _TYPE_KEY, _VERSION_KEY = "general.file_type", "general.quantization_version"
@@ -55,21 +44,7 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def without_layers(names: Sequence[str], layers: Iterable[int]) -> tuple[dict[str, str], int]:
-    """Return what remains of a model, under its new names, and the number of its layers.
-
-    Parameters
-    ----------
-    names : sequence of str
-        In the tool's order, which numbers layers as they come.
-    layers : iterable of int
-        Those that are left out, at least one.
-
-    Returns
-    -------
-    dict of str to str
-        New names by old ones, without the tensors that go.
-    int
-    """
+    """Return what remains of a model, under its new names, and the number of its layers."""
     left_out = set(layers)
     numbers: dict[int, int | None] = {}
     left: dict[str, str] = {}
@@ -96,15 +71,7 @@ def without_layers(names: Sequence[str], layers: Iterable[int]) -> tuple[dict[st
 def model_facts(
     metadata: Mapping[str, Any], overrides: Mapping[str, Typed] | None = None
 ) -> ModelFacts:
-    """Return what the rules ask of a model.
-
-    Parameters
-    ----------
-    metadata : mapping
-        Of a GGUF file; of another what it says under the same keys, if anything.
-    overrides : mapping of str to typed value, optional
-        See `read_override`: what the rules are to go by instead.
-    """
+    """Return what the rules ask of a model."""
     told = _Told(metadata, overrides or {})
     arch = told.text(_ARCH_KEY)
     if arch == "clip":  # has no layers of a language model
@@ -159,17 +126,7 @@ def file_type(
     overrides: Mapping[str, Typed] | None = None,
     dtypes: Iterable[str] = (),
 ) -> int:
-    """Return what `general.file_type` says of a mix, or of a copy.
-
-    Parameters
-    ----------
-    mix : str
-    metadata, overrides : mapping
-        As of `model_facts`.
-    dtypes : iterable of str
-        Of the source's tensors in the tool's order: a copy is guessed from them where the source
-        does not say what it is.
-    """
+    """Return what `general.file_type` says of a mix, or of a copy."""
     if mix != COPY:
         return MIXES[mix].number
     if _TYPE_KEY in metadata or _TYPE_KEY in (overrides or {}):
@@ -189,15 +146,7 @@ def file_type(
 
 
 class ImatrixOf(NamedTuple):
-    """What an output says of the importance matrix that it was made with.
-
-    Attributes
-    ----------
-    file : str
-        As it was named.
-    datasets : sequence of str
-    n_entries, n_chunks : int
-    """
+    """What an output says of the importance matrix that it was made with."""
 
     file: str
     datasets: Sequence[str]
@@ -206,14 +155,7 @@ class ImatrixOf(NamedTuple):
 
 
 class Edits(NamedTuple):
-    """How a source's keys become an output's: some go, then some come, behind all others.
-
-    Attributes
-    ----------
-    gone : dict of str to None
-    new : dict of str to typed value
-        In order.
-    """
+    """How a source's keys become an output's: some go, then some come, behind all others."""
 
     gone: dict[str, None]
     new: dict[str, Typed]
@@ -225,17 +167,7 @@ def header_edits(
     imatrix: ImatrixOf | None = None,
     n_layers: tuple[str, int] | None = None,
 ) -> Edits:
-    """Return what the tool changes of the keys.
-
-    Parameters
-    ----------
-    file_type : int
-    overrides : iterable of (str, typed value)
-        In the order of the command line.
-    imatrix : ImatrixOf, optional
-    n_layers : (str, int), optional
-        Architecture and number of layers, if some were left out.
-    """
+    """Return what the tool changes of the keys."""
     new: dict[str, Typed] = {}
 
     def put(key: str, type: str, value: Any) -> None:
@@ -268,11 +200,6 @@ def read_override(text: str) -> tuple[str, Typed]:
     """Read `KEY=TYPE:VALUE` as the tool's `--override-kv`: `int`, `float`, `bool` or `str`.
 
     An integer becomes a `uint32` without its sign.
-
-    Raises
-    ------
-    ValueError
-        If it is not written so, or the value is none of the type.
     """
     key, _, told = text.partition("=")
     kind, _, value = told.partition(":")

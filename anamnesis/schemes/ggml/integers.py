@@ -28,21 +28,11 @@ from anamnesis.schemes.parts.views import made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["INTEGERS", "IntegerBlocks"]
-
 _BLOCK = 32
 
 
 class _Kind(NamedTuple):
-    """What a block type is made of.
-
-    Attributes
-    ----------
-    codes : set of (bool, int)
-        Of `Rows`: whether codes may be two's complement, and the one that stands for 0 then.
-    bits : int
-    has_biases : bool
-    """
+    """What a block type is made of."""
 
     codes: set[tuple[bool, int]]
     bits: int
@@ -63,7 +53,6 @@ class IntegerBlocks(Blocks):
     takes: ClassVar[type[Any] | None] = Rows
 
     def view(self, weight: Weight) -> Rows | Integers | StoredTensor | None:
-        """Return blocks of the type as they are, and integers as rows."""
         kind = INTEGERS[self.block_type]
         rows: Rows | StoredTensor | None = super().view(weight)
         if isinstance(rows, StoredTensor):
@@ -75,13 +64,6 @@ class IntegerBlocks(Blocks):
         return weight.view(Integers)
 
     def write(self, view: Rows | Integers | StoredTensor, encoding: Encoding) -> Repack | None:
-        """Return the codes of integers as blocks, with F16 scales.
-
-        Raises
-        ------
-        Unmovable
-            If F16 has not all scales, or groups are no blocks.
-        """
         if isinstance(view, StoredTensor):
             return super().write(view, encoding)
         if isinstance(view, Integers):

@@ -10,43 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = [
-    "ALIASES",
-    "COPY",
-    "EMBEDDINGS",
-    "FALLBACKS",
-    "GUESSED",
-    "IN_70B",
-    "KEPT",
-    "KEPT_BY_ARCH",
-    "KEPT_WHOLE",
-    "LOW",
-    "MIXES",
-    "NEED_IMATRIX",
-    "OUTPUT",
-    "PINNED",
-    "ROLES",
-    "RULES",
-    "RULES_OF_MXFP4_MOE",
-    "UNASKED",
-    "WORDS",
-    "Mix",
-    "ModelFacts",
-    "Place",
-    "Rule",
-]
-
 
 class Mix(NamedTuple):
-    """What llama-quantize is asked for.
-
-    Attributes
-    ----------
-    number : int
-        What `general.file_type` says.
-    base : str
-        The type of tensors that no rule names.
-    """
+    """What llama-quantize is asked for."""
 
     number: int
     base: str
@@ -96,19 +62,7 @@ GUESSED = 1024  # added to the number if a source does not say it
 
 
 class ModelFacts(NamedTuple):
-    """What the rules ask of a model; 0 is what it does not say.
-
-    Attributes
-    ----------
-    arch : str
-        `general.architecture`.
-    n_layers : int
-    n_heads, n_kv_heads : int
-        Of the first layer.
-    n_experts : int
-    is_70b : bool
-        One of 80 layers with grouped attention, or what llama.cpp takes for one.
-    """
+    """What the rules ask of a model; 0 is what it does not say."""
 
     arch: str = ""
     n_layers: int = 0
@@ -119,20 +73,7 @@ class ModelFacts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What the rules ask of a tensor.
-
-    Attributes
-    ----------
-    model : ModelFacts
-    role : str
-    i, n : int
-        The how many-th it is of its role or which layer it is of, of how many.
-    has_imatrix : bool
-    is_stacked : bool
-        Whether it is more than one matrix.
-    is_ragged : bool
-        Whether its rows are no blocks of the mix's own type.
-    """
+    """What the rules ask of a tensor."""
 
     model: ModelFacts
     role: str
@@ -228,17 +169,7 @@ When = Callable[[Place], bool]
 
 
 class Rule(NamedTuple):
-    """One rule; of those of a role the first counts that holds.
-
-    Attributes
-    ----------
-    mixes : frozenset of str
-        For which it is; empty for all.
-    type : str or None
-        None is the mix's own.
-    when : tuple of functions
-        All must hold.
-    """
+    """One rule; of those of a role the first counts that holds."""
 
     mixes: frozenset[str]
     type: str | None

@@ -17,8 +17,6 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.ggml.weight import GgmlWeight
 
-__all__ = ["find_all"]
-
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take every stored tensor of a block type: its dtype says all."""

@@ -23,24 +23,11 @@ from anamnesis.schemes.parts.views import made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["seen"]
-
 _BLOCK = 32
 
 
 class _Kind(NamedTuple):
-    """How integers of a block type are seen as codes with numbers.
-
-    Attributes
-    ----------
-    bits : int
-    zero : int
-        The code that stands for 0, of those without a bias.
-    scale : int
-        The byte of a block where its scale begins.
-    bias : int or None
-        The same of what is added.
-    """
+    """How integers of a block type are seen as codes with numbers."""
 
     bits: int
     zero: int
@@ -61,16 +48,7 @@ _ONE = b"\x00\x3c"  # 1 as a half float
 
 
 def seen(name: str, blocks: StoredTensor, kind: type) -> Words | Rows | Integers | None:
-    """Return codes and scales of blocks as one of these kinds, if they are of it.
-
-    Parameters
-    ----------
-    name : str
-        Of the weight.
-    blocks : StoredTensor
-    kind : type
-        `Words`, `Rows` or `Integers`.
-    """
+    """Return codes and scales of blocks as one of these kinds, if they are of it."""
     shape, type = blocks.shape, blocks.dtype.name
     if kind is Integers:
         return _integers(name, blocks, _KINDS[type]) if type in _KINDS else None

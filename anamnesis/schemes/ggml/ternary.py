@@ -25,8 +25,6 @@ from anamnesis.schemes.parts.views import forbidding, made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TERNARY", "Ternary"]
-
 TERNARY = ("TQ1_0", "TQ2_0")
 
 _BLOCK = 256
@@ -40,13 +38,6 @@ class Ternary(Blocks):
     takes = Integers
 
     def write(self, view: Rows | Integers | StoredTensor, encoding: Encoding) -> Repack | None:
-        """Return codes of at most 2 bits, of which 1 stands for 0, as blocks.
-
-        Raises
-        ------
-        Unmovable
-            If F16 has not all scales, or 256 values have several.
-        """
         if isinstance(view, StoredTensor):
             return super().write(view, encoding)
         if isinstance(view, Rows) or view.bits > 2:

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.parts.grid import block_candidates
 
-__all__ = ["PACKED_MAX_GROUPS", "SCALES", "check_one_of", "check_scale_dtype", "group_size"]
-
 SCALES = ("F32", "F16", "BF16")
 PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows
 
@@ -23,15 +21,7 @@ def check_scale_dtype(scale: StoredTensor, codes: StoredTensor) -> None:
 
 
 def group_size(codes: StoredTensor, cols: int, n_groups: int, told: frozenset[int]) -> int:
-    """Return how many columns share a scale.
-
-    Raises
-    ------
-    ParseError
-        If a row has more scales than columns, or none.
-    UnsupportedError
-        If several sizes fit, and the config does not tell which.
-    """
+    """Return how many columns share a scale."""
     if n_groups == 1:
         return max(cols, 1)
     if not 0 < n_groups <= cols:

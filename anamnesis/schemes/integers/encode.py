@@ -33,8 +33,6 @@ from anamnesis.schemes.core.blockwise import Blockwise, Item
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
 from anamnesis.schemes.core.weight import Band
 
-__all__ = ["Affine", "Columns", "ComfyInt8", "Int4", "Int8", "Packing"]
-
 _I32 = DTYPES["I32"]
 
 
@@ -47,19 +45,12 @@ class Int8(Blockwise):
     item: ClassVar[Item] = Item("codes", DTYPES["I8"])
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return a row."""
         return 1, shape[-1]
 
 
 @dataclass(frozen=True)
 class ComfyInt8(Blockwise):
-    """8-bit integers of ComfyUI, in float32 whatever the weight is in.
-
-    Attributes
-    ----------
-    has_one_scale : bool
-        Whether one scale is for all of a weight; else each row has one.
-    """
+    """8-bit integers of ComfyUI, in float32 whatever the weight is in."""
 
     has_one_scale: bool = False
     dtype: DType = field(default=DTYPES["F32"], kw_only=True)
@@ -69,27 +60,15 @@ class ComfyInt8(Blockwise):
     item: ClassVar[Item] = Item("codes", DTYPES["I8"])
 
     def fitted(self, dtype: DType) -> Self:
-        """Return itself: it computes in float32."""
         return self
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return a row, or all."""
         return (shape[-2] if self.has_one_scale else 1), shape[-1]
 
 
 @dataclass(frozen=True)
 class Int4(Blockwise):
-    """4-bit integers in words, in groups of a row.
-
-    Attributes
-    ----------
-    group_size : int or None
-        Columns that share a scale; None for all of a row.
-    is_symmetric : bool
-        Whether there are no zero points.
-    is_lattice : bool
-        Whether a group that is whole numbers times a scale gets that scale and these numbers.
-    """
+    """4-bit integers in words, in groups of a row."""
 
     group_size: int | None = 128
     is_symmetric: bool = True
@@ -100,17 +79,14 @@ class Int4(Blockwise):
 
     @property
     def rule(self) -> str:
-        """By division, of the largest magnitude or of the range."""
         if self.is_lattice:
             return "lattice"
         return "divided" if self.is_symmetric else "asymmetric"
 
     def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return a group, or a row."""
         return 1, min(self.group_size or shape[-1], shape[-1])
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Leave also what compressed-tensors cannot quantise: a row that is not of whole groups."""
         why = super().refuses(shape)
         if why is None and self.group_size and shape[-1] % self.group_size:
             return f"rows are not in whole groups of {self.group_size}"
@@ -122,16 +98,7 @@ _LARGEST_GRAIN = 1 << 24  # values: what a thread holds at once is bounded
 
 @dataclass(frozen=True)
 class Packing(Codes):
-    """Dense integers in words, with a scale and a bias or a zero point for each group of a row.
-
-    Attributes
-    ----------
-    bits : int
-    group_size : int
-        Columns that share a scale.
-    dtype : DType
-        BF16, F16 or F32: what the weight is in.
-    """
+    """Dense integers in words, with a scale and a bias or a zero point for each group of a row."""
 
     bits: int
     group_size: int
@@ -144,15 +111,12 @@ class Packing(Codes):
 
     @property
     def values(self) -> DType:
-        """The weight's own dtype."""
         return self.dtype
 
     def fitted(self, dtype: DType) -> Self:
-        """Return the encoder of weights of another dtype."""
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Leave rows that are not of whole groups, or too long."""
         if shape[-1] % self.group_size:
             return f"rows are not in whole groups of {self.group_size}"
         if self.grain(shape) > _LARGEST_GRAIN:
@@ -160,13 +124,6 @@ class Packing(Codes):
         return None
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode whole rows: into codes, scales, and biases or zero points.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN, or too large for the scales.
-        """
         codes, scales, shifts = (outs[place] for place in self._places)
         errors = _core.pack(
             _core.SOURCES[self.dtype.name],
@@ -194,7 +151,6 @@ class Affine(Packing):
     _places: ClassVar[tuple[int, int, int]] = (0, 1, 2)
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return words of codes, scales and biases."""
         *rows, cols = shape
         grid = (*rows, cols // self.group_size)
         return (
@@ -204,11 +160,9 @@ class Affine(Packing):
         )
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return whole rows."""
         return shape[-1]
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return what belongs to some rows."""
         row_bytes = [out.dtype.n_bytes(out.shape[-1]) for out in self.outs(shape)]
         first, last = band.start // shape[-1], band.stop // shape[-1]
         return tuple([Extent(first * n, (last - first) * n) for n in row_bytes])
@@ -221,26 +175,17 @@ _BAND_BYTES = 8 << 20  # of values: pieces of a column are short, and few make l
 
 @dataclass(frozen=True)
 class Columns(Packing):
-    """GPTQ's and AWQ's: a zero point and a scale for each group, all [in, out].
-
-    Attributes
-    ----------
-    rule : str
-        `mirrored` as GPTQModel has it, with words of in features; `half` as AutoAWQ, with words of
-        outputs.
-    """
+    """GPTQ's and AWQ's: a zero point and a scale for each group, all [in, out]."""
 
     rule: Literal["mirrored", "half"] = "mirrored"
     _places: ClassVar[tuple[int, int, int]] = (0, 2, 1)
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Leave a matrix whose features do not fill words and groups."""
         if shape[0] % _UNIT or shape[1] % _UNIT:
             return f"features are no multiple of {_UNIT}"
         return super().refuses(shape)
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return words of codes, words of zero points, and scales."""
         (n_out, n_in), in_word = shape, 32 // self.bits
         n_groups = n_in // self.group_size
         is_across = self.rule == "half"
@@ -252,12 +197,10 @@ class Columns(Packing):
         )
 
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return as many whole rows as make pieces of columns worth writing."""
         rows = _BAND_BYTES // (shape[1] * self.dtype.n_bytes(1)) // _LINES * _LINES
         return max(rows, _LINES) * shape[1]
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        """Return a piece of each line of an out, which has all outputs."""
         first, last = band.start // shape[1], band.stop // shape[1]
         found = []
         for out in self.outs(shape):

@@ -34,8 +34,6 @@ from anamnesis.schemes.parts.views import made_of, repeated
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["across", "all_symmetric", "columns", "of_bits", "rows", "settled", "worded"]
-
 _I32 = DTYPES["I32"]
 _PIECE = 1 << 20  # bytes of zero points that are read at once
 
@@ -54,11 +52,6 @@ def of_bits(
     """Return the words of so many bits, and why others are none, with fewer bits or as many.
 
     They have a list of groups only where these are no runs.
-
-    Raises
-    ------
-    ParseError
-        If an index is no group.
     """
     found, refused = {}, {}
     for name, view in views.items():
@@ -93,13 +86,7 @@ def _settled(words: Words) -> Words:
 
 
 def settled(words: Words) -> Words:
-    """Return words with a list of groups, and zero points, only where these say anything.
-
-    Raises
-    ------
-    ParseError
-        If an index is no group.
-    """
+    """Return words with a list of groups, and zero points, only where these say anything."""
     words = _settled(words)
     return words._replace(is_symmetric=True) if _is_symmetric(words) else words
 
@@ -134,12 +121,8 @@ def _pieces(stored: StoredTensor) -> Iterator[bytes]:
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as compressed-tensors has them, but for what it need not store.
-
-    Raises
-    ------
-    Unmovable
-        If rows end within a word.
+    """Return words by their roles as compressed-tensors has them, but for what it need
+    not store.
     """
     codes, scales = words.codes, words.scales
     zeros = None if words.is_symmetric else words.zeros
@@ -155,13 +138,7 @@ def rows(words: Words) -> dict[str, StoredTensor]:
 
 
 def columns(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as GPTQ has them; zero points are less 1.
-
-    Raises
-    ------
-    Unmovable
-        If GPTQ cannot hold them.
-    """
+    """Return words by their roles as GPTQ has them; zero points are less 1."""
     _check(words, "GPTQ")
     codes, zeros = words.codes, words.zeros
     if words.kind != "columns":
@@ -185,13 +162,7 @@ def _check_zeros(words: Words, plain: StoredTensor) -> None:
 
 
 def across(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as AWQ's GEMM layout has them.
-
-    Raises
-    ------
-    Unmovable
-        If AWQ cannot hold them.
-    """
+    """Return words by their roles as AWQ's GEMM layout has them."""
     _check(words, "AWQ")
     if words.listed is not None:
         raise words.refused("its groups are in act-order, which AWQ has not")

@@ -20,19 +20,6 @@ from anamnesis.schemes.parts.views import made_of, reordered
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "NO_ZERO",
-    "across_of_columns",
-    "columns_of_across",
-    "has_zero",
-    "in_awq_order",
-    "in_plain_order",
-    "less_one",
-    "plus_one",
-    "rows_of_across",
-    "transposed",
-]
-
 NO_ZERO = "a zero point is 0, which has no place where they are stored less 1, as by GPTQ"
 
 _I32 = DTYPES["I32"]
@@ -155,13 +142,7 @@ def has_zero(lines: NDArray[Any], bits: int) -> bool:
 
 
 def less_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
-    """Return words of zero points of 4 or 8 bits less 1.
-
-    Raises
-    ------
-    UnsupportedError
-        When a zero point of 0 is read: programs differ in what they make of it then.
-    """
+    """Return words of zero points of 4 or 8 bits less 1."""
     stored = f"{words.source.name}: {words.name}"
 
     def lessened(units: range, lines: NDArray[Any]) -> NDArray[Any]:

@@ -19,8 +19,6 @@ from anamnesis.schemes.integers.weight import IntegerWeight, bits_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FastWeight", "GemvWeight", "MarlinWeight", "SparseMarlinWeight"]
-
 _CODES, _SCALES, _ZEROS, _ORDERED, _META = 0, 1, 2, 6, 7  # slots of a worker's scratch
 _WIDEST = 1 << 16  # columns of which whole tiles of rows are a band
 _LARGEST_ZERO = 15
@@ -32,29 +30,24 @@ class GemvWeight(IntegerWeight):
 
     @property
     def family(self) -> str:
-        """Always `AWQ`."""
         return "AWQ"
 
     @property
     def scheme(self) -> str:
-        """For instance `AWQ GEMV 4-bit, groups of 128`."""
         return f"{self.producer} {bits_of(self.kernel)}-bit, {self._grouping()}"
 
     @property
     def shown(self) -> Shown:
-        """What the config can be compared with; scales fill whole words."""
         rows, cols = self.shape
         return Shown("int", bits_of(self.kernel), (rows, cols), (rows, -(-cols // self.block[1])))
 
     @property
     def _n_groups(self) -> int:
-        """Places for the scales of a row."""
         return self.parts[_SCALES].shape[1]
 
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        """Return the nibbles that lie as the scales do, a byte each."""
         import numpy as np
 
         stored = self.parts[_ZEROS]
@@ -126,7 +119,6 @@ class FastWeight(_OfTiles):
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        """Return the integers whose products with the scales are stored."""
         import numpy as np
 
         scale_tensor, stored = self.parts[_SCALES], self.parts[_ZEROS]
@@ -160,7 +152,6 @@ class MarlinWeight(_OfTiles):
 
     @property
     def family(self) -> str:
-        """Always `Marlin`."""
         return "Marlin"
 
     @property
@@ -168,7 +159,6 @@ class MarlinWeight(_OfTiles):
         return bits_of(self.kernel)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between tiles, unless rows are very long."""
         rows, cols = self.shape
         if cols > _WIDEST:
             return cut(rows, cols, n_bytes // dtype.n_bytes(1), step=64)
@@ -204,7 +194,6 @@ class MarlinWeight(_OfTiles):
         return "constant", b"", 0
 
     def _in_order(self, lines: NDArray[Any]) -> NDArray[Any]:
-        """Undo `_scale_perm` of AutoAWQ's marlin.py; with one group, `_scale_perm_single`."""
         n_groups, n_rows = lines.shape
         if n_groups > 1:
             turned = lines.reshape(n_groups, -1, 8, 8).transpose(0, 1, 3, 2)
@@ -215,13 +204,7 @@ class MarlinWeight(_OfTiles):
 
 @dataclass(slots=True, eq=False)
 class SparseMarlinWeight(MarlinWeight):
-    """2:4 sparse Marlin: two of any four columns; the third part says which these are.
-
-    Attributes
-    ----------
-    is_permuted : bool
-        Whether scales are.
-    """
+    """2:4 sparse Marlin: two of any four columns; the third part says which these are."""
 
     is_permuted: bool = False
 
@@ -229,7 +212,6 @@ class SparseMarlinWeight(MarlinWeight):
 
     @property
     def id(self) -> str:
-        """For instance `2:4-sparse-marlin-packed4-1x128-permuted`."""
         name = super(SparseMarlinWeight, self).id  # a class with slots is made anew
         return f"{name}-permuted" if self.is_permuted else name
 
@@ -246,7 +228,6 @@ class SparseMarlinWeight(MarlinWeight):
             )
 
     def _in_order(self, lines: NDArray[Any]) -> NDArray[Any]:
-        """Undo `scale_perm` of `get_permutations_24`."""
         n_groups, n_rows = lines.shape
         if not self.is_permuted:
             return lines

@@ -20,8 +20,6 @@ from anamnesis.schemes.integers.layouts import (
     torchao,
 )
 
-__all__ = ["find_all", "find_in_rows"]
-
 _FINDERS: dict[str, tuple[Finder, ...]] = {
     "I32": (compressed_tensors.find, hqq.find),
     "U32": (mlx.find,),

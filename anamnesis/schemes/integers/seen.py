@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from anamnesis.schemes.integers.weight import IntegerWeight
     from anamnesis.schemes.integers.words import PackedWeight
 
-__all__ = ["of_packed", "of_rows", "of_words"]
-
 _F32, _U8 = DTYPES["F32"], DTYPES["U8"]
 _ONE, _LESS = b"\0\0\x80\x3f", b"\0\0\x80\xbf"  # 1 and -1 in float32
 _BEYOND = 1 << 62  # rows or columns that share a scale: all
@@ -39,13 +37,7 @@ _BEYOND = 1 << 62  # rows or columns that share a scale: all
 
 
 def of_rows(weight: IntegerWeight) -> Integers:
-    """Return integers of rows.
-
-    Raises
-    ------
-    Unmovable
-        If groups are no runs of rows, or zero points no numbers that can be seen so.
-    """
+    """Return integers of rows."""
     kernel, shape, bits = weight.kernel, weight.shape, weight.bits
     codes = weight.parts[0]
     half = 1 << bits - 1 if kernel.startswith("INT") else 0
@@ -222,13 +214,7 @@ def _zeros(weight: IntegerWeight, grid: _Grid, half: int) -> StoredTensor:
 
 
 def of_words(words: Words) -> Integers:
-    """Return words, whatever their order.
-
-    Raises
-    ------
-    Unmovable
-        If rows end within a word.
-    """
+    """Return words, whatever their order."""
     words = settled(words)
     found = rows(words)
     bits, (n_out, n_in) = words.bits, words.shape[-2:]

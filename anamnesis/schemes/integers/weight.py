@@ -21,8 +21,6 @@ from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["IntegerWeight", "Planes", "bits_of", "row_bytes", "zero_words"]
-
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD = 4
 _HALF = 8  # the code that stands for 0, of symmetric ones of 4 bits
@@ -53,20 +51,7 @@ def zero_words(kernel: str, rows: int) -> int:
 
 
 class Planes(NamedTuple):
-    """How a byte, or a word, holds codes of several rows, which the kernel then reads as bytes.
-
-    Attributes
-    ----------
-    bits : int
-        Of a code.
-    in_parts : bool
-        Whether rows that share one are as many lines of them apart as there are; else they are
-        consecutive, the first one lowest.
-    high_first : bool
-        Whether the first part is in the highest bits.
-    width : int
-        Bytes of what they share, 1 or 4.
-    """
+    """How a byte, or a word, holds codes of several rows, which the kernel then reads as bytes."""
 
     bits: int
     in_parts: bool = False
@@ -81,35 +66,7 @@ class Planes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class IntegerWeight(Weight):
-    """Codes, scales, and what else there is.
-
-    Attributes
-    ----------
-    kernel : str
-        Of `_core.INTEGERS`: the bits, and how they are packed.
-    block : (int, int)
-        Rows and columns that share a scale.
-    zeros : StoredTensor, optional
-        Zero points: an I8 or a float beside each scale, or words of codes down the rows.
-    constant : int
-        The zero point of all codes where none are stored.
-    biases : StoredTensor, optional
-        What is added, one beside each scale.
-    groups : StoredTensor, optional
-        I32 [cols]: the group of each column, where groups are no runs.
-    planes : Planes, optional
-        How rows share bytes, if they do.
-    matrix : tuple of int, optional
-        The shape that codes and scales have, where it is another one of as many elements.
-    producer : str
-        Whose way it is, if not compressed-tensors'.
-    reference : Rounding, optional
-        What its library rounds in between.
-    rounded : DType, optional
-        What that is rounded to, where it counts.
-    coding : str
-        What the codes were before their words were recoded, if they were.
-    """
+    """Codes, scales, and what else there is."""
 
     kernel: str
     block: tuple[int, int]
@@ -128,7 +85,6 @@ class IntegerWeight(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `int8-1x4096`, `packed4-1x128-zeros`, `mlx-packed4-1x64-biases`."""
         extras = [
             name
             for name, part in (("zeros", self.zeros), ("biases", self.biases))
@@ -145,7 +101,6 @@ class IntegerWeight(Weight):
 
     @property
     def scheme(self) -> str:
-        """For instance `INT4, groups of 128`."""
         words = [self.family, self._grouping()]
         words += ["zero points"] if self.zeros is not None else []
         words += ["biases"] if self.biases is not None else []
@@ -160,7 +115,6 @@ class IntegerWeight(Weight):
 
     @property
     def family(self) -> str:
-        """`INT4`, `INT8` and so on."""
         return f"INT{self.bits}"
 
     @property
@@ -176,14 +130,12 @@ class IntegerWeight(Weight):
 
     @property
     def shown(self) -> Shown:
-        """The bits, and how many scales each matrix has."""
         rows, cols = self._stored[-2:]
         bits = self.bits
         grid = (-(-rows // self.block[0]), self._n_groups)
         return Shown("int", bits, (rows, cols), grid)
 
     def cut_out(self, name: str, rows: Cut) -> Self | None:
-        """Cut codes, scales and biases of rows."""
         if len(self.shape) != 3 or not self._is_by_rows:
             return None
         n, height, width = self.shape
@@ -196,7 +148,6 @@ class IntegerWeight(Weight):
     def stacked(
         self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
     ) -> Self | None:
-        """Stack codes, scales and biases of rows."""
         is_one_kind = all(isinstance(p, IntegerWeight) and p._is_by_rows for p in pieces)
         if not are_alike(pieces) or len(self.shape) != 2 or not is_one_kind:
             return None
@@ -206,7 +157,6 @@ class IntegerWeight(Weight):
     def with_rows(
         self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
     ) -> Self | None:
-        """Take rows of codes, scales and biases."""
         own = [p.parts for p in pieces if isinstance(p, IntegerWeight) and self._is_like(p)]
         if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2:
             return None
@@ -243,13 +193,11 @@ class IntegerWeight(Weight):
         return replace(self, name=name, shape=shape, parts=parts, biases=biases)
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it with the roundings of its library, if there are any."""
         rule = self.reference
         rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
     def view(self, kind: type[V]) -> V | None:
-        """Return its codes as words, or as rows of integers, with what belongs to them."""
         if kind is Integers:
             from anamnesis.schemes.integers.seen import of_rows  # only here: readers do not ask
 
@@ -377,7 +325,6 @@ class IntegerWeight(Weight):
         return self._scale_items(start, n, scratch)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut each matrix of a batch between rows, or between codes of one row."""
         rows, cols = self._stored[-2:]
         n_elements = n_bytes * 8 // dtype.bits
         return cut(rows, cols, n_elements, step=64, batch=prod(self._stored[:-2]))
@@ -385,7 +332,6 @@ class IntegerWeight(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read what belongs to some rows of a matrix, or to a piece of one row."""
         all_cols = self._stored[-1]
         row, col = divmod(band.start, all_cols)
         cols = Run(col, col + min(all_cols - col, band.stop - band.start))
@@ -405,7 +351,6 @@ class IntegerWeight(Weight):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode rows x cols of a matrix; in several pieces where rows do not lie apart alike."""
         is_apart = self.planes is None and self.matrix is None
         if is_apart and type(self)._codes is IntegerWeight._codes:
             return self._decode(rows, cols, dtype, scratch, out, level)

@@ -36,8 +36,6 @@ from anamnesis.schemes.core.weight import (
 )
 from anamnesis.schemes.parts.codes import Integers, Words
 
-__all__ = ["PackedWeight", "Packing"]
-
 V = TypeVar("V")
 
 _WORD_BITS = 32
@@ -51,18 +49,7 @@ _CODES, _ZEROS, _SCALES, _GROUPS, _TILE, _KEPT = range(6)
 
 
 class Packing(NamedTuple):
-    """How integers lie in words.
-
-    Attributes
-    ----------
-    kernel : str
-        Its name in `_core.PACKINGS`.
-    bits : int
-    along_rows : bool
-        Whether a word of `qweight` holds several rows of the result (AWQ), or several columns.
-    planar : bool
-        Whether words hold some bits of each value, of 32 values in all.
-    """
+    """How integers lie in words."""
 
     kernel: str
     bits: int
@@ -81,21 +68,7 @@ class Packing(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PackedWeight(TiledWeight):
-    """`qweight`, `qzeros`, `scales`, and `g_idx` if there is a fourth part.
-
-    Attributes
-    ----------
-    packing : Packing
-    zeros_less_one : bool
-        Whether stored zero points are less 1.
-    group_size : int or None
-        In features that share a scale. With `g_idx` it is a guess, which is compared with every
-        stretch of `g_idx` and spares the gathering where it holds; None where there is none.
-    producer : str
-        Whose way it is, if neither GPTQ's nor AWQ's.
-    coding : str
-        What the codes were before their words were recoded, if they were.
-    """
+    """`qweight`, `qzeros`, `scales`, and `g_idx` if there is a fourth part."""
 
     packing: Packing
     zeros_less_one: bool
@@ -105,14 +78,12 @@ class PackedWeight(TiledWeight):
 
     @property
     def family(self) -> str:
-        """`GPTQ` or `AWQ`; of others `INT4`."""
         if self.producer:
             return f"INT{self.packing.bits}"
         return "AWQ" if self.packing.along_rows else "GPTQ"
 
     @property
     def id(self) -> str:
-        """For instance `gptq4-128`, and `gptq4v2-128` where stored zero points need no 1."""
         if self.producer:
             return f"{self.producer.lower()}-{self.coding}-{self.group_size}"
         version = "" if self.zeros_less_one else "v2"
@@ -120,7 +91,6 @@ class PackedWeight(TiledWeight):
 
     @property
     def scheme(self) -> str:
-        """For instance `GPTQ 4-bit, groups of 128`; stored zero points that need no 1: `v2`."""
         if self.producer:
             return f"{self.family}, {self._grouping()} ({self.producer})"
         version = " v2" if not (self.packing.along_rows or self.zeros_less_one) else ""
@@ -136,10 +106,6 @@ class PackedWeight(TiledWeight):
 
     @property
     def shown(self) -> Shown:
-        """The bits, and the groups of a row.
-
-        A `g_idx` proves how many columns there are, and so the bits, which configs may forget.
-        """
         rows, cols = self.shape
         bits = self.packing.bits if len(self.parts) <= _GROUPS else 0
         return Shown("int", bits, (rows, cols), (rows, self.n_groups))
@@ -155,7 +121,6 @@ class PackedWeight(TiledWeight):
         return self.parts[_SCALES].shape[1]
 
     def view(self, kind: type[V]) -> V | None:
-        """Return its words; of other bits than 4, only such as GPTQ has; or any as integers."""
         if kind is Integers:
             from anamnesis.schemes.integers.seen import of_packed, of_words  # readers do not ask
 
@@ -181,10 +146,6 @@ class PackedWeight(TiledWeight):
         )
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between rows that start a word, into stripes of bands `_BANDS_IN_ONE` times as large.
-
-        If few rows are too much, into pieces of one row.
-        """
         rows, cols = self.shape
         if rows * cols == 0:
             return Bands(rows, cols, 1, 1)
@@ -221,7 +182,6 @@ class PackedWeight(TiledWeight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read and decode whole words; keep the rows that are wanted."""
         row, col = divmod(band.start, self.shape[1])
         cols = Run(col, min(self.shape[1], col + band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
@@ -236,13 +196,11 @@ class PackedWeight(TiledWeight):
 
     @property
     def column_step(self) -> int:
-        """Columns that fill whole words."""
         return TILE_STEP
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode as many rows at a time as there is room for the scales of."""
         at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
         overflows = 0
         for start in range(rows.start, rows.stop, at_once):

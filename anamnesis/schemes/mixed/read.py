@@ -16,8 +16,6 @@ from anamnesis.schemes.integers import read as integers
 from anamnesis.schemes.mixed.sparse import SparsePlain, SparseWeight
 from anamnesis.sources.expanded import ExpandedSource, Sparse
 
-__all__ = ["find_all"]
-
 _24 = 4  # columns of which two are stored
 _ITEMS = (1, 2, 4, 8)
 _SIZES = {"I64": "q", "I32": "i"}

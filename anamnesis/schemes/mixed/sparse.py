@@ -24,8 +24,6 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 
-__all__ = ["SparsePlain", "SparseWeight"]
-
 
 @dataclass(slots=True, eq=False)
 class SparsePlain(Plain):
@@ -35,18 +33,15 @@ class SparsePlain(Plain):
 
     @property
     def id(self) -> str:
-        """For instance `sparse-bf16`."""
         return f"sparse-{self.dense.dtype.name.lower()}"
 
     @property
     def scheme(self) -> str:
-        """For instance `sparse BF16`."""
         return f"sparse {self.dense.dtype.name}"
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Copy or cast what is read of the dense matrix."""
         dense = Plain(self.name, self.shape, (self.dense,))
         return dense.decode(band, dtype, scratch, out, level)
 
@@ -61,30 +56,24 @@ class SparseWeight(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `sparse-fp8-channel-1x4096`."""
         return f"sparse-{self.dense.id}"
 
     @property
     def scheme(self) -> str:
-        """For instance `sparse per-channel FP8 (E4M3)`."""
         return f"sparse {self.dense.scheme}"
 
     @property
     def shown(self) -> Shown | None:
-        """What the parts of the dense matrix show."""
         return self.dense.shown
 
     @property
     def family(self) -> str:
-        """The family of the dense matrix."""
         return self.dense.family
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut as the dense one is."""
         return self.dense.bands(dtype, n_bytes)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode what is read of the dense matrix."""
         return self.dense.decode(band, dtype, scratch, out, level)

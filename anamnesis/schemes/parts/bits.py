@@ -12,8 +12,6 @@ from anamnesis.schemes.parts.views import Undone, made_from, made_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["dense", "spread", "stacked", "unstacked"]
-
 _U8 = DTYPES["U8"]
 _TOGETHER = 8  # codes in a number of 64 bits, of which each step joins two
 _PAIRS, _FOURS, _HALF = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF

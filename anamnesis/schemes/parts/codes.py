@@ -8,36 +8,9 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.parts.grid import ScaleGrid
 
-__all__ = ["Floats", "Integers", "Rows", "Words"]
-
 
 class Words(NamedTuple):
-    """Integers in words of 32 bits, with scales and zero points, as they are stored.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        [out, in]; more dimensions of stacked experts.
-    kind : str
-        `rows`, `columns` or `across`: the order of words that `integers/order.py` describes.
-    codes, scales : StoredTensor
-    zeros : StoredTensor or None
-        None where all are the middle code.
-    less_one : bool
-        Whether zero points are stored less 1.
-    listed : StoredTensor or None
-        The group of each in feature, where groups may be no runs.
-    group : int
-        In features that share a scale.
-    is_symmetric : bool
-        Whether zero points say nothing: there are none, or all were found to be the middle code.
-    bits : int
-    run : int or None
-        The length of runs that a list of groups may be, and then says nothing.
-    is_cast : bool
-        Whether codes were others before, that stood for the same values.
-    """
+    """Integers in words of 32 bits, with scales and zero points, as they are stored."""
 
     name: str
     shape: tuple[int, ...]
@@ -71,27 +44,7 @@ class Words(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Integers in rows, with a scale, and perhaps a bias, for each group of a row.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        [..., rows, columns].
-    bits : int
-    is_signed : bool
-        Whether codes are two's complement.
-    zero : int
-        The code that stands for 0.
-    group : int
-        Columns that share a scale.
-    codes, scales : StoredTensor
-        Codes are a dense stream of bits in each row.
-    biases : StoredTensor or None
-        What is added.
-    is_cast : bool
-        Whether codes were others before, that stood for the same values.
-    """
+    """Integers in rows, with a scale, and perhaps a bias, for each group of a row."""
 
     name: str
     shape: tuple[int, ...]
@@ -113,36 +66,6 @@ class Integers(NamedTuple):
     """Integers of any layout alike: a byte each, in rows, with numbers for each group of a row.
 
     value = (code - zero) * scale + bias, each step rounded to float32
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        [..., rows, columns].
-    bits : int
-        Codes are 0 to 2^bits - 1.
-    codes : StoredTensor
-        U8 [..., rows, columns].
-    group : int
-        Columns that share their numbers.
-    scales : StoredTensor
-        F32, F16 or BF16 [..., rows, groups].
-    zero : int
-        The code that stands for 0, where all have the same.
-    zeros : StoredTensor or None
-        That of each group otherwise: U8 or, of any numbers, F32.
-    biases : StoredTensor or None
-        What is added: F32, F16 or BF16.
-    listed : StoredTensor or None
-        The group of each column, where groups may be no runs.
-    unit : float
-        A float32 that products with scales are multiplied by: one 127th in bitsandbytes.
-    signed : StoredTensor or None
-        Codes less 128, where they are stored so.
-    is_cast : bool
-        Whether codes were others before, that stood for the same values.
-    is_exact : bool
-        Whether float32 is what it was before; else only BF16 and F16 are.
     """
 
     name: str
@@ -171,27 +94,7 @@ class Integers(NamedTuple):
 
 
 class Floats(NamedTuple):
-    """Small floats with a scale for each block, as they are stored.
-
-    Attributes
-    ----------
-    name : str
-    shape : tuple of int
-        [..., rows, columns].
-    element : str
-        What a code is: `F8_E4M3`, `F8_E5M2`, … or `E2M1`.
-    codes : StoredTensor
-        A byte each; of E2M1 two to a byte, the first in the low bits.
-    scales : StoredTensor or None
-        What codes are multiplied by, one for each block of `grid` in its order: F32, F16, BF16,
-        F8_E8M0 (never U8) or, of NVFP4, F8_E4M3. None if codes are values themselves.
-    grid : ScaleGrid
-    factors : tuple of float
-        What scales are multiplied by: one number, or one for each matrix. Powers of two; other
-        second scales are not seen so.
-    has_minus_zero : bool
-        Whether the code of -0 stands for -0; it stands for 0 else.
-    """
+    """Small floats with a scale for each block, as they are stored."""
 
     name: str
     shape: tuple[int, ...]

@@ -14,23 +14,13 @@ from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TimesColumns"]
-
 _F32 = OUTPUT_DTYPES["f32"]
 _VALUES, _FACTORS, _NARROW = 16, 17, 18  # of a worker's scratch, behind those of what is stored
 
 
 @dataclass(slots=True, eq=False)
 class TimesColumns(Weight):
-    """`round(float32(stored[o, i]) * float32(factor[i]))`; the last part has the factors.
-
-    Attributes
-    ----------
-    stored : Weight
-        Whose parts are the others.
-    between : DType
-        What is rounded to before the product: float32, or as a library does.
-    """
+    """`round(float32(stored[o, i]) * float32(factor[i]))`; the last part has the factors."""
 
     stored: Weight
     between: DType = _F32
@@ -39,23 +29,19 @@ class TimesColumns(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `modelopt-int8-1x64-times-columns`."""
         rounded = "" if self.between is _F32 else f"-in-{self.between.name.lower()}"
         return f"{self.stored.id}-times-columns{rounded}"
 
     @property
     def scheme(self) -> str:
-        """For instance `INT8, per channel (ModelOpt), times pre_quant_scale`."""
         return f"{self.stored.scheme}, times {self._factors.name.rpartition('.')[2]}"
 
     @property
     def family(self) -> str:
-        """The family of what is stored."""
         return self.stored.family
 
     @property
     def shown(self) -> Shown | None:
-        """What the stored parts show."""
         return self.stored.shown
 
     @property
@@ -63,20 +49,17 @@ class TimesColumns(Weight):
         return self.parts[-1]
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it with what is stored as its library decodes it, rounded to `dtype` already."""
         stored = self.stored.by_reference(dtype)
         if stored is self.stored and dtype is self.between:
             return self
         return replace(self, stored=stored, between=dtype)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut what is stored, in float32."""
         return self.stored.bands(_F32, n_bytes)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode what is stored, and multiply."""
         import numpy as np  # only here, for the sake of a quick start
 
         n = band.stop - band.start

@@ -11,8 +11,6 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-__all__ = ["MX_BLOCK", "AmbiguousBlock", "ScaleGrid", "block_candidates", "resolve", "resolve_even"]
-
 Block = tuple[int, int]
 MX_BLOCK = (1, 32)  # of the OCP's formats
 _LEAST_BLOCK = 8  # that is not declared: half of the scales of rows are no blocks of two
@@ -24,17 +22,7 @@ class AmbiguousBlock(ValueError):
 
 
 class ScaleGrid(NamedTuple):
-    """The layout of a weight's scales.
-
-    Attributes
-    ----------
-    kind : str
-        `tensor`, `channel` or `block`.
-    batch, rows, cols : int
-        The weight as `batch` matrices.
-    block_rows, block_cols : int
-        Elements that share a scale.
-    """
+    """The layout of a weight's scales."""
 
     kind: str
     batch: int
@@ -63,22 +51,7 @@ class ScaleGrid(NamedTuple):
 def resolve(
     shape: tuple[int, ...], scale_shape: tuple[int, ...], blocks: frozenset[Block] = frozenset()
 ) -> ScaleGrid:
-    """Find how scales of `scale_shape` lie over a weight of `shape`.
-
-    Parameters
-    ----------
-    shape, scale_shape : tuple of int
-    blocks : frozenset of (rows, cols)
-        Block sizes that the config declares or that the caller gives; if there are any, a grid of
-        blocks must fit one of them.
-
-    Raises
-    ------
-    AmbiguousBlock
-        If several block sizes fit and none is declared, or several that are.
-    ValueError
-        If the shapes do not go together.
-    """
+    """Find how scales of `scale_shape` lie over a weight of `shape`."""
     if prod(scale_shape) == 1:
         n = prod(shape)
         return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
@@ -108,17 +81,8 @@ def resolve(
 
 
 def resolve_even(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> ScaleGrid:
-    """Find how scales lie over a weight if none has fewer elements than another, as torchao has it.
-
-    Parameters
-    ----------
-    shape, scale_shape : tuple of int
-        Of the same length, unless there is one scale.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not go together, or blocks are cut in more than two dimensions.
+    """Find how scales lie over a weight if none has fewer elements than another, as
+    torchao has it.
     """
     if prod(scale_shape) == 1:
         return resolve(shape, (1,))

@@ -19,21 +19,6 @@ from anamnesis.schemes.parts.views import made_of, repeated
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "as_rows",
-    "as_words",
-    "by_row",
-    "centred",
-    "floats",
-    "in_dtype",
-    "in_float32",
-    "in_groups",
-    "raised",
-    "signed",
-    "with_biases",
-    "with_zeros",
-]
-
 _U8, _F32 = DTYPES["U8"], DTYPES["F32"]
 _AT_ONCE = 1 << 20  # products that are compared at a time
 
@@ -169,13 +154,7 @@ def _looked_at(zeros: StoredTensor) -> _Zeros:
 
 
 def with_zeros(view: Integers) -> Integers:
-    """Return integers whose zero points are codes, and which have no biases.
-
-    Raises
-    ------
-    Unmovable
-        If no code stands for 0, or values would be others.
-    """
+    """Return integers whose zero points are codes, and which have no biases."""
     if view.biases is not None:
         view = _of_biases(view)
     if view.zeros is None:
@@ -221,13 +200,7 @@ def _are_same(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
 
 
 def centred(view: Integers, bits: int) -> Integers:
-    """Return integers of so many bits whose middle code stands for 0, in every group.
-
-    Raises
-    ------
-    Unmovable
-        If so many bits do not have all codes.
-    """
+    """Return integers of so many bits whose middle code stands for 0, in every group."""
     view = with_zeros(view)
     half, least, most = 1 << bits - 1, view.zero, view.zero
     if view.zeros is not None:
@@ -271,19 +244,7 @@ def _along(view: Integers, numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def with_biases(view: Integers, dtype: str | None = None) -> Integers:
-    """Return integers whose code 0 stands for a bias, of one dtype with scales.
-
-    Parameters
-    ----------
-    view : Integers
-    dtype : str, optional
-        Of scales and biases; by default that of scales.
-
-    Raises
-    ------
-    Unmovable
-        If the dtype has not all of them, or sums differ from what products were.
-    """
+    """Return integers whose code 0 stands for a bias, of one dtype with scales."""
     dtype = dtype or view.scales.dtype.name
     if view.unit != 1:
         raise view.refused("its products are divided by 127")
@@ -331,13 +292,7 @@ def _check_sums(view: Integers, dtype: str) -> None:
 
 
 def in_groups(view: Integers, group: int) -> Integers:
-    """Return integers in smaller groups, or in larger ones where all of one are alike.
-
-    Raises
-    ------
-    Unmovable
-        If groups do not fit, or differ.
-    """
+    """Return integers in smaller groups, or in larger ones where all of one are alike."""
     cols = view.shape[-1]
     own = min(view.group, cols)
     if not cols:
@@ -397,11 +352,6 @@ def by_row(view: Integers, unit: float) -> tuple[StoredTensor, StoredTensor, Int
 
     Where the factor is another one, of a scale's partner and its neighbours the one is taken by
     which all 256 products are the same; if some row has none, by which all are in BF16 and in F16.
-
-    Raises
-    ------
-    Unmovable
-        If a row has several scales, codes are not about 0, or no scale has a partner.
     """
     view = in_groups(centred(view, 8), view.shape[-1])
     if view.unit != unit:
@@ -474,13 +424,7 @@ def signed(view: Integers) -> StoredTensor:
 
 
 def as_words(view: Integers, bits: int) -> Words:
-    """Return integers in words of so many bits, in rows; without zero points where they can be.
-
-    Raises
-    ------
-    Unmovable
-        If so many bits do not hold them with their zero points.
-    """
+    """Return integers in words of so many bits, in rows; without zero points where they can be."""
     view = with_zeros(view)
     is_kept = view.bits == bits and view.zeros is not None
     has_other = view.bits == bits and view.zero != 1 << bits - 1

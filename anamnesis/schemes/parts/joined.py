@@ -25,8 +25,6 @@ from anamnesis.schemes.core.weight import (
 )
 from anamnesis.schemes.parts.transposed import tiles
 
-__all__ = ["Joined"]
-
 _BANDS_IN_ONE = 8  # of the usual size, where they are turned: columns are read of many rows
 _SLOT = 15  # of a worker's scratch, behind those of what is stored
 
@@ -42,19 +40,7 @@ class _Share(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Joined(Weight):
-    """Matrices [n, cols] of several weights, whose parts are its own.
-
-    Attributes
-    ----------
-    pieces : tuple of Weight
-        All of one shape, in the order of the result.
-    per_matrix : int
-        How many of them make a matrix.
-    alternates : bool
-        Whether their rows take turns in it; else they lie one below the other.
-    is_turned : bool
-        Whether each matrix of the result is the transpose.
-    """
+    """Matrices [n, cols] of several weights, whose parts are its own."""
 
     pieces: tuple[Weight, ...]
     per_matrix: int
@@ -63,34 +49,28 @@ class Joined(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `joined-2-turned-mxfp4-32`."""
         ways = ["alternating"] * self.alternates + ["turned"] * self.is_turned
         ids = dict.fromkeys(piece.id for piece in self.pieces)
         return "-".join(["joined", str(self.per_matrix), *ways, *ids])
 
     @property
     def scheme(self) -> str:
-        """In words, what the pieces are stored in."""
         return self.pieces[0].scheme
 
     @property
     def family(self) -> str:
-        """The family of the pieces."""
         return self.pieces[0].family
 
     @property
     def own_dtype(self) -> DType | None:
-        """The dtype of the pieces; None if some of them are codes."""
         own = self.pieces[0].own_dtype
         return own if all(piece.own_dtype is own for piece in self.pieces) else None
 
     @property
     def made_of(self) -> tuple[Weight, ...]:
-        """The pieces."""
         return self.pieces
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return the stack with each piece as its library decodes it."""
         return replace(self, pieces=tuple(piece.by_reference(dtype) for piece in self.pieces))
 
     def turned(self) -> Self:
@@ -106,7 +86,6 @@ class Joined(Weight):
         return (cols, rows) if self.is_turned else (rows, cols)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut each matrix between rows, where tiles of the pieces begin if possible; or a row."""
         rows, cols = self._matrix
         at_once = min(n_bytes, band_bytes()) * _BANDS_IN_ONE if self.is_turned else n_bytes
         n_elements = at_once // dtype.n_bytes(1)
@@ -120,7 +99,6 @@ class Joined(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode the share of each piece, and put it in its place."""
         n_rows, n_cols = self._matrix
         matrix, start = divmod(band.start, n_rows * n_cols)
         first, col = divmod(start, n_cols)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["halved", "paired", "swapped"]
-
 
 def paired(halves: NDArray[Any]) -> NDArray[Any]:
     """Return rows of bytes whose low nibbles are the first half, with two neighbours in a byte.

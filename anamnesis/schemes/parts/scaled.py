@@ -22,21 +22,12 @@ from anamnesis.schemes.core.weight import (
 from anamnesis.schemes.parts.grid import ScaleGrid
 from anamnesis.schemes.parts.stacks import are_alike, rows_of, stack_of
 
-__all__ = ["Scaled", "scale_dtype"]
-
 _UNSCALED = (memoryview(b"\x00\x00\x80\x3f"), _core.SCALES["F32"], 1)  # one float32 1.0
 
 
 @dataclass(slots=True, eq=False)
 class Scaled(TiledWeight):
-    """Codes of a byte, with scales if there are any, laid out as `grid` says.
-
-    Attributes
-    ----------
-    grid : ScaleGrid
-    rounded : DType, optional
-        What scales are rounded to first, where that counts.
-    """
+    """Codes of a byte, with scales if there are any, laid out as `grid` says."""
 
     grid: ScaleGrid
     rounded: DType | None = field(default=None, kw_only=True)
@@ -54,7 +45,6 @@ class Scaled(TiledWeight):
         return self.parts[1] if len(self.parts) > 1 else None
 
     def cut_out(self, name: str, rows: Cut) -> Self | None:
-        """Cut codes and those rows of the grid that belong to them."""
         if len(self.shape) != 3 or not self._has_bytes:
             return None
         n, height, width = self.shape
@@ -70,7 +60,6 @@ class Scaled(TiledWeight):
     def stacked(
         self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
     ) -> Self | None:
-        """Stack codes and scales, if no block of the result is of two matrices."""
         if not are_alike(pieces) or len(self.shape) != 2 or not self._has_bytes:
             return None
         grids = {piece.grid for piece in pieces if isinstance(piece, Scaled)}
@@ -111,14 +100,12 @@ class Scaled(TiledWeight):
         return (stack_of(scales, per_matrix, alternates=alternates),)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut each matrix of the batch by rows."""
         grid = self.grid
         return cut(grid.rows, grid.cols, n_bytes * 8 // dtype.bits, step=64, batch=grid.batch)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read the codes and those rows of the grid that belong to them."""
         grid = self.grid
         codes = scratch.read(0, self.codes, band.start, band.stop - band.start)
         matrix, start = divmod(band.start, grid.rows * grid.cols)
@@ -131,13 +118,11 @@ class Scaled(TiledWeight):
 
     @property
     def column_step(self) -> int:
-        """Any will do."""
         return 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read some codes of each row, and those rows of the grid that belong to them."""
         width = self.shape[1]
         first = rows.start * width + cols.start
         codes = scratch.read_rows(0, self.codes, first, width, cols.n, rows.n)

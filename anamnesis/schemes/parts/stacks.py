@@ -10,20 +10,9 @@ from anamnesis.schemes.core.weight import Cut, Weight
 from anamnesis.schemes.parts.views import reordered
 from anamnesis.sources.joined import JoinedSource
 
-__all__ = ["are_alike", "parts_as_stacks", "rows_of", "stack_of"]
-
 
 def rows_of(stored: StoredTensor, n_experts: int, per_matrix: int, rows: Cut) -> StoredTensor:
-    """Return some rows of one matrix of a stack, whose shape is [rows, the rest].
-
-    Parameters
-    ----------
-    stored : StoredTensor
-        As many bytes for each row.
-    n_experts, per_matrix : int
-        Matrices, and rows of each.
-    rows : Cut
-    """
+    """Return some rows of one matrix of a stack, whose shape is [rows, the rest]."""
     row_bytes = stored.n_bytes // (n_experts * per_matrix)
     rest = stored.shape[2:] if stored.shape[:2] == (n_experts, per_matrix) else (row_bytes,)
     offset = stored.offset + (rows.matrix * per_matrix + rows.first) * row_bytes
@@ -39,17 +28,7 @@ def rows_of(stored: StoredTensor, n_experts: int, per_matrix: int, rows: Cut) ->
 def stack_of(
     tensors: Sequence[StoredTensor], per_matrix: int, *, alternates: bool = False
 ) -> StoredTensor:
-    """Return matrices [rows, the rest] as [matrices, rows, the rest].
-
-    Parameters
-    ----------
-    tensors : sequence of StoredTensor
-        All of one dtype and shape.
-    per_matrix : int
-        How many of them make a matrix.
-    alternates : bool
-        Whether their rows take turns in it; else they lie one below the other.
-    """
+    """Return matrices [rows, the rest] as [matrices, rows, the rest]."""
     first, n = tensors[0], len(tensors) // per_matrix
     rows, *rest = first.shape
     source = JoinedSource(tensors)

@@ -9,25 +9,20 @@ from anamnesis.schemes.core.blockwise import Groups, Item
 from anamnesis.schemes.core.codes import Loss, Out, Task
 from anamnesis.schemes.parts.tiles import COLS, ROWS, in_tiles
 
-__all__ = ["TiledGroups"]
-
 
 @dataclass(frozen=True)
 class TiledGroups(Groups):
     """Floats of 4 or 8 bits whose scales are in tiles; rows and columns are of whole groups."""
 
     def items(self, shape: tuple[int, ...]) -> tuple[Item, ...]:
-        """Return a code, and a tile: there is no less than that of scales."""
         return self.item, Item("scales", self.scale_dtype, ROWS, COLS * self.group, ROWS * COLS)
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return codes, and scales with their padding."""
         codes, scales = (item.out(shape) for item in self.items(shape))
         tall, wide = -(-shape[-2] // ROWS), -(-shape[-1] // (COLS * self.group))
         return codes, scales._replace(shape=(tall * ROWS, wide * COLS))
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        """Leave also stacks, and columns that are not of whole groups."""
         if len(shape) != 2:
             return "not a matrix"
         if shape[0] % self.group:
@@ -35,13 +30,6 @@ class TiledGroups(Groups):
         return super().refuses(shape)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode whole rows of tiles.
-
-        Raises
-        ------
-        NotFinite
-            If a value is infinite or a NaN, or has no code.
-        """
         rows, cols = task.matrix
         scales = bytearray(rows * (cols // self.group))
         loss = super().encode(values, task, (outs[0], memoryview(scales), *outs[2:]))
@@ -50,10 +38,4 @@ class TiledGroups(Groups):
         return loss
 
     def settle(self, codes: memoryview, scales: bytearray) -> None:
-        """Make of a kernel's codes what is stored; scales are row by row.
-
-        Raises
-        ------
-        NotFinite
-            If they do not stand for what the kernel takes them for.
-        """
+        """Make of a kernel's codes what is stored; scales are row by row."""

@@ -12,8 +12,6 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.parts.views import Undone, made_from, padded, reordered
 from anamnesis.sources.strided import Strips, strided
 
-__all__ = ["COLS", "ROWS", "cropped", "in_tiles", "is_tiled", "tiled", "untiled"]
-
 ROWS, COLS = 128, 4
 
 
@@ -23,13 +21,7 @@ def is_tiled(scale: StoredTensor, rows: int, cols: int) -> bool:
 
 
 def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
-    """Return rows x cols of a tensor of bytes in tiles, row-major.
-
-    Raises
-    ------
-    ParseError
-        If its size is another.
-    """
+    """Return rows x cols of a tensor of bytes in tiles, row-major."""
     tall, wide = -(-rows // ROWS), -(-cols // COLS)
     if not is_tiled(scale, rows, cols):
         raise scale.malformed(

@@ -26,8 +26,6 @@ from anamnesis.schemes.core.weight import (
 )
 from anamnesis.schemes.parts.codes import Floats
 
-__all__ = ["Transposed", "tiles"]
-
 V = TypeVar("V")
 
 _BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
@@ -47,39 +45,29 @@ class Transposed(Weight):
 
     @property
     def id(self) -> str:
-        """For instance `bnb-int8-transposed`."""
         return f"{self.stored.id}-transposed"
 
     @property
     def scheme(self) -> str:
-        """For instance `BitsAndBytes NF4, transposed`."""
         return f"{self.stored.scheme}, transposed"
 
     @property
     def shown(self) -> Shown | None:
-        """What the stored parts show."""
         return self.stored.shown
 
     @property
     def family(self) -> str:
-        """The family of what is stored."""
         return self.stored.family
 
     @property
     def own_dtype(self) -> DType | None:
-        """The dtype of what is stored."""
         return self.stored.own_dtype
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return the transpose of what is stored, as its library decodes that."""
         stored = self.stored.by_reference(dtype)
         return self if stored is self.stored else replace(self, stored=stored)
 
     def view(self, kind: type[V]) -> V | None:
-        """Return the codes of a stack of 4-bit floats as they are stored, under another name.
-
-        gpt-oss's experts are their transpose; elsewhere `NAME.weight` is what is stored itself.
-        """
         seen = self.stored.view(kind) if len(self.shape) == 3 else None
         if not isinstance(seen, Floats) or seen.element != "E2M1":
             return None
@@ -87,10 +75,6 @@ class Transposed(Weight):
         return named if isinstance(named, kind) else None
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between rows, which are columns of what is stored; a long row, anywhere.
-
-        Rows are multiples of `TILE_STEP` too, at which a band can be cut without a copy.
-        """
         rows, cols = self.shape[-2:]
         is_ahead = self._is_read_ahead()
         at_once = min(n_bytes, band_bytes()) * (_BANDS_AHEAD if is_ahead else _BANDS_IN_ONE)
@@ -111,7 +95,6 @@ class Transposed(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode one tile after the other, and put each in its place."""
         n_rows, n_cols = self.shape[-2:]
         matrix, start = divmod(band.start, n_rows * n_cols)
         first, col = divmod(start, n_cols)

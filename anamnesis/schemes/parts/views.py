@@ -16,33 +16,13 @@ from anamnesis.sources.strided import shared_strips, strided
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "Undone",
-    "constant",
-    "forbidding",
-    "made_from",
-    "made_of",
-    "padded",
-    "reordered",
-    "repeated",
-    "retyped",
-]
-
 _U8 = DTYPES["U8"]
 _MOST = 4 << 20  # bytes of a unit: a thread holds some of them at once
 _EXCLUDE = "exclude this weight"
 
 
 class Undone(NamedTuple):
-    """What a view is made from, so that who would undo it takes that.
-
-    Attributes
-    ----------
-    way : object
-        What was done.
-    stored : StoredTensor
-        What it was done to.
-    """
+    """What a view is made from, so that who would undo it takes that."""
 
     way: object
     stored: StoredTensor
@@ -64,11 +44,6 @@ def made_of(
     """Return a tensor of which each unit is made of a unit of every input, as `MappedSource` says.
 
     The inputs have as many units as the result, whose lengths their bytes tell.
-
-    Raises
-    ------
-    UnsupportedError
-        If a unit is longer than what may be held at once.
     """
     given = [Input(t.source, t.offset, t.n_bytes // max(n_units, 1), n_units) for t in inputs]
     made = _mapped(part, inputs, given, n_units, make, like)
@@ -158,13 +133,7 @@ def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
 
 
 def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor:
-    """Return a tensor of bytes of which some stop the run, when one is met.
-
-    Raises
-    ------
-    UnsupportedError
-        When a forbidden byte is read: the tensor, where, and `why`.
-    """
+    """Return a tensor of bytes of which some stop the run, when one is met."""
     if not forbidden:
         return stored
     from_name = stored.source.name

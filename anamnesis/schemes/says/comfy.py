@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Told
 
-__all__ = ["MARKER", "ComfyLayer", "as_told", "read_layer", "read_marker"]
-
 MARKER = "comfy_quant"
 _MAX_MARKER = 65_536
 _BLOCKWISE = "_blockwise"
@@ -29,17 +27,7 @@ _BY_ROW, _WITHOUT_FORMAT = "per_row", "int8_tensorwise"
 
 
 class ComfyLayer(NamedTuple):
-    """One layer.
-
-    Attributes
-    ----------
-    format : str
-        For instance `nvfp4`; of weights that were rotated, `convrot` and that.
-    shape : (int, int) or None
-        That of the weight before it was padded, if it is told.
-    block : int or None
-        Rows and columns of the blocks that share a scale, if it is told.
-    """
+    """One layer."""
 
     format: str
     shape: tuple[int, int] | None
@@ -54,7 +42,8 @@ def read_layer(layer: Mapping[str, Any]) -> ComfyLayer:
     params = layer.get("params")
     told = {**params, **layer} if isinstance(params, dict) else layer
     is_rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
-    name = str(_WITHOUT_FORMAT if _BY_ROW in layer and "format" not in layer else layer["format"])
+    is_unnamed = "format" not in layer and not told.keys().isdisjoint((_BY_ROW, _ROTATED))
+    name = str(_WITHOUT_FORMAT if is_unnamed else layer["format"]).lower()
     name = f"{_ROTATED} {name}" if is_rotated else name
     if shape is None:
         return ComfyLayer(name, None, block)
@@ -65,13 +54,7 @@ def read_layer(layer: Mapping[str, Any]) -> ComfyLayer:
 
 
 def read_marker(marker: StoredTensor) -> ComfyLayer:
-    """Return what the marker beside a layer says of it.
-
-    Raises
-    ------
-    ParseError
-        If it is malformed.
-    """
+    """Return what the marker beside a layer says of it."""
     try:
         return read_layer(json.loads(marker.read() if marker.n_bytes <= _MAX_MARKER else b""))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -17,8 +17,6 @@ from functools import lru_cache, partial
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.says.linear import refusal
 
-__all__ = ["comfy_left", "comfy_refusal"]
-
 # What names begin with, in checkpoints of all that a pipeline has and in others.
 _OF_CHECKPOINT = "model.diffusion_model."
 _PREFIXES = (_OF_CHECKPOINT, "diffusion_model.")

@@ -7,24 +7,14 @@ from typing import Any
 
 from anamnesis.schemes.says.linear import with_head
 
-__all__ = ["config_of", "input_arguments", "weight_arguments"]
-
 _VERSION = "0.20.0"  # whose config it is
 
 
 def config_of(
     weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the config of one group of linear layers, as `ModelCompressor.update_config` saves it.
-
-    Parameters
-    ----------
-    weights, inputs : dict
-        The arguments of quantising them; no inputs where activations stay plain.
-    layout : str
-        The format.
-    plain : sequence of str
-        The modules whose weights were left as they are.
+    """Return the config of one group of linear layers, as `ModelCompressor.update_config`
+    saves it.
     """
     group = {
         "targets": ["Linear"],

@@ -13,8 +13,6 @@ from anamnesis.schemes.core.settings import Asked, Told
 from anamnesis.schemes.says.modules import by_regex
 from anamnesis.schemes.says.sections import pair
 
-__all__ = ["Said", "left_alone", "mlx_layers", "said_in"]
-
 Said: TypeAlias = "tuple[str, Told]"
 
 _LEFT_ALONE = ("ignore", "exclude_modules", "exclude", "modules_to_not_convert")

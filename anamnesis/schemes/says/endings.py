@@ -15,8 +15,6 @@ from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says.mtp import plain_drafts
 from anamnesis.schemes.says.sections import has_parts
 
-__all__ = ["as_endings", "as_patterns"]
-
 
 def as_patterns(layers: Layers) -> list[str]:
     """Return what compressed-tensors' `ignore` is to say of the modules that are plain.

@@ -43,8 +43,6 @@ from anamnesis.schemes.says.stacks import (
     stacks_of,
 )
 
-__all__ = ["IN_CODES", "StackedExperts", "every_stack", "stacked_experts"]
-
 IN_CODES = "a stack of experts in codes"  # why a tool leaves one that it sees so
 
 
@@ -53,15 +51,7 @@ _FEWEST = 256
 
 
 class _Ways(NamedTuple):
-    """Which stacks a tool takes apart, beside those that are [experts, out, in] without biases.
-
-    Attributes
-    ----------
-    transposed : set of str or None
-        The types of models of which it takes those that are [experts, in, out]; None for all.
-    alternating : dict of str to bool
-        The types of which it takes those with biases, and whether gate and up alternate there.
-    """
+    """Which stacks a tool takes apart, beside those that are [experts, out, in] without biases."""
 
     transposed: frozenset[str] | None
     alternating: Mapping[str, bool]
@@ -87,15 +77,7 @@ class _Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class StackedExperts:
-    """The stacks of one module, and what a tool makes of them.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Of the stacks, and of their biases behind them.
-    why_not : str or None
-        Why the tool does not take them apart.
-    """
+    """The stacks of one module, and what a tool makes of them."""
 
     names: tuple[str, ...]
     why_not: str | None
@@ -104,13 +86,7 @@ class StackedExperts:
     _layers: Mapping[str, tuple[_Layer, ...]] = field(default_factory=dict)  # by weights' names
 
     def taken_apart(self, weights: Mapping[str, Weight]) -> dict[str, list[Weight]]:
-        """Return what becomes of each weight, by its name: matrices, or biases, of all experts.
-
-        Raises
-        ------
-        UnsupportedError
-            If codes cannot be cut so.
-        """
+        """Return what becomes of each weight, by its name: matrices, or biases, of all experts."""
         return {name: list(self._pieces(weights[name])) for name in self.names}
 
     def _pieces(self, weight: Weight) -> Iterator[Weight]:
@@ -149,19 +125,7 @@ def stacked_experts(
     *,
     in_codes: bool = False,
 ) -> Iterator[StackedExperts]:
-    """Yield the stacks of a model's experts, module by module.
-
-    Parameters
-    ----------
-    weights : mapping of str to Weight
-        All of the model.
-    tool : str
-        Who takes them apart.
-    read_model_types : function
-        Returns the types that config.json says the model and its sections are of.
-    in_codes : bool
-        Whether the tool is given codes as if they were values.
-    """
+    """Yield the stacks of a model's experts, module by module."""
     found = stacks_of({name: weight.shape for name, weight in weights.items()})
     if not found:
         return
@@ -190,20 +154,7 @@ def stacked_experts(
 def every_stack(
     weights: Mapping[str, Weight], model_types: frozenset[str]
 ) -> Iterator[StackedExperts]:
-    """Yield the stacks of a model's experts, whoever has them so, in values or in codes.
-
-    Parameters
-    ----------
-    weights : mapping of str to Weight
-        All of the model.
-    model_types : frozenset of str
-        What config.json says the model and its sections are of.
-
-    Raises
-    ------
-    UnsupportedError
-        If one cannot be taken apart: which, and why.
-    """
+    """Yield the stacks of a model's experts, whoever has them so, in values or in codes."""
     known: set[str] = set()
     as_mixtral = bool(OF_MIXTRAL & model_types)
     alternates = next(

@@ -27,8 +27,6 @@ from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.parts.joined import Joined
 from anamnesis.schemes.parts.transposed import Transposed
 
-__all__ = ["Made", "every_stack_of_singles", "joined_experts"]
-
 _PIECE = re.compile(
     r"((?:.*\.)?experts)\.(0|[1-9][0-9]*)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.(weight|bias)"
 )
@@ -51,21 +49,7 @@ _APART = {"gate_proj": ("gate",), **_UNGATED}
 
 
 class _Way(NamedTuple):
-    """How transformers stacks a model's experts.
-
-    Attributes
-    ----------
-    is_turned : bool
-        Whether stacks are [experts, in, out].
-    alternates : bool
-        Whether outputs of gate and of up take turns; else those of the gate come first.
-    names : dict of str to str
-        What stacks are called, beside the module of the experts.
-    stacks : dict of str to tuple of str
-        The layers of which each stack is.
-    of_bias : str
-        What the name of a bias has in place of a weight's: `gate_up_proj_bias`, or `.bias`.
-    """
+    """How transformers stacks a model's experts."""
 
     is_turned: bool = False
     alternates: bool = False
@@ -107,17 +91,7 @@ def joined_experts(
     written: Callable[[Weight], DType],
     read_model_types: Callable[[], frozenset[str]],
 ) -> Iterator[Made]:
-    """Yield the stacks of a model whose experts are all there, one by one.
-
-    Parameters
-    ----------
-    weights : mapping of str to Weight
-        All of the model.
-    written : function
-        Returns the dtype that a weight is written in; that of a stack's pieces must be one.
-    read_model_types : function
-        Returns the types that config.json says the model and its sections are of.
-    """
+    """Yield the stacks of a model whose experts are all there, one by one."""
     modules = _modules(weights)
     way = _way_of(read_model_types()) if modules else None
     if way is None:
@@ -138,26 +112,7 @@ def every_stack_of_singles(
     *,
     in_codes: bool,
 ) -> Iterator[Made]:
-    """Yield the stacks of a model's single experts, of codes in their own where these are alike.
-
-    Parameters
-    ----------
-    weights : mapping of str to Weight
-        All of the model.
-    written : function
-        Returns the dtype that a weight is written in as a value; that of a stack's pieces is one.
-    model_types : frozenset of str
-        What config.json says the model and its sections are of.
-    names : str
-        Whose stacks they are.
-    in_codes : bool
-        Whether codes are joined where they lie.
-
-    Raises
-    ------
-    UnsupportedError
-        If some cannot be put together.
-    """
+    """Yield the stacks of a model's single experts, of codes in their own where these are alike."""
     for module, found in _modules(weights).items():
         way = _mlx_way(model_types) if names == "mlx-lm" else _way_of(model_types) or _LINEAR
         projections = {projection for projection, _ in found}

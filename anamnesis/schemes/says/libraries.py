@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
     from anamnesis.schemes.says.linear import Tool
 
-__all__ = [
-    "OfComfyUi",
-    "OfCompressedTensors",
-    "OfMistral",
-    "OfMlx",
-    "OfModelOpt",
-    "OfTransformers",
-]
-
 
 class _OfLinearLayers(Layout):
     """The libraries that take layers whose class is nn.Linear, and no Conv1D."""
@@ -38,7 +29,6 @@ class _OfLinearLayers(Layout):
     tool: ClassVar[Tool]
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave all but the matrices of linear layers."""
         from anamnesis.schemes.says.linear import linear_refusal
 
         return linear_refusal(name, shape, dtype, self.tool)
@@ -46,10 +36,6 @@ class _OfLinearLayers(Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return what the tool leaves by the classes of layers, as far as names show them.
-
-        Layers that draft tokens are in no class.
-        """
         from anamnesis.schemes.says.linear import left_by_class
         from anamnesis.schemes.says.mtp import left_drafts
 
@@ -69,7 +55,6 @@ class OfCompressedTensors(_OfLinearLayers):
 
     @property
     def experts_tool(self) -> ExpertsTool | None:
-        """llm-compressor."""
         return "llm-compressor"
 
     def config(
@@ -79,15 +64,8 @@ class OfCompressedTensors(_OfLinearLayers):
         format: str,
         layers: Layers,
     ) -> dict[str, Any]:
-        """Return the config of one group of linear layers, by names that fit in transformers, too.
-
-        Parameters
-        ----------
-        weights, inputs : dict
-            The arguments of quantising them; no inputs where activations stay plain.
-        format : str
-            What compressed-tensors calls the layout.
-        layers : Layers
+        """Return the config of one group of linear layers, by names that fit in
+        transformers, too.
         """
         from anamnesis.schemes.says.compressed_tensors import config_of
         from anamnesis.schemes.says.endings import as_patterns
@@ -115,45 +93,33 @@ class OfCompressedTensors(_OfLinearLayers):
 
 
 class OfModelOpt(_OfLinearLayers):
-    """What ModelOpt takes, and what its `export_hf_checkpoint` says.
-
-    Attributes
-    ----------
-    algorithm : str
-        Its `quant_algo`.
-    group : int
-        Values that share a scale.
-    """
+    """What ModelOpt takes, and what its `export_hf_checkpoint` says."""
 
     tool = "ModelOpt"
 
     if TYPE_CHECKING:
 
         @property
-        def algorithm(self) -> str: ...  # noqa: D102
+        def algorithm(self) -> str: ...
 
         @property
-        def group(self) -> int: ...  # noqa: D102
+        def group(self) -> int: ...
 
     @property
     def experts_tool(self) -> ExpertsTool | None:
-        """ModelOpt."""
         return "ModelOpt"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave also what ModelOpt disables by name."""
         from anamnesis.schemes.says.modelopt import modelopt_refusal
 
         return super().refuses(name, shape, dtype) or modelopt_refusal(name)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return what ModelOpt's `convert_hf_quant_config_format` gives."""
         from anamnesis.schemes.says.modelopt import config_of
 
         return config_of(self.algorithm, self.group, layers)
 
     def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
-        """Return what ModelOpt's export writes, as its `process_layer_quant_config` has it."""
         from anamnesis.schemes.says.modelopt import file_of
 
         return {"hf_quant_config.json": file_of(self.algorithm, self.group, layers)}
@@ -176,11 +142,9 @@ class OfMlx(Layout):
 
     @property
     def stacks_of(self) -> StacksOf | None:
-        """Those of mlx-lm's `switch_mlp`."""
         return "mlx-lm"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave what mlx-lm leaves of any model, as far as names tell."""
         from anamnesis.schemes.says.mlx_layers import mlx_refusal
 
         return mlx_refusal(name, shape, dtype)
@@ -188,7 +152,6 @@ class OfMlx(Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
         from anamnesis.schemes.says.mlx_layers import left_in
 
         return left_in(shapes, config)
@@ -196,7 +159,6 @@ class OfMlx(Layout):
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return the layers that mlx-lm has in 8 bits, whatever it has the others in."""
         from anamnesis.schemes.says.mlx_layers import in_8_bits
 
         return in_8_bits(shapes, config)
@@ -204,20 +166,13 @@ class OfMlx(Layout):
     def declare_each(
         self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Return mlx-lm's section with an entry for each layer that is of other settings."""
         from anamnesis.schemes.says.mlx_layers import with_each
 
         return with_each(self.declare(Layers([], [], {})), layers, config)
 
 
 class OfComfyUi(Layout):
-    """What ComfyUI's tools take of diffusion models; a marker beside each layer says its format.
-
-    Attributes
-    ----------
-    marker : Field
-        What the marker is called.
-    """
+    """What ComfyUI's tools take of diffusion models; a marker beside each layer says its format."""
 
     conv1d = "left"
     marker: ClassVar[Field] = Field("marker", "{module}" + MARKER, ("U8",))
@@ -229,7 +184,6 @@ class OfComfyUi(Layout):
             """What ComfyUI calls it."""
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave all but the matrices of layers."""
         from anamnesis.schemes.says.comfy_layers import comfy_refusal
 
         return comfy_refusal(name, shape, dtype)
@@ -237,7 +191,6 @@ class OfComfyUi(Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return what comfy-quants leaves: the first and last layers, embeddings, norms."""
         from anamnesis.schemes.says.comfy_layers import comfy_left
 
         return comfy_left(shapes)
@@ -254,10 +207,8 @@ class OfComfyUi(Layout):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return codes, scales, and what is beside them."""
         own = super().parts(name, shape, outs, found)
         return (*own, *(part for part, _ in self.beside(name, shape)))
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return what is beside codes and scales."""
         return {part.name: raw for part, raw in self.beside(name, shape)}

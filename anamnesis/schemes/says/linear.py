@@ -10,8 +10,6 @@ from typing import Literal
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.says.stacks import is_stack
 
-__all__ = ["LEFT", "Tool", "alike", "left_by_class", "linear_refusal", "refusal", "with_head"]
-
 Tool = Literal["transformers", "llm-compressor", "ModelOpt"]
 
 # Modules that are no nn.Linear by their name, or that transformers and llm-compressor leave.

@@ -17,25 +17,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["merged", "of_one_input"]
-
 Groups = tuple[tuple[str, ...], ...]
 
 _WEIGHT = ".weight"
 
 
 class _Row(NamedTuple):
-    """Layers that are merged where two of them or more have one parent.
-
-    Attributes
-    ----------
-    layers : tuple of str
-        What they are called in there.
-    beside : str
-        A layer that has to be there, too, because these names mean something else without it.
-    within : str
-        How the parent's name ends.
-    """
+    """Layers that are merged where two of them or more have one parent."""
 
     layers: tuple[str, ...]
     beside: str = ""

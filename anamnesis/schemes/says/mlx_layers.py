@@ -19,8 +19,6 @@ from anamnesis.schemes.says.mlx_models import (
     rows_of,
 )
 
-__all__ = ["CONFIG_KEYS", "in_8_bits", "left_in", "mlx_refusal", "with_each"]
-
 CONFIG_KEYS = ("quantization", "quantization_config")
 
 _EXPERT = re.compile(r"\.experts\.[0-9]+\.")

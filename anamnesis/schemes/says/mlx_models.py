@@ -12,35 +12,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-__all__ = [
-    "ALIASES",
-    "KEEPS_KV_B",
-    "PLAIN_EXPERTS",
-    "ROWS",
-    "Row",
-    "class_of",
-    "path_in_mlx",
-    "rows_of",
-]
-
 
 class Row(NamedTuple):
-    """What becomes of some layers.
-
-    Attributes
-    ----------
-    modules : str
-        A regular expression of how their names end, in files or in mlx-lm; LAST is the last
-        layer's number.
-    way : str
-        `plain`; `alike`, as all other layers; `8 bits`: integers in groups of 64 in every mode.
-    why : str
-        Why they are plain.
-    beside : str
-        Only where this module stands at the place of the names' end.
-    when : str
-        Only where the config says this, of the model or of its language model.
-    """
+    """What becomes of some layers."""
 
     modules: str
     way: Literal["plain", "alike", "8 bits"]

@@ -18,8 +18,6 @@ from anamnesis.schemes.says.linear import alike
 from anamnesis.schemes.says.sections import model_types
 from anamnesis.schemes.says.tied_heads import head_of
 
-__all__ = ["VERSION", "config_of", "excluded", "file_of", "modelopt_refusal"]
-
 VERSION = "0.47.0"  # whose bytes and config these are
 _PRODUCER = {"name": "modelopt", "version": VERSION}
 _IN_GROUPS = "W4A16_NVFP4"  # whose config tells of a group of layers
@@ -69,14 +67,6 @@ def config_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
     """Return the section of config.json, as `convert_hf_quant_config_format` gives it.
 
     But that of `FP8` says nothing of activations: ModelOpt has static scales for them.
-
-    Parameters
-    ----------
-    algorithm : str
-        Its `quant_algo`.
-    group : int
-        Values of a row that share a scale; 0 where there are no groups.
-    layers : Layers
     """
     is_of_all = algorithm == _OF_ALL
     weights: dict[str, Any] = {"dynamic": False, "num_bits": 8 if is_of_all else 4, "type": "float"}
@@ -92,13 +82,7 @@ def config_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
 
 
 def file_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
-    """Return hf_quant_config.json, as `process_layer_quant_config` gives it.
-
-    Parameters
-    ----------
-    algorithm, group, layers
-        As of `config_of`.
-    """
+    """Return hf_quant_config.json, as `process_layer_quant_config` gives it."""
     quantization = {
         "quant_algo": algorithm,
         "kv_cache_quant_algo": None,

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["Targets", "by_regex"]
-
 T = TypeVar("T")
 
 REGEX = "re:"
@@ -92,17 +90,7 @@ def _words(choice: Iterable[str | None]) -> Iterator[str]:
 
 
 class Targets(Generic[T]):
-    """Looks up what is said of a module.
-
-    Parameters
-    ----------
-    said : iterable of (target, value)
-        Targets are names, globs with `*`, or `re:` and a regular expression; an empty one means
-        all modules that no other one names.
-    modules : iterable of str
-        All that the model has: what speaks of none of them, by other names than these, may speak
-        of any.
-    """
+    """Looks up what is said of a module."""
 
     def __init__(self, said: Iterable[tuple[str, T]], modules: Iterable[str]) -> None:
         self._named: dict[str, list[T]] = {}

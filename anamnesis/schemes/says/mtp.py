@@ -18,8 +18,6 @@ from typing import Any
 
 from anamnesis.schemes.core.layout import Layers
 
-__all__ = ["drafting", "left_drafts", "plain_drafts"]
-
 _CALLED = re.compile(r"((?:[^.]+\.)*?(?:mtp(?:_[a-z]+)*|eagle_module|medusa_heads?))\.")
 _NUMBERED = re.compile(r"((?:[^.]+\.)*?layers)\.([0-9]{1,9})\.(.+)")
 _OF_A_TOWER = re.compile(r"vis(ion|ual)|audio|encoder")
@@ -32,17 +30,7 @@ _COUNTS = (
 
 
 def left_drafts(names: Iterable[str], config: Mapping[str, Any], tool: str) -> dict[str, str]:
-    """Return the weights of drafting layers, and why a tool leaves them.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Of all weights of the model.
-    config : mapping
-        Its config.json; empty where there is none.
-    tool : str
-        What quantises a model of transformers.
-    """
+    """Return the weights of drafting layers, and why a tool leaves them."""
     found = drafting(tuple(names), _counts(config))
     return dict.fromkeys(found, f"it drafts tokens, and {tool} does not load it")
 
@@ -59,15 +47,7 @@ def plain_drafts(layers: Layers) -> list[str]:
 
 @lru_cache(maxsize=4)
 def drafting(names: tuple[str, ...], counts: tuple[tuple[int, int], ...]) -> Mapping[str, str]:
-    """Return the weights of drafting layers, and the module that each belongs to.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Of all weights of the model.
-    counts : tuple of (int, int)
-        How many layers a model has, and how many drafting ones are behind them, as a config says.
-    """
+    """Return the weights of drafting layers, and the module that each belongs to."""
     found: dict[str, str] = {}
     for name in names:
         if match := _CALLED.match(name):

@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = [
-    "QUANT_CONFIG_KEYS",
-    "QUANT_FILE_KEY",
-    "has_parts",
-    "model_types",
-    "pair",
-    "quant_sections",
-    "typed_sections",
-]
-
 # Where publishers put it: transformers, old compressed-tensors; MLX and ModelOpt. The last is
 # for a separate file, as AutoGPTQ and AutoAWQ wrote.
 QUANT_FILE_KEY = "quantize_config"

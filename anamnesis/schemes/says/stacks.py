@@ -13,16 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "OF_MIXTRAL",
-    "Stacks",
-    "is_of_an_expert",
-    "is_stack",
-    "mlx_stack",
-    "names_of_mixtral",
-    "stacks_of",
-]
-
 _STACK = re.compile(r"(?:^|\.)experts\.(gate_up_proj|up_proj|down_proj)$")
 _OTHERS = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
 _ONE = re.compile(r"(?:^|\.)experts\.[0-9]+\.")
@@ -44,18 +34,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Stacks(NamedTuple):
-    """The stacks of one module.
-
-    Attributes
-    ----------
-    projections : dict of str to str
-        The names of its weights, by what transformers calls them: `gate_up_proj`, `up_proj`,
-        `down_proj`.
-    orientation : str or None
-        `linear`, where they are [experts, out, in]; `transposed`, where they are [experts, in,
-        out]; None where their shapes do not tell, or no two of them belong together.
-    has_biases : bool
-    """
+    """The stacks of one module."""
 
     projections: dict[str, str]
     orientation: Literal["linear", "transposed"] | None
@@ -90,13 +69,7 @@ def names_of_mixtral(layer: str) -> str:
 
 
 def stacks_of(shapes: Shapes) -> dict[str, Stacks]:
-    """Return the stacks of a model's experts, by the names of their modules.
-
-    Parameters
-    ----------
-    shapes : mapping of str to tuple of int
-        Of all weights of the model.
-    """
+    """Return the stacks of a model's experts, by the names of their modules."""
     found: dict[str, dict[str, str]] = {}
     for name, shape in shapes.items():
         place = _place(name) if len(shape) == 3 else None

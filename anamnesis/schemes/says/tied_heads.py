@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["HEADS", "head_of", "tied_head"]
-
 _USUAL = "lm_head"
 # Of the names of the classes that have a head, which may be tied: others, as BertModel, have none.
 _WITH_HEAD = (

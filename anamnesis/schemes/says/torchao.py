@@ -14,19 +14,6 @@ from typing import Any
 
 from anamnesis.base.described import Described
 
-__all__ = [
-    "ACTIVATIONS",
-    "CODES",
-    "SCALE",
-    "ZEROS",
-    "asked_parts",
-    "described_in",
-    "describes_tensor",
-    "metadata_without",
-    "prefix_of",
-    "weight_of",
-]
-
 CODES, SCALE, ZEROS = "qdata", "scale", "zero_point"
 # Scales of activations, with which only a runtime that quantises those does anything.
 ACTIVATIONS = (
@@ -88,16 +75,7 @@ def describes_tensor(key: str, text: str) -> bool:
 def metadata_without(
     metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
 ) -> dict[str, str]:
-    """Return metadata that say of `decoded` weights that they are plain, and of others nothing.
-
-    Parameters
-    ----------
-    metadata : mapping of str to str
-    decoded : mapping of str to str
-        New names by old ones.
-    gone : collection of str
-        Names of weights that are written otherwise.
-    """
+    """Return metadata that say of `decoded` weights that they are plain, and of others nothing."""
     told: dict[str, str] = {}
     for key, text in metadata.items():
         is_told = (key in decoded or key in gone) and describes_tensor(key, text)

@@ -99,13 +99,23 @@ def test_links_out_of_the_directory_are_not_followed(tmp_path: Path) -> None:
         ("tokens", ["\udcff"], "not UTF-8"),
         ("token_type", [1, 1, 1], "3 items for 2 tokens"),
         ("merges", ["ab"], "no pair"),
+        ("merges", None, "no tokenizer.ggml.merges"),
+        ("tokens", ["a", "a"], "tokens 0 and 1 are both 'a'"),
+        ("scores", [1.0, float("nan")], "no finite number"),
+        ("eos_token_id", 2, "is 2, no id of the vocabulary, which has 2 tokens"),
+        ("bos_token_id", "1", "bos_token_id is '1', no id"),
+        ("padding_token_id", True, "is True, no id"),
+        ("unknown_token_id", -2, "is -2, no id"),
+        ("add_bos_token", "yes", "is 'yes', neither true nor false"),
+        ("pre", "x" * 100_000, "^.{0,300}$"),
         ("model", 7, "must be a string"),
         ("model", "rwkv", "kind 'rwkv'"),
         ("pre", "none such", "how 'none such' splits"),
     ],
 )
 def test_a_gguf_that_lies_is_refused(key: str, value: Any, match: str) -> None:
-    keys: dict[str, Any] = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b"], key: value}
+    keys: dict[str, Any] = {"model": "gpt2", "pre": "gpt-2", "tokens": ["a", "b"]}
+    keys |= {"merges": ["a b"], key: value}
     with pytest.raises(an.AnamnesisError, match=match):
         vocabulary_files({f"tokenizer.ggml.{name}": told for name, told in keys.items()})
 
@@ -113,3 +123,22 @@ def test_a_gguf_that_lies_is_refused(key: str, value: Any, match: str) -> None:
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(an.UnsupportedError, match="'none'"):
         read_vocabulary(tmp_path, {}, "none", Budget())
+
+
+def test_a_vocabulary_that_llama_cpp_does_not_load_is_refused(tmp_path: Path) -> None:
+    """A token called as a place that no token has, and none that joins others."""
+    told = fast()
+    write(
+        Directory("gpt2", {"tokenizer.json": {**told, "model": {**told["model"], "merges": []}}}),
+        tmp_path,
+    )
+    with pytest.raises(an.ParseError, match="no merges"):
+        read_vocabulary(tmp_path, {}, "gpt2", Budget(), pre="gpt-2")
+    n = len(told["model"]["vocab"])
+    vocab = {**told["model"]["vocab"], f"[PAD{n + 1}]": n}
+    write(
+        Directory("gpt2", {"tokenizer.json": {**told, "model": {**told["model"], "vocab": vocab}}}),
+        tmp_path,
+    )
+    with pytest.raises(an.ParseError, match=r"are both '\[PAD"):
+        read_vocabulary(tmp_path, {"vocab_size": n + 3}, "gpt2", Budget(), pre="gpt-2")

@@ -12,6 +12,7 @@ import anamnesis as an
 from anamnesis.architectures.tokenizers import read_vocabulary, vocabulary_files
 from anamnesis.architectures.tokenizers.pre_digests import DIGESTS
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
+from anamnesis.architectures.tokenizers.regexes import meaning
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import ADDED, BPE, GPT2, LEVEL, VOCAB, Directory, fast, write
 
@@ -68,6 +69,48 @@ def test_what_nobody_knows_asks_for_the_name(step: Any, tmp_path: Path) -> None:
     write(Directory("gpt2", {"tokenizer.json": fast(pre_tokenizer=step)}), tmp_path)
     found = read_vocabulary(tmp_path, {}, "gpt2", Budget(), pre="qwen2")
     assert found["tokenizer.ggml.pre"] == "qwen2"
+
+
+QWEN2 = next(row.steps[0][1] for row in PATTERNS if "qwen2" in row.names)
+GPT2_REGEX = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+@pytest.mark.parametrize(
+    ("regexes", "pre"),
+    [
+        ([QWEN2.replace(r"\r", "\r").replace(r"\n", "\n")], "qwen2"),
+        ([QWEN2.replace(r"\p{L}", r"\p{Letter}").replace(r"\p{N}", r"\p{Number}")], "qwen2"),
+        ([QWEN2.replace(r"[^\r\n\p{L}\p{N}]", r"[^\p{N}\p{L}\x0A\u000D]")], "qwen2"),
+        ([QWEN2.replace(r"\p{N}|", r"\p{N}{1}|").replace("'", r"\'")], "qwen2"),
+        ([GPT2_REGEX], "gpt-2"),
+        ([r"\p{N}", GPT2_REGEX], "starcoder"),
+    ],
+)
+def test_regexes_are_compared_by_meaning(regexes: list[str], pre: str, tmp_path: Path) -> None:
+    steps: list[Any] = [
+        {"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False}
+        for one in regexes
+    ]
+    steps.append({**LEVEL, "use_regex": False})
+    assert pre_of(tmp_path, pre_tokenizer={"type": "Sequence", "pretokenizers": steps}) == pre
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("[ab]", "[^ab]"), (r"[a\-z]", "[a-z]"), (r"\.", "."), (r"a{2}", "a"), (r"\s", "s")),
+        *((r"\p{L}", r"\P{L}"), (r"\x2e", "."), ("[[a]b]", "[ab]"), (r"\p{Lu}", r"\p{Ll}")),
+        *((r"\u004", "A"), ("[a-c]", "[abc-]"), ("a{1}+", "a"), ("(?i:a)", "a"), ("[]a]", "[a]")),
+    ],
+)
+def test_what_means_another_thing_is_not_equal(one: str, other: str) -> None:
+    assert meaning(one) != meaning(other)
+
+
+@pytest.mark.parametrize("part", ["pre_tokenizer", "normalizer", "post_processor", "decoder"])
+def test_a_type_that_is_no_text_is_of_no_step(part: str, tmp_path: Path) -> None:
+    with pytest.raises(an.UnsupportedError, match="tokenizer_pre="):
+        pre_of(tmp_path, **{"pre_tokenizer": None, part: {"type": ["a"]}})
 
 
 def test_a_class_tells_where_there_is_no_tokenizer_json(tmp_path: Path) -> None:

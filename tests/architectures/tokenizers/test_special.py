@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import anamnesis as an
-from anamnesis.architectures.tokenizers import read_vocabulary
+from anamnesis.architectures.tokenizers import read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers.folder import FAST
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import (
     ADDED,
@@ -72,3 +74,17 @@ def test_an_id_that_cannot_be_one_is_refused(told: int, tmp_path: Path) -> None:
 def test_half_a_surrogate_pair_is_refused(where: str, tmp_path: Path) -> None:
     with pytest.raises(an.ParseError, match="half of a surrogate pair"):
         read(tmp_path, {**TOLD, where: "a\ud800"})
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_an_id_of_plain_text_is_a_special_token_only_if_it_is_added(is_added: bool) -> None:
+    """A class has an id of its own for want of another, whose text is not to be cut out."""
+    tokens = ["a", "b", "ab", "<x>"]
+    keys: dict[str, Any] = {"model": "gpt2", "pre": "gpt-2", "tokens": tokens, "merges": ["a b"]}
+    keys |= {"token_type": [1, 1, 1, 3], "bos_token_id": 1, "eos_token_id": 3}
+    keys |= {"add_bos_token": is_added}
+    files = vocabulary_files({f"tokenizer.ggml.{name}": told for name, told in keys.items()})
+    config, tokenizer = (json.loads(files[name]) for name in ("tokenizer_config.json", FAST))
+    assert config.get("bos_token") == ("b" if is_added else None)
+    assert config["eos_token"] == "<x>"
+    assert [token["id"] for token in tokenizer["added_tokens"]] == ([1, 3] if is_added else [3])

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.indexing import box_of
+from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core import slices
 from anamnesis.schemes.core.slices import decode_box
 from anamnesis.sources.file import FileSource
 from helpers.handmade import safetensors_bytes, write_safetensors
 from helpers.weight_cases import CASES, NAME, four_bit, fp8, int8, packed, tensors_of
 
+LEVEL = resolve_level()
 STEPS = (None, 1, 2, 3, 7, -1, -2, -5)
 
 
@@ -55,7 +57,7 @@ def check(tensor: an.Tensor, rng: np.random.Generator, n: int, threads: int = 1)
                     tensor[key]
                 continue
             box = box_of(key, tensor.shape)
-            found = decode_box(tensor._weight, DTYPES[dtype], box, threads, 1)[box.rest]
+            found = decode_box(tensor._weight, DTYPES[dtype], box, threads, LEVEL)[box.rest]
             assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), key
             assert found.tobytes() == wanted.tobytes(), key
 

@@ -56,6 +56,9 @@ def entries(path: Path) -> tuple[dict[str, Entry], dict[str, str]]:
     }, metadata
 
 
+COMFY = "_quantization_metadata"
+
+
 def mixed(folder: Path, parts: tuple[str, ...]) -> Path:
     """Write a directory of the checkpoints, each a shard, and of what their configs say."""
     configs = {}
@@ -65,6 +68,9 @@ def mixed(folder: Path, parts: tuple[str, ...]) -> Path:
         told = {
             f"{name}.{key}" if key in names(tensors) else key: metadata[key] for key in metadata
         }
+        if COMFY in told:
+            layers = json.loads(told[COMFY])["layers"]
+            told[COMFY] = json.dumps({"layers": {f"{name}.{key}": layers[key] for key in layers}})
         shard = f"model-{i + 1:05}-of-{len(parts):05}.safetensors"
         write_safetensors(
             folder / shard, {f"{name}.{key}": tensors[key] for key in tensors}, told or None

@@ -41,8 +41,6 @@ from anamnesis.schemes.integers.layouts.qweights import (
 from anamnesis.schemes.integers.words import PackedWeight, Packing
 from anamnesis.schemes.parts.codes import Integers, Words
 
-__all__ = ["PACKING", "SETTINGS", "Gemm", "encoding", "find_all", "weight_of"]
-
 PACKING = Packing("AWQ4", 4, along_rows=True)
 _WORD_BITS = 32
 _IN_WORD = _WORD_BITS // PACKING.bits
@@ -62,13 +60,7 @@ _SCALED = frozenset(
 
 @dataclass(frozen=True)
 class Gemm(InModules):
-    """The GEMM layout, with zero points, as AutoAWQ packs it.
-
-    Attributes
-    ----------
-    group_size : int
-        In features that share a scale; -1 for all.
-    """
+    """The GEMM layout, with zero points, as AutoAWQ packs it."""
 
     group_size: int = 128
 
@@ -77,24 +69,20 @@ class Gemm(InModules):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Leave all of a model whose activations have scales, which no file of weights has."""
         kind = config.get("model_type")
         if kind in _SCALED:
             return dict.fromkeys(shapes, f"AWQ scales activations of {kind}, by what data says")
         return super().leaves(shapes, config)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, PACKING, False, self.group_size)
 
     def view(self, weight: Weight) -> Words | Integers | None:
-        """Return words of 4 bits as they are stored, and all other integers alike."""
         from anamnesis.schemes.integers.moving import worded
 
         return worded(weight, PACKING.bits)
 
     def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
-        """Return words of 4 bits with their own groups; codes of fewer bits are cast."""
         from anamnesis.schemes.integers.moving import across, all_symmetric, of_bits
 
         found, refused = of_bits(PACKING.bits, views)
@@ -108,7 +96,6 @@ class Gemm(InModules):
         return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return AutoAWQ's config, as transformers has it."""
         from anamnesis.schemes.says.mtp import plain_drafts  # only here: readers do not ask
 
         drafts = [f"{name}." for name in plain_drafts(layers)]
@@ -133,18 +120,7 @@ def _encoding(layout: Gemm) -> Encoding:
 
 
 def encoding(group_size: int = 128) -> Encoding:
-    """Return integers with zero points, as AutoAWQ's round-to-nearest gives and packs them.
-
-    Parameters
-    ----------
-    group_size : int
-        In features that share a scale: 32, 64, 128, 256, 512 or 1024.
-
-    Raises
-    ------
-    ValueError
-        If there is no such layout.
-    """
+    """Return integers with zero points, as AutoAWQ's round-to-nearest gives and packs them."""
     from anamnesis.schemes.integers.encode import Columns  # only here: readers encode nothing
 
     check_one_of("group_size", group_size, GROUP_SIZES)

@@ -27,8 +27,6 @@ from anamnesis.schemes.integers.layouts.qweights import OF_A_FILE, SCALES, Parts
 from anamnesis.schemes.integers.ordered import FastWeight, GemvWeight
 from anamnesis.schemes.integers.weight import IntegerWeight
 
-__all__ = ["FAST", "GEMV", "find"]
-
 GEMV, FAST = "gemv", "gemv_fast"  # as configs call them
 _IN_WORD = 8
 _SIZES = (32, 64, 128)  # of groups that AutoAWQ has, and one of all columns
@@ -36,13 +34,7 @@ _DTYPES = {GEMV: ("I32", "I32", SCALES), FAST: ("I16", "F16", ("F16",))}
 
 
 def find(parts: Parts, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that a module holds in one of these layouts, None if in neither.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that a module holds in one of these layouts, None if in neither."""
     if any(len(part.shape) != 2 for part in parts.stored if part is not parts.g_idx):
         return None
     layout = FAST if parts.qweight.dtype.name == "I16" else GEMV
@@ -78,14 +70,8 @@ def _check(
 
 
 def _group_size(parts: Parts, cols: int, places: int, facts: QuantFacts) -> int:
-    """Return the length of groups whose scales fill as many places; what the config says settles.
-
-    Raises
-    ------
-    ParseError
-        If none does.
-    UnsupportedError
-        If several do, and the config does not settle it.
+    """Return the length of groups whose scales fill as many places; what the config says
+    settles.
     """
     told = {cols if size < 0 else size for size in facts.group_sizes if size}
     fitting = {

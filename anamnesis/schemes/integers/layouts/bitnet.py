@@ -22,20 +22,12 @@ from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.schemes.parts.views import constant
 
-__all__ = ["FIELDS", "find"]
-
 FIELDS = (Field("codes", "{weight}", ("U8",)), Field("scales", "{weight}_scale"))
 _MULTIPLIES = "autobitlinear"
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     if (facts.method or "").lower() != "bitnet":
         return None
     scale = ledger.find(FIELDS[1].named(codes.name))

@@ -20,18 +20,10 @@ from anamnesis.schemes.parts.integers import by_row, in_float32
 from anamnesis.schemes.parts.views import constant
 from anamnesis.schemes.says.libraries import OfComfyUi
 
-__all__ = ["ComfyInt8Layout", "encoding"]
-
 
 @dataclass(frozen=True)
 class ComfyInt8Layout(OfComfyUi):
-    """ComfyUI's `int8_tensorwise`.
-
-    Attributes
-    ----------
-    has_one_scale : bool
-        Whether one scale is for all of a weight; else each row has one.
-    """
+    """ComfyUI's `int8_tensorwise`."""
 
     has_one_scale: bool = False
 
@@ -44,18 +36,10 @@ class ComfyInt8Layout(OfComfyUi):
     comfy_format = "int8_tensorwise"
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
         block = (shape[0] if self.has_one_scale else 1, shape[1])
         return IntegerWeight(name, shape, parts[:2], "INT8", block, producer="ComfyUI")
 
     def write(self, view: Integers, encoding: Encoding) -> Repack | None:
-        """Return codes of 8 bits, or fewer, where a row has one scale, or all have.
-
-        Raises
-        ------
-        Unmovable
-            If there are several, or codes are not about 0.
-        """
         if len(view.shape) != 2:
             raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
         codes, found, view = by_row(view, 1.0)

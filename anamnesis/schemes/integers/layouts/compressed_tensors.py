@@ -55,16 +55,6 @@ from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes,
 from anamnesis.schemes.parts.codes import Integers, Words
 from anamnesis.schemes.says.libraries import OfCompressedTensors
 
-__all__ = [
-    "SETTINGS",
-    "IntQuantized",
-    "PackQuantized",
-    "find",
-    "int_quantized",
-    "pack_quantized",
-    "pack_quantized_8bit",
-]
-
 _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
 _DENSE_SINCE = (0, 18)
 
@@ -81,13 +71,6 @@ class IntQuantized(OfCompressedTensors):
     takes = Integers
 
     def write(self, view: Integers, encoding: Encoding) -> Repack | None:
-        """Return codes of 8 bits, or fewer, where a row has one scale.
-
-        Raises
-        ------
-        Unmovable
-            If it has several, or codes are not about 0.
-        """
         from anamnesis.schemes.parts.integers import by_row
 
         if len(view.shape) != 2:
@@ -97,14 +80,12 @@ class IntQuantized(OfCompressedTensors):
         return Repack((encoding,), parts, view.is_exact, view.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return compressed-tensors' config of W8A8: activations are quantised as they come."""
         from anamnesis.schemes.says.compressed_tensors import input_arguments, weight_arguments
 
         weights, inputs = weight_arguments(8, "int", "channel"), input_arguments("int", "token")
         return self.config(weights, inputs, "int-quantized", layers)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return codes and scales as they are read."""
         return IntegerWeight(name, shape, parts, "INT8", (1, shape[1]))
 
 
@@ -122,18 +103,7 @@ def _is_open(bits: int, n_words: int) -> bool:
 
 @dataclass(frozen=True)
 class PackQuantized(OfCompressedTensors):
-    """`pack-quantized`: words of codes, in groups.
-
-    Attributes
-    ----------
-    bits : int
-    group_size : int or None
-        Columns that share a scale; None for all of a row.
-    is_symmetric : bool
-        Whether there are no zero points.
-    is_act_order : bool
-        Whether groups are no runs of columns; only codes that are there already have that.
-    """
+    """`pack-quantized`: words of codes, in groups."""
 
     bits: int = 4
     group_size: int | None = 128
@@ -151,38 +121,28 @@ class PackQuantized(OfCompressedTensors):
 
     @property
     def experts_tool(self) -> ExpertsTool | None:
-        """llm-compressor's, of values: codes of 8 bits are only moved, and stacks stay as such."""
         return super().experts_tool if self.bits == 4 else None
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return words of codes, scales, words of zero points if there are any, and the shape."""
         return (*super().parts(name, shape, outs, found), _shape_part(name, shape))
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the shape."""
         return {_shape_part(name, shape).name: struct.pack(f"<{len(shape)}q", *shape)}
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return words, scales and zero points as they are read."""
         zeros = None if self.is_symmetric else parts[2]
         size = min(self.group_size or shape[1], shape[1])
         kernel, half = f"PACKED{self.bits}", 1 << self.bits - 1
         return IntegerWeight(name, shape, parts, kernel, (1, size), zeros, half)
 
     def view(self, weight: Weight) -> Words | Integers | None:
-        """Return words of these bits as they are stored, and all other integers alike."""
         from anamnesis.schemes.integers.moving import worded
 
         return worded(weight, self.bits)
 
     def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
-        """Return words with their own groups; zero points are left out if all are constant.
-
-        Programs load them then. Those of 4 bits stay if zero points are asked for; of 8 bits, all
-        must be 128. Codes of fewer bits are cast, and have no zero points in 8 bits.
-        """
         from anamnesis.schemes.integers.moving import all_symmetric, of_bits
 
         found, refused = of_bits(self.bits, views)
@@ -212,11 +172,9 @@ class PackQuantized(OfCompressedTensors):
         return Repack(tuple(ways), parts, is_cast=words.is_cast)
 
     def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        """Return the bits where codes of others would take as many words."""
         return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return compressed-tensors' config of W4A16 or W8A16."""
         from anamnesis.schemes.says.compressed_tensors import weight_arguments
 
         strategy = "group" if self.group_size else "channel"
@@ -258,23 +216,7 @@ def int_quantized() -> Encoding:
 def pack_quantized(
     group_size: int | None = 128, is_symmetric: bool = True, is_lattice: bool = False
 ) -> Encoding:
-    """Return 4-bit integers in groups.
-
-    Parameters
-    ----------
-    group_size : int or None
-        Columns that share a scale; None for all of a row.
-    is_symmetric : bool
-        Whether there are no zero points.
-    is_lattice : bool
-        Whether groups that are whole numbers times a scale, as what was decoded or trained for 4
-        bits is, get just these. Of symmetric ones, in groups of at most 1,024.
-
-    Raises
-    ------
-    ValueError
-        If the group size is not positive, or the settings do not go together.
-    """
+    """Return 4-bit integers in groups."""
     from anamnesis.schemes.integers.encode import Int4  # only here: readers encode nothing
 
     if group_size is not None and group_size < 1:
@@ -295,13 +237,7 @@ def pack_quantized_8bit() -> Encoding:
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     name = PackQuantized.fields[0].weight_of(codes.name)
     if name is None or name.rpartition(".")[2] != "weight" or name in ledger.stored:
         return None

@@ -51,18 +51,6 @@ from anamnesis.schemes.integers.layouts.qweights import (
 from anamnesis.schemes.integers.words import PackedWeight, Packing
 from anamnesis.schemes.parts.codes import Integers, Words
 
-__all__ = [
-    "BITS",
-    "PACKINGS",
-    "PLANAR",
-    "SETTINGS",
-    "WIDTHS",
-    "Gptq",
-    "encoding",
-    "find_all",
-    "weight_of",
-]
-
 BITS = (2, 4, 8)  # that are written: of those whose codes fill words
 
 PACKINGS = {bits: Packing(f"GPTQ{bits}", bits, along_rows=False) for bits in (2, 3, 4, 8)}
@@ -85,18 +73,7 @@ _KNOWN_BLOCKS = (
 
 @dataclass(frozen=True)
 class Gptq(InModules):
-    """GPTQ's first format, as GPTQModel saves it.
-
-    Attributes
-    ----------
-    bits : int
-    group_size : int
-        In features that share a scale; -1 for all.
-    is_symmetric : bool
-        Whether all zero points are half the number of codes.
-    is_act_order : bool
-        Whether groups are no runs.
-    """
+    """GPTQ's first format, as GPTQModel saves it."""
 
     bits: int = 4
     group_size: int = 128
@@ -106,29 +83,21 @@ class Gptq(InModules):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return words of codes and of zero points, scales, and the group of each in feature."""
         listed = self.fields[3].part(name, DTYPES["I32"], shape[1:])
         return (*super().parts(name, shape, outs, found), listed)
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the groups."""
         return {self.fields[3].named(name): _runs(shape[1], self.group_size)} if shape else {}
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return the parts as they are read."""
         return PackedWeight(name, shape, parts, PACKINGS[self.bits], True, self.group_size)
 
     def view(self, weight: Weight) -> Words | Integers | None:
-        """Return words of these bits as they are stored, and all other integers alike."""
         from anamnesis.schemes.integers.moving import worded
 
         return worded(weight, self.bits)
 
     def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
-        """Return words of these bits; they are symmetric if the zero points of all are constant.
-
-        Codes of fewer bits are cast.
-        """
         from anamnesis.schemes.integers.moving import all_symmetric, columns, of_bits
 
         found, refused = of_bits(self.bits, views)
@@ -142,10 +111,6 @@ class Gptq(InModules):
         return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return GPTQModel's config; its `dynamic` names the layers that are left as they are.
-
-        Those outside of the blocks that repeat are left anyway.
-        """
         from anamnesis.schemes.says.mtp import plain_drafts  # only here: readers do not ask
 
         repeated = [n for n in layers.plain if any(map(str.isdecimal, n.split(".")[1:-1]))]
@@ -211,20 +176,7 @@ def _encoding(layout: Gptq) -> Encoding:
 
 
 def encoding(bits: int = 4, group_size: int = 128) -> Encoding:
-    """Return symmetric integers, as GPTQModel's round-to-nearest gives and packs them.
-
-    Parameters
-    ----------
-    bits : int
-        2, 4 or 8.
-    group_size : int
-        In features that share a scale: 32, 64, 128, 256, 512 or 1024.
-
-    Raises
-    ------
-    ValueError
-        If there is no such layout.
-    """
+    """Return symmetric integers, as GPTQModel's round-to-nearest gives and packs them."""
     from anamnesis.schemes.integers.encode import Columns  # only here: readers encode nothing
 
     check_one_of("group_size", group_size, GROUP_SIZES)

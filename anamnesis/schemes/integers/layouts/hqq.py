@@ -28,8 +28,6 @@ from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 
-__all__ = ["FIELDS", "find"]
-
 _REFERENCE = Rounding(("differences", "products"))
 
 _NUMBERS = {"I32": "i", "I64": "q"}
@@ -52,13 +50,7 @@ _NEEDED = ("shape", "nbits", "axis")  # numbers, by ordinary names
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     name = FIELDS[0].weight_of(codes.name)
     if name is None or len(codes.shape) != 2:
         return None

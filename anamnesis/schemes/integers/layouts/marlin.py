@@ -22,8 +22,6 @@ from anamnesis.schemes.core.layout import Field, module_of
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.ordered import MarlinWeight
 
-__all__ = ["LAYOUTS", "find_all"]
-
 # AutoGPTQ's and IST's, and AutoAWQ's.
 LAYOUTS = (
     (Field("codes", "{module}B", ("I32",)), Field("scales", "{module}s")),

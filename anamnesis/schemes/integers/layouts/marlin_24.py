@@ -24,8 +24,6 @@ from anamnesis.schemes.core.layout import Field, missing, module_of, stored_part
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.ordered import SparseMarlinWeight
 
-__all__ = ["LAYOUTS", "find_all"]
-
 _I16 = ("I16",)
 # compressed-tensors', and vLLM's.
 LAYOUTS = (

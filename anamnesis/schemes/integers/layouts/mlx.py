@@ -27,8 +27,6 @@ from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.codes import Integers, Rows
 from anamnesis.schemes.says.libraries import OfMlx
 
-__all__ = ["GROUP_SIZES", "SETTINGS", "WIDTHS", "InGroups", "encoding", "find", "weight_of"]
-
 _REFERENCE = Rounding(("products", "sums"))
 
 _BITS = (1, 2, 3, 4, 5, 6, 8)
@@ -38,12 +36,7 @@ GROUP_SIZES = (32, 64, 128)
 
 @dataclass(frozen=True)
 class InGroups(OfMlx):
-    """Codes with a scale and a bias for each group of a row.
-
-    Attributes
-    ----------
-    bits, group_size : int
-    """
+    """Codes with a scale and a bias for each group of a row."""
 
     bits: int = 4
     group_size: int = 64
@@ -57,12 +50,10 @@ class InGroups(OfMlx):
     needs_config: ClassVar[bool] = True  # shapes leave bits and groups open
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return words, scales and biases as they are read."""
         kernel, block = f"PACKED{self.bits}", (1, self.group_size)
         return IntegerWeight(name, shape, parts, kernel, block, biases=parts[2], producer="MLX")
 
     def view(self, weight: Weight) -> Rows | Integers | None:
-        """Return rows with biases of these bits as they are stored, and other integers alike."""
         rows, ours = weight.view(Rows), (self.bits, 0, False)
         if rows is None or (rows.bits, rows.zero, rows.is_signed) != ours:
             return weight.view(Integers)
@@ -70,13 +61,6 @@ class InGroups(OfMlx):
         return rows if is_like_ours else weight.view(Integers)
 
     def write(self, view: Rows | Integers, encoding: Encoding) -> Repack | None:
-        """Return codes of these bits, or fewer; zero points become biases.
-
-        Raises
-        ------
-        Unmovable
-            If groups are others than MLX has, or sums would differ from what products were.
-        """
         if isinstance(view, Integers):
             if view.bits > self.bits:
                 return None
@@ -97,7 +81,6 @@ class InGroups(OfMlx):
         return as_rows(with_biases(in_groups(view, size)), self.bits)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        """Return mlx-lm's section: it quantises the layers that have scales."""
         return {"group_size": self.group_size, "bits": self.bits, "mode": "affine"}
 
 
@@ -111,20 +94,7 @@ def _encoding(layout: InGroups) -> Encoding:
 
 
 def encoding(bits: int = 4, group_size: int = 64) -> Encoding:
-    """Return integers with a scale and a bias for each group, as `mx.quantize` gives them.
-
-    Parameters
-    ----------
-    bits : int
-        2, 3, 4, 5, 6 or 8.
-    group_size : int
-        Columns that share a scale: 32, 64 or 128.
-
-    Raises
-    ------
-    ValueError
-        If MLX does not know them.
-    """
+    """Return integers with a scale and a bias for each group, as `mx.quantize` gives them."""
     from anamnesis.schemes.integers.encode import Affine  # only here: readers encode nothing
 
     check_one_of("group_size", group_size, GROUP_SIZES)
@@ -137,13 +107,7 @@ def encoding(bits: int = 4, group_size: int = 64) -> Encoding:
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     module, _, last = codes.name.rpartition(".")
     if last != "weight" or len(codes.shape) < 2:
         return None
@@ -168,13 +132,7 @@ def weight_of(
     biases: StoredTensor,
     told: tuple[int, int] | None,
 ) -> IntegerWeight:
-    """Return the weight of three parts, whose bits and group size somebody may have told.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If the parts do not fit.
-    """
+    """Return the weight of three parts, whose bits and group size somebody may have told."""
     check_scale_dtype(scales, codes)
     if scales.shape[:-1] != codes.shape[:-1] or 0 in codes.shape or 0 in scales.shape:
         raise scales.misshapen(f"[{', '.join(map(str, codes.shape[:-1]))}, groups]", codes)

@@ -17,8 +17,6 @@ from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 
-__all__ = ["FIELDS", "find"]
-
 FIELDS = (
     Field("codes", "{weight}", ("U8",)),
     Field("scales", "{weight}_scale"),
@@ -27,13 +25,7 @@ FIELDS = (
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     if (facts.method or "").lower() != "modelopt":
         return None
     found = stored_parts(FIELDS, codes.name, ledger.find)

@@ -27,28 +27,11 @@ from anamnesis.schemes.integers.layouts.compressed_tensors import IntQuantized
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
 
-__all__ = ["QUANTO", "find"]
-
 _COMFY = ("int8_tensorwise", "int8_blockwise")
 
 
 class _Names(NamedTuple):
-    """What the parts of a weight are called, and by whom.
-
-    Attributes
-    ----------
-    fields : tuple of Field
-        Codes, scales and zero points.
-    method : str
-        What the config must say, or nothing; several methods share names. A file without a config
-        is read as compressed-tensors', which says no more than names and shapes do.
-    producer : str
-        Empty for compressed-tensors.
-    more : tuple of str
-        Parts that mean more than this does: a weight that has one is refused by its name.
-    reference : Rounding, optional
-        What the library rounds in between.
-    """
+    """What the parts of a weight are called, and by whom."""
 
     fields: tuple[Field, ...]
     method: str
@@ -73,13 +56,7 @@ _NAMES = (
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     if len(codes.shape) < 2 or codes.n_elements == 0:
         return None
     method = (facts.method or _USUAL.method).lower()

@@ -28,8 +28,6 @@ from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 from anamnesis.sources.recoded import recoded
 
-__all__ = ["FIELDS", "find"]
-
 FIELDS = (
     Field("codes", "{weight}._data._data", ("U8",)),
     *(Field("scales", "{weight}._scale"), Field("shifts", "{weight}._shift")),
@@ -59,13 +57,7 @@ _REFERENCE = Rounding(("products", "sums"))
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit, or its shape is not known.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     name = FIELDS[0].weight_of(codes.name)
     if name is None or not name.endswith(".weight") or len(codes.shape) < 2:
         return None

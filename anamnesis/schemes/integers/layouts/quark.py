@@ -31,8 +31,6 @@ from anamnesis.schemes.integers.words import PackedWeight
 from anamnesis.sources.recoded import from_awq_order, recoded, to_awq_order
 from anamnesis.sources.strided import Strips, transposed
 
-__all__ = ["FIELDS", "find_all"]
-
 FIELDS = (
     Field("codes", "{weight}", ("I32", "I8")),
     Field("scales", "{weight}_scale"),
@@ -69,15 +67,7 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | No
 
 
 class _Coding:
-    """What the config says of words.
-
-    Attributes
-    ----------
-    is_signed, is_awq : bool
-        Whether codes are two's complement, and in AWQ's order.
-    sizes : frozenset of int
-        Of groups.
-    """
+    """What the config says of words."""
 
     def __init__(self, codes: StoredTensor, facts: QuantFacts) -> None:
         dtype = _settled(codes, facts.code_dtypes, _DTYPES, "dtype of weight")

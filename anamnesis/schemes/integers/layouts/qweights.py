@@ -29,20 +29,6 @@ from anamnesis.schemes.parts.grid import block_candidates
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
 
-__all__ = [
-    "GROUP_SIZES",
-    "IN_BLOCK",
-    "OF_A_FILE",
-    "SCALES",
-    "InModules",
-    "Parts",
-    "check_dtypes",
-    "check_layout",
-    "find_group_size",
-    "gather",
-    "refuse_all",
-]
-
 GROUP_SIZES = (32, 64, 128, 256, 512, 1024)  # that both libraries write
 # A layer of a block that repeats: where these lie, and its name in there.
 IN_BLOCK = re.compile(r"(.*?)\.[0-9]+\.(.+)")
@@ -81,7 +67,6 @@ class InModules(Layout):
     conv1d = "left"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        """Leave all but the matrices of linear layers."""
         from anamnesis.schemes.says.linear import linear_refusal  # only here: readers do not ask
 
         return linear_refusal(name, shape, dtype)
@@ -89,11 +74,6 @@ class InModules(Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Leave layers outside of the blocks that repeat, as both libraries do.
-
-        A model without any such block has no layers to tell these by. Layers that draft tokens are
-        in no class of transformers.
-        """
         from anamnesis.schemes.says.mtp import left_drafts  # only here: readers do not ask
 
         outside = [name for name in shapes if not IN_BLOCK.match(name)]
@@ -219,15 +199,6 @@ def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> 
     """Return the length of groups that the shapes imply, or of those the one that is declared.
 
     None where only `g_idx` can tell.
-
-    Raises
-    ------
-    ParseError
-        If no length fits.
-    UnsupportedError
-        If several fit, and the config does not settle it.
-    LimitExceeded
-        If `g_idx` has more groups to choose from than `PACKED_MAX_GROUPS`.
     """
     n_groups = parts.scales.shape[0]
     if in_features == 0:

@@ -36,20 +36,12 @@ from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import ScaleGrid, resolve_even
 from anamnesis.sources.strided import transposed
 
-__all__ = ["find"]
-
 _OF_INT4 = Rounding(("biases",))
 _OF_FLOAT_ZEROS = Rounding(("differences",))
 
 
 def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-    """Return the weight that codes are of, or None if it is of another kind.
-
-    Raises
-    ------
-    UnsupportedError, ParseError
-        If its parts do not fit.
-    """
+    """Return the weight that codes are of, or None if it is of another kind."""
     parts = parts_of(codes.name, facts)
     if parts is None or not codes.shape or 0 in codes.shape:
         return None
