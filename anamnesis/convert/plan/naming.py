@@ -28,7 +28,6 @@ from anamnesis.schemes.core.layout import Repack
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
 
-_TOKENIZER_KEY = "tokenizer.ggml.model"
 _ADAPTER = "adapter_config.json"  # PEFT's
 # What configs of language models have beside `model_type`, one or another.
 _OF_MODELS = {"num_hidden_layers", "hidden_size", "n_layer", "n_embd", "text_config"}
@@ -297,11 +296,6 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     first, *_ = checkpoint.shards.values()
     with _advised(_AS_FILE):
         seen = as_hf(ledger, first.metadata)
-        if _TOKENIZER_KEY not in first.metadata:
-            raise UnsupportedError(
-                f"{first.source.name}: has no {_TOKENIZER_KEY}, so that no directory with a"
-                " tokenizer can be made of it"
-            )
     n = len(checkpoint.shards)
     shards = {}
     for i, container in enumerate(checkpoint.shards.values(), 1):
