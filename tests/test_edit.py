@@ -328,6 +328,38 @@ def test_once_for_each_pass(plain: Path, threads: int) -> None:
         assert len(calls) == 2 * 2  # a survey each
 
 
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.usefixtures("small_bands")
+def test_a_function_may_return_the_same_memory_each_time(
+    plain: Path, tmp_path: Path, threads: int
+) -> None:
+    buffer = np.empty(384 * 256, np.float32)
+
+    def more(tensor: an.Tensor) -> Any:
+        out = buffer[: tensor.shape[0] * tensor.shape[1]].reshape(tensor.shape)
+        return np.add(tensor.numpy(), 1, out=out)
+
+    edit = {"*_proj.weight": more}
+    an.convert(plain, tmp_path / "out", "f32", edit=edit, threads=threads)
+    before, after = whole(plain), whole(tmp_path / "out")
+    for name in before:
+        if name.endswith("_proj.weight"):
+            wanted = (before[name].astype(np.float32) + 1).astype(BF16)
+            assert bits(after[name].astype(BF16)) == bits(wanted)
+
+
+@pytest.mark.parametrize("to", ["fp8-tensor", "nvfp4-modelopt"])
+def test_a_function_that_is_not_the_same_each_time_is_named(
+    plain: Path, tmp_path: Path, to: str
+) -> None:
+    def random(tensor: an.Tensor) -> Any:
+        return RNG.standard_normal(tensor.shape)
+
+    with pytest.raises(ValueError, match=r"function for '\*_proj.weight' returned other values"):
+        an.convert(plain, tmp_path / "out", to, edit={"*_proj.weight": random})
+    assert not (tmp_path / "out").exists()
+
+
 def test_plan_reads_nothing(plain: Path) -> None:
     def never(tensor: an.Tensor) -> Any:
         raise AssertionError(tensor.name)

@@ -7,15 +7,18 @@ weight: those are one, one more where the encoding surveys the weight first, and
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
+from operator import le
 from secrets import token_hex
 from typing import Any
 
+from anamnesis.base.crc import crc32
 from anamnesis.base.dtypes import DType
 from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.nearest import did_you_mean
@@ -26,6 +29,7 @@ from anamnesis.convert.ask.request import Request
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.edited import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.replaced import ReplacedSource
 
 __all__ = ["edited"]
@@ -152,6 +156,7 @@ def _by_function(
     """Return a weight with the values that a function makes of it."""
     tensor = tensor_of(weight)
     hold(limits, [(f"the edited tensor {weight.name!r}", tensor.nbytes)])
+    seen: set[int] = set()
 
     def make() -> StoredTensor:
         try:
@@ -159,6 +164,10 @@ def _by_function(
         except BaseException as error:
             error.add_note(f"edit: the function for {pattern!r}, called with {weight.name!r}")
             raise
+        # Memory that somebody else knows of may be written to before it is read.
+        fresh, is_alone = _fresh(view=getattr(given, "base", None) is not None), False
+        if type(given) is type(fresh):
+            is_alone = all(map(le, _references(given), _references(fresh)))
         if given is None:
             raise TypeError(
                 f"edit: the function for {pattern!r} returned None for {weight.name!r}: it must"
@@ -172,6 +181,13 @@ def _by_function(
                 f" {weight.name!r}, which is {list(weight.shape)}: a function cannot change the"
                 " shape, for the header is written before; an array can"
             )
+        array, crc = _owned(array, is_alone=is_alone)
+        seen.add(crc)
+        if len(seen) > 1:
+            raise ValueError(
+                f"edit: the function for {pattern!r} returned other values for {weight.name!r} than"
+                " before: it is called for each pass over a weight, and must return the same"
+            )
         return array
 
     token = token_hex(16)
@@ -182,6 +198,33 @@ def _by_function(
     made = _edited(weight, weight.shape, values, lambda: token, request)
     made.is_made = True
     return made
+
+
+def _fresh(*, view: bool) -> Any:
+    """Return an array, or a view of one, of which nobody else knows."""
+    import numpy as np  # only here, for the sake of a quick start
+
+    return np.empty(2)[1:] if view else np.empty(2)
+
+
+def _references(given: Any) -> tuple[int, int]:
+    """References that are counted to an array, and to the one that owns its memory.
+
+    Too many to be alone, if no array owns it.
+    """
+    base = given if given.base is None else given.base
+    owns = getattr(getattr(base, "flags", None), "owndata", False)
+    return sys.getrefcount(given), sys.getrefcount(base) if owns else sys.maxsize
+
+
+def _owned(array: StoredTensor, *, is_alone: bool) -> tuple[StoredTensor, int]:
+    """Return an array that nobody else can write to, and its CRC: a copy, unless it is alone."""
+    held = array.source.held(array.offset, array.n_bytes) if is_alone else None
+    if held is not None:
+        return array, crc32(held)
+    raw = bytearray(array.n_bytes)
+    crc = array.source.read_summed(array.offset, memoryview(raw))
+    return array._replace(offset=0, source=BufferSource(raw, array.source.name)), crc
 
 
 def _edited(
