@@ -11,6 +11,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.formats.imatrix import is_dat
+from anamnesis.schemes import ggml
 from helpers import gguf_handmade as handmade
 from helpers import whole_gguf
 
@@ -142,6 +143,41 @@ def test_each_cut_is_refused() -> None:
         for n in range(len(raw)):
             with pytest.raises(an.AnamnesisError):
                 an.read_imatrix(raw[:n])
+
+
+@pytest.mark.parametrize("kind", ["dat", "gguf", "unused"])
+def test_what_calibration_never_reached_is_not_erased(kind: str, tmp_path: Path) -> None:
+    """All columns of an expert: they count alike, and that is said; some columns: said as well."""
+    rng = np.random.default_rng(0)
+    name = "blk.0.ffn_up_exps.weight"
+    importance = rng.uniform(1, 2, (2, 256)).astype(np.float32)
+    importance[0] = 0
+    importance[1, :3] = 0
+    tensors = {name: rng.standard_normal((2, 4, 256), np.float32)}
+    metadata = {"general.architecture": "llama", "llama.block_count": 1}
+    an.save(tensors, tmp_path / "in.gguf", metadata=metadata)
+    (tmp_path / "imatrix").write_bytes(
+        dat((name.encode(), 1, tuple(importance.reshape(-1))))
+        if kind == "dat"
+        else gguf(
+            {
+                f"{name}.in_sum2": numbers(*importance.reshape(-1), shape=(2, 256)),
+                f"{name}.counts": numbers(float(kind != "unused"), 1, shape=(2, 1)),
+            }
+        )
+    )
+    out = tmp_path / "out.gguf"
+    report = an.convert(
+        tmp_path / "in.gguf", out, "gguf-q4_k", imatrix=tmp_path / "imatrix", verify=True
+    )
+    importance[0] = 1
+    with an.parse(out) as model:
+        found = model.stored[name].read()
+    assert found == ggml.quantize(tensors[name], "Q4_K", imatrix=importance).tobytes()
+    assert [w.partition(":")[0] for w in report.warnings if "importance" in w] == [
+        f"the importance matrix says nothing of 1 of the matrices, such as in {name!r}",
+        f"3 of the columns, such as in {name!r}, have importance 0",
+    ]
 
 
 def test_what_begins_as_a_dat(tmp_path: Path) -> None:

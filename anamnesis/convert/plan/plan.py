@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -173,10 +173,10 @@ class Plan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a user must know of who loads it, in sentences."""
+        """What a user must know of who loads it, and of what quantises it, in sentences."""
         from anamnesis.convert.loaders.verdicts import warnings
 
-        return warnings(self.verdicts)
+        return (*warnings(self.verdicts), *_warnings_of_importance(self.weights()))
 
     @property
     def ratio(self) -> float | None:
@@ -283,3 +283,24 @@ def _told(part: StoredTensor) -> tuple[str | int, ...]:
     """Return what tells a stored tensor from the others of its model."""
     way = part.source.way
     return (part.name, part.dtype.name, part.offset, *([way] if way else []))
+
+
+def _warnings_of_importance(weights: Iterable[OutputWeight]) -> Iterator[str]:
+    """Yield what an importance matrix says nothing of, or that it may be erased."""
+    given = {
+        made.name: getattr(made.encoding.encoder, "importance", None)
+        for made in weights
+        if not made.is_plain
+    }
+    unmeasured = {name: one.n_unmeasured for name, one in given.items() if one and one.n_unmeasured}
+    if unmeasured:
+        yield (
+            f"the importance matrix says nothing of {sum(unmeasured.values()):,} of the matrices,"
+            f" such as in {next(iter(unmeasured))!r}: their columns count alike"
+        )
+    zeros = {name: one.n_zeros for name, one in given.items() if one and one.n_zeros}
+    if zeros:
+        yield (
+            f"{sum(zeros.values()):,} of the columns, such as in {next(iter(zeros))!r}, have"
+            " importance 0: where a whole block has, its values become 0"
+        )

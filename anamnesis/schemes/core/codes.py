@@ -212,10 +212,16 @@ class Importance:
         Of the values; what plans and runs are compared by.
     values : memoryview
         float32, [matrices, columns] in the machine's byte order.
+    n_unmeasured : int
+        Matrices that calibration never reached, whose columns count alike.
+    n_zeros : int
+        Columns of importance 0 in the other ones.
     """
 
     digest: str
     values: memoryview = field(compare=False, repr=False)
+    n_unmeasured: int = 0
+    n_zeros: int = 0
 
 
 class Codes(ABC):

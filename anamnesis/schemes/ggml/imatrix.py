@@ -30,12 +30,15 @@ class Imatrix:
     datasets : sequence of str
         What it was made with.
     n_chunks : int
+    unused : mapping of str to int
+        How many matrices of a weight were never used, and have ones for their importance.
     """
 
     file: str
     entries: Mapping[str, memoryview] = field(repr=False)
     datasets: Sequence[str] = ()
     n_chunks: int = 0
+    unused: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def n_entries(self) -> int:
@@ -46,7 +49,8 @@ class Imatrix:
         """Return the importance of a weight's columns; None if it has no entry for it.
 
         One of another size is refused, but for the embeddings', which goes unused, as in
-        llama-quantize.
+        llama-quantize. Where all columns of a matrix have importance 0, which would erase it, they
+        have 1: calibration never reached it.
 
         Raises
         ------
@@ -58,10 +62,22 @@ class Imatrix:
             return None
         found, wanted = values.nbytes // _F32_BYTES, prod(shape[:-2]) * shape[-1]
         if found == wanted:
-            return Importance(sha256(values).hexdigest(), values)
+            return self._measured(name, values, shape[-1])
         if name == _EMBEDDINGS:
             return None
         raise UnsupportedError(
             f"{self.file}: is of another model: {name!r} has {found:,} values, and {wanted:,}"
             " columns in all its matrices"
         )
+
+    def _measured(self, name: str, values: memoryview, cols: int) -> Importance:
+        import numpy as np  # only here, for the sake of a quick start
+
+        rows = np.frombuffer(values, np.float32).reshape(-1, cols)
+        is_used = np.asarray(rows.any(1))
+        n_zeros = int(np.count_nonzero(rows[is_used] == 0))
+        n_unused = len(rows) - int(np.count_nonzero(is_used))
+        if n_unused:
+            values = np.where(is_used[:, None], rows, np.float32(1)).reshape(-1).view(np.uint8).data
+        n_unmeasured = n_unused + self.unused.get(name, 0)
+        return Importance(sha256(values).hexdigest(), values, n_unmeasured, n_zeros)
