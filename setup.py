@@ -9,7 +9,6 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.modified import newer_group
 
 CSRC = Path("csrc")
 HEADERS = sorted(path.as_posix() for path in CSRC.rglob("*.*") if path.suffix in {".h", ".def"})
@@ -73,7 +72,7 @@ class BuildExt(build_ext):
         tasks = [
             (extension, source)
             for extension in self.extensions
-            if self.force or newer_group([*extension.sources, *HEADERS], self._library(extension))
+            if self.force or _is_stale(self.get_ext_fullpath(extension.name), extension.sources)
             for source in extension.sources
         ]
         tasks.sort(key=lambda task: _rank(task[1]))
@@ -96,8 +95,12 @@ class BuildExt(build_ext):
         for extension in self.extensions:
             extension.depends, extension.sources = [*extension.sources, *HEADERS], []
 
-    def _library(self, extension: Extension) -> str:
-        return str(self.get_ext_fullpath(extension.name))
+
+def _is_stale(library: str, sources: list[str]) -> bool:
+    """Tell whether a library is not there, or older than what it is made of."""
+    if not os.path.exists(library):
+        return True
+    return os.path.getmtime(library) < max(map(os.path.getmtime, [*sources, *HEADERS]))
 
 
 def _rank(source: str) -> int:

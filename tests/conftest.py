@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if sampled := item.get_closest_marker("sampled"):
             function = item.nodeid.partition("[")[0]
             if cases[function] % sampled.args[0]:
-                item.add_marker("slow")
+                item.add_marker("weekly")
             cases[function] += 1
 
 

@@ -97,8 +97,8 @@ class Dashboard:
         return {row[0].partition("(")[0] for row in page["regressions"]}
 
 
+@pytest.mark.weekly
 @pytest.mark.oracle
-@pytest.mark.slow
 def test_asv_reports_a_slow_kernel_and_no_fast_one(tmp_path: Path) -> None:
     """The kernel is run eight times where once is due, on the later or on the earlier commits."""
     half = N_COMMITS // 2
@@ -113,7 +113,7 @@ def test_asv_reports_a_slow_kernel_and_no_fast_one(tmp_path: Path) -> None:
     assert dashboard.regressions() == set()
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_gate_fails_for_slow_kernels_alone(tmp_path: Path) -> None:
     gate = ("asv_benchmarks.gate", "--bounds", str(tmp_path / "bounds.json"))
     assert run(*gate, "--record").returncode == 0

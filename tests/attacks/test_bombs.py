@@ -70,7 +70,7 @@ def test_pumped_files(fuzz_bombs: ModuleType) -> None:
         assert 0 < sum(map(len, files.values())) <= 2 * MOST
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_the_meter_sees_time_and_memory(meter: Meter, tmp_path: Path) -> None:
     """A file that takes more than the bounds is told of, verb by verb."""
     path = tmp_path / "large.gguf"

@@ -191,6 +191,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("kind", FLOODS)
 def test_floods(kind: str) -> None:
     """What a file's small values take once they are listed is held against the limits, too."""
@@ -206,7 +207,7 @@ def test_floods(kind: str) -> None:
             tracemalloc.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("kind", FLOODS)
 def test_floods_without_limits(kind: str) -> None:
     """They open, or are refused, for forty times their size at most."""
