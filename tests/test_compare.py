@@ -37,7 +37,7 @@ def test_verdicts(ratio: float, says: str) -> None:
     assert said.low <= said.ratio == median(ratios) <= said.high
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_commit_is_as_fast_as_itself(capfd: pytest.CaptureFixture[str]) -> None:
     assert compare.main(["HEAD", "HEAD", "-k", "^Convert F32 (BF16|F32)$"]) == 0
     rows = capfd.readouterr().out.splitlines()
