@@ -435,7 +435,7 @@ class Choice:
         def facts() -> QuantFacts:
             said = QuantFacts() if writer.self_contained else read_facts(config, metadata)
             facts = self._ledger.facts
-            return said.given(None, facts.conv1d, folds=facts.folds)
+            return said.given(None, facts.conv1d, facts.tiles, folds=facts.folds)
 
         self.kept.check(
             facts,

@@ -135,6 +135,10 @@ class QuantFacts:
         What the config says of how weights are encoded, as `says.config` has it.
     left_alone : tuple of str
         Targets that it says are not quantised.
+    tiles : bool or None
+        Whether scales are in tiles where shapes do not tell, if the user says so.
+    missed : mapping of str to (mapping of str to object)
+        By the name of a fact that is of single layers, what it says of names that are no layer's.
     """
 
     method: str | None = None
@@ -163,6 +167,8 @@ class QuantFacts:
     codebooks: tuple[int, ...] | None = None
     said: tuple[Said, ...] = ()
     left_alone: tuple[str, ...] = ()
+    tiles: bool | None = None
+    missed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -175,7 +181,12 @@ class QuantFacts:
         return frozenset(kind for _, kind in self.model_types)
 
     def given(
-        self, block: tuple[int, int] | None, conv1d: bool | None, *, folds: bool
+        self,
+        block: tuple[int, int] | None,
+        conv1d: bool | None,
+        tiles: bool | None = None,
+        *,
+        folds: bool,
     ) -> QuantFacts:
         """Return them with what the caller says, whatever the config does.
 
@@ -185,14 +196,17 @@ class QuantFacts:
             That scales have.
         conv1d : bool or None
             Whether layers that may be a Conv1D are.
+        tiles : bool, optional
+            Whether scales are in tiles.
         folds : bool
             Whether scales of a layer's inputs are to be multiplied into its weight.
         """
+        given = replace(self, conv1d=conv1d, tiles=tiles, folds=folds)
         if block is None:
-            return replace(self, conv1d=conv1d, folds=folds)
+            return given
         said = tuple(row for row in self.said if row[1].block is None)
         blocks = frozenset({block})
-        return replace(self, conv1d=conv1d, folds=folds, blocks=blocks, said=said)
+        return replace(given, blocks=blocks, said=said)
 
 
 def read_facts(

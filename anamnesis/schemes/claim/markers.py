@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.says.comfy import MARKER, ComfyLayer, read_marker
 
-__all__ = ["drop_marker", "has_markers", "layer_of"]
+__all__ = ["drop_marker", "has_marker", "has_markers", "layer_of"]
 
 _DROPPED = "marker of a ComfyUI layer"
 
@@ -23,6 +23,11 @@ def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> Com
     layer = layers.get(name.rpartition(".")[0])
     marker = ledger.stored.get(_beside(name))
     return layer if layer is not None or marker is None else read_marker(marker)
+
+
+def has_marker(name: str, ledger: Ledger) -> bool:
+    """Tell whether the layer that a tensor belongs to has a marker."""
+    return _beside(name) in ledger.stored
 
 
 def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:

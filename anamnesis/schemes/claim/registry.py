@@ -92,7 +92,7 @@ def claim_all(
     whole : bool
         Whether these are all tensors of the model that the config is of.
     """
-    ledger = Ledger(stored, read_facts=cache(read_facts))
+    ledger = Ledger(stored, read_facts=cache(lambda: _aimed(read_facts(), stored)))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     hints = _hints(stored)
@@ -111,8 +111,10 @@ def claim_all(
     if ledger.weights and not self_contained:
         # Only here, for the sake of a quick start.
         from anamnesis.schemes.claim.agreement import refuse_others
+        from anamnesis.schemes.claim.aim import refuse_missed
         from anamnesis.schemes.claim.orientation import turn
 
+        refuse_missed(ledger, facts, whole=whole)
         refuse_others(ledger, facts)
         turn(ledger, facts)
     if not self_contained:
@@ -123,6 +125,14 @@ def claim_all(
             _refuse_rest(ledger, f"the config says {facts.declared}, {_NOT_SEEN}")
     ledger.take_rest()
     return ledger
+
+
+def _aimed(facts: QuantFacts, stored: Mapping[str, StoredTensor]) -> QuantFacts:
+    if facts == _NO_FACTS:
+        return facts
+    from anamnesis.schemes.claim.aim import aim  # only here, for the sake of a quick start
+
+    return aim(facts, stored)
 
 
 _NO_FACTS = QuantFacts()

@@ -13,6 +13,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Finder, Ledger
 from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.claim.tiled import are_tiled, with_tiles
 from anamnesis.schemes.claim.torchao import parts_of
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.layout import Field
@@ -30,13 +31,14 @@ from anamnesis.schemes.fp4.layouts import (
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.parts.tiles import untiled
 from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.says.comfy import UNMARKED
 
 __all__ = ["find_all"]
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
-    ledger.take_found(_FINDERS, facts)
+    ledger.take_found(_FINDERS, with_tiles(ledger, facts))
 
 
 class _Found(NamedTuple):
@@ -143,8 +145,10 @@ def _comfy(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
         return None
     layer = layer_of(codes.name, ledger, facts.comfy_layers)
     if layer is None:
-        return None
-    if layer.format != "nvfp4":
+        if not are_tiled(codes, ledger, facts):
+            return None
+        layer = UNMARKED
+    if layer.format not in ("nvfp4", ""):
         raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
     rows, cols = codes.shape[0], 2 * codes.shape[1]
     kept = layer.shape or (rows, cols)

@@ -29,7 +29,7 @@ from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
 
 __all__ = ["QUANTO", "find"]
 
-_COMFY = ("int8_tensorwise", "int8_blockwise")
+_COMFY = ("int8_tensorwise", "int8_blockwise", "")
 
 
 class _Names(NamedTuple):
