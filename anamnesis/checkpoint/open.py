@@ -111,7 +111,10 @@ class Checkpoint:
         if self.self_contained:
             return QuantFacts()
         containers = self.shards.values()
-        return read_facts(self.read_config(), all_metadata(containers), all_described(containers))
+        facts = read_facts(self.read_config(), all_metadata(containers), all_described(containers))
+        if any(container.id == "safetensors" for container in containers):
+            return facts
+        return replace(facts, tiles=False)  # ComfyUI writes no other files
 
     @property
     def self_contained(self) -> bool:

@@ -1,4 +1,4 @@
-"""What is said of single layers must hit: under a name that nobody has it would change nothing.
+"""What is said of single layers must hit, or it would change nothing.
 
 Names are settled once, before weights are looked for: all others look up a module's own.
 """

@@ -136,7 +136,7 @@ class QuantFacts:
     left_alone : tuple of str
         Targets that it says are not quantised.
     tiles : bool or None
-        Whether scales are in tiles where shapes do not tell, if the user says so.
+        Whether scales are in tiles where shapes do not tell, if the user or the format says so.
     missed : mapping of str to (mapping of str to object)
         By the name of a fact that is of single layers, what it says of names that are no layer's.
     """
@@ -201,6 +201,7 @@ class QuantFacts:
         folds : bool
             Whether scales of a layer's inputs are to be multiplied into its weight.
         """
+        tiles = self.tiles if tiles is None else tiles
         given = replace(self, conv1d=conv1d, tiles=tiles, folds=folds)
         if block is None:
             return given

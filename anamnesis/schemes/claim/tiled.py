@@ -1,7 +1,7 @@
-"""Whether scales are in rows, as ModelOpt has them, or in tiles, as ComfyUI has: names are alike.
+"""Whether scales are in rows, as ModelOpt has them, or in tiles, as ComfyUI does.
 
-Shapes are, too, where rows are multiples of 128 and scales of a row multiples of 4. Then a marker,
-metadata, the config or the user says it; or another weight's shapes: a file is of one producer.
+Names are alike, and so are shapes of 128 n rows with 4 n scales each. Then a marker, metadata, the
+config or the user says it; or another weight's shapes, for a file is of one producer.
 """
 
 from __future__ import annotations

@@ -241,6 +241,8 @@ class Layout(ABC):
         tools take nn.Linear alone.
     needs_config : bool
         Whether tensors leave open what `declare` says, so that a lone file must say it itself.
+    needs_method : bool
+        Whether another producer's tensors are called alike: a lone file must say the method.
     config_name : str
         The file that has what `declare` returns: config.json, or Mistral's params.json.
     config_keys : tuple of str
@@ -254,6 +256,7 @@ class Layout(ABC):
     takes: ClassVar[type[Any] | None] = None
     conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "as stored"
     needs_config: ClassVar[bool] = False
+    needs_method: ClassVar[bool] = False
     config_name: ClassVar[Literal["config.json", "params.json"]] = "config.json"
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
     moves_left: ClassVar[bool] = True
