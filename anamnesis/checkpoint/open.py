@@ -109,7 +109,7 @@ class Checkpoint:
             As `read_config` does, or if a file's metadata are malformed.
         """
         if self.self_contained:
-            return QuantFacts()
+            return QuantFacts(tiles=False)
         containers = self.shards.values()
         facts = read_facts(self.read_config(), all_metadata(containers), all_described(containers))
         if any(container.id == "safetensors" for container in containers):
