@@ -1,7 +1,7 @@
 """Whether scales are in rows, as ModelOpt has them, or in tiles, as ComfyUI does.
 
 Names are alike, and so are shapes of 128 n rows with 4 n scales each. Then a marker, metadata, the
-config or the user says it; or another weight's shapes, for a file is of one producer.
+config or the user says it; or the shapes of others, for a file is of one producer.
 """
 
 from __future__ import annotations
@@ -50,15 +50,20 @@ _KINDS = {
 
 
 def with_tiles(ledger: Ledger, facts: QuantFacts) -> QuantFacts:
-    """Return facts that say where scales lie, if the user, the config or any shape does."""
+    """Return facts that say where scales lie, if the user, the config or shapes do."""
     if facts.tiles is not None:
         return facts
     is_comfy = has_markers(ledger, facts.comfy_layers)
-    if facts.method is not None or (facts.declared is not None and not is_comfy):
+    is_said = facts.method is not None or (facts.declared is not None and not is_comfy)
+    if is_said or _found_in(ledger) == {False}:
         return replace(facts, tiles=False)
-    shapes = (_may_lie(codes, ledger) for codes in ledger.stored.values())
-    proofs = {one for may in shapes if len(may) == 1 for one in may}
-    return replace(facts, tiles=proofs.pop()) if len(proofs) == 1 else facts
+    return facts
+
+
+def _found_in(ledger: Ledger) -> set[bool]:
+    """Return what shapes prove of single weights of a model."""
+    proofs = (_may_lie(codes, ledger) for codes in ledger.stored.values())
+    return {one for may in proofs if len(may) == 1 for one in may}
 
 
 def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
@@ -67,14 +72,20 @@ def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
     Raises
     ------
     UnsupportedError
-        If nothing tells.
+        If nothing tells, or they are, and no marker says what of the weight is padding.
     """
     found = _may_lie(codes, ledger)
-    if len(found) < 2:
-        return found == {True}
+    if True not in found:
+        return False
     if facts.tiles is not None:
         return facts.tiles
     kind = _KINDS[codes.dtype.name]
+    if False not in found:
+        raise codes.unsupported(
+            f"{codes} is ComfyUI's {kind.words} by its scales in tiles, but has no marker, which "
+            "would say which rows and columns are padding",
+            remedy="layout='comfyui' takes all of them",
+        )
     rows, tiles = kind.more
     raise codes.unsupported(
         f"{codes} may be ModelOpt's {kind.words} (scales in rows{rows}) or ComfyUI's (scales in "

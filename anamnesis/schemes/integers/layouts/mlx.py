@@ -184,9 +184,11 @@ def _check_width(weight: IntegerWeight, facts: QuantFacts) -> None:
         return
     for bits, size in _fitting(codes, scales):
         if scales.shape[-1] * size in facts.hidden_sizes:
+            told = _in_words((weight.bits, weight.block[1]))
+            other = f"{_in_words((bits, size))} they have {scales.shape[-1] * size:,}"
             raise codes.malformed(
-                f"{codes} has rows of {cols:,} values by the bits that the config says, which has "
-                f"no such size; of {scales.shape[-1] * size:,} in {_in_words((bits, size))}",
+                f"{codes} has rows of {cols:,} values in {told}, a size that the config does not "
+                f"have; in {other}, which it has",
                 remedy="say so of this layer in quantization of config.json",
             )
 
