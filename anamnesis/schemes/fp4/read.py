@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -38,7 +39,10 @@ __all__ = ["find_all"]
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
-    ledger.take_found(_FINDERS, with_tiles(ledger, facts))
+    # Each weight asks which blocks are spoken of; some configs have a row for each of many layers.
+    said = {told.block: (target, told) for target, told in facts.said}
+    facts = replace(with_tiles(ledger, facts), said=tuple(said.values()))
+    ledger.take_found(_FINDERS, facts)
 
 
 class _Found(NamedTuple):
