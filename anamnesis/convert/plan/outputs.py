@@ -31,7 +31,6 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.choice import Choice
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
-from anamnesis.convert.plan.keeping import metadata_of_kept
 from anamnesis.convert.plan.output_names import Named, shard_names
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.formats.base import Container
@@ -386,7 +385,7 @@ def _carried(containers: Iterable[Container], choice: Choice) -> dict[str, str]:
     if choice.dense:
         return {key: text for key, text in merged.items() if not _describes_codes(key, text)}
     decoded = {made.weight.name: made.name for made in choice.decoded}
-    return metadata_of_kept(merged, decoded, choice.encoded)
+    return choice.kept.metadata(merged, decoded, choice.encoded)
 
 
 def _describes_codes(key: str, value: str) -> bool:

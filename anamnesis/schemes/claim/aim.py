@@ -134,8 +134,8 @@ def _retract(ledger: Ledger, meant: list[Weight], by: str, missed: list[str]) ->
     more = len(missed) - _MOST_NAMED
     names = ", ".join(missed[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     error = nearest.unsupported(
-        f"{by} speaks of {names}, which no tensor here is called, or more than one; the nearest is "
-        f"{nearest}, whose codes may be read otherwise",
+        f"{by} speaks of {names}, which is no layer of the model, or several; the nearest is "
+        f"{nearest}, whose codes may be meant",
         remedy=_REMEDY,
     )
     for weight in dict.fromkeys(meant):
