@@ -43,6 +43,10 @@ def _shares_words(weight: Weight, settings: Any) -> bool:
     return bool(shown.bits * group == bits * size and bits != shown.bits)
 
 
+def _is_in_parts(weight: Weight, said: Any) -> bool:
+    return bool(said.parts) and weight_of(weight.parts[0].name) is not None
+
+
 def _is_comfy(weight: Weight, layer: Any) -> bool:
     shown = weight.shown
     return shown is not None and may_be_of(layer, shown.kind, shown.bits)
@@ -74,7 +78,7 @@ _ROWS = {
     "comfy_layers": _Row(f"__metadata__ {COMFY_METADATA_KEY}", _modules, _is_comfy, True),
     "layers": _Row("quantization in config.json", _modules, _shares_words),
     "vptq_layers": _Row("config_for_layers in config.json", _modules, lambda *_: False),
-    "described": _Row("__metadata__", _of_torchao, lambda w, said: bool(said.parts), True),
+    "described": _Row("__metadata__", _of_torchao, _is_in_parts, True),
 }
 
 

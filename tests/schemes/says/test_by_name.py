@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anamnesis.schemes.says.by_name import aimed, common_end
+from anamnesis.schemes.says.modules import Targets
 
 MODULES = {"model.layers.0.up", "model.layers.1.up", "mtp.layers.2.up", "lm_head", "a.b.c", "d.b.c"}
 
@@ -49,3 +50,10 @@ def test_how_much_of_two_names_is_alike() -> None:
     assert common_end("a.b.c.weight", "x.b.c") == 2
     assert common_end("b.c", "a.b.c") == 2
     assert common_end("a", "b") == 0
+
+
+def test_targets_of_a_config() -> None:
+    said = [("model.language_model.layers.0.up", 1), ("Linear", 2), ("layers.7.up", 3), ("", 4)]
+    targets = Targets(said, MODULES)
+    assert targets.of("model.layers.0.up") == [1]
+    assert targets.of("model.layers.1.up") == [2, 4, 3]
