@@ -19,7 +19,7 @@ from anamnesis.schemes.says.by_name import aimed, common_end
 from anamnesis.schemes.says.comfy import is_rotated, may_be_of
 from anamnesis.schemes.says.torchao import weight_of
 
-__all__ = ["aim", "refuse_missed"]
+__all__ = ["aim", "refuse_missed", "unheard"]
 
 _MOST_NAMED = 3
 _UNMARKED = "INT8 of ComfyUI without a marker, beside others that were rotated (convrot),"
@@ -120,6 +120,33 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
                 ledger.retract(weight, unread_error(f"{weight.parts[0]}", _UNMARKED, facts))
 
 
+def unheard(ledger: Ledger) -> str | None:
+    """Return in a sentence which layers are spoken of that there are none of; None without any."""
+    if all(weight.own_dtype is not None for weight in ledger.weights.values()):
+        return None
+    facts = ledger.facts
+    names = [name for missed in facts.missed.values() for name in missed]
+    left = {target for target in facts.left_alone if _is_path(target)}
+    left -= _modules(ledger.stored) if left else set()
+    if left:
+        text = "\n".join(ledger.stored)  # of some tools parts of names are enough
+        others = dict.fromkeys(sorted(target for target in left if target not in text))
+        names += aimed(others, _modules(ledger.stored))[1]
+    return (
+        f"the config speaks of {_listed(names)}, which no layer here is called" if names else None
+    )
+
+
+def _is_path(target: str) -> bool:
+    """Tell whether a target is a module's name, not a class or a pattern."""
+    return "." in target and target.replace(".", "").replace("_", "").isalnum()
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
     """Return the weights of codes of which nothing is said by their names, nor beside them."""
     return [
@@ -135,11 +162,9 @@ def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
 def _retract(ledger: Ledger, meant: list[Weight], by: str, missed: list[str]) -> None:
     """Refuse weights for one reason, which has the names and what comes nearest to the first."""
     nearest = max(meant, key=lambda weight: common_end(weight.name, missed[0])).parts[0]
-    more = len(missed) - _MOST_NAMED
-    names = ", ".join(missed[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
     error = nearest.unsupported(
-        f"{by} speaks of {names}, which is no layer of the model, or several; the nearest is "
-        f"{nearest}, whose codes may be meant",
+        f"{by} speaks of {_listed(missed)}, which is no layer of the model, or several; the "
+        f"nearest is {nearest}, whose codes may be meant",
         remedy=_REMEDY,
     )
     for weight in dict.fromkeys(meant):

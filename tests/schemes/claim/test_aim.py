@@ -239,3 +239,16 @@ def test_tiles_without_a_marker_may_be_padded() -> None:
 def test_a_layout_that_nobody_has() -> None:
     with pytest.raises(ValueError, match="layout must be modelopt or comfyui; got 'x'"):
         an.parse(safetensors_bytes({}), layout="x")
+
+
+# --- what is left ---------------------------------------------------------------------------------
+
+
+def test_layers_of_an_ignore_list_that_are_not_there_are_listed(tmp_path: Path) -> None:
+    listed = ["lm_head", "model.l.0.up", "re:.*gate$", "x.*", "l.0", "model.l.7.up", "Linear"]
+    config = {"quant_method": "fp8", "modules_to_not_convert": listed}
+    tensors = below("model.l.0.up", {"weight": empty("BF16", 2, 2)})
+    tensors |= below("model.l.1.up", PARTS["mxfp8"])
+    with an.parse(directory(tmp_path, {"quantization_config": config}, tensors)) as model:
+        notes = model.inspect().notes
+        assert "the config speaks of model.l.7.up, which no layer here is called" in notes
