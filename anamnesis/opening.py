@@ -352,7 +352,7 @@ def _claim(
     checkpoint: Checkpoint,
     block_size: tuple[int, int] | None,
     conv1d: bool | None,
-    tiles: bool | None,
+    tiles: bool | None = None,
     *,
     folds: bool,
 ) -> Ledger:
