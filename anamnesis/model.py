@@ -392,8 +392,17 @@ class Model(Writing, Mapping[str, Tensor]):
             shards=self._checkpoint.shards,
             config=self._checkpoint.config,
             wanted=output_dtype(dtype),
-            notes=[self._checkpoint.below, *self._checkpoint.notes],
+            notes=[
+                self._checkpoint.below,
+                *self._checkpoint.notes,
+                self._unheard() if self._checkpoint.is_whole else None,
+            ],
         )
+
+    def _unheard(self) -> str | None:
+        from anamnesis.schemes.claim.aim import unheard  # only here, for the sake of a quick start
+
+        return unheard(self._ledger)
 
     # --- closing -------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ class ParseOptions(TypedDict, total=False):
     allow_foreign: bool
     void_dtype: str | None
     conv1d: bool | None
+    layout: str | None
     fold_pre_quant_scale: bool
     strict: bool
 
@@ -77,6 +78,7 @@ def parse(
     allow_foreign: bool = False,
     void_dtype: str | None = None,
     conv1d: bool | None = None,
+    layout: str | None = None,
     fold_pre_quant_scale: bool = False,
     strict: bool = False,
 ) -> Model:
@@ -110,6 +112,9 @@ def parse(
     conv1d : bool, optional
         Whether quantised layers that are called as GPT-2's are transformers' `Conv1D`, whose
         weights are transposed, or nn.Linear; by default what config.json says of the model's type.
+    layout : str, optional
+        Whose NVFP4 and MXFP8 it is, `modelopt` or `comfyui`, where shapes are those of both and
+        neither a marker nor the config tells.
     fold_pre_quant_scale : bool
         Multiply the columns of a weight by the `pre_quant_scale` that ModelOpt's SmoothQuant and
         AWQ store beside it, for the layer's inputs. By default such a scale is a problem: no plain
@@ -139,7 +144,8 @@ def parse(
         If `where` is nothing that can be read, such as a file opened in text mode, or an option is
         of another type.
     ValueError
-        If `void_dtype` is no dtype of whole bytes, or `block_size` is less than 1 by 1.
+        If `void_dtype` is no dtype of whole bytes, or `block_size` is less than 1 by 1, or
+        nobody has the `layout`.
     """
     check_kind("limits", limits, ParseLimits)
     check_kind("select", select, str)
@@ -147,6 +153,7 @@ def parse(
     check_kind("void_dtype", void_dtype, str)
     if block_size is not None:
         check_block_size(block_size)
+    tiles = None if layout is None else _tiles(layout)
     options: ParseOptions = {
         "limits": limits,
         "block_size": block_size,
@@ -156,6 +163,7 @@ def parse(
         "allow_foreign": allow_foreign,
         "void_dtype": void_dtype,
         "conv1d": conv1d,
+        "layout": layout,
         "fold_pre_quant_scale": fold_pre_quant_scale,
     }
     if hasattr(where, "read"):
@@ -172,7 +180,7 @@ def parse(
     opening = Opening(mmap, allow_foreign, void)
     checkpoint = open_checkpoint(where, limits, opening, select=select, variant=variant)
     try:
-        ledger = _claim(checkpoint, block_size, conv1d, folds=fold_pre_quant_scale)
+        ledger = _claim(checkpoint, block_size, conv1d, tiles, folds=fold_pre_quant_scale)
         if strict and ledger.problems:
             raise first_of(ledger.problems)
     except BaseException:
@@ -349,15 +357,27 @@ def _lasting(where: Any) -> Any:
     return path if os.path.isabs(path) else os.path.abspath(path)
 
 
+def _tiles(layout: str) -> bool:
+    """Return whether scales are in tiles in a producer's layout."""
+    from anamnesis.schemes.claim.tiled import PRODUCERS  # only here, for the sake of a quick start
+
+    if layout not in PRODUCERS:
+        raise ValueError(f"layout must be {' or '.join(PRODUCERS)}; got {layout!r}")
+    return PRODUCERS[layout]
+
+
 def _claim(
     checkpoint: Checkpoint,
     block_size: tuple[int, int] | None,
     conv1d: bool | None,
+    tiles: bool | None = None,
     *,
     folds: bool,
 ) -> Ledger:
     """Find out what becomes of each stored tensor."""
-    read_facts = cache(lambda: checkpoint.read_facts().given(block_size, conv1d, folds=folds))
+    read_facts = cache(
+        lambda: checkpoint.read_facts().given(block_size, conv1d, tiles, folds=folds)
+    )
     if not checkpoint.beside:  # which matters only if something in the file may be quantised
         read_facts()
     ledger = claim_all(

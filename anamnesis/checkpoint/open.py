@@ -66,9 +66,12 @@ class Checkpoint:
         Nothing, where each tensor is a weight by itself.
         """
         if self.self_contained:
-            return QuantFacts()
+            return QuantFacts(tiles=False)
         containers = self.shards.values()
-        return read_facts(self.read_config(), all_metadata(containers), all_described(containers))
+        facts = read_facts(self.read_config(), all_metadata(containers), all_described(containers))
+        if any(container.id == "safetensors" for container in containers):
+            return facts
+        return replace(facts, tiles=False)  # ComfyUI writes no other files
 
     @property
     def self_contained(self) -> bool:

@@ -277,6 +277,12 @@ _OPENING = {
         default=None,
         help="Whether layers named like GPT-2's are Conv1D, if no config.json says so.",
     ),
+    "layout": option(
+        "Input",
+        "--layout",
+        type=click.Choice(["modelopt", "comfyui"]),
+        help="Whose NVFP4 and MXFP8 it is, if neither shapes nor config nor markers say so.",
+    ),
     "fold_pre_quant_scale": option(
         "Input",
         "--fold-pre-quant-scale",

@@ -150,11 +150,13 @@ def test_encoded_weights_do_not_lie_beside_kept_ones_in_a_directory(tmp_path: Pa
         model.convert(tmp_path / "out", overrides={"l.up.*": "keep", "l.down.*": "int8"})
 
 
+@pytest.mark.parametrize("prefix", ["", "model.diffusion_model."])
 def test_marker_of_a_layer_goes_with_it_and_layers_that_are_decoded_are_told_no_more(
-    tmp_path: Path,
+    prefix: str, tmp_path: Path
 ) -> None:
     layers = {name: {"format": "float8_e4m3fn"} for name in ("l.up", "l.down")}
-    told = {"_quantization_metadata": json.dumps({"layers": layers})}
+    said = {f"{prefix}{name}": layer for name, layer in layers.items()}
+    told = {"_quantization_metadata": json.dumps({"layers": said})}
     tensors: dict[str, Entry] = {}
     for name in layers:
         tensors[f"{name}.weight"] = codes((16, 32), len(name))
@@ -165,8 +167,8 @@ def test_marker_of_a_layer_goes_with_it_and_layers_that_are_decoded_are_told_no_
     with an.parse(path) as model:
         model.convert(tmp_path / "out.safetensors", overrides={"l.up.*": "keep"})
     with an.parse(tmp_path / "out.safetensors") as again:
-        layers.pop("l.down")
-        assert json.loads(again.metadata["_quantization_metadata"])["layers"] == layers
+        said.pop(f"{prefix}l.down")
+        assert json.loads(again.metadata["_quantization_metadata"])["layers"] == said
         assert set(again.stored) == {
             *("l.up.weight", "l.up.weight_scale", "l.up.comfy_quant"),
             "l.down.weight",

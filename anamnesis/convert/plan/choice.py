@@ -405,7 +405,8 @@ class Choice:
         def facts() -> QuantFacts:
             said = QuantFacts() if writer.self_contained else read_facts(config, metadata)
             facts = self._ledger.facts
-            return said.given(None, facts.conv1d, folds=facts.folds)
+            tiles = facts.tiles if writer.id == "safetensors" else False
+            return said.given(None, facts.conv1d, tiles, folds=facts.folds)
 
         self.kept.check(
             facts,

@@ -17,6 +17,7 @@ from anamnesis.schemes.core.plain import Moved
 from anamnesis.schemes.says.tied_heads import tied_head
 
 _WEIGHT = ".weight"
+_METHOD = "quant_method"
 
 
 class Declaration:
@@ -76,7 +77,7 @@ class Declaration:
         made |= self._repackings(made)
         unsure = [name for name, encoding in made.items() if encoding.layout.needs_config]
         if not unsure:
-            return self._untold(list(made))
+            return self._untold(list(made)) or self._method(made)
         if self._writer.id != "safetensors":
             raise UnsupportedError(
                 f"{unsure[0]} cannot be read again from {WRITERS[self._writer.id].title}, which has"
@@ -90,6 +91,13 @@ class Declaration:
                 f"one file cannot say what is {' and what '.join(made)}", remedy="write one of them"
             )
         return dict(made[unsure[0]].layout.declare(Layers(())))
+
+    def _method(self, made: Mapping[str, Encoding]) -> dict[str, Any] | None:
+        """Return whose encoding it is, where another producer has the same names."""
+        alike = [encoding.layout for encoding in made.values() if encoding.layout.needs_method]
+        if not alike or self._writer.id != "safetensors":
+            return None
+        return {_METHOD: alike[0].declare(Layers(()))[_METHOD]}
 
     def _untold(self, encodings: Sequence[str]) -> dict[str, Any] | None:
         """Return what shapes leave open of codes that are moved; None if they show all of it."""

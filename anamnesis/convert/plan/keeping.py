@@ -18,6 +18,7 @@ from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger, around
 from anamnesis.schemes.claim.registry import claim_all
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.says.by_name import aimed
 from anamnesis.schemes.says.torchao import metadata_without
 
 
@@ -100,6 +101,37 @@ class Kept:
                     f" read as {weight.scheme} {list(weight.shape)}{as_what}; {remedy}"
                 )
 
+    def metadata(
+        self, metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
+    ) -> dict[str, str]:
+        """Return what a file says of its codes, where some of them are codes no more.
+
+        Parameters
+        ----------
+        metadata : mapping of str to str
+        decoded : mapping of str to str
+            The names of weights that are written as values, and what these are called there.
+        gone : collection of str
+            The names of those that are written otherwise.
+        """
+        kept = metadata_without(metadata, decoded, gone)
+        if COMFY_METADATA_KEY in kept:
+            try:
+                parsed = json.loads(kept[COMFY_METADATA_KEY])
+            except (ValueError, RecursionError):
+                return kept  # another's, under the same key
+            layers = parsed.get("layers") if isinstance(parsed, dict) else None
+            if not isinstance(layers, dict):
+                return kept  # it says nothing of any layer
+            others = set(map(_module, (*decoded, *gone)))
+            modules = set(map(_module, self._ledger.stored))
+            called, _ = aimed({name: name for name in layers}, modules)
+            goes = {name for module, name in called.items() if module in others}
+            if goes:
+                parsed["layers"] = {k: layer for k, layer in layers.items() if k not in goes}
+                kept[COMFY_METADATA_KEY] = json.dumps(parsed)
+        return kept
+
 
 def _may_be_codes(tensor: StoredTensor | None) -> bool:
     return tensor is not None and tensor.dtype.kind != "float"
@@ -113,23 +145,3 @@ def _facts_of(weight: Weight, renamed: Callable[[str], str]) -> tuple[Any, ...]:
     """Return what two weights of one stored form have in common if they are decoded alike."""
     parts = [(renamed(p.name), p.dtype, p.shape, type(p.source)) for p in weight.parts]
     return weight.id, weight.shape, weight.own_dtype, parts
-
-
-def metadata_of_kept(
-    metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
-) -> dict[str, str]:
-    """Return what a file says of its codes, where some of them are codes no more."""
-    kept = metadata_without(metadata, decoded, gone)
-    if COMFY_METADATA_KEY in kept:
-        try:
-            parsed = json.loads(kept[COMFY_METADATA_KEY])
-        except (ValueError, RecursionError):
-            return kept  # another's, under the same key
-        layers = parsed.get("layers") if isinstance(parsed, dict) else None
-        if not isinstance(layers, dict):
-            return kept  # it says nothing of any layer
-        others = {name.rpartition(".")[0] for name in (*decoded, *gone)}
-        if others & layers.keys():
-            parsed["layers"] = {k: layer for k, layer in layers.items() if k not in others}
-            kept[COMFY_METADATA_KEY] = json.dumps(parsed)
-    return kept

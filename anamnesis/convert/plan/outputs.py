@@ -32,7 +32,6 @@ from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.choice import Choice
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
-from anamnesis.convert.plan.keeping import metadata_of_kept
 from anamnesis.convert.plan.output_names import Named, shard_names
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.formats.base import CARRIED_HEADER, Container
@@ -364,7 +363,7 @@ def _carried(
     if choice.dense:
         return {key: text for key, text in merged.items() if not _describes_codes(key, text)}
     decoded = {made.weight.name: made.name for made in choice.decoded}
-    return metadata_of_kept(merged, decoded, choice.encoded)
+    return choice.kept.metadata(merged, decoded, choice.encoded)
 
 
 def _describes_codes(key: str, value: str) -> bool:

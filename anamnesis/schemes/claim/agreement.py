@@ -30,12 +30,6 @@ _MISSING = (
 )
 
 
-_UNTOLD = (
-    "nothing says how it is encoded, while the file says so of other layers, and ComfyUI's order of"
-    " codes and scales is another; give it a marker, or an entry in the metadata"
-)
-
-
 def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
     coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
@@ -45,9 +39,6 @@ def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
         by_config = _best(weight, said.by_config(weight), ledger)
         if by_config is not None and not said.is_left_alone(weight):
             errors.append(by_config)
-        if not errors and said.is_untold(weight):
-            codes = weight.parts[0]
-            errors.append(codes.unsupported(f"{codes}: {_UNTOLD}"))
         if errors:
             ledger.retract(weight, errors[0])
 
@@ -100,17 +91,6 @@ class _Said:
             told = None if layer is None else as_told(layer)
             if told is not None:
                 yield told
-
-    def is_untold(self, weight: Weight) -> bool:
-        """Whether others of a ComfyUI file have a marker, and what it would say would matter.
-
-        What has one float as its scale is the same in all producers' words.
-        """
-        if not self._is_comfy or self._facts.method or weight.shown is None:
-            return False
-        codes, *others = (part.name for part in weight.parts)
-        has_its_names = codes.endswith(".weight") and f"{codes}_scale" in others
-        return has_its_names and weight.shown.grid != (1, 1) and not self._layer(codes)
 
     def _layer(self, codes: str) -> ComfyLayer | None:
         return layer_of(codes, self._ledger, self._facts.comfy_layers)

@@ -96,6 +96,8 @@ class QuantFacts:
     codebooks: tuple[int, ...] | None = None
     said: tuple[Said, ...] = ()
     left_alone: tuple[str, ...] = ()
+    tiles: bool | None = None
+    missed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -108,14 +110,21 @@ class QuantFacts:
         return frozenset(kind for _, kind in self.model_types)
 
     def given(
-        self, block: tuple[int, int] | None, conv1d: bool | None, *, folds: bool
+        self,
+        block: tuple[int, int] | None,
+        conv1d: bool | None,
+        tiles: bool | None = None,
+        *,
+        folds: bool,
     ) -> QuantFacts:
         """Return them with what the caller says, whatever the config does."""
+        tiles = self.tiles if tiles is None else tiles
+        given = replace(self, conv1d=conv1d, tiles=tiles, folds=folds)
         if block is None:
-            return replace(self, conv1d=conv1d, folds=folds)
+            return given
         said = tuple(row for row in self.said if row[1].block is None)
         blocks = frozenset({block})
-        return replace(self, conv1d=conv1d, folds=folds, blocks=blocks, said=said)
+        return replace(given, blocks=blocks, said=said)
 
 
 def read_facts(

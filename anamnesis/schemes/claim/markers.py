@@ -17,6 +17,11 @@ def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> Com
     return layer if layer is not None or marker is None else read_marker(marker)
 
 
+def has_marker(name: str, ledger: Ledger) -> bool:
+    """Tell whether the layer that a tensor belongs to has a marker."""
+    return _beside(name) in ledger.stored
+
+
 def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
     """Tell whether anything is said of any layer."""
     return bool(layers) or any(drop.reason == _DROPPED for drop in ledger.dropped)

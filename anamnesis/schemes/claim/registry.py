@@ -10,7 +10,6 @@ from types import ModuleType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.hits import with_hits
 from anamnesis.schemes.claim.input_scales import settle_input_scales
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.names import (
@@ -79,10 +78,7 @@ def claim_all(
     Where the config claims something about the whole model that the tensors do not confirm, or
     that cannot be undone, every tensor is a problem.
     """
-    ledger = Ledger(
-        stored,
-        read_facts=cache(lambda: with_hits(read_facts(), stored, is_whole=whole or alone)),
-    )
+    ledger = Ledger(stored, read_facts=cache(lambda: _aimed(read_facts(), stored)))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     hints = _hints(stored)
@@ -101,8 +97,10 @@ def claim_all(
     if ledger.weights and not self_contained:
         # Only here, for the sake of a quick start.
         from anamnesis.schemes.claim.agreement import refuse_others
+        from anamnesis.schemes.claim.aim import refuse_missed
         from anamnesis.schemes.claim.orientation import turn
 
+        refuse_missed(ledger, facts, whole=whole)
         refuse_others(ledger, facts)
         turn(ledger, facts)
     if not self_contained:
@@ -113,6 +111,14 @@ def claim_all(
             _refuse_rest(ledger, f"the config says {facts.declared}, {_NOT_SEEN}")
     ledger.take_rest()
     return ledger
+
+
+def _aimed(facts: QuantFacts, stored: Mapping[str, StoredTensor]) -> QuantFacts:
+    if facts == _NO_FACTS:
+        return facts
+    from anamnesis.schemes.claim.aim import aim  # only here, for the sake of a quick start
+
+    return aim(facts, stored)
 
 
 _NO_FACTS = QuantFacts()

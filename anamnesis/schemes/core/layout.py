@@ -151,6 +151,7 @@ class Layout(ABC):
     takes: ClassVar[type[Any] | None] = None
     conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "as stored"
     needs_config: ClassVar[bool] = False
+    needs_method: ClassVar[bool] = False
     config_name: ClassVar[Literal["config.json", "params.json"]] = "config.json"
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
     moves_left: ClassVar[bool] = True

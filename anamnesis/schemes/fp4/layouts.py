@@ -208,6 +208,11 @@ class ModelOpt(OfModelOpt, Fp4Layout):
     """ModelOpt's `W4A16_NVFP4` and `mxfp4`."""
 
     @property
+    def needs_method(self) -> bool:  # type: ignore[override]  # as ComfyUI's NVFP4 is called
+        """Whether there is a second scale."""
+        return self.has_second
+
+    @property
     def algorithm(self) -> str:
         """Its `quant_algo`."""
         return self.called

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Finder, Ledger
 from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import sibling
+from anamnesis.schemes.claim.tiled import are_tiled, with_tiles
 from anamnesis.schemes.claim.torchao import parts_of
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.layout import Field
@@ -28,13 +30,16 @@ from anamnesis.schemes.fp4.layouts import (
     ModelOpt,
 )
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.parts import tiles
 from anamnesis.schemes.parts.tiles import untiled
 from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.says.comfy import UNMARKED
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
+    # Each weight asks which blocks are spoken of; some configs have a row for each of many layers.
+    said = {told.block: (target, told) for target, told in facts.said}
+    facts = replace(with_tiles(ledger, facts), said=tuple(said.values()))
     ledger.take_found(_FINDERS, facts)
 
 
@@ -118,24 +123,9 @@ def _modelopt(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None
     """Of ModelOpt's NVFP4, the config may say that 32 share a scale: W4A8_NVFP4_FP8."""
     if found.format.kind != "NVFP4":
         return found.made()
-    is_untold = layer_of(found.codes.name, ledger, facts.comfy_layers) is None
-    if facts.declared == "ComfyUI" and is_untold and _may_be_comfy(found):
-        raise found.codes.unsupported(
-            f"{found.codes} is NVFP4 in ModelOpt's or ComfyUI's order, whose names and shapes are"
-            " the same, and nothing says which",
-            remedy='say so: quantization_config {"quant_method": "modelopt"} in a config.json'
-            " beside it, or _quantization_metadata in the file",
-        )
     blocks = [told.block for _, told in facts.said if told.block is not None]
     groups = frozenset(cols for rows, cols in blocks if rows == 1) & frozenset(GROUPS.values())
     return found._replace(groups=groups).made()
-
-
-def _may_be_comfy(found: _Found) -> bool:
-    """Whether rows and columns are whole tiles, so that scales in tiles have the same shape."""
-    codes, scale = found.codes, found.scale
-    is_matrix = len(codes.shape) == len(scale.shape) == 2 and found.second is not None
-    return is_matrix and codes.shape[0] % tiles.ROWS == 0 and scale.shape[1] % tiles.COLS == 0
 
 
 def _comfy(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
@@ -145,8 +135,10 @@ def _comfy(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
         return None
     layer = layer_of(codes.name, ledger, facts.comfy_layers)
     if layer is None:
-        return None
-    if layer.format != "nvfp4":
+        if not are_tiled(codes, ledger, facts):
+            return None
+        layer = UNMARKED
+    if layer.format not in ("nvfp4", ""):
         raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
     rows, cols = codes.shape[0], 2 * codes.shape[1]
     kept = layer.shape or (rows, cols)

@@ -91,6 +91,7 @@ class ComfyMxfp8Layout(OfComfyUi, OfMxfp8):
         OfComfyUi.marker,
     )
     comfy_format = "mxfp8"
+    needs_method = False  # markers say it
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         rows, cols = shape

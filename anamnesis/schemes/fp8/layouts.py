@@ -390,6 +390,7 @@ class OfMxfp8(OfFloats):
         _SCALE._replace(dtypes=_POWERS),
     )
     scale_dtypes = ("F8_E8M0",)
+    needs_method = True  # ComfyUI's is called alike
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
         return _grid(shape, "block", MX_BLOCK)
@@ -424,6 +425,8 @@ class Mxfp8OfModelOpt(OfMxfp8, OfModelOpt):
 
 class Mxfp8OfMlx(OfMxfp8, OfMlx):
     """MLX's mode `mxfp8`: codes in words of four."""
+
+    needs_method = False
 
     fields: ClassVar[tuple[Field, ...]] = (
         Field("codes", "{module}weight", ("U32",)),

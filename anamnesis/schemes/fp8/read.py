@@ -20,6 +20,7 @@ from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import drop_marker, layer_of
 from anamnesis.schemes.claim.names import TABLES, is_auxiliary, sibling
+from anamnesis.schemes.claim.tiled import are_tiled, with_tiles
 from anamnesis.schemes.claim.torchao import Parts, parts_of
 from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
@@ -34,7 +35,7 @@ from anamnesis.schemes.parts.grid import (
 )
 from anamnesis.schemes.parts.scaled import scale_dtype
 from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
-from anamnesis.schemes.says.comfy import MARKER
+from anamnesis.schemes.says.comfy import MARKER, UNMARKED
 
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
@@ -43,6 +44,7 @@ _COMFY_FORMATS = frozenset(
     {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise", "float8_e4m3fn_blockwise"}
 )
 _COMFY_ROUNDED = frozenset({"float8_e4m3fn", "float8_e5m2"})  # the others multiply in float32
+_POWERS = ("U8", "F8_E8M0")
 _COMFY_TILED = "mxfp8"  # scales in tiles, rows and columns of padding
 
 # Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
@@ -61,6 +63,7 @@ class _Pair(NamedTuple):
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
     ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
+    facts = with_tiles(ledger, facts)
     grids: set[ScaleGrid] = set()
     is_comfy = bool(facts.comfy_layers) or any(n.endswith(MARKER) for n in ledger.stored)
     is_marked = any(map(_is_marker, ledger.free())) and any(
@@ -76,7 +79,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             if wrapped is None and not is_bare:
                 continue
             pair = wrapped or _pair(codes, ledger, facts)
-            if is_comfy:
+            if is_comfy or (pair.scale is not None and pair.scale.dtype.name in _POWERS):
                 pair = _comfy(pair, ledger, facts)
             if is_marked and pair.scale is None and len(codes.shape) == 2 and _is_layer(pair.name):
                 raise _unscaled(codes, f"the model is marked as {_MARKER}, and others have one")
@@ -223,12 +226,16 @@ def _comfy(pair: _Pair, ledger: Ledger, facts: QuantFacts) -> _Pair:
     codes, scale, name = pair[:3]
     layer = layer_of(codes.name, ledger, facts.comfy_layers)
     if layer is None:
-        return pair
-    if layer.format not in _COMFY_FORMATS and layer.format != _COMFY_TILED:
+        if not are_tiled(codes, ledger, facts):
+            return pair
+        layer = UNMARKED
+    tells = _COMFY_TILED if scale is not None and scale.dtype.name in _POWERS else "float8_e4m3fn"
+    format = layer.format or tells
+    if format not in _COMFY_FORMATS and format != _COMFY_TILED:
         raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
     if scale is None:
-        raise _unscaled(codes, f"ComfyUI's marker says {layer.format}")
-    if layer.format == _COMFY_TILED and len(codes.shape) == 2:
+        raise _unscaled(codes, f"ComfyUI's marker says {format}")
+    if format == _COMFY_TILED and len(codes.shape) == 2:
         rows, cols = codes.shape
         kept = layer.shape or codes.shape
         if kept[0] > rows or kept[1] > cols:
@@ -240,7 +247,7 @@ def _comfy(pair: _Pair, ledger: Ledger, facts: QuantFacts) -> _Pair:
             name,
         )
     drop_marker(codes.name, ledger)
-    return pair._replace(reference=IN_OUTPUT if layer.format in _COMFY_ROUNDED else None)
+    return pair._replace(reference=IN_OUTPUT if format in _COMFY_ROUNDED else None)
 
 
 def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:

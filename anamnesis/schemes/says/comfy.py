@@ -22,8 +22,8 @@ _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     **dict.fromkeys(("int8_tensorwise", "int8_blockwise"), ("int", 8, None)),
 }
 _ROTATED = "convrot"  # by a Hadamard matrix, which is not undone here
-# comfy-quants' INT8 for ComfyUI-INT8-Fast says how scales lie, and has no format.
-_BY_ROW, _WITHOUT_FORMAT = "per_row", "int8_tensorwise"
+# What markers of ComfyUI-INT8-Fast say in place of a format: the dtypes of the parts tell it.
+_WITHOUT_FORMAT = ("per_row", _ROTATED)
 
 
 class ComfyLayer(NamedTuple):
@@ -34,17 +34,23 @@ class ComfyLayer(NamedTuple):
     block: int | None = None
 
 
-def read_layer(layer: Mapping[str, Any]) -> ComfyLayer:
+UNMARKED = ComfyLayer("", None)
+
+
+def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
     """Read what is said of a layer; raise KeyError, TypeError or ValueError if it is malformed."""
+    if isinstance(layer, str):  # as some converters write in metadata
+        layer = {"format": layer}
     shape, block = layer.get("orig_shape"), layer.get("group_size")
     if block is not None and (type(block) is not int or block < 1):
         raise ValueError(block)
     params = layer.get("params")
     told = {**params, **layer} if isinstance(params, dict) else layer
-    is_rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
-    is_unnamed = "format" not in layer and not told.keys().isdisjoint((_BY_ROW, _ROTATED))
-    name = str(_WITHOUT_FORMAT if is_unnamed else layer["format"]).lower()
-    name = f"{_ROTATED} {name}" if is_rotated else name
+    is_whole = "format" in layer or not any(key in layer for key in _WITHOUT_FORMAT)
+    name = str(layer["format"]).lower() if is_whole else ""
+    rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
+    if rotated and not is_rotated(name):
+        name = f"{_ROTATED} {name}".strip()
     if shape is None:
         return ComfyLayer(name, None, block)
     rows, cols = shape
@@ -60,6 +66,17 @@ def read_marker(marker: StoredTensor) -> ComfyLayer:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         what = f"{marker.name} must hold JSON with a format, and maybe an orig_shape"
         raise marker.malformed(what) from None
+
+
+def is_rotated(format: str) -> bool:
+    """Tell whether weights of a format were rotated."""
+    return format.startswith(_ROTATED)
+
+
+def may_be_of(layer: ComfyLayer, kind: str, bits: int) -> bool:
+    """Tell whether codes of so many bits may be those of a layer, by its format."""
+    row = _FORMATS.get(layer.format.removeprefix(_ROTATED).strip())
+    return row is None or row[:2] == (kind, bits)
 
 
 def as_told(layer: ComfyLayer) -> Told | None:

@@ -12,6 +12,10 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
+from anamnesis.schemes.says.by_name import aimed
+
+__all__ = ["Targets", "by_regex"]
+
 T = TypeVar("T")
 
 REGEX = "re:"
@@ -96,6 +100,7 @@ class Targets(Generic[T]):
         self._named: dict[str, list[T]] = {}
         self._patterns: list[tuple[_Glob, T]] = []
         self._others: list[T] = []
+        elsewhere: dict[str, list[T]] = {}
         known: set[str] | None = None
         for target, value in said:
             if not target:
@@ -106,11 +111,17 @@ class Targets(Generic[T]):
                 self._named.setdefault(target, []).append(value)
                 continue
             is_pattern = target.startswith(REGEX) or "*" in target
+            if not is_pattern and "." in target:  # others may be classes
+                elsewhere.setdefault(target, []).append(value)
+                continue
             globs = _globs(target) if is_pattern else None
             if globs is not None and any(g.matches(name) for g in globs for name in known):
                 self._patterns += [(glob, value) for glob in globs]
             else:
                 self._others.append(value)
+        hits, missed = aimed(elsewhere, known or ())
+        self._named = {**hits, **self._named}
+        self._others += [value for target in missed for value in elsewhere[target]]
 
     @property
     def of_all(self) -> list[T] | None:

@@ -247,8 +247,7 @@ def test_what_is_no_power_of_two(target: str, byte: int, second: float, why: str
     codes, scales = np.full((128, 64), 0x11, np.uint8), np.full((128, 8), 56, np.uint8)
     scales[3, 3] = byte
     tensors = nvfp4("a", codes, scales, f32(second))
-    whose = {"quantization_config": '{"quant_method": "modelopt"}'}
-    with an.parse(safetensors_bytes(tensors, whose)) as model:
+    with an.parse(safetensors_bytes(tensors), layout="modelopt") as model:
         report, _ = converted(model, target)
         assert not report.repacked
         assert report.unmovable == ({"a.weight": why} if why else {})

@@ -30,6 +30,10 @@ from anamnesis.schemes.says.libraries import OfMlx
 _REFERENCE = Rounding(("products", "sums"))
 
 _BITS = (1, 2, 3, 4, 5, 6, 8)
+# What read what the layers of a transformer hand on, and the tables of it.
+_OF_HIDDEN = frozenset(
+    {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "embed_tokens", "lm_head"}
+)
 WIDTHS = (2, 3, 4, 5, 6, 8)  # that are written
 GROUP_SIZES = (32, 64, 128)
 
@@ -123,7 +127,34 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         )
     if scales is None or biases is None:
         return None
-    return weight_of(codes, scales, biases, facts.layers.get(module, facts.layers.get("")))
+    told = facts.layers.get(module, facts.layers.get(""))
+    weight = weight_of(codes, scales, biases, told)
+    if module.rpartition(".")[2] in _OF_HIDDEN:
+        _check_width(weight, facts)
+    return weight
+
+
+def _check_width(weight: IntegerWeight, facts: QuantFacts) -> None:
+    """Refuse rows of a width that the config does not have, where other bits give one that it has.
+
+    Raises
+    ------
+    ParseError
+        If it is so.
+    """
+    codes, scales = weight.parts[:2]
+    cols = weight.shape[-1]
+    if cols in facts.sizes or not facts.hidden_sizes:
+        return
+    for bits, size in _fitting(codes, scales):
+        if scales.shape[-1] * size in facts.hidden_sizes:
+            told = _in_words((weight.bits, weight.block[1]))
+            other = f"{_in_words((bits, size))} they have {scales.shape[-1] * size:,}"
+            raise codes.malformed(
+                f"{codes} has rows of {cols:,} values in {told}, a size that the config does not "
+                f"have; in {other}, which it has",
+                remedy="say so of this layer in quantization of config.json",
+            )
 
 
 def weight_of(
@@ -156,8 +187,7 @@ def _layout(
     codes: StoredTensor, scales: StoredTensor, told: tuple[int, int] | None
 ) -> tuple[int, int]:
     """Return bits and group size: of those that explain the shapes the ones that are declared."""
-    bits_of_group, rest = divmod(32 * codes.shape[-1], scales.shape[-1])
-    fitting = [(b, g) for b in _BITS for g in GROUP_SIZES if rest == 0 and b * g == bits_of_group]
+    fitting = _fitting(codes, scales)
     if not fitting:
         raise scales.misshapen("a scale for each 32, 64 or 128 codes", codes)
     if told in fitting:
@@ -171,6 +201,12 @@ def _layout(
             "of config.json"
         )
     return fitting[0]
+
+
+def _fitting(codes: StoredTensor, scales: StoredTensor) -> list[tuple[int, int]]:
+    """Return the bits and group sizes that explain the shapes."""
+    bits_of_group, rest = divmod(32 * codes.shape[-1], scales.shape[-1])
+    return [(b, g) for b in _BITS for g in GROUP_SIZES if rest == 0 and b * g == bits_of_group]
 
 
 def _in_words(settings: tuple[int, int]) -> str:

@@ -27,7 +27,9 @@ from anamnesis.schemes.integers.layouts.compressed_tensors import IntQuantized
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
 
-_COMFY = ("int8_tensorwise", "int8_blockwise")
+__all__ = ["QUANTO", "find"]
+
+_COMFY = ("int8_tensorwise", "int8_blockwise", "")
 
 
 class _Names(NamedTuple):

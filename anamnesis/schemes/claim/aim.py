@@ -1,0 +1,178 @@
+"""What is said of single layers must hit, or it would change nothing.
+
+Names are settled once, before weights are looked for: all others look up a module's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
+from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.claim.markers import has_marker
+from anamnesis.schemes.claim.unread import unread_error
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.says.by_name import aimed, common_end
+from anamnesis.schemes.says.comfy import is_rotated, may_be_of
+from anamnesis.schemes.says.torchao import weight_of
+
+__all__ = ["aim", "refuse_missed", "unheard"]
+
+_MOST_NAMED = 3
+_UNMARKED = "INT8 of ComfyUI without a marker, beside others that were rotated (convrot),"
+_REMEDY = "correct the names; allow_unknown=True copies the codes as they are stored"
+
+
+def _modules(stored: Iterable[str]) -> set[str]:
+    return {name.rpartition(".")[0] for name in stored}
+
+
+def _of_torchao(stored: Iterable[str]) -> set[str]:
+    return {weight_of(name) or name for name in stored}
+
+
+def _shares_words(weight: Weight, settings: Any) -> bool:
+    """Tell whether MLX's words of other bits and groups would have these shapes."""
+    shown, (bits, size) = weight.shown, settings
+    if shown is None or shown.kind != "int" or weight.parts[0].dtype.name != "U32":
+        return False
+    group = shown.shape[1] // max(shown.grid[1], 1)
+    return bool(shown.bits * group == bits * size and bits != shown.bits)
+
+
+def _is_in_parts(weight: Weight, said: Any) -> bool:
+    return bool(said.parts) and weight_of(weight.parts[0].name) is not None
+
+
+def _is_comfy(weight: Weight, layer: Any) -> bool:
+    shown = weight.shown
+    return shown is not None and may_be_of(layer, shown.kind, shown.bits)
+
+
+class _Row(NamedTuple):
+    """What is said of layers.
+
+    Attributes
+    ----------
+    by : str
+        Who says it.
+    names : function
+        Returns what is named, of the names of stored tensors.
+    may_be : function
+        Tells whether a weight of which nothing is said could be one that this is said of.
+    is_of_file : bool
+        Whether it is of the file's own layers, not of all of a model.
+    """
+
+    by: str
+    names: Callable[[Iterable[str]], set[str]]
+    may_be: Callable[[Weight, Any], bool]
+    is_of_file: bool = False
+
+
+# By the fact that has it.
+_ROWS = {
+    "comfy_layers": _Row(f"__metadata__ {COMFY_METADATA_KEY}", _modules, _is_comfy, True),
+    "layers": _Row("quantization in config.json", _modules, _shares_words),
+    "vptq_layers": _Row("config_for_layers in config.json", _modules, lambda *_: False),
+    "described": _Row("__metadata__", _of_torchao, _is_in_parts, True),
+}
+
+
+def aim(facts: QuantFacts, stored: Collection[str]) -> QuantFacts:
+    """Return facts that speak of layers by the model's own names, and of what hit none."""
+    found: dict[str, Any] = {}
+    missed: dict[str, Mapping[str, Any]] = {}
+    for field, row in _ROWS.items():
+        said = getattr(facts, field)
+        if said:
+            found[field], names = aimed(said, row.names(stored))
+            if names:
+                missed[field] = {name: said[name] for name in names}
+    return replace(facts, **found, missed=missed) if found else facts
+
+
+def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
+    """Retract the weights that something may be said of under a name that is not theirs.
+
+    Where files are not all of a model, only a layer of the same number and name can be meant.
+    """
+    for field, missed in facts.missed.items():
+        row, places = _ROWS[field], dict[Any, set[str]]()
+        for name, said in missed.items():
+            any_place = whole or row.is_of_file
+            places.setdefault(said, set()).add("" if any_place else _place(name))
+        meant = [
+            weight
+            for weight in _unnamed(ledger, getattr(facts, field))
+            for said, ends in places.items()
+            if row.may_be(weight, said) and not ends.isdisjoint(("", _place(weight.name)))
+        ]
+        if meant:
+            _retract(ledger, meant, row.by, [*missed])
+    unread = [error for error in ledger.problems.values() if isinstance(error, UnsupportedError)]
+    if any(is_rotated(error.encoding or "") for error in unread):
+        for weight in _unnamed(ledger, facts.comfy_layers):
+            if weight.shown is not None and weight.shown.kind == "int":
+                ledger.retract(weight, unread_error(f"{weight.parts[0]}", _UNMARKED, facts))
+
+
+def unheard(ledger: Ledger) -> str | None:
+    """Return in a sentence which layers are spoken of that there are none of; None without any."""
+    if all(weight.own_dtype is not None for weight in ledger.weights.values()):
+        return None
+    facts = ledger.facts
+    names = [name for missed in facts.missed.values() for name in missed]
+    left = {target for target in facts.left_alone if _is_path(target)}
+    left -= _modules(ledger.stored) if left else set()
+    if left:
+        text = "\n".join(ledger.stored)  # of some tools parts of names are enough
+        others = dict.fromkeys(sorted(target for target in left if target not in text))
+        names += aimed(others, _modules(ledger.stored))[1]
+    return (
+        f"the config speaks of {_listed(names)}, which no layer here is called" if names else None
+    )
+
+
+def _is_path(target: str) -> bool:
+    """Tell whether a target is a module's name, not a class or a pattern."""
+    return "." in target and target.replace(".", "").replace("_", "").isalnum()
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
+    """Return the weights of codes of which nothing is said by their names, nor beside them."""
+    return [
+        weight
+        for weight in ledger.weights.values()
+        if weight.own_dtype is None
+        and weight.name not in said
+        and weight.parts[0].name.rpartition(".")[0] not in said
+        and not has_marker(weight.parts[0].name, ledger)
+    ]
+
+
+def _retract(ledger: Ledger, meant: list[Weight], by: str, missed: list[str]) -> None:
+    """Refuse weights for one reason, which has the names and what comes nearest to the first."""
+    nearest = max(meant, key=lambda weight: common_end(weight.name, missed[0])).parts[0]
+    error = nearest.unsupported(
+        f"{by} speaks of {_listed(missed)}, which is no layer of the model, or several; the "
+        f"nearest is {nearest}, whose codes may be meant",
+        remedy=_REMEDY,
+    )
+    for weight in dict.fromkeys(meant):
+        ledger.retract(weight, error)
+
+
+def _place(name: str) -> str:
+    """Return what a name has from its last number on."""
+    parts = name.removesuffix(".weight").split(".")
+    numbers = [n for n, part in enumerate(parts) if part.isdecimal()]
+    return ".".join(parts[numbers[-1] :] if numbers else parts[-1:])
