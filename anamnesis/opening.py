@@ -386,7 +386,6 @@ def _claim(
         checkpoint.unreadable,
         self_contained=checkpoint.self_contained,
         whole=checkpoint.is_whole,
-        alone=not checkpoint.beside,
     )
     for name, shape in checkpoint.shapes.items():
         if name in ledger.weights:

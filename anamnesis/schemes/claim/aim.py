@@ -5,24 +5,25 @@ Names are settled once, before weights are looked for: all others look up a modu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.markers import has_marker
-from anamnesis.schemes.claim.unread import unread_error
+from anamnesis.schemes.claim.markers import has_marker, has_markers
+from anamnesis.schemes.core.settings import Told
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.says.by_name import aimed, common_end
-from anamnesis.schemes.says.comfy import is_rotated, may_be_of
+from anamnesis.schemes.says.by_name import aimed, common_end, listed
+from anamnesis.schemes.says.comfy import may_be_of
 from anamnesis.schemes.says.torchao import weight_of
 
 __all__ = ["aim", "refuse_missed", "unheard"]
 
-_MOST_NAMED = 3
-_UNMARKED = "INT8 of ComfyUI without a marker, beside others that were rotated (convrot),"
+_UNMARKED = (
+    "nothing says how it is encoded, while the file says so of other layers, and ComfyUI's order of"
+    " codes and scales may be another; give it a marker, or an entry in the metadata"
+)
 _REMEDY = "correct the names; allow_unknown=True copies the codes as they are stored"
 
 
@@ -45,6 +46,13 @@ def _shares_words(weight: Weight, settings: Any) -> bool:
 
 def _is_in_parts(weight: Weight, said: Any) -> bool:
     return bool(said.parts) and weight_of(weight.parts[0].name) is not None
+
+
+def _has_comfy_names(weight: Weight) -> bool:
+    """Whether ComfyUI calls the parts alike; one float as a scale is the same for all producers."""
+    codes, *others = (part.name for part in weight.parts)
+    has_names = codes.endswith(".weight") and f"{codes}_scale" in others
+    return has_names and weight.shown is not None and weight.shown.grid != (1, 1)
 
 
 def _is_comfy(weight: Weight, layer: Any) -> bool:
@@ -84,14 +92,17 @@ _ROWS = {
 
 def aim(facts: QuantFacts, stored: Collection[str]) -> QuantFacts:
     """Return facts that speak of layers by the model's own names, and of what hit none."""
+    if facts.said:
+        facts = replace(facts, unmatched=_unmatched(facts, stored))
     found: dict[str, Any] = {}
     missed: dict[str, Mapping[str, Any]] = {}
     for field, row in _ROWS.items():
         said = getattr(facts, field)
         if said:
             found[field], names = aimed(said, row.names(stored))
-            if names:
-                missed[field] = {name: said[name] for name in names}
+            others = {name: said[name] for name in names if said[name] != said.get("")}
+            if others:
+                missed[field] = others
     return replace(facts, **found, missed=missed) if found else facts
 
 
@@ -113,11 +124,32 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
         ]
         if meant:
             _retract(ledger, meant, row.by, [*missed])
-    unread = [error for error in ledger.problems.values() if isinstance(error, UnsupportedError)]
-    if any(is_rotated(error.encoding or "") for error in unread):
+        elif missed and (whole or row.is_of_file):
+            _retract_nearest(ledger, row.by, [*missed])
+    if whole and facts.unmatched:
+        by = facts.unmatched[0][1].by
+        _retract_nearest(ledger, by, [target for target, _ in facts.unmatched])
+    if facts.method is None and has_markers(ledger, facts.comfy_layers):
         for weight in _unnamed(ledger, facts.comfy_layers):
-            if weight.shown is not None and weight.shown.kind == "int":
-                ledger.retract(weight, unread_error(f"{weight.parts[0]}", _UNMARKED, facts))
+            if _has_comfy_names(weight):
+                codes = weight.parts[0]
+                ledger.retract(weight, codes.unsupported(f"{codes}: {_UNMARKED}"))
+
+
+def _unmatched(facts: QuantFacts, stored: Collection[str]) -> tuple[tuple[str, Told], ...]:
+    """What is said of single modules, and of no others, that are neither layers nor hold any."""
+    usual = {told._replace(by="") for target, told in facts.said if not target}
+    said = {
+        target: told
+        for target, told in facts.said
+        if _is_path(target) and told._replace(by="") not in usual
+    }
+    modules = _modules(stored) if said else set()
+    missed = aimed(said, modules)[1]
+    if missed:
+        parents = {parent for module in modules for parent in _parents(module)}
+        missed = aimed(dict.fromkeys(missed), parents)[1]
+    return tuple((target, said[target]) for target in missed)
 
 
 def unheard(ledger: Ledger) -> str | None:
@@ -132,9 +164,7 @@ def unheard(ledger: Ledger) -> str | None:
         text = "\n".join(ledger.stored)  # of some tools parts of names are enough
         others = dict.fromkeys(sorted(target for target in left if target not in text))
         names += aimed(others, _modules(ledger.stored))[1]
-    return (
-        f"the config speaks of {_listed(names)}, which no layer here is called" if names else None
-    )
+    return f"the config speaks of {listed(names)}, which no layer here is called" if names else None
 
 
 def _is_path(target: str) -> bool:
@@ -142,9 +172,11 @@ def _is_path(target: str) -> bool:
     return "." in target and target.replace(".", "").replace("_", "").isalnum()
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+def _parents(module: str) -> Iterator[str]:
+    head, dot, _ = module.rpartition(".")
+    while dot:
+        yield head
+        head, dot, _ = head.rpartition(".")
 
 
 def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
@@ -159,12 +191,19 @@ def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
     ]
 
 
+def _retract_nearest(ledger: Ledger, by: str, missed: list[str]) -> None:
+    """Refuse the quantised weight whose name is nearest to names that no layer has."""
+    coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
+    if coded:
+        _retract(ledger, [max(coded, key=lambda w: common_end(w.name, missed[0]))], by, missed)
+
+
 def _retract(ledger: Ledger, meant: list[Weight], by: str, missed: list[str]) -> None:
     """Refuse weights for one reason, which has the names and what comes nearest to the first."""
     nearest = max(meant, key=lambda weight: common_end(weight.name, missed[0])).parts[0]
     error = nearest.unsupported(
-        f"{by} speaks of {_listed(missed)}, which is no layer of the model, or several; the "
-        f"nearest is {nearest}, whose codes may be meant",
+        f"{by} speaks of {listed(missed)}, which names no layer of the model, or several; the "
+        f"nearest is {nearest}",
         remedy=_REMEDY,
     )
     for weight in dict.fromkeys(meant):

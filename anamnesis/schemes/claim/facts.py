@@ -98,6 +98,7 @@ class QuantFacts:
     left_alone: tuple[str, ...] = ()
     tiles: bool | None = None
     missed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unmatched: tuple[Said, ...] = ()
 
     @property
     def declares_scaled_fp8(self) -> bool:

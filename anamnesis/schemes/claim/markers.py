@@ -24,7 +24,7 @@ def has_marker(name: str, ledger: Ledger) -> bool:
 
 def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
     """Tell whether anything is said of any layer."""
-    return bool(layers) or any(drop.reason == _DROPPED for drop in ledger.dropped)
+    return bool(layers) or any(name.endswith(MARKER) for name in ledger.stored)
 
 
 def drop_marker(name: str, ledger: Ledger) -> None:

@@ -68,7 +68,6 @@ def claim_all(
     *,
     self_contained: bool = False,
     whole: bool = False,
-    alone: bool = False,
 ) -> Ledger:
     """Account for every stored tensor of a model: each is claimed exactly once.
 

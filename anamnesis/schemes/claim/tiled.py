@@ -11,12 +11,11 @@ from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import has_markers
 from anamnesis.schemes.parts.tiles import is_tiled
-
-__all__ = ["PRODUCERS", "are_tiled", "with_tiles"]
+from anamnesis.schemes.says.by_name import listed
 
 PRODUCERS = {"modelopt": False, "comfyui": True}  # and whether scales are in tiles
 _REMEDY = "say which with layout='modelopt' or layout='comfyui'"
@@ -87,9 +86,15 @@ def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
             remedy="layout='comfyui' takes all of them",
         )
     rows, tiles = kind.more
+    missed = facts.missed.get("comfy_layers")
+    other = "and no config or marker says which"
+    if missed:
+        other = f"and __metadata__ {COMFY_METADATA_KEY} speaks of {listed([*missed])} instead"
+    elif has_markers(ledger, facts.comfy_layers):
+        other = "and nothing says which, while the file says so of other layers"
     raise codes.unsupported(
         f"{codes} may be ModelOpt's {kind.words} (scales in rows{rows}) or ComfyUI's (scales in "
-        f"tiles{tiles}): the shapes are the same, and no config or marker says which",
+        f"tiles{tiles}): the shapes are the same, {other}",
         remedy=_REMEDY,
     )
 

@@ -7,14 +7,13 @@ the weight of a module instead.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
-
-__all__ = ["aimed", "common_end"]
 
 T = TypeVar("T")
 
 _WEIGHT = ".weight"
+_MOST_NAMED = 3
 # What names begin with where a whole model lies inside another, and no part of it.
 _WRAPPERS = frozenset(
     {
@@ -50,6 +49,12 @@ def common_end(name: str, other: str) -> int:
     """Return how many dotted parts two names have in common at their ends."""
     pairs = zip(*(reversed(_bare(one).split(".")) for one in (name, other)), strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(map(_length, (name, other))))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 class _Ends:

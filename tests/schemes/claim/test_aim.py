@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from helpers.claims import Tensors, directory, empty, refusal
 from helpers.handmade import Entry, safetensors_bytes
 
 RNG = np.random.default_rng(5)
-SHAPES = {"U8": 1, "F8_E4M3": 1, "I8": 1, "F32": 4, "U32": 4, "F16": 2}
+SHAPES = {"U8": 1, "F8_E4M3": 1, "I8": 1, "F32": 4, "U32": 4, "I32": 4, "F16": 2}
 
 
 def drawn(dtype: str, *shape: int) -> Entry:
@@ -37,6 +38,14 @@ MLX: dict[str, Entry] = {
     "scales": drawn("F16", 4, 2),
     "biases": drawn("F16", 4, 2),
 }
+
+
+GPTQ: dict[str, Entry] = {
+    "qweight": drawn("I32", 8, 8),
+    "qzeros": drawn("I32", 1, 1),
+    "scales": drawn("F16", 1, 8),
+}
+FP8: dict[str, Entry] = {"weight": drawn("F8_E4M3", 8, 8), "weight_scale": drawn("F32")}
 
 
 def below(module: str, parts: dict[str, Entry]) -> Tensors:
@@ -151,9 +160,57 @@ def test_settings_of_a_layer_that_is_not_there(tmp_path: Path) -> None:
     with in_mlx(tmp_path, tensors, quantization={"layers.0.attn.q": OTHER}) as model:
         error = model.problems["model.layers.0.wq.weight"]
         assert "quantization in config.json speaks of layers.0.attn.q" in str(error)
-    # Shapes of 4 bits in groups of 64 are others: nothing here can be meant.
-    other = {"layers.0.attn.q": {"bits": 4, "group_size": 64}}
-    with in_mlx(tmp_path, tensors, quantization=other) as model:
+    same = {"layers.0.attn.q": {"bits": 4, "group_size": 128}}  # as all others
+    with in_mlx(tmp_path, tensors, quantization=same) as model:
+        assert not model.problems
+
+
+_INT8 = {"weights": {"type": "int", "num_bits": 8, "strategy": "channel"}, "targets": ["Linear"]}
+_QUARK = {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}
+_NVFP4 = {"quant_algo": "NVFP4"}
+_OTHER = {"weights": {"type": "int", "num_bits": 4, "strategy": "channel"}}
+# By the section that says how a layer of the name is encoded.
+NAMED: dict[str, Callable[[str], dict[str, Any]]] = {
+    "config_groups": lambda name: {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": _INT8, "group_1": _OTHER | {"targets": [name]}},
+    },
+    "quantized_layers": lambda name: {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": {"a.0.up": {"quant_algo": "W8A16"}, name: _NVFP4},
+    },
+    "extra_config": lambda name: {
+        "quant_method": "auto-round",
+        "bits": 4,
+        "group_size": 64,
+        "packing_format": "auto_round:auto_gptq",
+        "extra_config": {name: {"bits": 8}},
+    },
+    "layer_quant_config": lambda name: {
+        "quant_method": "quark",
+        "global_quant_config": _QUARK,
+        "layer_quant_config": {name: {"weight": {"dtype": "int4", "qscheme": "per_channel"}}},
+    },
+}
+
+
+@pytest.mark.parametrize("name", ["a.1.up", "a.0.down"])
+@pytest.mark.parametrize("section", NAMED)
+def test_what_a_config_says_of_no_layer(section: str, name: str, tmp_path: Path) -> None:
+    parts = {"extra_config": GPTQ, "layer_quant_config": FP8}.get(section, PARTS["int8_tensorwise"])
+    tensors = below("model.a.0.up", parts) | below("model.a.0.gate", parts)
+    config = {"quantization_config": NAMED[section](name)}
+    with an.parse(directory(tmp_path, config, tensors)) as model:
+        error = str(model.problems[f"model.a.0.up.{next(iter(parts))}"])
+    assert f"{name}, which names no layer of the model, or several; the nearest is" in error
+    assert section.removesuffix("ized_layers") in error
+
+
+def test_what_a_config_says_of_what_holds_layers(tmp_path: Path) -> None:
+    tensors = below("model.a.0.up", PARTS["int8_tensorwise"])
+    config = {"quantization_config": NAMED["config_groups"]("a.0")}
+    with an.parse(directory(tmp_path, config, tensors)) as model:
         assert not model.problems
 
 
