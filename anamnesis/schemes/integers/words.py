@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 from typing import Any, NamedTuple, TypeVar
 
 from anamnesis import _core
@@ -45,6 +45,11 @@ _WORD_BYTES = 4
 
 _BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a cache line
 _TILE_ROWS = _core.TILE_ROWS  # bands of whole rows are a multiple, where they fit
+
+_REMEDY = (
+    "if values are wrong, correct checkpoint_format in the config (zero points are stored less 1 in"
+    " gptq, as they are in gptq_v2); else correct sym; allow_unknown=True copies what is stored"
+)
 
 # Slots of a worker's scratch: the parts, in their order, then a tile of the result.
 _CODES, _ZEROS, _SCALES, _GROUPS, _TILE, _KEPT = range(6)
@@ -95,6 +100,8 @@ class PackedWeight(TiledWeight):
         Whose way it is, if neither GPTQ's nor AWQ's.
     coding : str
         What the codes were before their words were recoded, if they were.
+    symmetric_by : str
+        Who says that all zero points are the middle code, in words; empty if nobody does.
     """
 
     packing: Packing
@@ -102,6 +109,7 @@ class PackedWeight(TiledWeight):
     group_size: int | None
     producer: str = ""
     coding: str = ""
+    symmetric_by: str = ""
 
     @property
     def family(self) -> str:
@@ -143,6 +151,44 @@ class PackedWeight(TiledWeight):
         rows, cols = self.shape
         bits = self.packing.bits if len(self.parts) <= _GROUPS else 0
         return Shown("int", bits, (rows, cols), (rows, self.n_groups))
+
+    def expect_symmetric(self, by: str, *, reads: bool) -> None:
+        """Compare the first zero points at once, and all of them as they are decoded."""
+        n_bytes = len(self._middle_words)
+        if not n_bytes or self.packing.words(self.out_features) * _WORD_BYTES % n_bytes:
+            return  # the last word of a group is not full
+        self.symmetric_by = by
+        zeros = self.parts[_ZEROS]
+        if reads and zeros.n_bytes:
+            self._check_symmetric(zeros.source.read(zeros.offset, n_bytes))
+
+    @property
+    def _middle_words(self) -> bytes:
+        """Words whose zero points are all the middle code, as they are stored."""
+        bits = self.packing.bits
+        if self.packing.planar:
+            return b""
+        middle, width = (1 << bits - 1) - self.zeros_less_one, lcm(bits, _WORD_BITS)
+        codes = sum(middle << at for at in range(0, width, bits))
+        return codes.to_bytes(width // 8, "little")
+
+    def _check_symmetric(self, words: bytes | memoryview) -> None:
+        """Raise what names the first zero point that is not the middle code."""
+        middle, data = self._middle_words, bytes(words)
+        if data == middle * (len(data) // len(middle)):
+            return
+        bits, one = self.packing.bits, int(self.zeros_less_one)
+        mask, half = (1 << bits) - 1, 1 << bits - 1
+        n = len(middle)
+        pieces = (data[at : at + n] for at in range(0, len(data), n))
+        packed = int.from_bytes(next(word for word in pieces if word != middle), "little")
+        codes = (packed >> at & mask for at in range(0, 8 * n, bits))
+        stored = next(code for code in codes if code + one != half)
+        raise self.parts[_ZEROS].malformed(
+            f"{self.parts[_ZEROS]} has a zero point of {stored + one}, stored as {stored}, but"
+            f" {self.symmetric_by} says sym: true, of which all are {half}",
+            remedy=_REMEDY,
+        )
 
     @property
     def n_groups(self) -> int:
@@ -347,7 +393,10 @@ class PackedWeight(TiledWeight):
 
     def _read_zeros(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
         across = Run(self.packing.words(rows.start), self.packing.words(rows.stop))
-        return _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
+        words = _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
+        if self.symmetric_by:
+            self._check_symmetric(words)
+        return words
 
     def _read_scales(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
         return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)
