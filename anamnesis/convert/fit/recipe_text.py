@@ -14,7 +14,7 @@ from anamnesis.base.patterns import chooser
 __all__ = ["recipe_text"]
 
 _COLUMNS = 77
-_LAYER = re.compile(r"(.*?\.)([0-9]+)\.(.+)")  # the first number is that of a layer
+_LAYER = re.compile(r"(.*?\.)([0-9]{1,9})\.(.+)")  # the first number is that of a layer
 _SPECIAL = re.compile(r"([\[*?])")
 
 
