@@ -6,12 +6,13 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
+from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
@@ -27,6 +28,7 @@ from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_t
 from anamnesis.convert.write.tally import Tally
 from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.roles import roles
 
 __all__ = ["Conversion"]
@@ -146,6 +148,7 @@ class Conversion:
             is strict.
         """
         made = make_plan(self.seen.checkpoint, self.choice, self.request)
+        made.scales = OddScales(self.seen.ledger.weights.values())
         if self.request.strict and not self.request.force:
             for verdict in made.verdicts:
                 if verdict.outcome == "wrong":
@@ -169,7 +172,7 @@ class Conversion:
     def _report(
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True
     ) -> Report:
-        account, losses = plan.account, tally.losses
+        account, losses, odd_scales = plan.account, tally.losses, plan.scales.counts()
         source = [weight for made in self.choice.weights for weight in made.weight.made_of]
         quantised = [weight for weight in source if weight.own_dtype is None]
         beside = {  # by its name, for pieces of a stack may share a part
@@ -193,6 +196,7 @@ class Conversion:
             unknown=account.passed,
             still_quantized=tuple(account.still_quantized),
             overflows=dict(tally.overflows),
+            odd_scales=odd_scales,
             seconds=time.monotonic() - self.started,
             format=plan.files[0].writer.id if plan.files else "safetensors",
             encoding=self.request.encoding.id if self.request.encoding else None,
@@ -215,6 +219,7 @@ class Conversion:
             warnings=(
                 *self._notes(),
                 *_spoiled(losses),
+                *_of_scales(odd_scales),
                 *(plan.warnings if is_written else ()),
             ),
         )
@@ -224,6 +229,16 @@ class Conversion:
         below = self.checkpoint.below
         if below is not None:
             yield below
+
+
+def _of_scales(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield how many scales are no usual numbers, if some are, and where."""
+    kinds: Counter[str] = Counter()
+    for counts in found.values():
+        kinds.update(counts)
+    if kinds:
+        told = ", ".join(f"{n:,} {'NaN' if kind == 'nan' else kind}" for kind, n in kinds.items())
+        yield f"of the scales {told}, and so are the values of their codes: {abbreviate(found)}"
 
 
 def _spoiled(losses: Losses | None) -> Iterator[str]:
