@@ -238,7 +238,7 @@ def _of_scales(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         kinds.update(counts)
     if kinds:
         told = ", ".join(f"{n:,} {'NaN' if kind == 'nan' else kind}" for kind, n in kinds.items())
-        yield f"of the scales {told}, and so are the values of their codes: {abbreviate(found)}"
+        yield f"scales without a usual value: {told}, in {abbreviate(found)}"
 
 
 def _spoiled(losses: Losses | None) -> Iterator[str]:

@@ -52,6 +52,11 @@ CASES: dict[str, tuple[Tensors, dict[str, dict[str, int]]]] = {
         {"a.weight": empty("F8_E4M3", 4, 32), "a.weight_scale": ("U8", ROWS, b"\xff\0\x01\x7f")},
         {ONE: {"nan": 1}},
     ),
+    "many": (
+        {"a.weight": empty("F8_E4M3", 9000, 8)}
+        | {"a.weight_scale": floats(*[1.0, NAN, 0.0] * 3000, shape=(9000, 1))},
+        {ONE: {"nan": 3000, "zero": 3000}},
+    ),
     "second scale": (nvfp4(0.0), {"a.weight_scale_2": {"zero": 1}}),
     "second scale of NaN": (nvfp4(NAN), {"a.weight_scale_2": {"nan": 1}}),
     "scales of a byte": (nvfp4(1.0, b"\x7f\xff\0\x38"), {ONE: {"nan": 2, "zero": 1}}),
@@ -70,9 +75,11 @@ def test_counts(case: str, to: str, tmp_path: Path) -> None:
     with an.parse(write_safetensors(tmp_path / "a.safetensors", tensors)) as model:
         report = model.remember(outputs[to])  # type: ignore[arg-type]
     assert report.odd_scales == report.to_dict()["odd_scales"] == found
-    assert any("of the scales" in warning for warning in report.warnings) is bool(found)
+    assert any("scales without a usual value" in warning for warning in report.warnings) is bool(
+        found
+    )
     if "nan" in found.get(ONE, {}):
-        assert f"{found[ONE]['nan']} NaN" in str(report)
+        assert f"{found[ONE]['nan']:,} NaN" in str(report)
 
 
 def test_each_scale_is_counted_once(tmp_path: Path) -> None:

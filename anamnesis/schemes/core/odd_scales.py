@@ -1,4 +1,4 @@
-"""Scales that make NaNs, infinities or zeros of all their codes, counted where they are stored."""
+"""Scales that make NaNs, infinities or zeros of all their codes, counted."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
@@ -17,8 +18,32 @@ __all__ = ["OddScales"]
 _PIECE = 1 << 20
 # What bytes of scales mean, by how the words for an encoding begin; others have codes there.
 _AS_BYTES = {"NVFP4": "F8_E4M3", "MXFP": "F8_E8M0", "FP8": "F8_E8M0"}
-_NARROW = frozenset({"F8_E4M3", "F8_E5M2", "F8_E8M0"})
-_INFINITY = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF << 52}
+_FEW = 1 << 12  # scales that are counted one by one
+_LETTERS = {16: "H", 32: "I", 64: "Q"}
+
+
+class _Form(NamedTuple):
+    """A dtype's numbers as unsigned integers: all bits but the sign, the largest, infinity."""
+
+    mask: int
+    largest: int
+    infinity: int = -1
+    has_zero: bool = True
+
+
+def _usual(bits: int, infinity: int) -> _Form:
+    return _Form((1 << bits - 1) - 1, infinity - 1, infinity)
+
+
+_FORMS = {
+    "F8_E8M0": _Form(0xFF, 0xFE, has_zero=False),
+    "F8_E4M3": _Form(0x7F, 0x7E),
+    "F8_E5M2": _usual(8, 0x7C),
+    "F16": _usual(16, 0x7C00),
+    "BF16": _usual(16, 0x7F80),
+    "F32": _usual(32, 0x7F800000),
+    "F64": _usual(64, 0x7FF << 52),
+}
 
 
 class OddScales:
@@ -68,7 +93,7 @@ def _scales(weight: Weight) -> Iterator[tuple[StoredTensor, DType]]:
         if dtype.name == "U8":
             names = (name for key, name in _AS_BYTES.items() if weight.family.startswith(key))
             dtype = DTYPES[next(names, "U8")]
-        if role.endswith("scales") and (dtype.name in _NARROW or dtype.name in _INFINITY):
+        if role.endswith("scales") and dtype.name in _FORMS:
             yield part, dtype
 
 
@@ -76,38 +101,37 @@ def _counted(part: StoredTensor, dtype: DType) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for at in range(0, part.n_bytes, _PIECE):
         piece = part.source.read(part.offset + at, min(_PIECE, part.n_bytes - at))
-        counts.update(_in_bytes(piece, dtype) if dtype.name in _NARROW else _in(piece, dtype))
-    return {kind: n for kind, n in counts.items() if n}
+        for value, n in _odd(piece, dtype).items():
+            kind = _kind(value, dtype.name)
+            if kind:
+                counts[kind] += n
+    return dict(counts)
 
 
-def _in(piece: bytes, dtype: DType) -> dict[str, int]:
-    import numpy as np  # only here, for the sake of a quick start
+def _odd(piece: bytes, dtype: DType) -> dict[int, int]:
+    """Return how often each number that may be odd is there, as an unsigned integer."""
+    if dtype.bits == 8:
+        return {code: piece.count(code) for code in _odd_codes(dtype.name) if code in piece}
+    words: Any = memoryview(piece).cast(_LETTERS[dtype.bits])  # type: ignore[call-overload]
+    if len(words) > _FEW:
+        import numpy as np  # only here, for it takes as long to import as all else
 
-    infinity = _INFINITY[dtype.name]
-    sizes = np.frombuffer(piece, f"<u{dtype.bits // 8}") & ((1 << dtype.bits - 1) - 1)
-    n_odd = np.count_nonzero(sizes >= infinity)
-    n_infinite = np.count_nonzero(sizes == infinity) if n_odd else 0
-    zeros = int(np.count_nonzero(sizes == 0))
-    return {"nan": int(n_odd - n_infinite), "infinite": int(n_infinite), "zero": zeros}
-
-
-def _in_bytes(piece: bytes, dtype: DType) -> dict[str, int]:
-    import numpy as np  # only here, for the sake of a quick start
-
-    codes = np.frombuffer(piece, "u1")
-    return {
-        kind: sum(int(np.count_nonzero(codes == code)) for code in odd)
-        for kind, odd in _odd_codes(dtype.name).items()
-    }
+        sizes = np.asarray(words) & _FORMS[dtype.name].mask
+        words = sizes[(sizes > _FORMS[dtype.name].largest) | (sizes == 0)].tolist()
+    return Counter(words)
 
 
 @cache
-def _odd_codes(dtype: str) -> dict[str, list[int]]:
-    """Return the codes of a byte that are odd."""
-    import ml_dtypes
-    import numpy as np
+def _odd_codes(dtype: str) -> list[int]:
+    return [code for code in range(256) if _kind(code, dtype)]
 
-    values = np.arange(256, dtype="u1").view(getattr(ml_dtypes, DTYPES[dtype].numpy_name or ""))
-    wide = values.astype(np.float32)
-    kinds = {"nan": np.isnan(wide), "infinite": np.isinf(wide), "zero": wide == 0}
-    return {kind: np.flatnonzero(found).tolist() for kind, found in kinds.items()}
+
+def _kind(value: int, dtype: str) -> str:
+    """Return in which way a number is odd; nothing if it is not."""
+    form = _FORMS[dtype]
+    size = value & form.mask
+    if size == 0 and form.has_zero:
+        return "zero"
+    if size <= form.largest:
+        return ""
+    return "infinite" if size == form.infinity else "nan"
