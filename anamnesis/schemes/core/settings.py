@@ -124,10 +124,14 @@ def disagreement(shown: Shown, told: Told) -> str:
 
 def _has_blocks(shown: Shown, block: tuple[int, int], is_whole: bool) -> bool:
     cols, size = shown.shape[1], block[1]
-    # Only powers of two leave a rest in what tools write; 33 fits the scales of 32 by accident.
-    if size and cols % size and (is_whole or (size < cols and size & (size - 1))):
+    if size and cols % size and (is_whole or (size < cols and block[0] == 1 and _is_odd(size))):
         return False
     return shown.grid == _grid(shown.shape, block)
+
+
+def _is_odd(group: int) -> bool:
+    """Tell whether no tool has groups of a length: 33 fits the scales of 32 by accident."""
+    return bool(group % 32 and group & (group - 1))
 
 
 def _grid(shape: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from math import gcd, lcm
+from math import gcd
 from typing import Any, NamedTuple, TypeVar
 
 from anamnesis import _core
@@ -34,6 +34,7 @@ from anamnesis.schemes.core.weight import (
     convert_part,
     cut,
 )
+from anamnesis.schemes.integers.symmetry import check_symmetric
 from anamnesis.schemes.parts.codes import Integers, Words
 
 __all__ = ["PackedWeight", "Packing"]
@@ -45,11 +46,6 @@ _WORD_BYTES = 4
 
 _BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a cache line
 _TILE_ROWS = _core.TILE_ROWS  # bands of whole rows are a multiple, where they fit
-
-_REMEDY = (
-    "if values are wrong, correct checkpoint_format in the config (zero points are stored less 1 in"
-    " gptq, as they are in gptq_v2); else correct sym; allow_unknown=True copies what is stored"
-)
 
 # Slots of a worker's scratch: the parts, in their order, then a tile of the result.
 _CODES, _ZEROS, _SCALES, _GROUPS, _TILE, _KEPT = range(6)
@@ -154,41 +150,17 @@ class PackedWeight(TiledWeight):
 
     def expect_symmetric(self, by: str, *, reads: bool) -> None:
         """Compare the first zero points at once, and all of them as they are decoded."""
-        n_bytes = len(self._middle_words)
-        if not n_bytes or self.packing.words(self.out_features) * _WORD_BYTES % n_bytes:
+        packing = self.packing
+        if packing.planar or self.out_features % packing.step:
             return  # the last word of a group is not full
         self.symmetric_by = by
-        zeros = self.parts[_ZEROS]
+        zeros, n_bytes = self.parts[_ZEROS], packing.step * packing.bits // 8
         if reads and zeros.n_bytes:
             self._check_symmetric(zeros.source.read(zeros.offset, n_bytes))
 
-    @property
-    def _middle_words(self) -> bytes:
-        """Words whose zero points are all the middle code, as they are stored."""
-        bits = self.packing.bits
-        if self.packing.planar:
-            return b""
-        middle, width = (1 << bits - 1) - self.zeros_less_one, lcm(bits, _WORD_BITS)
-        codes = sum(middle << at for at in range(0, width, bits))
-        return codes.to_bytes(width // 8, "little")
-
     def _check_symmetric(self, words: bytes | memoryview) -> None:
-        """Raise what names the first zero point that is not the middle code."""
-        middle, data = self._middle_words, bytes(words)
-        if data == middle * (len(data) // len(middle)):
-            return
-        bits, one = self.packing.bits, int(self.zeros_less_one)
-        mask, half = (1 << bits) - 1, 1 << bits - 1
-        n = len(middle)
-        pieces = (data[at : at + n] for at in range(0, len(data), n))
-        packed = int.from_bytes(next(word for word in pieces if word != middle), "little")
-        codes = (packed >> at & mask for at in range(0, 8 * n, bits))
-        stored = next(code for code in codes if code + one != half)
-        raise self.parts[_ZEROS].malformed(
-            f"{self.parts[_ZEROS]} has a zero point of {stored + one}, stored as {stored}, but"
-            f" {self.symmetric_by} says sym: true, of which all are {half}",
-            remedy=_REMEDY,
-        )
+        zeros, less_one = self.parts[_ZEROS], self.zeros_less_one
+        check_symmetric(words, zeros, self.packing.bits, self.symmetric_by, less_one=less_one)
 
     @property
     def n_groups(self) -> int:

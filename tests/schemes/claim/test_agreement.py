@@ -103,6 +103,10 @@ AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
     ),
     "left alone": (FP8, packed(modules_to_not_convert=["up_proj"])),
     "MXFP4 among blocks of FP8": (MXFP4, BLOCKS),
+    "blocks of 96": (
+        {f"{M}.weight": empty("F8_E4M3", 200, 300), f"{M}.weight_scale_inv": empty("F32", 3, 4)},
+        {"quant_method": "fp8", "weight_block_size": [96, 96]},
+    ),
     "a short last group": (gptq(7, cols=96, groups=2), packed(size=64)),
     "zero points of 8": (gptq(7), packed(sym=True)),
     "of the second format": (gptq(8), packed(sym=True, checkpoint_format="gptq_v2")),
