@@ -195,6 +195,17 @@ def _quark(section: Mapping[str, Any]) -> Iterator[Said]:
         yield target, Told(by, kind, int(digits) if kind else 0, block, parts)
 
 
+# --- quanto -----------------------------------------------------------------------------------
+
+_QUANTO = {"int8": ("int", 8), "int4": ("int", 4), "int2": ("int", 2), "float8": ("float", 8)}
+
+
+def _quanto(section: Mapping[str, Any]) -> Iterator[Said]:
+    row = _QUANTO.get(_word(section.get("weights")))
+    if row is not None:
+        yield "", Told(f"weights: {section['weights']} in the config", *row)
+
+
 # --- VPTQ -------------------------------------------------------------------------------------
 
 
@@ -223,6 +234,8 @@ def said_in(section: Mapping[str, Any]) -> Iterator[Said]:
         yield from _config_groups(section)
     elif "global_quant_config" in section:
         yield from _quark(section)
+    elif method == "quanto":
+        yield from _quanto(section)
     elif method in _PACKERS or (not method and any(key in section for key in _UNNAMED)):
         yield from _packed(section)
     elif not method:

@@ -76,6 +76,21 @@ CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
     ),
     "groups of 33": (gptq(7, cols=96, groups=3), packed(size=33), "groups of 33"),
     "groups of 40": (gptq(7, cols=96, groups=3), packed(size=40), "groups of 40"),
+    "a scale for each row": (
+        FP8,
+        {"quant_method": "modelopt", "quant_algo": "W8A8_SQ_PER_CHANNEL"},
+        "says 8-bit ints with a scale for each row",
+    ),
+    "4 bits of quanto's": (
+        {f"{M}.weight._data": empty("I8", 8, 64), f"{M}.weight._scale": empty("BF16", 8, 1)},
+        {"quant_method": "quanto", "weights": "int4"},
+        "weights: int4 in the config says 4-bit ints",
+    ),
+    "MXINT4 of a layer": (
+        MXFP4,
+        autoround("mx_fp", extra_config={".*up_proj": {"data_type": "mx_int"}}),
+        "MXINT (AutoRound) cannot be decoded yet",
+    ),
     "zero points of 9": (gptq(8), packed(sym=True), "a zero point of 9, stored as 8"),
     "one of 6": (gptq(7, 5), packed(sym=True), "a zero point of 6, stored as 5"),
     "zero points of 7": (
