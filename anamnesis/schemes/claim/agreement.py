@@ -130,11 +130,17 @@ class _Said:
         return self._is_left_alone(weight) or self._is_of_another(weight)
 
     def _is_of_another(self, weight: Weight) -> bool:
-        """Tell whether a weight of a kind that nothing said of it has is as other layers are."""
+        """Tell whether the file itself or another section speaks of a weight not named here."""
         shown, told = weight.shown, self.by_config(weight)
-        if shown is None or any(one.unread or one.kind == shown.kind for one in told):
+        if shown is None or any(one.unread for one in told):
             return False
         if self._targets and self._targets.by_name(_module(weight)):
+            return False
+        if self._facts.is_partly_untold or weight.name in self._facts.described:
+            return True
+        if next(self.of(weight), None) is not None:
+            return True
+        if any(one.kind == shown.kind for one in told):
             return False
         if shown not in self._explained:
             self._explained[shown] = _agrees(shown, tuple(one for _, one in self._facts.said))

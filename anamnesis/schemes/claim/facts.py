@@ -135,6 +135,8 @@ class QuantFacts:
         What the config says of how weights are encoded, as `says.config` has it.
     left_alone : tuple of str
         Targets that it says are not quantised.
+    is_partly_untold : bool
+        Whether a section, of several, says nothing of how that `said` has.
     """
 
     method: str | None = None
@@ -163,6 +165,7 @@ class QuantFacts:
     codebooks: tuple[int, ...] | None = None
     said: tuple[Said, ...] = ()
     left_alone: tuple[str, ...] = ()
+    is_partly_untold: bool = False
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -212,6 +215,7 @@ def read_facts(
     sections = [*quant_sections(config), _gptq_section(metadata), _settings(metadata)]
     groups = [group for section in sections for group in _dicts(section, depth=4)]
     parts = [*_dicts(config, depth=2)]
+    said = [tuple(said_in(section)) for section in sections if _quantises(section)]
     layouts = [word for word in map(_layout, sections) if word]
     comfy_layers = _comfy_layers(metadata)
     return QuantFacts(
@@ -238,6 +242,7 @@ def read_facts(
         trellis_codebook=_first(map(_trellis_codebook, sections)),
         codebooks=_first(map(_codebooks, sections)),
         said=tuple(row for section in sections for row in said_in(section)),
+        is_partly_untold=not all(said),
         left_alone=tuple(target for section in sections for target in left_alone(section)),
     )
 

@@ -208,7 +208,7 @@ class _Unread:
             if isinstance(error, UnsupportedError) and error.encoding:
                 return error
         codes = max(parts.values(), key=lambda part: part.n_bytes)
-        incomplete = missing_parts(parts, self._facts)
+        incomplete = missing_parts(weight, parts, self._ledger.stored, self._facts)
         if incomplete is not None:
             return incomplete
         encoding = None if self._is_plain(weight) else name_encoding(parts, self._facts)

@@ -151,12 +151,21 @@ def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str |
     return _METHODS.get(by_config.lower())
 
 
-def missing_parts(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> AnamnesisError | None:
-    """Return the error for a weight of which something is not there; None if that is not known."""
+def missing_parts(
+    weight: str,
+    parts: Mapping[str, StoredTensor],
+    stored: Mapping[str, StoredTensor],
+    facts: QuantFacts,
+) -> AnamnesisError | None:
+    """Return the error for a weight of which something is not stored; None if that is not known."""
     by_config = (facts.declared or "").partition(",")[0].lower()
     for whole in _WHOLE:
         if whole.method.lower() in by_config and _fits(whole.codes, parts):
-            missing = [n for n in whole.needs if not any(one in parts for one in n.split("|"))]
+            missing = [
+                ends
+                for ends in whole.needs
+                if not any(f"{weight}.{end}" in stored for end in ends.split("|"))
+            ]
             if missing:
                 codes = parts[whole.codes.split()[0].partition(":")[0]]
                 names = ", no ".join(name.replace("|", " or ") for name in missing)
