@@ -6,7 +6,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_t
 from anamnesis.convert.write.tally import Tally
 from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.roles import roles
 
 
@@ -132,6 +133,7 @@ class Conversion:
         """Return the plan."""
         made = make_plan(self.seen.checkpoint, self.choice, self.request)
         made.otherwise = self.seen.otherwise
+        made.scales = OddScales(self.seen.ledger.weights.values())
         strict = self.request.strict
         for verdict in () if strict is False else made.verdicts:
             if verdict.outcome == "wrong" and not self.request.force:
@@ -151,7 +153,7 @@ class Conversion:
     def _report(
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True
     ) -> Report:
-        account, losses = plan.account, tally.losses
+        account, losses, odd_scales = plan.account, tally.losses, plan.scales.counts()
         source = [weight for made in self.choice.weights for weight in made.weight.made_of]
         quantised = [weight for weight in source if weight.own_dtype is None]
         beside = {  # by its name, for pieces of a stack may share a part
@@ -175,6 +177,7 @@ class Conversion:
             unknown=account.passed,
             still_quantized=tuple(account.still_quantized),
             overflows=dict(tally.overflows),
+            odd_scales=odd_scales,
             seconds=time.monotonic() - self.started,
             format=plan.files[0].writer.id if plan.files else "safetensors",
             encoding=self.request.encoding.id if self.request.encoding else None,
@@ -198,6 +201,7 @@ class Conversion:
                 *self._notes(),
                 *_misfits(self.choice),
                 *_spoiled(losses),
+                *_of_scales(odd_scales),
                 *(plan.warnings if is_written else ()),
             ),
         )
@@ -217,6 +221,16 @@ def _misfits(choice: Choice) -> Iterator[str]:
         by_reason.setdefault(why, []).append(name)
     for why, names in by_reason.items():
         yield f"{why}: {abbreviate(names)}"
+
+
+def _of_scales(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield how many scales are no usual numbers, if some are, and where."""
+    kinds: Counter[str] = Counter()
+    for counts in found.values():
+        kinds.update(counts)
+    if kinds:
+        told = ", ".join(f"{n:,} {'NaN' if kind == 'nan' else kind}" for kind, n in kinds.items())
+        yield f"scales without a usual value: {told}, in {abbreviate(found)}"
 
 
 def _spoiled(losses: Losses | None) -> Iterator[str]:

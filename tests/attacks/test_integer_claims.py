@@ -44,8 +44,8 @@ CT = {"quantization_config": {"quant_method": "compressed-tensors"}}
 
 # What is changed or taken away, and what the error says.
 WRONG: dict[str, tuple[Tensors, dict[str, Entry | None], str]] = {
-    "no scale": (PACKED, {"a.weight_scale": None}, "cannot be decoded yet"),
-    "no shape": (PACKED, {"a.weight_shape": None}, "cannot be decoded yet"),
+    "no scale": (PACKED, {"a.weight_scale": None}, "there is no weight_scale beside it"),
+    "no shape": (PACKED, {"a.weight_shape": None}, "there is no weight_shape beside it"),
     "a scale in 8 bits": (
         PACKED,
         {"a.weight_scale": zeros("U8", 8, 3)},
@@ -104,7 +104,11 @@ WRONG: dict[str, tuple[Tensors, dict[str, Entry | None], str]] = {
         {"a.weight": zeros("U32", 4, 8)},
         "8 bits in groups of 32.*say which with bits and group_size",
     ),
-    "bytes without a scale": (BYTES, {"a.weight_scale": None}, "cannot be decoded yet"),
+    "bytes without a scale": (
+        BYTES,
+        {"a.weight_scale": None},
+        "there is no weight_scale beside it",
+    ),
     "bytes with other scales": (
         BYTES,
         {"a.weight_scale": zeros("F32", 5, 1)},

@@ -392,7 +392,8 @@ def mixed(*said: tuple[list[str], str, int]) -> dict[str, Any]:
         ([(["Linear"], "group", 64), (["re:.*a$"], "group", 32)], True),
         ([(["Linear"], "group", 32), (["re:^(a|b)$"], "group", 64)], False),
         ([(["re:.*b$"], "group", 64), (["Linear"], "group", 32)], True),
-        ([(["x.a"], "group", 32), (["Linear"], "group", 64)], True),  # by other names
+        ([(["x.a"], "group", 32), (["Linear"], "group", 64)], False),  # no layer's name
+        ([(["X"], "group", 32), (["Linear"], "group", 64)], True),  # a class that may be any
         ([(["re:(x+x+)+y"], "group", 32), (["Linear"], "group", 64)], True),  # not run
     ],
 )

@@ -83,7 +83,8 @@ def test_errors_in_json(tmp_path: Path, write_model: WriteModel) -> None:
     unknown = error_of("remember", path)
     assert (unknown["class"], unknown["tensor"]) == ("UnsupportedError", "lost.weight_scale")
     assert unknown["file"] == str(path)
-    assert unknown["remedy"] == "--allow-unknown copies it as it is stored"
+    remedy = "--drop leaves it out; --allow-unknown copies it as it is stored"
+    assert unknown["remedy"] == remedy
     (tmp_path / "cut.safetensors").write_bytes(path.read_bytes()[:-1])
     cut = error_of("parse", tmp_path / "cut.safetensors")
     assert cut["class"] == "ParseError"

@@ -304,7 +304,15 @@ def _cut(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda arrays: {n: a for n, a in arrays.items() if n != name}
 
 
+def _called(number: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Call the last of three experts by another number."""
+    return lambda arrays: {
+        n.replace("experts.2.", f"experts.{number}."): a for n, a in arrays.items()
+    }
+
+
 FIRST = f"{BLOCK}.experts.0.gate_proj.weight"
+UNNUMBERED = "has a number that is not one of 0, 1, 2"
 UNTOLD = "cannot be taken apart: experts that may be [in, out]"
 
 
@@ -312,6 +320,11 @@ UNTOLD = "cannot be taken apart: experts that may be [in, out]"
     ("change", "why"),
     [
         (_cut(FIRST), "cannot be put together: an expert lacks one of its weights"),
+        (_called("3"), "an expert is missing"),
+        (_called("02"), UNNUMBERED),
+        (_called("٢"), UNNUMBERED),
+        (_called("2" * 5000), UNNUMBERED),
+        (lambda a: {**a, **_called("02")(a)}, UNNUMBERED),
         (lambda a: {**a, FIRST: a[FIRST][:64]}, "they are not all of one shape"),
         (lambda a: {**a, FIRST: a[FIRST].astype(np.float32)}, "pieces of a stack are of several"),
         (

@@ -12,7 +12,7 @@ from typing import Any
 from anamnesis.base.patterns import chooser
 
 _COLUMNS = 77
-_LAYER = re.compile(r"(.*?\.)([0-9]+)\.(.+)")  # the first number is that of a layer
+_LAYER = re.compile(r"(.*?\.)([0-9]{1,9})\.(.+)")  # the first number is that of a layer
 _SPECIAL = re.compile(r"([\[*?])")
 
 

@@ -104,16 +104,7 @@ class Kept:
     def metadata(
         self, metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
     ) -> dict[str, str]:
-        """Return what a file says of its codes, where some of them are codes no more.
-
-        Parameters
-        ----------
-        metadata : mapping of str to str
-        decoded : mapping of str to str
-            The names of weights that are written as values, and what these are called there.
-        gone : collection of str
-            The names of those that are written otherwise.
-        """
+        """Return what a file says of its codes, where some of them are codes no more."""
         kept = metadata_without(metadata, decoded, gone)
         if COMFY_METADATA_KEY in kept:
             try:

@@ -16,6 +16,7 @@ from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.plan.account import Account
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.tell.result import Measured
+from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.plain import Moved
 from anamnesis.schemes.core.rounding import MathName
 from anamnesis.schemes.core.sizes import THREAD_BYTES, band_bytes, encoded_band_bytes
@@ -83,6 +84,7 @@ class Plan:
         self.is_plain = all([weight.is_plain for weight in weights])  # noqa: C419 -- faster
         self.measures = measures and not self.is_plain
         self.measured: Measured | None = None
+        self.scales = OddScales()
         self.n_tensors = sum([len(weight.parts) for weight in weights])
         self._add_up()
 

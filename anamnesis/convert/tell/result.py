@@ -193,6 +193,8 @@ class Report:
         Files of the output that go on describing the quantisation, because of these.
     overflows : dict of str to int
         For tensors with values beyond the range of `dtype`: how many became infinite.
+    odd_scales : dict of str to (dict of str to int)
+        For stored scales of which some are `nan`, `infinite` or `zero`: how many.
     seconds : float
     format : str
         The container that was written: `safetensors`, `gguf`, …
@@ -268,6 +270,7 @@ class Report:
     recast: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     unmovable: dict[str, str] = field(default_factory=dict)
+    odd_scales: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
     def n_decoded(self) -> int:

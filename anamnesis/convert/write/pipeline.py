@@ -52,7 +52,7 @@ def run_plan(
     report()
     run(
         pending if room is None else room.admitted(pending),
-        lambda: _Worker(sink, tally, room, how, measure=plan.measures),
+        lambda: _Worker(sink, tally, room, how, plan),
         how.threads,
         report,
         abandon,
@@ -120,14 +120,13 @@ def _values_bytes(made: OutputWeight, band: Band) -> int:
 class _Worker:
     """One thread's part: its scratch, and a buffer that bands are made in."""
 
-    def __init__(
-        self, sink: Sink, tally: Tally, room: _Room | None, how: How, *, measure: bool
-    ) -> None:
+    def __init__(self, sink: Sink, tally: Tally, room: _Room | None, how: How, plan: Plan) -> None:
         self._sink = sink
         self._tally = tally
         self._room = room
         self._how = how
-        self._measure = measure
+        self._measure = plan.measures
+        self._scales = plan.scales
         self._scratch = Scratch()
         self._buffer = bytearray()
 
@@ -146,6 +145,8 @@ class _Worker:
             self._how.check()
             outs = self._outs(job)
             made = job.weight
+            if job.band.start == 0:  # the bytes are soon read anyway
+                self._scales.look_at(made.weight)
             task = Task(job.band, made.weight.shape, made.found, self._how.level, self._measure)
             loss = made.encoding.take(made.weight, task, self._scratch, outs)
             sums = _shares(job, outs) if job.file.writer.wants_sums else []

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.claim.markers import has_markers, layer_of
+from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.says.comfy import ComfyLayer, as_told
@@ -29,6 +30,8 @@ _MISSING = (
     "as they are stored"
 )
 
+_MOST_LOOKED_AT = 64  # weights whose zero points are read at once: remote files take time for each
+
 
 def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
@@ -37,10 +40,24 @@ def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     for weight in said.doubtful():
         errors = [error for told in said.of(weight) if (error := _problem(weight, told, ledger))]
         by_config = _best(weight, said.by_config(weight), ledger)
-        if by_config is not None and not said.is_left_alone(weight):
+        if by_config is not None and not said.excuses(weight):
             errors.append(by_config)
         if errors:
             ledger.retract(weight, errors[0])
+    _refuse_asymmetric(ledger, said)
+
+
+def _refuse_asymmetric(ledger: Ledger, said: _Said) -> None:
+    """Retract weights of which the config says symmetric and the first zero points do not."""
+    looked = 0
+    for weight, by in said.symmetric():
+        if weight.name not in ledger.weights:
+            continue
+        try:
+            weight.expect_symmetric(by, reads=looked < _MOST_LOOKED_AT)
+        except ParseError as error:
+            ledger.retract(weight, error)
+        looked += 1
 
 
 def _module(weight: Weight) -> str:
@@ -55,6 +72,8 @@ class _Said:
         self._facts = facts
         self._is_comfy = has_markers(ledger, facts.comfy_layers)
         self._coded = coded
+        self._explained: dict[Shown, bool] = {}
+        self._left: Targets[bool] | None = None
         targets = Targets(facts.said, map(_module, coded))
         self._of_all = targets.of_all or []
         self._targets = targets if targets.of_all is None else None
@@ -99,21 +118,52 @@ class _Said:
         """Return what the config says, of which one must be true."""
         return self._of_all if self._targets is None else self._targets.of(_module(weight))
 
-    def is_left_alone(self, weight: Weight) -> bool:
-        """Tell whether the config says that it is not quantised, and so nothing of how."""
-        name = f".{_module(weight)}."
-        if any(f".{target}." in name for target in self._facts.left_alone):
+    def symmetric(self) -> Iterator[tuple[Weight, str]]:
+        """Yield the weights whose zero points are all the middle code, and who says so."""
+        if any(one.is_symmetric for _, one in self._facts.said):
+            for weight in self._coded:
+                told = self.by_config(weight)
+                if told and all(one.is_symmetric for one in told):
+                    yield weight, told[0].by
+
+    def excuses(self, weight: Weight) -> bool:
+        """Tell whether the config speaks of others: it leaves this one, or the model is mixed."""
+        return self._is_left_alone(weight) or self._is_of_another(weight)
+
+    def _is_of_another(self, weight: Weight) -> bool:
+        """Tell whether the file itself or another section speaks of a weight not named here."""
+        shown, told = weight.shown, self.by_config(weight)
+        if shown is None or any(one.unread for one in told):
+            return False
+        if self._targets and self._targets.by_name(_module(weight)):
+            return False
+        if self._facts.is_partly_untold or weight.name in self._facts.described:
             return True
-        targets = [(target, True) for target in self._facts.left_alone]
-        return bool(Targets(targets, map(_module, self._coded)).by_name(_module(weight)))
+        if next(self.of(weight), None) is not None:
+            return True
+        if any(one.kind == shown.kind for one in told):
+            return False
+        if shown not in self._explained:
+            self._explained[shown] = _agrees(shown, tuple(one for _, one in self._facts.said))
+        return self._explained[shown]
+
+    def _is_left_alone(self, weight: Weight) -> bool:
+        """Tell whether the config says that it is not quantised, and so nothing of how."""
+        left = self._facts.left_alone
+        name = f".{_module(weight)}."
+        if any(f".{target}." in name for target in left):
+            return True
+        if self._left is None:
+            self._left = Targets(((target, True) for target in left), map(_module, self._coded))
+        return bool(self._left.by_name(_module(weight)))
 
 
 @lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
 def _agrees(shown: Shown | None, said: tuple[Told, ...]) -> bool:
     """Tell whether nothing is said, or something that shapes alone show to be true."""
-    return not said or (
-        shown is not None and any(not one.parts and not disagreement(shown, one) for one in said)
-    )
+    if not said or shown is None:
+        return not said
+    return any(not one.asks_more and not disagreement(shown, one) for one in said)
 
 
 def _best(weight: Weight, told: list[Told], ledger: Ledger) -> AnamnesisError | None:
@@ -129,6 +179,8 @@ def _best(weight: Weight, told: list[Told], ledger: Ledger) -> AnamnesisError | 
 
 def _problem(weight: Weight, told: Told, ledger: Ledger) -> AnamnesisError | None:
     shown = weight.shown
+    if told.unread:
+        return refuse_encoding(ledger.stored[weight.parts[0].name], told.unread, ledger.facts)
     why = _cached(shown, told) if shown else ""
     if not why and not told.parts:
         return None

@@ -18,8 +18,6 @@ from anamnesis.schemes.says.by_name import aimed, common_end, listed
 from anamnesis.schemes.says.comfy import may_be_of
 from anamnesis.schemes.says.torchao import weight_of
 
-__all__ = ["aim", "refuse_missed", "unheard"]
-
 _UNMARKED = (
     "nothing says how it is encoded, while the file says so of other layers, and ComfyUI's order of"
     " codes and scales may be another; give it a marker, or an entry in the metadata"
@@ -61,19 +59,7 @@ def _is_comfy(weight: Weight, layer: Any) -> bool:
 
 
 class _Row(NamedTuple):
-    """What is said of layers.
-
-    Attributes
-    ----------
-    by : str
-        Who says it.
-    names : function
-        Returns what is named, of the names of stored tensors.
-    may_be : function
-        Tells whether a weight of which nothing is said could be one that this is said of.
-    is_of_file : bool
-        Whether it is of the file's own layers, not of all of a model.
-    """
+    """What is said of layers."""
 
     by: str
     names: Callable[[Iterable[str]], set[str]]
@@ -81,9 +67,10 @@ class _Row(NamedTuple):
     is_of_file: bool = False
 
 
+_COMFY = "comfy_layers"
 # By the fact that has it.
 _ROWS = {
-    "comfy_layers": _Row(f"__metadata__ {COMFY_METADATA_KEY}", _modules, _is_comfy, True),
+    _COMFY: _Row(f"__metadata__ {COMFY_METADATA_KEY}", _modules, _is_comfy, True),
     "layers": _Row("quantization in config.json", _modules, _shares_words),
     "vptq_layers": _Row("config_for_layers in config.json", _modules, lambda *_: False),
     "described": _Row("__metadata__", _of_torchao, _is_in_parts, True),
@@ -124,7 +111,7 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
         ]
         if meant:
             _retract(ledger, meant, row.by, [*missed])
-        elif missed and (whole or row.is_of_file):
+        elif missed and (row.is_of_file and (whole or field == _COMFY)):
             _retract_nearest(ledger, row.by, [*missed])
     if whole and facts.unmatched:
         by = facts.unmatched[0][1].by
@@ -169,7 +156,8 @@ def unheard(ledger: Ledger) -> str | None:
 
 def _is_path(target: str) -> bool:
     """Tell whether a target is a module's name, not a class or a pattern."""
-    return "." in target and target.replace(".", "").replace("_", "").isalnum()
+    parts = target.replace("_", "x").split(".")
+    return len(parts) > 1 and all(map(str.isalnum, parts))
 
 
 def _parents(module: str) -> Iterator[str]:

@@ -99,6 +99,7 @@ class QuantFacts:
     tiles: bool | None = None
     missed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unmatched: tuple[Said, ...] = ()
+    is_partly_untold: bool = False
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -145,6 +146,7 @@ def read_facts(
     sections = [*quant_sections(config), _gptq_section(metadata), _settings(metadata)]
     groups = [group for section in sections for group in _dicts(section, depth=4)]
     parts = [*_dicts(config, depth=2)]
+    said = [tuple(said_in(section)) for section in sections if _quantises(section)]
     layouts = [word for word in map(_layout, sections) if word]
     comfy_layers = _comfy_layers(metadata)
     return QuantFacts(
@@ -171,6 +173,7 @@ def read_facts(
         trellis_codebook=_first(map(_trellis_codebook, sections)),
         codebooks=_first(map(_codebooks, sections)),
         said=tuple(row for section in sections for row in said_in(section)),
+        is_partly_untold=not all(said),
         left_alone=tuple(target for section in sections for target in left_alone(section)),
     )
 

@@ -20,7 +20,7 @@ from anamnesis.schemes.claim.names import (
     module_of,
     weight_of,
 )
-from anamnesis.schemes.claim.unread import name_encoding, refuse_encoding
+from anamnesis.schemes.claim.unread import missing_parts, name_encoding, refuse_encoding
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
 # name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
@@ -188,17 +188,20 @@ class _Unread:
     def of(self, tensor: StoredTensor) -> AnamnesisError:
         weight = weight_of(tensor.name, self._ledger.stored)
         if weight not in self._errors:
-            self._errors[weight] = self._error(self._weights[weight])
+            self._errors[weight] = self._error(weight, self._weights[weight])
         return self._errors[weight]
 
-    def _error(self, parts: Mapping[str, StoredTensor]) -> AnamnesisError:
+    def _error(self, weight: str, parts: Mapping[str, StoredTensor]) -> AnamnesisError:
         """Return what is wrong with a weight: what a scheme says of it, if one does."""
         problems = self._ledger.problems
         for error in (problems.get(part.name) for part in parts.values()):
             if isinstance(error, UnsupportedError) and error.encoding:
                 return error
         codes = max(parts.values(), key=lambda part: part.n_bytes)
-        encoding = name_encoding(parts, self._facts)
+        incomplete = missing_parts(weight, parts, self._ledger.stored, self._facts)
+        if incomplete is not None:
+            return incomplete
+        encoding = None if self._is_plain(weight) else name_encoding(parts, self._facts)
         if encoding is not None:
             return refuse_encoding(codes, encoding, self._facts)
         said = f" (the config says {self._facts.declared})" if self._facts.declared else ""
@@ -206,8 +209,13 @@ class _Unread:
         return part.unsupported(
             f"{part} looks like a part of a quantised weight{said}, but belongs to none that can be"
             " read",
-            remedy="allow_unknown=True copies it as it is stored",
+            remedy="drop=... leaves it out; allow_unknown=True copies it as it is stored",
         )
+
+    def _is_plain(self, weight: str) -> bool:
+        """Tell whether floats are stored under a weight's name, so that there are no codes."""
+        stored = self._ledger.stored.get(f"{weight}.weight")
+        return stored is not None and stored.dtype.kind == "float"
 
 
 def _drop_ranges(ledger: Ledger, facts: QuantFacts) -> None:

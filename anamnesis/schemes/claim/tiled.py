@@ -22,18 +22,7 @@ _REMEDY = "say which with layout='modelopt' or layout='comfyui'"
 
 
 class _Kind(NamedTuple):
-    """A number that both have.
-
-    Attributes
-    ----------
-    scales : tuple of str
-        The dtypes of scales.
-    per_scale : int
-        Bytes of codes that share one.
-    words : str
-    more : str
-        What both readings differ in besides.
-    """
+    """A number that both have."""
 
     scales: tuple[str, ...]
     per_scale: int
@@ -66,13 +55,7 @@ def _found_in(ledger: Ledger) -> set[bool]:
 
 
 def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
-    """Tell whether the scales of codes that have no marker are in tiles.
-
-    Raises
-    ------
-    UnsupportedError
-        If nothing tells, or they are, and no marker says what of the weight is padding.
-    """
+    """Tell whether the scales of codes that have no marker are in tiles."""
     found = _may_lie(codes, ledger)
     if True not in found:
         return False

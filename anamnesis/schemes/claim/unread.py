@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 
@@ -32,7 +32,6 @@ _FP8 = "F8_E4M3,F8_E5M2"
 
 # The first row that fits counts.
 _ROWS = (
-    _Row("packed integers", "compressed-tensors", "weight_packed:I32 weight_scale"),
     _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
     _Row("INT8", "", "weight:I8 weight_scale"),
     _Row("INT8", "EETQ", "weight:I8 weight_scales"),
@@ -53,6 +52,42 @@ _ROWS = (
     _Row("SDNQ", "", "weight svd_up"),
     _Row("scaled weights", "ComfyUI", "scale_weight"),
     _Row("QQQ", "", "B:I32 s_channel"),
+)
+
+
+class _Whole(NamedTuple):
+    """What a weight of an encoding that is read has."""
+
+    encoding: str
+    codes: str
+    needs: tuple[str, ...]
+    method: str = ""
+
+
+_STATE = "weight.quant_state.bitsandbytes__nf4|weight.quant_state.bitsandbytes__fp4"
+_OF_BNB = ("weight.absmax", "weight.quant_map", _STATE)
+_WHOLE = (
+    _Whole(
+        "packed integers (compressed-tensors)",
+        "weight_packed:I32",
+        ("weight_scale", "weight_shape"),
+    ),
+    _Whole("4-bit floats (compressed-tensors)", "weight_packed:U8", ("weight_scale",)),
+    _Whole("INT8", "weight:I8", ("weight_scale",), "compressed-tensors"),
+    _Whole("4-bit floats (ModelOpt)", "weight:U8", ("weight_scale",), "ModelOpt"),
+    _Whole("NF4 or FP4 (bitsandbytes)", "weight weight.absmax", _OF_BNB),
+    _Whole("NF4 or FP4 (bitsandbytes)", "weight:U8", _OF_BNB, "bitsandbytes"),
+    _Whole("INT8 (bitsandbytes)", "weight:I8", ("SCB",), "bitsandbytes"),
+    _Whole("GPTQ", "qweight:I32", ("qzeros", "scales"), "GPTQ"),
+    _Whole("AWQ", "qweight:I32", ("qzeros", "scales"), "AWQ"),
+    _Whole("AQLM", "codes", ("codebooks", "scales"), "AQLM"),
+    _Whole("HQQ", "W_q nbits", ("scale", "zero", "shape", "axis")),
+    _Whole("integers or floats (MLX)", "weight:U32", ("scales",), "MLX"),
+    _Whole("integers (quanto)", "weight._data:I8", ("weight._scale",)),
+)
+_ELSEWHERE = (
+    "give the whole directory if it lies in another shard; allow_unknown=True copies the codes as"
+    " they are stored, which gives no usable model"
 )
 
 # For encodings that only the config names: how it spells a method, and the usual spelling.
@@ -77,15 +112,38 @@ def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str |
     """Return the encoding of a weight in words, or None if neither names nor config show it."""
     by_config = (facts.declared or "").partition(",")[0]
     for row in _ROWS:
-        if row.method.lower() in by_config.lower() and _fits(row, parts):
+        if row.method.lower() in by_config.lower() and _fits(row.parts, parts):
             producer = row.producer or _METHODS.get(by_config.lower(), "")
             is_told = not producer or producer == row.encoding
             return row.encoding if is_told else f"{row.encoding} ({producer})"
     return _METHODS.get(by_config.lower())
 
 
-def _fits(row: _Row, parts: Mapping[str, StoredTensor]) -> bool:
-    for part in row.parts.split():
+def missing_parts(
+    weight: str,
+    parts: Mapping[str, StoredTensor],
+    stored: Mapping[str, StoredTensor],
+    facts: QuantFacts,
+) -> AnamnesisError | None:
+    """Return the error for a weight of which something is not stored; None if that is not known."""
+    by_config = (facts.declared or "").partition(",")[0].lower()
+    for whole in _WHOLE:
+        if whole.method.lower() in by_config and _fits(whole.codes, parts):
+            missing = [
+                ends
+                for ends in whole.needs
+                if not any(f"{weight}.{end}" in stored for end in ends.split("|"))
+            ]
+            if missing:
+                codes = parts[whole.codes.split()[0].partition(":")[0]]
+                names = ", no ".join(name.replace("|", " or ") for name in missing)
+                why = f"{codes} holds {whole.encoding}, but there is no {names} beside it"
+                return codes.unsupported(why, remedy=_ELSEWHERE)
+    return None
+
+
+def _fits(shown: str, parts: Mapping[str, StoredTensor]) -> bool:
+    for part in shown.split():
         name, _, dtypes = part.partition(":")
         tensor = parts.get(name)
         if tensor is None or (dtypes and tensor.dtype.name not in dtypes.split(",")):

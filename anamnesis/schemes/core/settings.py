@@ -43,6 +43,13 @@ class Told(NamedTuple):
     of_kind_only: bool = False
     not_of: str = ""
     is_whole: bool = False
+    unread: str = ""
+    is_symmetric: bool = False
+
+    @property
+    def asks_more(self) -> bool:
+        """Whether shapes alone cannot show it to be true."""
+        return bool(self.parts or self.unread)
 
     def __str__(self) -> str:
         words = [f"{self.bits}-bit" if self.bits else "", f"{self.kind}s" if self.kind else "codes"]
@@ -60,12 +67,8 @@ def _blocks(block: tuple[int, int] | None) -> str:
 
 def disagreement(shown: Shown, told: Told) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
-    if told.kind and told.kind != shown.kind:
-        # Of a mixed model, but for whole numbers that have the names and shapes of MXFP4.
-        if shown.is_mx and shown.bits == told.bits == 4 and told.block == _MX_BLOCK:
-            return f"the parts are those of {shown}, but {told.by} says {told}"
-        return ""
-    is_other = bool(told.bits and shown.bits and told.bits != shown.bits)
+    is_other = bool(told.kind) and told.kind != shown.kind
+    is_other = is_other or bool(told.bits and shown.bits and told.bits != shown.bits)
     if told.of_kind_only and (is_other or shown.is_mx):
         return ""
     if not is_other and (told.block is None or _has_blocks(shown, told.block, told.is_whole)):
@@ -74,8 +77,15 @@ def disagreement(shown: Shown, told: Told) -> str:
 
 
 def _has_blocks(shown: Shown, block: tuple[int, int], is_whole: bool) -> bool:
-    is_partial = block[1] and shown.shape[1] % block[1]
-    return shown.grid == _grid(shown.shape, block) and not (is_whole and is_partial)
+    cols, size = shown.shape[1], block[1]
+    if size and cols % size and (is_whole or (size < cols and block[0] == 1 and _is_odd(size))):
+        return False
+    return shown.grid == _grid(shown.shape, block)
+
+
+def _is_odd(group: int) -> bool:
+    """Tell whether no tool has groups of a length: 33 fits the scales of 32 by accident."""
+    return bool(group % 32 and group & (group - 1))
 
 
 def _grid(shape: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:

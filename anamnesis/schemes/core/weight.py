@@ -298,6 +298,9 @@ class Weight(ABC):
         """What its parts show of its encoding; None where nothing else could say it."""
         return None
 
+    def expect_symmetric(self, by: str, *, reads: bool) -> None:  # noqa: B027 -- others have none
+        """Take it from `by` that all zero points are the middle code."""
+
     @property
     def made_of(self) -> tuple[Weight, ...]:
         """The weights of the model that it is: others than itself, where several are joined."""

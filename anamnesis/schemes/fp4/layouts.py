@@ -209,7 +209,6 @@ class ModelOpt(OfModelOpt, Fp4Layout):
 
     @property
     def needs_method(self) -> bool:  # type: ignore[override]  # as ComfyUI's NVFP4 is called
-        """Whether there is a second scale."""
         return self.has_second
 
     @property

@@ -267,14 +267,21 @@ def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
     except AmbiguousBlock:
         raise
     except ValueError as error:
+        if scale.dtype.name == "U8":
+            raise _bytes_of_blocks(scale, codes) from None
         raise scale.malformed(f"scale {scale.name} of {codes.name}: {error}") from None
     if scale.dtype.name == "U8" and (grid.block_rows > 1 or grid.block_cols > MX_BLOCK[1]):
-        raise scale.unsupported(
-            f"scale {scale} of {codes} is U8, but not one per 32 values as in MXFP8"
-        )
+        raise _bytes_of_blocks(scale, codes)
     if scale_dtype(scale.dtype).name == "F8_E8M0":
         reference = None  # nobody rounds powers of two
     return Fp8Weight(name, codes.shape, (codes, scale), grid, reference)
+
+
+def _bytes_of_blocks(scale: StoredTensor, codes: StoredTensor) -> AnamnesisError:
+    return scale.unsupported(
+        f"scale {scale} of {codes} is U8, but not one for each 32 columns as in MXFP8",
+        remedy="if they are powers of two of larger blocks, store them with their dtype, F8_E8M0",
+    )
 
 
 def plausible_blocks(

@@ -40,7 +40,7 @@ TYPES = ("F32", "F16", "BF16", *(name for name in BLOCK_DTYPES if name not in ("
 
 OWN = "the mix's own"  # why a tensor is of a type, if no rule says more
 
-_LAYER = re.compile(r"blk\.\s*([+-]?\d+)")
+_LAYER = re.compile(r"blk\.\s*([+-]?[0-9]{1,9})")
 
 
 class Given(NamedTuple):

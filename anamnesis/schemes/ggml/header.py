@@ -21,8 +21,8 @@ _IMATRIX = "quantize.imatrix"
 _MOST_BYTES = 127  # of a string that the tool writes of its own, or of its command line
 _MOST_U32 = 2**32 - 1
 
-_BLOCK = re.compile(r"blk\.\s*([+-]?\d+)")
-_LAYER = re.compile(r"blk\.(\d+)\.")
+_BLOCK = re.compile(r"blk\.\s*([+-]?[0-9]{1,9})")
+_LAYER = re.compile(r"blk\.([0-9]{1,9})\.")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 

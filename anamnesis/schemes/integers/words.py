@@ -34,6 +34,7 @@ from anamnesis.schemes.core.weight import (
     convert_part,
     cut,
 )
+from anamnesis.schemes.integers.symmetry import check_symmetric
 from anamnesis.schemes.parts.codes import Integers, Words
 
 V = TypeVar("V")
@@ -75,6 +76,7 @@ class PackedWeight(TiledWeight):
     group_size: int | None
     producer: str = ""
     coding: str = ""
+    symmetric_by: str = ""
 
     @property
     def family(self) -> str:
@@ -109,6 +111,19 @@ class PackedWeight(TiledWeight):
         rows, cols = self.shape
         bits = self.packing.bits if len(self.parts) <= _GROUPS else 0
         return Shown("int", bits, (rows, cols), (rows, self.n_groups))
+
+    def expect_symmetric(self, by: str, *, reads: bool) -> None:
+        packing = self.packing
+        if packing.planar or self.out_features % packing.step:
+            return  # the last word of a group is not full
+        self.symmetric_by = by
+        zeros, n_bytes = self.parts[_ZEROS], packing.step * packing.bits // 8
+        if reads and zeros.n_bytes:
+            self._check_symmetric(zeros.source.read(zeros.offset, n_bytes))
+
+    def _check_symmetric(self, words: bytes | memoryview) -> None:
+        zeros, less_one = self.parts[_ZEROS], self.zeros_less_one
+        check_symmetric(words, zeros, self.packing.bits, self.symmetric_by, less_one=less_one)
 
     @property
     def n_groups(self) -> int:
@@ -305,7 +320,10 @@ class PackedWeight(TiledWeight):
 
     def _read_zeros(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
         across = Run(self.packing.words(rows.start), self.packing.words(rows.stop))
-        return _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
+        words = _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
+        if self.symmetric_by:
+            self._check_symmetric(words)
+        return words
 
     def _read_scales(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
         return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)

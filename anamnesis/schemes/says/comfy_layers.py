@@ -32,7 +32,7 @@ _ANIMA_FIRST = re.compile(r"net\.blocks\.(0\.|1\.adaln_modulation)")
 _ANIMA_SHOWN = ("net.blocks.0.self_attn.output_proj", "net.blocks.0.adaln_modulation_mlp.1")
 
 _LTX_SHOWN = ("patchify_proj", "adaln_single.linear")
-_LTX_BLOCK = re.compile(r"transformer_blocks\.([0-9]+)\.")
+_LTX_BLOCK = re.compile(r"transformer_blocks\.([0-9]{1,9})\.")
 _LTX_ENDS = 2  # blocks at either end
 
 _IN_BLOCK = re.compile(r"(^|\.)[0-9]+\..*[A-Za-z_]")

@@ -89,7 +89,14 @@ def _algorithms(section: Mapping[str, Any]) -> Iterator[Said]:
 _PACKERS = ("gptq", "awq", "auto-round", "intel/auto-round", "gptqmodel")
 _UNNAMED = ("w_bit", "desc_act", "zero_point")  # keys of those who do not say the method
 _MINUS = "-:"  # before a pattern of GPTQModel's: what is left alone
-_FLOATS = ("mx_fp", "nv_fp")
+# AutoRound's types of data, by how they begin: the kind, and the encoding if it cannot be decoded.
+_DATA = {
+    "nv_fp4_e5m3": ("float", "NVFP4 with scales of E5M3"),
+    "mx_int": ("int", "MXINT"),
+    "mx_uint": ("int", "MXUINT"),
+    "mx_fp": ("float", ""),
+    "nv_fp": ("float", ""),
+}
 
 
 def _packed(section: Mapping[str, Any]) -> Iterator[Said]:
@@ -111,12 +118,15 @@ def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -
     bits = _size(settings.get("bits")) or _size(settings.get("w_bit"))
     size = settings.get("group_size", settings.get("q_group_size"))
     data = _word(settings.get("data_type"))
-    is_float = data.startswith(_FLOATS)
     if not bits or bits > 8 or data.startswith("fp"):
         return None
+    kind, unread = next((row for key, row in _DATA.items() if data.startswith(key)), ("int", ""))
+    named = f"{unread} (AutoRound)" if unread else ""
     is_listed = settings.get("desc_act") is True and section.get("is_marlin_format") is not True
     parts = (Asked("g_idx", "desc_act: true"),) if is_listed else ()
-    return Told(by, "float" if is_float else "int", bits, _groups_of(size), parts)
+    is_symmetric = settings.get("sym") is True
+    block = _groups_of(size)
+    return Told(by, kind, bits, block, parts, unread=named, is_symmetric=is_symmetric)
 
 
 def _is_regex(target: str) -> bool:
@@ -132,12 +142,15 @@ _MLX_GROUPS = {"affine": 64, "mxfp4": 32, "nvfp4": 16, "mxfp8": 32}  # where not
 def _mlx(section: Mapping[str, Any]) -> Iterator[Said]:
     for target, (bits, size) in mlx_layers(section).items():
         layer = section[target] if target else section
-        kind = "int" if layer.get("mode", "affine") == "affine" else "float"
+        mode = _word(layer.get("mode", "affine"))
+        kind = "int" if mode == "affine" else "float"
+        unread = "" if mode in _MLX_GROUPS else f"{mode} (MLX)"
         second = layer.get("global_scale") is True
         parts = (Asked("global_scale", "global_scale: true"),) if second else ()
         by = f"quantization of {target}" if target else "quantization"
         block = (1, size) if "group_size" in layer else None  # for others than MLX may say it
-        yield target, Told(f"{by} in the config", kind, bits, block, parts, is_whole=True)
+        by = f"{by} in the config"
+        yield target, Told(by, kind, bits, block, parts, is_whole=True, unread=unread)
 
 
 def mlx_layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -180,6 +193,17 @@ def _quark(section: Mapping[str, Any]) -> Iterator[Said]:
         yield target, Told(by, kind, int(digits) if kind else 0, block, parts)
 
 
+# --- quanto -----------------------------------------------------------------------------------
+
+_QUANTO = {"int8": ("int", 8), "int4": ("int", 4), "int2": ("int", 2), "float8": ("float", 8)}
+
+
+def _quanto(section: Mapping[str, Any]) -> Iterator[Said]:
+    row = _QUANTO.get(_word(section.get("weights")))
+    if row is not None:
+        yield "", Told(f"weights: {section['weights']} in the config", *row)
+
+
 # --- VPTQ -------------------------------------------------------------------------------------
 
 
@@ -208,6 +232,8 @@ def said_in(section: Mapping[str, Any]) -> Iterator[Said]:
         yield from _config_groups(section)
     elif "global_quant_config" in section:
         yield from _quark(section)
+    elif method == "quanto":
+        yield from _quanto(section)
     elif method in _PACKERS or (not method and any(key in section for key in _UNNAMED)):
         yield from _packed(section)
     elif not method:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.printable import shortened
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.layout import StacksOf
@@ -28,8 +29,10 @@ from anamnesis.schemes.parts.joined import Joined
 from anamnesis.schemes.parts.transposed import Transposed
 
 _PIECE = re.compile(
-    r"((?:.*\.)?experts)\.(0|[1-9][0-9]*)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.(weight|bias)"
+    r"((?:.*\.)?experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.(weight|bias)"
 )
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+_UNNUMBERED = -1  # of an expert whose number is written as no tool does: 03
 _LAYERS = {
     "gate_proj": "gate",
     "up_proj": "up",
@@ -145,7 +148,7 @@ def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
         if "experts." in name and (match := _PIECE.fullmatch(name)):
             module, number, layer, kind = match.groups()
             experts = modules.setdefault(module, {}).setdefault((_LAYERS[layer], kind), {})
-            experts[int(number)] = weight
+            experts[int(number) if _NUMBER.fullmatch(number) else _UNNUMBERED] = weight
     return modules
 
 
@@ -199,6 +202,9 @@ def _stacks(
 
 def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
     """Return the pieces expert by expert; why not, if one is missing, or not as the others are."""
+    if _UNNUMBERED in found[0]:
+        name = shortened(found[0][_UNNUMBERED].name)
+        return f"{name!r} has a number that is not one of 0, 1, 2, …"
     experts = range(len(found[0]))
     if not experts or any(set(one) != set(experts) for one in found):
         return "an expert is missing, or one of its layers"

@@ -14,8 +14,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from anamnesis.schemes.says.by_name import aimed
 
-__all__ = ["Targets", "by_regex"]
-
 T = TypeVar("T")
 
 REGEX = "re:"

@@ -79,6 +79,20 @@ UNREAD: dict[str, tuple[dict[str, Any] | None, Tensors, list[str]]] = {
         {f"{Q}.weight": empty("I8", 64, 64), f"{Q}.weight_scales": empty("F16", 64)},
         [f"{Q}.weight"],
     ),
+    "HQQ, codes of a pickle viewed as floats": (
+        None,
+        {
+            f"{Q}.W_q": empty("BF16", 8, 8),
+            f"{Q}.meta.scale": empty("BF16", 16, 1),
+            f"{Q}.meta.zero": empty("BF16", 16, 1),
+        },
+        [f"{Q}.W_q"],
+    ),
+    "HQQ, the same with zero points in codes": (
+        None,
+        {f"{Q}.W_q": empty("F32", 8, 8), f"{Q}.meta.zero_q": empty("U8", 16, 1)},
+        [f"{Q}.W_q"],
+    ),
     "HQQ, codes viewed as floats": (
         None,
         {

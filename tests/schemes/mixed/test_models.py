@@ -145,7 +145,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
             for name, entry in () if part in refused else expected(part).items():
                 check(model, f"{part}.{name}", entry)
         assert all("\n" not in error.message for error in model.problems.values())
-    assert len(refused) < len(every) * 4 / 5
+    assert len(refused) < len(every) * 9 / 10
 
 
 # Weights of which each value can be told by looking at it: parts, and what they stand for.

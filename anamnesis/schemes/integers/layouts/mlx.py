@@ -135,12 +135,8 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
 
 
 def _check_width(weight: IntegerWeight, facts: QuantFacts) -> None:
-    """Refuse rows of a width that the config does not have, where other bits give one that it has.
-
-    Raises
-    ------
-    ParseError
-        If it is so.
+    """Refuse rows of a width that the config does not have, where other bits give one
+    that it has.
     """
     codes, scales = weight.parts[:2]
     cols = weight.shape[-1]

@@ -27,8 +27,6 @@ from anamnesis.schemes.integers.layouts.compressed_tensors import IntQuantized
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
 
-__all__ = ["QUANTO", "find"]
-
 _COMFY = ("int8_tensorwise", "int8_blockwise", "")
 
 

@@ -1,0 +1,144 @@
+"""What a config says of a weight must agree with what is stored: of any kind of statement."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anamnesis as an
+from helpers.claims import Tensors, described, empty
+
+M = "model.layers.0.mlp.up_proj"
+MXFP4: Tensors = {
+    f"{M}.weight_packed": empty("U8", 8, 32),
+    f"{M}.weight_scale": empty("U8", 8, 2),
+}
+FP8: Tensors = {f"{M}.weight": empty("F8_E4M3", 8, 64), f"{M}.weight_scale": empty("F32", 8, 1)}
+
+
+def gptq(*zeros: int, bits: int = 4, cols: int = 64, groups: int = 1) -> Tensors:
+    """GPTQ of 32 rows, whose zero points are as they are stored."""
+    values = sum(code << bits * i for i, code in enumerate((*zeros, *zeros[-1:] * 32)[:32]))
+    row = values.to_bytes(4 * bits, "little")
+    return {
+        f"{M}.qweight": empty("I32", cols * bits // 32, 32),
+        f"{M}.qzeros": ("I32", (groups, bits), row * groups),
+        f"{M}.scales": ("F16", (groups, 32), struct.pack("<e", 1) * 32 * groups),
+    }
+
+
+def autoround(data_type: str, **more: Any) -> dict[str, Any]:
+    method = {"quant_method": "auto-round", "data_type": data_type, "bits": 4, "group_size": 32}
+    return {**method, "packing_format": "auto_round:llm_compressor", **more}
+
+
+def packed(bits: int = 4, size: int = 64, **more: Any) -> dict[str, Any]:
+    return {"quant_method": "gptq", "bits": bits, "group_size": size, "desc_act": False, **more}
+
+
+def problem(root: Path, tensors: Tensors, quantised: dict[str, Any]) -> str:
+    """What is wrong with a model; nothing if all of it can be decoded."""
+    config = {"model_type": "llama", "quantization_config": quantised}
+    with an.parse(described(root / "a.safetensors", config, tensors).parent) as model:
+        try:
+            model.remember(lambda *_: None)
+        except an.AnamnesisError as error:
+            return str(error)
+    return ""
+
+
+INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
+    "MXINT4": (MXFP4, autoround("mx_int"), "MXINT (AutoRound) cannot be decoded yet"),
+    "MXUINT4": (MXFP4, autoround("mx_uint4"), "MXUINT (AutoRound) cannot be decoded yet"),
+    "MXINT4 beside MXFP4": (
+        MXFP4 | {name.replace("up", "down"): part for name, part in MXFP4.items()},
+        autoround("mx_int", extra_config={M.replace("up", "down"): {"data_type": "mx_fp"}}),
+        "MXINT (AutoRound) cannot be decoded yet",
+    ),
+    "integers": (MXFP4, autoround("int"), "says 4-bit ints in groups of 32"),
+    "integers of compressed-tensors": (
+        MXFP4,
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"targets": ["Linear"], "weights": INT4}},
+        },
+        "a of config_groups says 4-bit ints in groups of 32",
+    ),
+    "floats": (FP8, packed(), "says 4-bit ints in groups of 64"),
+    "floats under a name": (
+        MXFP4,
+        autoround("mx_fp", extra_config={M: {"data_type": "int"}}),
+        f"extra_config of {M} says 4-bit ints",
+    ),
+    "groups of 33": (gptq(7, cols=96, groups=3), packed(size=33), "groups of 33"),
+    "groups of 40": (gptq(7, cols=96, groups=3), packed(size=40), "groups of 40"),
+    "a scale for each row": (
+        FP8,
+        {"quant_method": "modelopt", "quant_algo": "W8A8_SQ_PER_CHANNEL"},
+        "says 8-bit ints with a scale for each row",
+    ),
+    "4 bits of quanto's": (
+        {f"{M}.weight._data": empty("I8", 8, 64), f"{M}.weight._scale": empty("BF16", 8, 1)},
+        {"quant_method": "quanto", "weights": "int4"},
+        "weights: int4 in the config says 4-bit ints",
+    ),
+    "MXINT4 of a layer": (
+        MXFP4,
+        autoround("mx_fp", extra_config={".*up_proj": {"data_type": "mx_int"}}),
+        "MXINT (AutoRound) cannot be decoded yet",
+    ),
+    "zero points of 9": (gptq(8), packed(sym=True), "a zero point of 9, stored as 8"),
+    "one of 6": (gptq(7, 5), packed(sym=True), "a zero point of 6, stored as 5"),
+    "zero points of 7": (
+        gptq(7),
+        packed(sym=True, checkpoint_format="gptq_v2"),
+        "a zero point of 7, stored as 7, but the config says sym: true, of which all are 8",
+    ),
+    "3 bits": (gptq(4, bits=3), packed(3, sym=True), "a zero point of 5, stored as 4"),
+    "8 bits": (gptq(128, bits=8), packed(8, sym=True), "a zero point of 129, stored as 128"),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_contradictions_are_refused(case: str, tmp_path: Path) -> None:
+    tensors, config, words = CONTRADICTIONS[case]
+    assert words in problem(tmp_path, tensors, config)
+
+
+BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
+    "MXFP4": (MXFP4, autoround("mx_fp")),
+    "MXFP4 by the statement of another layer": (
+        MXFP4,
+        autoround("int", extra_config={"model.layers.9.*": {"data_type": "mx_fp"}}),
+    ),
+    "left alone": (FP8, packed(modules_to_not_convert=["up_proj"])),
+    "MXFP4 among blocks of FP8": (MXFP4, BLOCKS),
+    "blocks of 96": (
+        {f"{M}.weight": empty("F8_E4M3", 200, 300), f"{M}.weight_scale_inv": empty("F32", 3, 4)},
+        {"quant_method": "fp8", "weight_block_size": [96, 96]},
+    ),
+    "a short last group": (gptq(7, cols=96, groups=2), packed(size=64)),
+    "zero points of 8": (gptq(7), packed(sym=True)),
+    "of the second format": (gptq(8), packed(sym=True, checkpoint_format="gptq_v2")),
+    "3 bits": (gptq(3, bits=3), packed(3, sym=True)),
+    "not symmetric": (gptq(8), packed(sym=False)),
+}
+
+
+@pytest.mark.parametrize("case", AGREEING)
+def test_what_agrees_is_decoded(case: str, tmp_path: Path) -> None:
+    tensors, config = AGREEING[case]
+    assert not problem(tmp_path, tensors, config)
+
+
+def test_zero_points_are_compared_to_the_last(tmp_path: Path) -> None:
+    """What is read to plan are the first of each weight."""
+    tensors = gptq(7, groups=4)
+    dtype, shape, data = tensors[f"{M}.qzeros"]
+    tensors[f"{M}.qzeros"] = dtype, shape, data[:-1] + b"\x87"
+    assert "a zero point of 9" in problem(tmp_path, tensors, packed(size=16, sym=True))
