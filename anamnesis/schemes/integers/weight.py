@@ -15,6 +15,7 @@ from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
+from anamnesis.schemes.integers.symmetry import SYMMETRIC_REMEDY, check_symmetric
 from anamnesis.schemes.parts.codes import Integers, Rows, Words
 from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
-_WORD = 4
+_WORD, _WORD_BITS = 4, 32
 _HALF = 8  # the code that stands for 0, of symmetric ones of 4 bits
 _ONE, _LESS = b"\0\0\x80\x3f", b"\0\0\x80\xbf"  # 1 and -1 in float32
 
@@ -80,6 +81,7 @@ class IntegerWeight(Weight):
     reference: Rounding | None = None
     rounded: DType | None = None
     coding: str = ""
+    symmetric_by: str = ""
 
     has_ranges: ClassVar[bool] = True
 
@@ -476,7 +478,10 @@ class IntegerWeight(Weight):
             return "constant", b"", 0
         if self.zeros.dtype.name not in ("I32", "U32"):
             kind = "int8" if self.zeros.dtype.name == "I8" else "float"
-            return kind, _items(scratch, _ZEROS, self.zeros, beside.start, beside.n), 0
+            read = _items(scratch, _ZEROS, self.zeros, beside.start, beside.n)
+            if self.symmetric_by:
+                self._check_symmetric(read)
+            return kind, read, 0
         per_unit, n_words = _core.INTEGER_UNITS[self.kernel][0], 1
         if not self.kernel.startswith("PADDED"):
             per_unit, n_words = 32, bits_of(self.kernel)
@@ -486,7 +491,33 @@ class IntegerWeight(Weight):
         stop = min(stacked, (top + -(-(phase + rows.n) // per_unit)) * n_words)
         start = (matrix * stacked + top * n_words) * self._n_groups + groups.start
         n = (stop - top * n_words - 1) * self._n_groups + groups.n
-        return "words", _items(scratch, _ZEROS, self.zeros, start, n), phase
+        read = _items(scratch, _ZEROS, self.zeros, start, n)
+        if self.symmetric_by:
+            self._check_symmetric(read)
+        return "words", read, phase
+
+    def expect_symmetric(self, by: str, *, reads: bool) -> None:
+        """Compare the first zero point at once, and all of them as they are decoded."""
+        zeros, bits = self.zeros, self.bits
+        is_in_words = zeros is not None and zeros.dtype.bits == _WORD_BITS
+        if zeros is None or zeros.dtype.name not in ("I8", "I32", "U32"):
+            return
+        if is_in_words and (_WORD_BITS % bits or self._stored[-2] * bits % _WORD_BITS):
+            return  # words whose bits are not all of codes
+        self.symmetric_by = by
+        if reads and zeros.n_bytes:
+            self._check_symmetric(zeros.source.read(zeros.offset, zeros.dtype.n_bytes(1)))
+
+    def _check_symmetric(self, read: bytes | memoryview) -> None:
+        assert self.zeros is not None
+        if self.zeros.dtype.bits == _WORD_BITS:
+            check_symmetric(read, self.zeros, self.bits, self.symmetric_by)
+        elif any(read):
+            raise self.zeros.malformed(
+                f"{self.zeros} has other zero points than 0, but {self.symmetric_by} says"
+                " symmetric: true",
+                remedy=SYMMETRIC_REMEDY,
+            )
 
     def _touched(self, cols: Run) -> int:
         """Return how many groups some columns have; a list may name any."""

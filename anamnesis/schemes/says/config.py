@@ -36,7 +36,10 @@ def _config_groups(section: Mapping[str, Any]) -> Iterator[Said]:
         if weights.get("actorder") in _LISTS:
             parts.append(Asked("weight_g_idx", f"actorder: {weights['actorder']}"))
         by = f"{name} of config_groups"
-        told = Told(by, kind, _size(weights.get("num_bits")), _block_of(weights), tuple(parts))
+        told = Told(
+            *(by, kind, _size(weights.get("num_bits")), _block_of(weights), tuple(parts)),
+            is_symmetric=weights.get("symmetric") is True,
+        )
         targets = group.get("targets")
         for target in targets if isinstance(targets, list) and targets else [""]:
             yield _word(target), told

@@ -50,6 +50,32 @@ def problem(root: Path, tensors: Tensors, quantised: dict[str, Any]) -> str:
     return ""
 
 
+def grouped(strategy: str = "group", bits: int = 4, *, symmetric: bool = True) -> dict[str, Any]:
+    weights = INT4 | {"num_bits": bits, "strategy": strategy, "symmetric": symmetric}
+    group = {"targets": ["Linear"], "weights": weights}
+    return {"quant_method": "compressed-tensors", "config_groups": {"a": group}}
+
+
+def in_words(*zeros: int) -> Tensors:
+    """compressed-tensors' INT4 of 8 rows and one group, which have these zero points."""
+    word = sum(zero << 4 * i for i, zero in enumerate(zeros)).to_bytes(4, "little")
+    return {
+        f"{M}.weight_packed": empty("I32", 8, 4),
+        f"{M}.weight_scale": ("F32", (8, 1), struct.pack("<f", 1) * 8),
+        f"{M}.weight_zero_point": ("I32", (1, 1), word),
+        f"{M}.weight_shape": ("I64", (2,), struct.pack("<2q", 8, 32)),
+    }
+
+
+def in_bytes(zero: int) -> Tensors:
+    """compressed-tensors' INT8 of 8 rows, of which the last has this zero point."""
+    return {
+        f"{M}.weight": empty("I8", 8, 32),
+        f"{M}.weight_scale": ("F32", (8, 1), struct.pack("<f", 1) * 8),
+        f"{M}.weight_zero_point": ("I8", (8, 1), bytes(7) + struct.pack("b", zero)),
+    }
+
+
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
 CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
     "MXINT4": (MXFP4, autoround("mx_int"), "MXINT (AutoRound) cannot be decoded yet"),
@@ -99,6 +125,16 @@ CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
         "a zero point of 7, stored as 7, but the config says sym: true, of which all are 8",
     ),
     "3 bits": (gptq(4, bits=3), packed(3, sym=True), "a zero point of 5, stored as 4"),
+    "words of compressed-tensors": (
+        in_words(*[8] * 7, 9),
+        grouped(),
+        "a zero point of 9, stored as 9, but a of config_groups says symmetric: true",
+    ),
+    "bytes of compressed-tensors": (
+        in_bytes(-1),
+        grouped("channel", 8),
+        "other zero points than 0, but a of config_groups says symmetric: true",
+    ),
     "8 bits": (gptq(128, bits=8), packed(8, sym=True), "a zero point of 129, stored as 128"),
 }
 
@@ -127,6 +163,10 @@ AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
     "of the second format": (gptq(8), packed(sym=True, checkpoint_format="gptq_v2")),
     "3 bits": (gptq(3, bits=3), packed(3, sym=True)),
     "not symmetric": (gptq(8), packed(sym=False)),
+    "symmetric words": (in_words(*[8] * 8), grouped()),
+    "words that are not": (in_words(*range(8)), grouped(symmetric=False)),
+    "symmetric bytes": (in_bytes(0), grouped("channel", 8)),
+    "bytes that are not": (in_bytes(5), grouped("channel", 8, symmetric=False)),
 }
 
 
