@@ -30,6 +30,7 @@ class Ledger:
     apart: set[str] = field(default_factory=set)
     strips: Strips = field(default_factory=Strips)
     _free: dict[str, StoredTensor] = field(init=False)
+    _by_end: dict[str, list[str]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._free = dict(self.stored)
@@ -42,6 +43,19 @@ class Ledger:
     def find(self, name: str) -> StoredTensor | None:
         """Return the stored tensor of this name if there is one and it is not claimed yet."""
         return self._free.get(name)
+
+    @property
+    def by_end(self) -> Mapping[str, list[str]]:
+        """The names of stored tensors, claimed ones too, by their last word."""
+        if not self._by_end:
+            for name in self.stored:
+                self._by_end.setdefault(name.rpartition(".")[2], []).append(name)
+        return self._by_end
+
+    def called(self, *ends: str) -> list[StoredTensor]:
+        """Return what is not claimed yet, and has one of these for its last word."""
+        names = (name for end in ends for name in self.by_end.get(end, ()))
+        return [self._free[name] for name in names if name in self._free]
 
     def free(self) -> list[StoredTensor]:
         """Return what is not claimed yet."""

@@ -24,7 +24,7 @@ def has_marker(name: str, ledger: Ledger) -> bool:
 
 def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
     """Tell whether anything is said of any layer."""
-    return bool(layers) or any(name.endswith(MARKER) for name in ledger.stored)
+    return bool(layers) or MARKER in ledger.by_end
 
 
 def drop_marker(name: str, ledger: Ledger) -> None:

@@ -50,9 +50,10 @@ def reader(family: str) -> ModuleType:
 
 
 def _hints(stored: Mapping[str, StoredTensor]) -> str:
-    """Return all names and dtypes, in which marks are looked for."""
+    """Return the last two words of all names, and all dtypes, in which marks are looked for."""
     dtypes = {tensor.dtype for tensor in stored.values()}
-    return "\n".join([*stored, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
+    ends = {".".join(["", *name.rsplit(".", 2)[-2:]]) for name in stored}
+    return "\n".join([*ends, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
 
 
 def _likely(hints: str) -> list[ModuleType]:

@@ -18,7 +18,7 @@ from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.markers import drop_marker, layer_of
+from anamnesis.schemes.claim.markers import drop_marker, has_markers, layer_of
 from anamnesis.schemes.claim.names import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.claim.tiled import are_tiled, with_tiles
 from anamnesis.schemes.claim.torchao import Parts, parts_of
@@ -35,17 +35,22 @@ from anamnesis.schemes.parts.grid import (
 )
 from anamnesis.schemes.parts.scaled import scale_dtype
 from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
-from anamnesis.schemes.says.comfy import MARKER, UNMARKED
+from anamnesis.schemes.says.comfy import UNMARKED
 
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _LONGEST_MARKER = 2
+_OLD_SCALE = "scale_weight"
+_DTYPES = frozenset({*_core.CODES, *layouts.MLX.fields[0].dtypes})
 _COMFY_FORMATS = frozenset(
     {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise", "float8_e4m3fn_blockwise"}
 )
 _COMFY_ROUNDED = frozenset({"float8_e4m3fn", "float8_e5m2"})  # the others multiply in float32
 _POWERS = ("U8", "F8_E8M0")
 _COMFY_TILED = "mxfp8"  # scales in tiles, rows and columns of padding
+
+# Of each name of scales whether it follows the weight's, not the module's, and how it ends.
+_SCALE_ENDS = [(field.is_suffix, field.name.partition("}")[2]) for field in layouts.SCALES]
 
 # Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
 # groups, or the rest of what two low-rank factors give: their own settings tell.
@@ -65,14 +70,12 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
     facts = with_tiles(ledger, facts)
     grids: set[ScaleGrid] = set()
-    is_comfy = bool(facts.comfy_layers) or any(n.endswith(MARKER) for n in ledger.stored)
-    is_marked = any(map(_is_marker, ledger.free())) and any(
-        layouts.COMFY_SCALE.weight_of(name) for name in ledger.stored
-    )
-    for codes in ledger.free():
-        if _is_marker(codes):
-            ledger.drop(codes.name, "marker of scaled 8-bit weights")
-            continue
+    is_comfy = has_markers(ledger, facts.comfy_layers)
+    markers = [one for one in ledger.called(_MARKER) if one.n_elements <= _LONGEST_MARKER]
+    is_marked = bool(markers) and _OLD_SCALE in ledger.by_end
+    for marker in markers:
+        ledger.drop(marker.name, "marker of scaled 8-bit weights")
+    for codes in [one for one in ledger.free() if one.dtype.name in _DTYPES]:
         is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, ledger.stored)
         try:
             wrapped = _as_wrapped(codes, ledger, facts)
@@ -99,16 +102,10 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         _settle(pair, ambiguity, settled, ledger)
 
 
-def _is_marker(stored: StoredTensor) -> bool:
-    return stored.name.endswith(_MARKER) and (
-        stored.name.rpartition(".")[2] == _MARKER and stored.n_elements <= _LONGEST_MARKER
-    )
-
-
 def _drop_ones(ledger: Ledger) -> None:
     """Drop the scales of 1 that ComfyUI's older files have beside plain weights."""
-    for scale in ledger.free():
-        if scale.name.rpartition(".")[2] != "scale_weight" or scale.n_elements != 1:
+    for scale in ledger.called(_OLD_SCALE):
+        if scale.n_elements != 1:
             continue
         weight = ledger.find(sibling(scale.name, "weight"))
         is_plain = weight is not None and weight.dtype.kind == "float"
@@ -174,12 +171,11 @@ def _without_tiles(
 
 def _as_wrapped(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair | None:
     """Return codes and scale of those who keep them under names of their own, or in words."""
-    head, _, last = codes.name.rpartition(".")
-    if last.endswith("_qdata") and codes.dtype.name in _core.CODES:
+    if codes.dtype.name not in _core.CODES:
+        return _mlx(codes, ledger)
+    if codes.name.endswith("_qdata"):
         return _torchao(codes, ledger, facts)
-    if last == "_data" and head.endswith(".weight") and codes.dtype.name in _core.CODES:
-        return _quanto(codes, ledger)
-    return _mlx(codes, ledger)
+    return _quanto(codes, ledger) if codes.name.endswith(".weight._data") else None
 
 
 def _quanto(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
@@ -211,12 +207,12 @@ def _mlx(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
 
 def _scale_of(name: str, ledger: Ledger) -> StoredTensor | None:
     """Return the first scale that stands under a name that fits; no two weights share one."""
-    is_weight = name.rpartition(".")[2] == "weight"
-    for field in layouts.SCALES:
-        scale = ledger.find(field.named(name)) if is_weight or field.is_suffix else None
+    is_weight = f".{name}".endswith(".weight")
+    heads = {True: name, False: name.removesuffix("weight")}
+    for is_suffix, end in _SCALE_ENDS:
+        scale = ledger.find(heads[is_suffix] + end) if is_weight or is_suffix else None
         # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
-        is_other = f"{name}_weight" in ledger.stored and "}_weight" in field.name
-        if scale and not is_other:
+        if scale and not (end.startswith("_weight") and f"{name}_weight" in ledger.stored):
             return scale
     return None
 
