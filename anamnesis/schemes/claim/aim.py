@@ -16,6 +16,7 @@ from anamnesis.schemes.core.settings import Told
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.says.by_name import aimed, common_end, listed
 from anamnesis.schemes.says.comfy import may_be_of
+from anamnesis.schemes.says.modules import Targets
 from anamnesis.schemes.says.torchao import weight_of
 
 _UNMARKED = (
@@ -112,10 +113,11 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
         if meant:
             _retract(ledger, meant, row.by, [*missed])
         elif missed and (row.is_of_file and (whole or field == _COMFY)):
-            _retract_nearest(ledger, row.by, [*missed])
+            _retract_nearest(ledger, _coded(ledger), row.by, [*missed])
     if whole and facts.unmatched:
-        by = facts.unmatched[0][1].by
-        _retract_nearest(ledger, by, [target for target, _ in facts.unmatched])
+        unnamed = _unnamed_in_config(ledger, facts)
+        targets = [target for target, _ in facts.unmatched]
+        _retract_nearest(ledger, unnamed, facts.unmatched[0][1].by, targets)
     if facts.method is None and has_markers(ledger, facts.comfy_layers):
         for weight in _unnamed(ledger, facts.comfy_layers):
             if _has_comfy_names(weight):
@@ -145,6 +147,7 @@ def unheard(ledger: Ledger) -> str | None:
         return None
     facts = ledger.facts
     names = [name for missed in facts.missed.values() for name in missed]
+    names += [target for target, _ in facts.unmatched if target not in names]
     left = {target for target in facts.left_alone if _is_path(target)}
     left -= _modules(ledger.stored) if left else set()
     if left:
@@ -179,11 +182,22 @@ def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
     ]
 
 
-def _retract_nearest(ledger: Ledger, by: str, missed: list[str]) -> None:
-    """Refuse the quantised weight whose name is nearest to names that no layer has."""
-    coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
-    if coded:
-        _retract(ledger, [max(coded, key=lambda w: common_end(w.name, missed[0]))], by, missed)
+def _coded(ledger: Ledger) -> list[Weight]:
+    return [weight for weight in ledger.weights.values() if weight.own_dtype is None]
+
+
+def _unnamed_in_config(ledger: Ledger, facts: QuantFacts) -> list[Weight]:
+    """Return the quantised weights that the config does not speak of by a name or a pattern."""
+    coded = {weight.name.removesuffix(".weight"): weight for weight in _coded(ledger)}
+    targets = Targets(facts.said, coded)
+    return [weight for module, weight in coded.items() if not targets.by_name(module)]
+
+
+def _retract_nearest(ledger: Ledger, may_be: list[Weight], by: str, missed: list[str]) -> None:
+    """Refuse the weight whose name is nearest to names that no layer has."""
+    if may_be:
+        nearest = max(may_be, key=lambda weight: common_end(weight.name, missed[0]))
+        _retract(ledger, [nearest], by, missed)
 
 
 def _retract(ledger: Ledger, meant: list[Weight], by: str, missed: list[str]) -> None:

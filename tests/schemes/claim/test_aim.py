@@ -202,9 +202,20 @@ def test_what_a_config_says_of_no_layer(section: str, name: str, tmp_path: Path)
     tensors = below("model.a.0.up", parts) | below("model.a.0.gate", parts)
     config = {"quantization_config": NAMED[section](name)}
     with an.parse(directory(tmp_path, config, tensors)) as model:
-        error = str(model.problems[f"model.a.0.up.{next(iter(parts))}"])
+        error = str(next(iter(model.problems.values())))
     assert f"{name}, which names no layer of the model, or several; the nearest is" in error
     assert section.removesuffix("ized_layers") in error
+
+
+def test_all_layers_are_spoken_of_but_some_are_not_there(tmp_path: Path) -> None:
+    """A part of a model, with the config of all of it."""
+    group = _INT8 | {"targets": ["a.0.up", "a.1.up", "re:.*gate$"]}
+    config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    parts = PARTS["int8_tensorwise"]
+    tensors = below("model.a.0.up", parts) | below("model.a.0.gate", parts)
+    with an.parse(directory(tmp_path, {"quantization_config": config}, tensors)) as model:
+        assert not model.problems
+        assert "the config speaks of a.1.up" in str(model.inspect().notes)
 
 
 def test_what_a_config_says_of_what_holds_layers(tmp_path: Path) -> None:
