@@ -16,7 +16,6 @@ from anamnesis.schemes.core.weight import Weight
 _PIECE = 1 << 20
 # What bytes of scales mean, by how the words for an encoding begin; others have codes there.
 _AS_BYTES = {"NVFP4": "F8_E4M3", "MXFP": "F8_E8M0", "FP8": "F8_E8M0"}
-_FEW = 1 << 12  # scales that are counted one by one
 _LETTERS = {16: "H", 32: "I", 64: "Q"}
 
 
@@ -102,16 +101,30 @@ def _counted(part: StoredTensor, dtype: DType) -> dict[str, int]:
 
 
 def _odd(piece: bytes, dtype: DType) -> dict[int, int]:
-    """Return how often each number that may be odd is there, as an unsigned integer."""
+    """Return how often each odd number is there, as an unsigned integer."""
     if dtype.bits == 8:
         return {code: piece.count(code) for code in _odd_codes(dtype.name) if code in piece}
+    if not _may_have_odd(piece, dtype):
+        return {}
     words: Any = memoryview(piece).cast(_LETTERS[dtype.bits])  # type: ignore[call-overload]
-    if len(words) > _FEW:
-        import numpy as np  # only here, for it takes as long to import as all else
+    odd = {word for word in set(words) if _kind(word, dtype.name)}
+    return Counter(word for word in words if word in odd) if odd else {}
 
-        sizes = np.asarray(words) & _FORMS[dtype.name].mask
-        words = sizes[(sizes > _FORMS[dtype.name].largest) | (sizes == 0)].tolist()
-    return Counter(words)
+
+def _may_have_odd(piece: bytes, dtype: DType) -> bool:
+    """Whether any number has the last byte of an infinity or a NaN, or is 0; most pieces have none."""
+    n_bytes = dtype.bits // 8
+    ends, infinity = piece[n_bytes - 1 :: n_bytes], _FORMS[dtype.name].infinity >> dtype.bits - 8
+    if any(end in ends for end in (*range(infinity, 0x80), *range(infinity | 0x80, 0x100))):
+        return True
+    return any(_is_aligned(piece, bytes(n_bytes - 1) + sign, n_bytes) for sign in (b"\0", b"\x80"))
+
+
+def _is_aligned(piece: bytes, number: bytes, n_bytes: int) -> bool:
+    at = piece.find(number)
+    while at % n_bytes and at > 0:
+        at = piece.find(number, at + 1)
+    return at >= 0
 
 
 @cache

@@ -62,7 +62,8 @@ def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
 def read_marker(marker: StoredTensor) -> ComfyLayer:
     """Return what the marker beside a layer says of it."""
     try:
-        return read_layer(json.loads(marker.read() if marker.n_bytes <= _MAX_MARKER else b""))
+        told = json.loads(marker.read() if marker.n_bytes <= _MAX_MARKER else b"")
+        return read_layer({**told})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         what = f"{marker.name} must hold JSON with a format, and maybe an orig_shape"
         raise marker.malformed(what) from None
