@@ -112,7 +112,7 @@ def _odd(piece: bytes, dtype: DType) -> dict[int, int]:
 
 
 def _may_have_odd(piece: bytes, dtype: DType) -> bool:
-    """Whether any number has the last byte of an infinity or a NaN, or is 0; most pieces have none."""
+    """Whether a number ends as an infinity, a NaN or 0 does; in most pieces none does."""
     n_bytes = dtype.bits // 8
     ends, infinity = piece[n_bytes - 1 :: n_bytes], _FORMS[dtype.name].infinity >> dtype.bits - 8
     if any(end in ends for end in (*range(infinity, 0x80), *range(infinity | 0x80, 0x100))):
