@@ -60,6 +60,7 @@ ROOMS = {
         {"resume"},
         {"write"},
         {"plan"},
+        {"decide"},
         {"tell"},
         {"ask"},
         {"loaders"},

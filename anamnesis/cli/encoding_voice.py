@@ -12,9 +12,8 @@ from anamnesis.cli.narration import Voice, account_lines, count, hanging, parsed
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.convert.plan.account import Account
     from anamnesis.convert.tell.inspection import Inspection
-    from anamnesis.convert.tell.result import Losses, Report, WeightLoss
+    from anamnesis.convert.tell.result import Losses, Outcome, Report, WeightLoss
 
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}
@@ -77,7 +76,7 @@ def found_lines(inspection: Inspection) -> Iterator[str]:
     return parsed_lines(inspection, dtypes, width=len("Forgetting... "))
 
 
-def repacked_lines(account: Account | Report) -> Iterator[str]:
+def repacked_lines(account: Outcome) -> Iterator[str]:
     """Yield how many weights' codes are moved or cast, and what that may change."""
     own, cast = set(account.unchanged), set(account.recast)
     ways: Counter[tuple[str, str]] = Counter()
@@ -91,7 +90,7 @@ def repacked_lines(account: Account | Report) -> Iterator[str]:
         yield f"  {n:,} of them equal in BF16 and F16; F32 may differ in its last bits"
 
 
-def requantised_lines(account: Account | Report) -> Iterator[str]:
+def requantised_lines(account: Outcome) -> Iterator[str]:
     """Yield how many weights are encoded out of other codes, and what the loss is against."""
     why = {
         name: account.unmovable.get(name, f"{scheme} has no such codes to move")

@@ -362,9 +362,9 @@ def _stops(plan: Plan, target: str) -> Iterator[str]:
     from anamnesis.cli.narration import hanging
 
     account = plan.account
-    if account.passed:
-        yield from hanging(f"{target}passes through unread: {abbreviate(account.passed)}")
-    for name, error in () if account.passed else account.problems.items():
+    if account.unknown:
+        yield from hanging(f"{target}passes through unread: {abbreviate(account.unknown)}")
+    for name, error in () if account.unknown else account.problems.items():
         yield from hanging(f"{target}stops at {shortened(name)}: {printable(error.message)}")
 
 

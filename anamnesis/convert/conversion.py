@@ -16,7 +16,7 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
-from anamnesis.convert.plan.choice import Choice
+from anamnesis.convert.decide.decide import Decided, decide
 from anamnesis.convert.plan.naming import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
@@ -39,9 +39,9 @@ class Conversion:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
         self.seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
-        self.choice = Choice(self.seen.checkpoint, self.seen.ledger, self.seen.request)
-        self.request = self.choice.request
-        self.choice.check()
+        self.decided = decide(self.seen.checkpoint, self.seen.ledger, self.seen.request)
+        self.request = self.decided.request
+        self.decided.check()
 
     def to_path(self, path: str) -> Report:
         """Write a file; or a directory, if it was one or is cut, and no file is named."""
@@ -110,14 +110,15 @@ class Conversion:
         from anamnesis.schemes.core.arrays import decode_counting
 
         plan = self._plan()
-        if not all(made.is_plain for made in self.choice.weights):
+        weights = [made for file in plan.files for made in file.given]
+        if not plan.is_plain:
             raise TypeError("a function is called with plain weights only; name a path or a stream")
-        for made in self.choice.weights:
+        for made in weights:
             hold(limits, [(f"tensor {made.name!r}", made.n_bytes)])
         how = self.request.how
         tally = Tally(plan)
         written = 0
-        for made in self.choice.weights:
+        for made in weights:
             array, n = decode_counting(
                 made.weight, made.parts[0].dtype, None, how.threads, how.level, how.cancel
             )
@@ -131,7 +132,7 @@ class Conversion:
 
     def _plan(self) -> Plan:
         """Return the plan."""
-        made = make_plan(self.seen.checkpoint, self.choice, self.request)
+        made = make_plan(self.decided)
         made.otherwise = self.seen.otherwise
         made.scales = OddScales(self.seen.ledger.weights.values())
         strict = self.request.strict
@@ -153,29 +154,28 @@ class Conversion:
     def _report(
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True
     ) -> Report:
-        account, losses, odd_scales = plan.account, tally.losses, plan.scales.counts()
-        source = [weight for made in self.choice.weights for weight in made.weight.made_of]
+        losses, odd_scales, pieces = tally.losses, plan.scales.counts(), self.decided.pieces
+        source = [weight for piece in pieces for weight in piece.weight.made_of]
         quantised = [weight for weight in source if weight.own_dtype is None]
         beside = {  # by its name, for pieces of a stack may share a part
             part.name: role
             for weight in quantised
             for role, part in list(zip(roles(weight), weight.parts, strict=True))[1:]
         }
-        encoded = [made.encoding.id for made in self.choice.weights if not made.is_plain]
-        dtypes = (part.dtype.name for made in self.choice.weights for part in made.parts)
+        encoded = [piece.encoding.id for piece in pieces if not piece.is_plain]
+        dtypes = (part.dtype.name for file in plan.files for w in file.given for part in w.parts)
         return Report(
+            **plan.account.outcome(),
             path=path,
             dtype=self.request.dtype.name,
-            n_in=account.n_in,
+            n_in=plan.account.n_in,
             n_out=plan.n_tensors,
             n_quantized=len(quantised),
             n_bytes=plan.n_bytes,
             n_files=len(plan.files),
             consumed=dict(Counter(beside.values()).most_common()),
             n_consumed=len(beside),
-            dropped=tuple(account.dropped),
-            unknown=account.passed,
-            still_quantized=tuple(account.still_quantized),
+            dropped=plan.account.dropped,
             overflows=dict(tally.overflows),
             odd_scales=odd_scales,
             seconds=time.monotonic() - self.started,
@@ -183,23 +183,11 @@ class Conversion:
             encoding=self.request.encoding.id if self.request.encoding else None,
             n_encoded=len(encoded),
             encodings=dict(Counter(encoded).most_common()),
-            plain=account.plain,
-            repacked=account.repacked,
-            recast=tuple(account.recast),
-            unchanged=tuple(account.unchanged),
-            inexact=tuple(account.inexact),
-            taken_apart=account.taken_apart,
-            put_together=account.put_together,
             loss=losses,
             dtypes=dict(Counter(dtypes).most_common()),
-            requantised=account.requantised,
-            unmovable=account.unmovable,
-            cast=account.cast,
-            kept=account.kept,
-            edited=account.edited,
             warnings=(
                 *self._notes(),
-                *_misfits(self.choice),
+                *_misfits(self.decided),
                 *_spoiled(losses),
                 *_of_scales(odd_scales),
                 *(plan.warnings if is_written else ()),
@@ -214,11 +202,12 @@ class Conversion:
         yield from self.checkpoint.notes
 
 
-def _misfits(choice: Choice) -> Iterator[str]:
+def _misfits(decided: Decided) -> Iterator[str]:
     """Yield which weights get another type than the mix, or the user, has for them."""
     by_reason: dict[str, list[str]] = {}
-    for name, why in choice.mixing.misfits.items() if choice.mixing is not None else ():
-        by_reason.setdefault(why, []).append(name)
+    for name, typed in decided.mix.types.items() if decided.mix is not None else ():
+        if typed.misfit is not None:
+            by_reason.setdefault(typed.misfit, []).append(name)
     for why, names in by_reason.items():
         yield f"{why}: {abbreviate(names)}"
 

@@ -16,10 +16,10 @@ from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.ask.resolve import resolve
+from anamnesis.convert.decide.decide import Decided, decide
 from anamnesis.convert.fit.allocate import Option, allocate
 from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
 from anamnesis.convert.fit.recipe_text import recipe_text
-from anamnesis.convert.plan.choice import Choice
 from anamnesis.convert.plan.naming import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
@@ -182,9 +182,9 @@ class _Fitting:
         self._checkpoint, self._ledger, self._names = seen.checkpoint, seen.ledger, seen.names
         self._options = _with_pinned(options, self._ledger.weights)
         self._request = self._resolved("gguf-q8_0", {})
-        choice, self._plan = self._planned(self._request)
-        assert choice.mixing is not None
-        mixed = choice.mixing.encodings
+        decided, self._plan = self._planned(self._request)
+        assert decided.mix is not None
+        mixed = {name for name, typed in decided.mix.types.items() if typed.encoding is not None}
         encoded = {made.weight.name: made for made in self._plan.weights()}
         self._weights = {
             name: made.weight
@@ -231,12 +231,12 @@ class _Fitting:
         own = {**self._options["overrides"], **overrides}
         return resolve(to, None, **{**self._options, "overrides": own, "pure": True})
 
-    def _planned(self, request: Request) -> tuple[Choice, Plan]:
-        choice = Choice(self._checkpoint, self._ledger, request)
-        choice.check()
-        made = make_plan(self._checkpoint, choice, choice.request)
+    def _planned(self, request: Request) -> tuple[Decided, Plan]:
+        decided = decide(self._checkpoint, self._ledger, request)
+        decided.check()
+        made = make_plan(decided)
         made.names = self._names
-        return choice, made
+        return decided, made
 
     def _check_patterns(self) -> None:
         for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
@@ -321,14 +321,15 @@ class _Fitting:
                 continue
             try:
                 request = resolve(f"gguf-{name}", None, **{**self._options, "pure": False})
-                mixing = Choice(self._checkpoint, self._ledger, request).mixing
+                mix = decide(self._checkpoint, self._ledger, request).mix
             except UnsupportedError:  # without an importance matrix
                 continue
-            assert mixing is not None
+            assert mix is not None
             yield {
                 weight: codes.block_type
-                for weight, encoding in mixing.encodings.items()
-                if isinstance(codes := encoding.codes, BlockCodes)
+                for weight, typed in mix.types.items()
+                if typed.encoding is not None
+                if isinstance(codes := typed.encoding.codes, BlockCodes)
             }
 
     # --- what it becomes -----------------------------------------------------------------------

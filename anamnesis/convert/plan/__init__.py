@@ -1,1 +1,1 @@
-"""What each weight is written as, and each file to the byte before it is written."""
+"""Each file of an output to the byte, before any data is read."""

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.base.stored import Part
+from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.output_names import Named
 from anamnesis.formats.base import Writer
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.sizes import band_bytes, encoded_band_bytes
-from anamnesis.schemes.core.weight import Band, Bands, Weight
+from anamnesis.schemes.core.weight import Band, Bands
 
 
 class Slice(NamedTuple):
@@ -65,6 +64,7 @@ class OutputWeight:
         "encoding",
         "found",
         "index",
+        "is_moved",
         "is_plain",
         "n_bytes",
         "name",
@@ -73,11 +73,9 @@ class OutputWeight:
         "weight",
     )
 
-    def __init__(self, weight: Weight, encoding: Encoding, name: str | None = None) -> None:
-        self.weight = weight
-        self.encoding = encoding
-        self.is_plain = isinstance(encoding, PlainEncoding)
-        self.name = weight.name if name is None else name
+    def __init__(self, piece: Piece) -> None:
+        self.weight, self.encoding, self.name, self.is_moved = piece
+        self.is_plain = piece.is_plain
         self.index = 0
         self.offsets: tuple[int, ...] = ()
         self.settle(b"")
@@ -127,14 +125,14 @@ class OutputFile:
         metadata: Mapping[str, Any],
     ) -> None:
         self.name = name
-        self._given = list(weights)
+        self.given = list(weights)
         self._make_writer = writer
         self.metadata = metadata
         self.lay_out()
 
     def lay_out(self) -> None:
         """Put everything in its place; again, when surveys have settled what was open."""
-        weights = self._given
+        weights = self.given
         self.writer = self._make_writer()
         parts = [part for weight in weights for part in weight.parts]
         layout = self.writer.lay_out(parts, self.metadata)
@@ -160,7 +158,7 @@ class OutputFile:
         """Return what is known only at the end, of the CRC-32 of each weight's parts, by index."""
         if not self.writer.wants_sums:
             return []
-        return list(self.writer.finish([crc for w in self._given for crc in sums[w.index]]))
+        return list(self.writer.finish([crc for w in self.given for crc in sums[w.index]]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""

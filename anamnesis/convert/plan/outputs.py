@@ -30,11 +30,14 @@ from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.ask.request import Request
-from anamnesis.convert.plan.choice import Choice
+from anamnesis.convert.decide.account import Account
+from anamnesis.convert.decide.decide import Decided
+from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
 from anamnesis.convert.plan.output_names import Named, shard_names
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.formats.base import CARRIED_HEADER, Container
+from anamnesis.convert.tell.problems import another_format
+from anamnesis.formats.base import CARRIED_HEADER, Container, Writer
 from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.says.torchao import describes_tensor
 
@@ -44,39 +47,63 @@ _WEIGHT = ".weight"
 _DESCRIPTION = "description of the quantisation"
 
 
-def make_plan(checkpoint: Checkpoint, choice: Choice, request: Request) -> Plan:
+def make_plan(decided: Decided) -> Plan:
     """Plan the output of a model."""
+    checkpoint, request = decided.checkpoint, decided.request
     root = checkpoint.root
-    if root is not None and not choice.weights and not choice.account.problems:
+    if root is not None and not decided.fates and not decided.problems:
         raise ParseError(
             "its files hold no tensors, so there is nothing to write", source=str(root)
         )
+    weights = [_output(piece, decided.writer) for piece in decided.pieces]
     form = request.form
     if not form.becomes_file(directory=root is not None):
-        return _Directory(checkpoint, choice, request).plan()
-    account = choice.account
-    if root is not None:
-        beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
-        account.dropped += [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside]
-    metadata = _metadata(checkpoint.shards.values(), request, choice)
-    metadata = {**metadata, **_settings(choice)}
-    choice.check_kept({}, metadata)
+        return _Directory(decided, weights).plan()
+    beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
+    left = [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside] if root is not None else []
+    metadata = {**_metadata(checkpoint.shards.values(), decided), **_settings(decided)}
+    decided.check_kept({}, metadata)
     if request.mix is not None and request.mix.keep_split:
-        files = _same_parts(checkpoint, choice.weights, request, metadata)
+        files = _same_parts(checkpoint, weights, request, metadata)
     elif request.split_max_size is None:
-        files = [OutputFile(form.name, choice.weights, request.writer, metadata)]
+        files = [OutputFile(form.name, weights, request.writer, metadata)]
     else:
         name = form.name or _NAMELESS
-        files = _parts(choice.weights, request, request.split_max_size, metadata, name)
+        files = _parts(weights, request, request.split_max_size, metadata, name)
+    return _plan(files, decided, decided.account(left))
+
+
+def _plan(
+    files: list[OutputFile],
+    decided: Decided,
+    account: Account,
+    directory: DirectoryOutput | None = None,
+) -> Plan:
+    request, mix = decided.request, decided.mix
     return Plan(
         files,
         account,
-        threads=request.threads,
+        directory,
+        request.threads,
         measures=request.measure,
         math=request.math,
-        config=checkpoint.config,
-        why=None if choice.mixing is None else choice.mixing.told,
+        config=decided.checkpoint.config,
+        why=None if mix is None else {name: typed.why for name, typed in mix.types.items()},
     )
+
+
+def _output(piece: Piece, writer: Writer) -> OutputWeight:
+    """Return a weight as it is written; refuse what the format does not hold."""
+    made = OutputWeight(piece)
+    for part in made.parts:
+        why = writer.refuses(part)
+        if why is not None:
+            raise UnsupportedError(
+                f"{piece.weight.parts[0].source.name}: tensor {part.name!r} cannot be written:"
+                f" {why}",
+                remedy=None if writer.holds(part.dtype) else another_format(part.dtype),
+            )
+    return made
 
 
 def _parts(
@@ -118,54 +145,48 @@ def _same_parts(
 class _Directory:
     """Shards, their index, and everything that lay beside the source's."""
 
-    def __init__(self, checkpoint: Checkpoint, choice: Choice, request: Request) -> None:
-        self.checkpoint = checkpoint
-        self.choice = choice
-        self.request = request
-        self.root = checkpoint.root  # None of one file, which has nothing beside it
-        self.stem = _stem(checkpoint)
+    def __init__(self, decided: Decided, weights: list[OutputWeight]) -> None:
+        self.decided = decided
+        self.weights = weights
+        self.checkpoint = decided.checkpoint
+        self.request = decided.request
+        self.root = self.checkpoint.root  # None of one file, which has nothing beside it
+        self.stem = _stem(self.checkpoint)
         self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
 
     def plan(self) -> Plan:
         """Return the plan."""
-        limit = self.request.max_shard_size
-        weights = self.choice.weights
-        files = self._same_shards(weights) if limit is None else self._new_shards(weights, limit)
-        account = self.choice.account
+        limit, decided = self.request.max_shard_size, self.decided
+        files = self._same_shards() if limit is None else self._new_shards(limit)
+        describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
+        gone = describing if decided.dense else []
         directory = DirectoryOutput(
-            None if self.checkpoint.made else self.root, sidecars=self._sidecars()
+            None if self.checkpoint.made else self.root,
+            sidecars=[name for name in self.checkpoint.sidecars if name not in gone],
         )
-        if PARAMS_NAME in self.choice.declaration.config_names:
+        if PARAMS_NAME in decided.declaration.config_names:
             self._check_params()
-            directory.params_sections = self.choice.declaration.sections()
-        if self.choice.dense and PARAMS_NAME in directory.sidecars:
+            directory.params_sections = decided.declaration.sections()
+        if decided.dense and PARAMS_NAME in directory.sidecars:
             directory.params = PARAMS_NAME
         directory.indexes = self._indexes(files)
         if self.checkpoint.has_config:
             directory.config, directory.config_edits = edited_config(
                 self.checkpoint.config,
                 self._config_dtype(),
-                dense=self.choice.dense,
-                quantization=self.choice.declaration.sections(),
+                dense=decided.dense,
+                quantization=decided.declaration.sections(),
                 decoded=self._no_longer_quantised(),
             )
             directory.described = {
                 name: json.dumps(told, indent=4).encode()
-                for name, told in self.choice.declaration.files().items()
+                for name, told in decided.declaration.files().items()
             }
         directory.described |= self.checkpoint.made
         self._check_kept(directory)
         directory.named = self._named(files, directory)
-        asked = self.request
-        return Plan(
-            files,
-            account,
-            directory,
-            asked.threads,
-            measures=asked.measure,
-            math=asked.math,
-            config=self.checkpoint.config,
-        )
+        left = [Dropped(name, _DESCRIPTION) for name in gone]
+        return _plan(files, decided, decided.account(left, self._still_describing()), directory)
 
     def _check_params(self) -> None:
         """Refuse to say in params.json what a model is that has another config, or no such file."""
@@ -179,62 +200,58 @@ class _Directory:
 
     def _config_dtype(self) -> DType | None:
         """Return the dtype that config.json shall name; None if it is as it was."""
-        quantised = any(w.weight.own_dtype is None for w in self.choice.weights)
+        quantised = any(one.weight.own_dtype is None for one in self.weights)
         return self.request.dtype if quantised or self.request.cast_all else None
 
     def _no_longer_quantised(self) -> list[str]:
         """Return the modules that are decoded, where others stay quantised as config.json says."""
-        choice = self.choice
-        if not choice.kept.codes:
+        decided = self.decided
+        if not decided.kept.codes:
             return []
-        modules = [_module(made.name) for made in choice.decoded]
-        kept = {_module(self.request.renamed(name)) for name in choice.kept.codes}
+        modules = [_module(made.name) for made in decided.decoded]
+        kept = {_module(self.request.renamed(name)) for name in decided.kept.codes}
         describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
         config = self.checkpoint.config
-        if choice.encoded and (describing or describes_quantization(config)):
+        if decided.encoded and (describing or describes_quantization(config)):
             raise UnsupportedError(
-                f"one config.json cannot describe {choice.encoded[0]!r} and what is kept as it is"
+                f"one config.json cannot describe {decided.encoded[0]!r} and what is kept as it is"
                 " stored; write one of them, or one file instead of a directory"
             )
         if modules and (describing or not kept.isdisjoint(modules)):
             what = f"{describing[0]} cannot say" if describing else "no config.json says"
             raise UnsupportedError(
-                f"{what} that {choice.decoded[0].name!r} is not quantised, while"
-                f" {next(iter(choice.kept.codes))!r} is; keep all weights as they are stored, or"
+                f"{what} that {decided.decoded[0].name!r} is not quantised, while"
+                f" {next(iter(decided.kept.codes))!r} is; keep all weights as they are stored, or"
                 " none, or write one file"
             )
         return list(dict.fromkeys(modules))
 
     def _check_kept(self, directory: DirectoryOutput) -> None:
         """Refuse codes that are kept, and would be read as something else."""
-        choice = self.choice
-        if not (choice.decoded or choice.encoded or self.request.rename):
+        decided = self.decided
+        if not (decided.decoded or decided.encoded or self.request.rename):
             return  # all is as it was
         told = {} if directory.config is None else json.loads(directory.config)
         containers = self.checkpoint.shards.values()
-        choice.check_kept({**self.checkpoint.quant_config, **told}, self._metadata(containers))
+        decided.check_kept({**self.checkpoint.quant_config, **told}, self._metadata(containers))
 
-    def _sidecars(self) -> list[str]:
-        """Return the files to copy: those that describe the quantisation go if none is left."""
-        sidecars, account = self.checkpoint.sidecars, self.choice.account
-        describing = [name for name in sidecars if name in QUANT_FILES]
-        if self.choice.dense:
-            account.dropped += [Dropped(name, _DESCRIPTION) for name in describing]
-            return [name for name in sidecars if name not in QUANT_FILES]
+    def _still_describing(self) -> list[str]:
+        """Return the files that go on describing the quantisation, if some of it is left."""
+        if self.decided.dense:
+            return []
         own: dict[str, dict[str, Any]] = {
             CONFIG_NAME: self.checkpoint.config,
             PARAMS_NAME: self.checkpoint.quant_config.get(PARAMS_NAME, {}),
         }
-        account.still_quantized += [n for n, told in own.items() if describes_quantization(told)]
-        account.still_quantized += describing
-        return sidecars
+        named = [name for name, told in own.items() if describes_quantization(told)]
+        return [*named, *(name for name in self.checkpoint.sidecars if name in QUANT_FILES)]
 
     # --- shards --------------------------------------------------------------------------------
 
-    def _same_shards(self, weights: list[OutputWeight]) -> list[OutputFile]:
+    def _same_shards(self) -> list[OutputFile]:
         """Keep each weight in the shard that has its codes; a shard of scales alone goes."""
         by_source: dict[int, list[OutputWeight]] = {}
-        for weight in weights:
+        for weight in self.weights:
             by_source.setdefault(id(weight.weight.parts[0].source.base), []).append(weight)
         shards = {
             name: container
@@ -248,7 +265,7 @@ class _Directory:
             for name, c in shards.items()
         ]
 
-    def _new_shards(self, weights: list[OutputWeight], limit: int) -> list[OutputFile]:
+    def _new_shards(self, limit: int) -> list[OutputFile]:
         if len(self.checkpoint.indexes) > 1:
             one, other = (index.name for index in self.checkpoint.indexes[:2])
             raise OutputError(
@@ -257,7 +274,7 @@ class _Directory:
                 remedy="leave max_shard_size=... out",
             )
         metadata = self._metadata(self.checkpoint.shards.values())
-        pieces = split_by_size(weights, limit)
+        pieces = split_by_size(self.weights, limit)
         n = len(pieces)
         names = [f"{self.stem}-{i:05d}-of-{n:05d}{EXTENSION}" for i in range(1, n + 1)]
         if n == 1:
@@ -275,8 +292,8 @@ class _Directory:
 
     def _metadata(self, containers: Iterable[Container]) -> dict[str, Any]:
         """Merge the metadata of a shard; transformers refuses one that does not say its format."""
-        told = {"format": "pt", **_metadata(containers, self.request, self.choice)}
-        return told if self.checkpoint.has_config else {**told, **_settings(self.choice)}
+        told = {"format": "pt", **_metadata(containers, self.decided)}
+        return told if self.checkpoint.has_config else {**told, **_settings(self.decided)}
 
     # --- what goes with them -------------------------------------------------------------------
 
@@ -327,9 +344,9 @@ def _module(name: str) -> str:
     return name.removesuffix(_WEIGHT) if name.endswith(_WEIGHT) else name.rpartition(".")[0]
 
 
-def _metadata(containers: Iterable[Container], request: Request, choice: Choice) -> dict[str, Any]:
+def _metadata(containers: Iterable[Container], decided: Decided) -> dict[str, Any]:
     """Return what a file says of itself: what the source does, as far as it has a place."""
-    kind = request.form.container
+    request, kind = decided.request, decided.request.form.container
     if kind == "gguf":
         from anamnesis.formats.gguf.values import check_own, merged, typed
 
@@ -337,33 +354,33 @@ def _metadata(containers: Iterable[Container], request: Request, choice: Choice)
         # Typed, which only metadata of the same format are.
         told = [c.metadata for c in containers if c.id == kind]
         values = dict(merged(*told, request.metadata))
-        if choice.mixing is not None:
-            gone, new = choice.mixing.header()
+        if decided.mix is not None:
+            gone, new = decided.mix.header
             values = {key: value for key, value in values.items() if key not in gone}
             values |= {key: typed(value) for key, value in new.items()}
         return values
     if kind != "safetensors":
         return dict(request.metadata)
-    return {**_carried(containers, choice, request.metadata), **request.metadata}
+    return {**_carried(containers, decided, request.metadata), **request.metadata}
 
 
-def _settings(choice: Choice) -> dict[str, str]:
+def _settings(decided: Decided) -> dict[str, str]:
     """Return what a header says of an encoding, where there is no config that would."""
-    settings = choice.declaration.settings()
+    settings = decided.declaration.settings()
     return {SETTINGS_KEY: json.dumps(settings)} if settings else {}
 
 
 def _carried(
-    containers: Iterable[Container], choice: Choice, said: Mapping[str, Any]
+    containers: Iterable[Container], decided: Decided, said: Mapping[str, Any]
 ) -> dict[str, str]:
     """Merge `__metadata__`, without what describes codes that there are none of any more."""
     merged: dict[str, str] = {}
     for container in containers:
         merged.update(carried_metadata(container, said))
-    if choice.dense:
+    if decided.dense:
         return {key: text for key, text in merged.items() if not _describes_codes(key, text)}
-    decoded = {made.weight.name: made.name for made in choice.decoded}
-    return choice.kept.metadata(merged, decoded, choice.encoded)
+    decoded = {made.weight.name: made.name for made in decided.decoded}
+    return decided.kept.metadata(merged, decoded, decided.encoded)
 
 
 def _describes_codes(key: str, value: str) -> bool:

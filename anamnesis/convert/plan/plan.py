@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import PARAMS_NAME
-from anamnesis.convert.plan.account import Account
+from anamnesis.convert.decide.account import Account
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.tell.result import Measured
 from anamnesis.schemes.core.odd_scales import OddScales
-from anamnesis.schemes.core.plain import Moved
 from anamnesis.schemes.core.rounding import MathName
 from anamnesis.schemes.core.sizes import THREAD_BYTES, band_bytes, encoded_band_bytes
 
@@ -136,7 +136,7 @@ class Plan:
     @property
     def encodings(self) -> Counter[str]:
         """How many weights are written in each encoding, repacked ones among them."""
-        made = [w.encoding.id for w in self.weights() if not isinstance(w.weight, Moved)]
+        made = [w.encoding.id for w in self.weights() if not w.is_moved]
         return Counter([*made, *self.account.repacked.values()])
 
     @property
@@ -159,7 +159,7 @@ class Plan:
         from anamnesis.convert.loaders.facts import Output, facts_of_output
         from anamnesis.convert.loaders.verdicts import otherwise, verdicts
 
-        if self.account.passed or self.account.still_quantized:  # of which nobody knows
+        if self.account.unknown or self.account.still_quantized:  # of which nobody knows
             return otherwise((), self.otherwise)
         weights = list(self.weights())
         encoded = {made.name: made.encoding.id for made in weights if not made.is_plain}
@@ -207,6 +207,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         account, directory = self.account, self.directory
+        outcome = {k: list(v) if type(v) is tuple else v for k, v in account.outcome().items()}
         return {
             "files": [file.to_dict() for file in self.files],
             "copied": directory.sidecars if directory else [],
@@ -223,22 +224,9 @@ class Plan:
             "encodings": dict(self.encodings),
             "why": dict(self.why),
             "names": {name: list(names) for name, names in self.names.items()},
-            "dropped": [{"name": d.name, "reason": d.reason} for d in account.dropped],
-            "unknown": list(account.passed),
             "problems": {name: str(error) for name, error in account.problems.items()},
-            "still_quantized": account.still_quantized,
-            "plain": account.plain,
-            "repacked": account.repacked,
-            "recast": account.recast,
-            "unchanged": account.unchanged,
-            "inexact": account.inexact,
-            "taken_apart": account.taken_apart,
-            "put_together": account.put_together,
-            "requantised": account.requantised,
-            "unmovable": account.unmovable,
-            "cast": account.cast,
-            "kept": account.kept,
-            "edited": list(account.edited),
+            "dropped": [asdict(one) for one in account.dropped],
+            **outcome,
             "loads": [verdict.to_dict() for verdict in self.verdicts],
             "warnings": list(self.warnings),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
@@ -15,7 +15,7 @@ from anamnesis.schemes.core.weight import Weight
 _BYTES = "allow_unknown=True writes its bytes as they are"
 
 
-def first_of(problems: dict[str, AnamnesisError]) -> AnamnesisError:
+def first_of(problems: Mapping[str, AnamnesisError]) -> AnamnesisError:
     """Return the first problem; its message says how many more there are."""
     first = copy.copy(next(iter(problems.values())))
     if len(problems) > 1:

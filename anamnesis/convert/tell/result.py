@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
 
-__all__ = ["Losses", "Measured", "Report", "WeightLoss"]
+__all__ = ["Losses", "Measured", "Outcome", "Report", "WeightLoss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,66 @@ class Measured:
         return {"is_sample": self.is_sample, **self.losses.to_dict()}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What becomes of a model's weights, in a plan as in a report.
+
+    Attributes
+    ----------
+    unknown : tuple of str
+        Tensors that could not be accounted for and pass through as they are.
+    still_quantized : tuple of str
+        Files of the output that go on describing the quantisation, because of these.
+    plain : dict of str to str
+        Weights that are left plain although an encoding is asked for, and why.
+    repacked : dict of str to str
+        Weights whose own codes are moved to another layout, and the encoding that has it.
+    recast : tuple of str
+        Those of them whose codes become others that stand for the same values.
+    unchanged : tuple of str
+        Those of them that are written as they are stored: the same bytes under the same names.
+    inexact : tuple of str
+        Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
+    taken_apart : dict of str to int
+        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+    put_together : dict of str to int
+        Stacks of experts that are made of single ones, and of how many pieces.
+    requantised : dict of str to str
+        Weights that are encoded out of other codes, by what these are in words: the loss is
+        against what they decode to.
+    unmovable : dict of str to str
+        Those of them whose codes are of the kind that is asked for, and why they are not moved.
+    cast : dict of str to (str, str)
+        Plain weights that are cast, and their dtypes before and after.
+    kept : dict of str to str
+        Weights that stay in the blocks that they are stored in, and what these are called.
+    edited : tuple of str
+        Weights that have other values than those that are stored.
+    """
+
+    unknown: tuple[str, ...] = ()
+    still_quantized: tuple[str, ...] = ()
+    plain: Mapping[str, str] = field(default_factory=dict)
+    repacked: Mapping[str, str] = field(default_factory=dict)
+    recast: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    inexact: tuple[str, ...] = ()
+    taken_apart: Mapping[str, int] = field(default_factory=dict)
+    put_together: Mapping[str, int] = field(default_factory=dict)
+    requantised: Mapping[str, str] = field(default_factory=dict)
+    unmovable: Mapping[str, str] = field(default_factory=dict)
+    cast: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
+
+    def outcome(self) -> dict[str, Any]:
+        """Return these fields alone, by name."""
+        return {one.name: getattr(self, one.name) for one in fields(Outcome)}
+
+
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a conversion did.
+class Report(Outcome):
+    """What a conversion did: what `Outcome` has, and this.
 
     Attributes
     ----------
@@ -181,20 +238,12 @@ class Report:
         Size of the files written.
     n_consumed : int
         Stored tensors that went into others: the scales of weights, and what else they have.
-    consumed : dict of str to int
-        The same by what they are: scales, zero points, ….
-    n_files : int
-        Files of tensors that were written: shards, or parts.
     dropped : tuple of Dropped
         Tensors and files that the output leaves out, and why.
-    unknown : tuple of str
-        Tensors that could not be accounted for and passed through as they are.
-    still_quantized : tuple of str
-        Files of the output that go on describing the quantisation, because of these.
+    n_files : int
+        Files of tensors that were written: shards, or parts.
     overflows : dict of str to int
         For tensors with values beyond the range of `dtype`: how many became infinite.
-    odd_scales : dict of str to (dict of str to int)
-        For stored scales of which some are `nan`, `infinite` or `zero`: how many.
     seconds : float
     format : str
         The container that was written: `safetensors`, `gguf`, …
@@ -204,37 +253,16 @@ class Report:
         Weights that were written in an encoding, which were values or are decoded first.
     encodings : dict of str to int
         How many of them in each.
-    plain : dict of str to str
-        Weights that were left plain although an encoding is asked for, and why.
-    repacked : dict of str to str
-        Weights whose own codes were moved to another layout, and the encoding that has it.
-    recast : tuple of str
-        Those of them whose codes became others that stand for the same values.
-    unchanged : tuple of str
-        Those of them that are written as they were stored: the same bytes under the same names.
-    inexact : tuple of str
-        Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
-    taken_apart : dict of str to int
-        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
-    put_together : dict of str to int
-        Stacks of experts that are made of single ones, and of how many pieces.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
     dtypes : dict of str to int
         Tensors written, by what they are stored as; the most frequent first.
-    requantised : dict of str to str
-        Weights that were encoded out of other codes, by what these are in words: the loss is
-        against what they decode to.
-    unmovable : dict of str to str
-        Those of them whose codes are of the kind that was asked for, and why they were not moved.
-    cast : dict of str to (str, str)
-        Plain weights that were cast, and their dtypes before and after.
-    kept : dict of str to str
-        Weights that stay in the blocks that they are stored in, and what these are called.
-    edited : tuple of str
-        Weights that have other values than those that were read.
     warnings : tuple of str
         What to know of the programs that may load it, in sentences.
+    consumed : dict of str to int
+        What went into others, by what it is: scales, zero points, ….
+    odd_scales : dict of str to (dict of str to int)
+        For stored scales of which some are `nan`, `infinite` or `zero`: how many.
     """
 
     path: str | None
@@ -246,30 +274,16 @@ class Report:
     n_consumed: int
     dropped: tuple[Dropped, ...]
     n_files: int = 1
-    unknown: tuple[str, ...] = ()
-    still_quantized: tuple[str, ...] = ()
     overflows: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     format: str = "safetensors"
     encoding: str | None = None
     n_encoded: int = 0
     encodings: dict[str, int] = field(default_factory=dict)
-    plain: dict[str, str] = field(default_factory=dict)
-    repacked: dict[str, str] = field(default_factory=dict)
-    inexact: tuple[str, ...] = ()
-    taken_apart: dict[str, int] = field(default_factory=dict)
-    put_together: dict[str, int] = field(default_factory=dict)
     loss: Losses | None = None
     dtypes: dict[str, int] = field(default_factory=dict)
-    requantised: dict[str, str] = field(default_factory=dict)
-    edited: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     consumed: dict[str, int] = field(default_factory=dict)
-    cast: dict[str, tuple[str, str]] = field(default_factory=dict)
-    kept: dict[str, str] = field(default_factory=dict)
-    recast: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    unmovable: dict[str, str] = field(default_factory=dict)
     odd_scales: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
@@ -284,9 +298,14 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
-        told = {name: value for name, value in _shallow(self).items() if name != "loss"}
-        counts = {"n_decoded": self.n_decoded, "n_repacked": self.n_repacked}
-        return {**told, **counts, "loss": self.loss.to_dict() if self.loss else None}
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            **said,
+            "dropped": tuple(map(asdict, self.dropped)),
+            "n_decoded": self.n_decoded,
+            "n_repacked": self.n_repacked,
+            "loss": self.loss.to_dict() if self.loss else None,
+        }
 
     def __str__(self) -> str:
         line = f"in {self.n_in:,} tensors, out {self.n_out:,}, dropped {len(self.dropped):,}"
@@ -325,9 +344,3 @@ class Report:
             line += f"; {n:,} values overflowed {self.dtype} in {', '.join(self.overflows)}"
         line += "".join(f"; {warning}" for warning in self.warnings)
         return line
-
-
-def _shallow(report: Report) -> dict[str, Any]:
-    """Return a report's fields, with the fields of what it dropped."""
-    told = {name: getattr(report, name) for name in Report.__dataclass_fields__}
-    return {**told, "dropped": tuple(asdict(dropped) for dropped in report.dropped)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from anamnesis.base.dropped import ASKED, Dropped
@@ -23,24 +24,17 @@ from anamnesis.schemes.says.torchao import metadata_without
 
 
 class Kept:
-    """The weights that are copied as they are stored."""
+    """The weights of a ledger that are copied as they are stored."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, weights: Iterable[Weight]) -> None:
         self._ledger = ledger
-        self._plain: set[str] = set()
-        self.codes: dict[str, Weight] = {}
+        kept = {weight.name: weight for weight in weights}
+        self._plain = {n for n, w in kept.items() if w.own_dtype is not None and len(w.parts) == 1}
+        self.codes = {name: weight for name, weight in kept.items() if name not in self._plain}
 
-    def add(self, weight: Weight) -> tuple[StoredTensor, ...]:
-        """Keep a weight of the ledger; return all that it is stored as."""
-        stored = tuple([self._ledger.stored[part.name] for part in weight.parts])
-        if weight.own_dtype is not None and len(stored) == 1:
-            self._plain.add(weight.name)
-        else:
-            self.codes[weight.name] = weight
-        return stored
-
+    @cached_property
     def beside(self) -> list[tuple[StoredTensor, Dropped]]:
-        """Return the tensors that go with kept weights, and are dropped with others.
+        """The tensors that go with kept weights, and are dropped with others.
 
         Each belongs to the module that it lies in, or to the next one around that has weights.
         Where a module's codes are decoded or left out, so is what says how they are read.
@@ -83,7 +77,7 @@ class Kept:
         So it is where only a config says what they are, and none is written.
         """
         ledger = self._ledger
-        names = [*self._plain, *(stored.name for stored, _ in self.beside()), *passed]
+        names = [*self._plain, *(stored.name for stored, _ in self.beside), *passed]
         names += [part.name for weight in self.codes.values() for part in weight.parts]
         names += [name for name, weight in ledger.weights.items() if weight.own_dtype is not None]
         there = {}

@@ -1,0 +1,165 @@
+"""What a mix of GGUF's types makes of a model: types, order and header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.dtypes import OUTPUT_DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.convert.ask.mix import AskedMix
+from anamnesis.convert.ask.request import Request
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.plain_encoding import PlainEncoding
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.encodings import find, made
+from anamnesis.schemes.ggml.choose import Choice, Given, choose
+from anamnesis.schemes.ggml.finite import finite_encoding
+from anamnesis.schemes.ggml.header import (
+    ImatrixOf,
+    file_type,
+    header_edits,
+    in_order,
+    model_facts,
+    without_layers,
+)
+
+_ARCHITECTURE = "general.architecture"
+_PRUNED = "its layer is left out"
+
+
+class Typed(NamedTuple):
+    """What a mix makes of a weight: an encoding, or None where the weight stays as it is."""
+
+    encoding: Encoding | None
+    why: str
+    misfit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """What a mix makes of a model; a weight without a type is an override's alone."""
+
+    weights: list[Weight]
+    names: Mapping[str, str]
+    types: Mapping[str, Typed]
+    dropped: list[Dropped]
+    header: tuple[Iterable[str], Mapping[str, Any]]
+
+
+def mix_of(
+    asked: AskedMix,
+    request: Request,
+    weights: Mapping[str, Weight],
+    stored: Mapping[str, StoredTensor],
+    metadata: Mapping[str, Any],
+) -> Mix:
+    """Return what a mix makes of a model, whose weights then have the order of the output."""
+    ordered, n_layers = in_order(weights), None
+    names = {name: name for name in ordered}
+    if asked.prune_layers:
+        names, n_layers = without_layers(ordered, asked.prune_layers)
+    kept = {name: weights[name] for name in (weights if asked.keep_split else ordered)}
+    kept = {name: weight for name, weight in kept.items() if name in names}
+    dtypes = [stored[name].dtype.name for name in ordered if name in stored]
+    return Mix(
+        weights=list(kept.values()),
+        names=names,
+        types=_types(asked, request, kept, names, metadata),
+        dropped=[Dropped(name, _PRUNED) for name in weights if name not in names],
+        header=_header(asked, request, metadata, dtypes, n_layers),
+    )
+
+
+def _types(
+    asked: AskedMix,
+    request: Request,
+    weights: Mapping[str, Weight],
+    names: Mapping[str, str],
+    metadata: Mapping[str, Any],
+) -> dict[str, Typed]:
+    overrides = {name: request.override(name) for name in weights}
+    chosen = choose(
+        [Given(names[name], weights[name].shape, _type_of(overrides[name])) for name in weights],
+        model_facts(metadata, asked.override_kv),
+        asked.name,
+        asked.options,
+        has_imatrix=request.imatrix is not None,
+    )
+    types = {}
+    for name, weight in weights.items():
+        choice = chosen[names[name]]
+        if _is_beyond(choice, name, overrides[name]):
+            continue
+        encoding = None if choice.type is None else _encoding(choice.type)
+        if encoding is not None:
+            _check_importance(weight, choice, encoding, request)
+        misfit = f"{choice.why}, and become {choice.type}" if choice.is_misfit else None
+        types[name] = Typed(encoding, choice.why, misfit)
+    return types
+
+
+def _check_importance(weight: Weight, choice: Choice, encoding: Encoding, request: Request) -> None:
+    """Refuse a type that is garbage without importance, as llama-quantize does."""
+    imatrix = request.imatrix
+    needs = choice.needs_imatrix or getattr(encoding.codes, "needs_importance", False)
+    if not needs or not request.wants(weight.name):
+        return
+    if imatrix is None or imatrix.importance(weight.name, weight.shape) is None:
+        has = "which is not there" if imatrix is None else "which has no entry for it"
+        raise UnsupportedError(
+            f"{weight.name!r} becomes {choice.type}, which is garbage without an importance"
+            f" matrix, {has}",
+            remedy="give imatrix=..., or another type for it",
+        )
+
+
+@cache
+def _encoding(type: str) -> Encoding:
+    """Return the encoding of a type; one object for each."""
+    dtype = OUTPUT_DTYPES.get(type.lower())
+    if dtype is not None:
+        return finite_encoding(dtype)
+    row = find(f"gguf-{type.lower()}")
+    assert row is not None  # the types of the rules are those of the table
+    return made(row)
+
+
+def _header(
+    asked: AskedMix,
+    request: Request,
+    metadata: Mapping[str, Any],
+    dtypes: list[str],
+    n_layers: int | None,
+) -> tuple[Iterable[str], Mapping[str, Any]]:
+    """Return the keys that go from a header, and typed values that come behind all others."""
+    imatrix, said = request.imatrix, None
+    if imatrix is not None:
+        said = ImatrixOf(imatrix.file, imatrix.datasets, imatrix.n_entries, imatrix.n_chunks)
+    layers = None if n_layers is None else (str(metadata.get(_ARCHITECTURE, "")), n_layers)
+    number = file_type(asked.name, metadata, asked.override_kv, dtypes)
+    edits = header_edits(number, tuple(asked.override_kv.items()), said, layers)
+    return edits.gone, edits.new
+
+
+def _type_of(override: tuple[str, Encoding | None] | None) -> str | None:
+    """Return ggml's name of what an override asks for; None if ggml has none."""
+    encoding = None if override is None else override[1]
+    if isinstance(encoding, PlainEncoding):
+        return encoding.dtype.name
+    return getattr(getattr(encoding, "codes", None), "block_type", None)
+
+
+def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
+    """Tell whether the override, not the mix, decides a weight.
+
+    So it is where ggml has no such type, or where the very name of a weight is given that the mix
+    leaves. A glob that asks for a type reaches what the mix quantises alone, and no norm or router.
+    """
+    if override is None:
+        return False
+    return _type_of(override) is None or (choice.type is None and override[0] == name)

@@ -1,0 +1,238 @@
+"""Which weights an output has: stacks of experts taken apart, or put together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.convert.decide.possible import Move
+from anamnesis.convert.decide.wish import Asked
+from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Repack
+from anamnesis.schemes.core.plain import plain_dtype
+from anamnesis.schemes.core.plain_encoding import PlainEncoding
+from anamnesis.schemes.core.weight import Weight
+
+if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DType
+    from anamnesis.schemes.says.joined_experts import Made
+
+_KEEP = "experts='keep' leaves them as they are"
+_IN_GGUF = re.compile(r"(^|\.)ffn_(gate|up|down|gate_up)_exps\.weight$")
+
+
+class Named(NamedTuple):
+    """The weights of an output, and which stacks of experts they are pieces or made of."""
+
+    weights: list[Weight]
+    stack_of: Mapping[str, str] = {}
+    pieces_of: Mapping[str, tuple[str, ...]] = {}
+    taken_apart: Mapping[str, int] = {}
+    left: Mapping[str, str] = {}  # stacks that stay whole, and why
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return what patterns may call a weight: by its stack too, or by a piece of it."""
+        if name in self.pieces_of:
+            return name, self.pieces_of[name][0]
+        return (name, self.stack_of[name]) if name in self.stack_of else (name,)
+
+    @property
+    def put_together(self) -> dict[str, int]:
+        """Stacks that are made of single experts, and of how many."""
+        return {stack: len(pieces) for stack, pieces in self.pieces_of.items()}
+
+
+# --- as tools do ----------------------------------------------------------------------------------
+
+
+def taken_apart(
+    named: Named, asked: Asked, ledger: Ledger, *, in_codes: bool = False
+) -> tuple[Named, set[str]]:
+    """Return the weights with stacks of experts as a tool saves them, and which are encoded so.
+
+    A module is taken apart where something of it is to be encoded; what else there is of it stays
+    plain, matrix by matrix.
+    """
+    from anamnesis.schemes.says.experts import stacked_experts  # only here: most models have none
+
+    tool = asked.experts_tool
+    assert tool is not None  # nobody else takes any apart
+    by_name = {weight.name: weight for weight in named.weights}
+    stack_of, left = dict(named.stack_of), dict(named.left)
+    pieces: dict[str, list[Weight]] = {}
+    encoded: set[str] = set()
+    for stacks in stacked_experts(by_name, tool, lambda: ledger.facts.types, in_codes=in_codes):
+        if stacks.why_not is not None:
+            left |= dict.fromkeys(stacks.names, stacks.why_not)
+            continue
+        try:
+            made = stacks.taken_apart(by_name)
+        except UnsupportedError:  # codes that cannot be cut stay whole
+            continue
+        stack_of |= _stacks_of(made)
+        whys = {name: [_why_whole(one, name, asked) for one in made[name]] for name in made}
+        wanted = {name for name, each in whys.items() if None in each}
+        if wanted:
+            pieces |= made
+            encoded |= wanted
+        else:
+            left |= {name: each[0] or "" for name, each in whys.items()}
+    left = {name: why for name, why in left.items() if name not in pieces}
+    apart = {**named.taken_apart, **{name: len(made) for name, made in pieces.items()}}
+    weights = _replaced(named.weights, pieces)
+    return Named(weights, stack_of, taken_apart=apart, left=left), encoded
+
+
+def codes_apart(named: Named, asked: Asked, ledger: Ledger, moves: Mapping[str, Move]) -> Named:
+    """Return the weights with all stacks in codes apart, if one of them is not moved whole."""
+    if not named.left:
+        return named
+    from anamnesis.schemes.says.experts import IN_CODES  # only here: most models have none
+
+    moved = {name for name, move in moves.items() if isinstance(move, Repack)}
+    if all(name in moved for name, why in named.left.items() if why == IN_CODES):
+        return named
+    apart, encoded = taken_apart(named, asked, ledger, in_codes=True)
+    if encoded <= moved:
+        return named._replace(left={**named.left, **apart.left})
+    return apart
+
+
+def _why_whole(piece: Weight, stack: str, asked: Asked) -> str | None:
+    """Return why a matrix is no reason to take its stack apart; None if it is one."""
+    wish = asked.wish(piece, (piece.name, stack))
+    if wish.encoding is None or wish.encoding.layout.experts_tool is None:
+        return "a stack of experts"
+    if wish.pattern is not None or wish.refused is not None:
+        return wish.refused
+    return asked.fitting(piece, asked.fitted(piece, wish.encoding))[1]
+
+
+def put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
+    """Return the weights with experts as the stacks that the model's own class has."""
+    if not any(".experts.0." in f".{weight.name}" for weight in weights):
+        return Named(weights)
+    from anamnesis.schemes.says.joined_experts import joined_experts  # only here: few have those
+
+    by_name = {weight.name: weight for weight in weights}
+    return _with_stacks(
+        weights, joined_experts(by_name, _dtype_of(asked), lambda: ledger.facts.types)
+    )
+
+
+# --- as is asked ----------------------------------------------------------------------------------
+
+
+def as_asked(weights: list[Weight], asked: Asked, ledger: Ledger, container: str) -> Named:
+    """Return the weights with experts as is asked: stacked, split, or as they are."""
+    way = asked.request.experts
+    if way == "keep":
+        return Named(weights)
+    split = way == "split"
+    named = (
+        _all_taken_apart(weights, ledger) if split else _all_put_together(weights, asked, ledger)
+    )
+    changed = [*named.taken_apart, *named.pieces_of] if container == "gguf" else []
+    if split:
+        changed += [weight.name for weight in weights if _IN_GGUF.search(weight.name)]
+    if changed:
+        raise UnsupportedError(
+            f"{changed[0]!r}: GGUF has experts as stacks under names of its own,"
+            " which stay as they are",
+            remedy=_KEEP,
+        )
+    return named
+
+
+def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
+    """Return the weights with every stack as matrices, of codes too."""
+    from anamnesis.schemes.says.experts import every_stack  # only here: it is rarely asked
+
+    by_name = {weight.name: weight for weight in weights}
+    pieces: dict[str, list[Weight]] = {}
+    for stacks in every_stack(by_name, ledger.facts.types):
+        pieces |= stacks.taken_apart(by_name)
+    stack_of = _stacks_of(pieces)
+    for name, stack in stack_of.items():
+        if name in by_name:
+            raise UnsupportedError(
+                f"{stack!r} cannot be taken apart: there is a weight {name!r} already",
+                remedy=_KEEP,
+            )
+    apart = {name: len(made) for name, made in pieces.items()}
+    return Named(_replaced(weights, pieces), stack_of, taken_apart=apart)
+
+
+def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
+    """Return the weights with all single experts as stacks.
+
+    Codes are joined where they lie, because they may be moved.
+    """
+    from anamnesis.schemes.says.joined_experts import (
+        every_stack_of_singles,  # only here: it is rarely asked
+    )
+
+    encoding = asked.request.encoding
+    by_name = {weight.name: weight for weight in weights}
+    made = every_stack_of_singles(
+        by_name,
+        _dtype_of(asked),
+        ledger.facts.types,
+        (None if encoding is None else encoding.layout.stacks_of) or "transformers",
+        in_codes=encoding is not None or bool(asked.request.overrides),
+    )
+    named = _with_stacks(weights, made)
+    for stack, names in named.pieces_of.items():
+        _check_put_together(stack, [by_name[name] for name in names], asked)
+    return named
+
+
+def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
+    """Refuse a stack that the encoding does not hold, or whose pieces are asked for apart."""
+    wishes = [asked.wish(piece, (piece.name,)) for piece in pieces]
+    why = None
+    if len({(wish.pattern, wish.refused) for wish in wishes}) > 1:
+        why = "its pieces are asked for in different ways"
+    elif wishes[0].keeps:
+        why = "its pieces are to be kept as they are stored"
+    elif (way := None if wishes[0].refused else wishes[0].encoding) is not None and any(
+        _is_only_single(piece, way, asked) for piece in pieces
+    ):
+        why = f"{way.id} has no stacks of experts"
+    if why is not None:
+        raise UnsupportedError(f"{stack!r} cannot be put together: {why}", remedy=_KEEP)
+
+
+def _is_only_single(weight: Weight, encoding: Encoding, asked: Asked) -> bool:
+    """Tell whether an encoding takes a matrix, and not a stack of its like."""
+    has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
+    return not has_stacks and asked.fitting(weight, asked.fitted(weight, encoding))[1] is None
+
+
+def _dtype_of(asked: Asked) -> Callable[[Weight], DType]:
+    """Return what a matrix is written as that becomes a piece of a stack."""
+    dtype, cast = asked.request.dtype, asked.request.cast_all
+    return lambda weight: plain_dtype(weight, dtype, cast=cast)
+
+
+# --- lists of weights -----------------------------------------------------------------------------
+
+
+def _stacks_of(pieces: Mapping[str, list[Weight]]) -> dict[str, str]:
+    return {piece.name: stack for stack, made in pieces.items() for piece in made}
+
+
+def _replaced(weights: list[Weight], others: Mapping[str, list[Weight]]) -> list[Weight]:
+    return [one for weight in weights for one in others.get(weight.name, [weight])]
+
+
+def _with_stacks(weights: list[Weight], made: Iterable[Made]) -> Named:
+    place: dict[str, list[Weight]] = {}
+    pieces_of = {}
+    for stack, pieces in made:
+        place |= {name: [] for name in pieces} | {pieces[0]: [stack]}
+        pieces_of[stack.name] = pieces
+    return Named(_replaced(weights, place), pieces_of=pieces_of)

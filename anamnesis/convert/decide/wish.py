@@ -1,0 +1,170 @@
+"""What is asked of a weight: by an override, by patterns, by a tool or a mix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.patterns import unfitting
+from anamnesis.convert.ask.request import Request
+from anamnesis.schemes.claim.orientation import as_linear
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.plain import plain_dtype
+from anamnesis.schemes.core.plain_encoding import PlainEncoding
+from anamnesis.schemes.core.weight import Weight
+
+if TYPE_CHECKING:
+    from anamnesis.convert.decide.mix import Mix
+    from anamnesis.schemes.core.layout import ExpertsTool
+
+OVERRIDDEN = "as an override asks"
+_EXCLUDED = "excluded"
+_NO_FLOATS = "no floats"
+_NOT_TURNED = "cannot be turned"
+_CONV1D = {  # by whether it is one
+    True: "Conv1D",
+    False: None,
+    None: "Conv1D or nn.Linear; conv1d=True or conv1d=False says which",
+}
+
+
+class Wish(NamedTuple):
+    """What is asked of a weight; without an encoding its values, or what it is stored as.
+
+    An override has a pattern, and is an error where it cannot be done.
+    """
+
+    encoding: Encoding | None = None
+    pattern: str | None = None
+    refused: str | None = None  # why the encoding is not for this weight
+    values: str | None = None  # why the wish itself is for values
+    ways: tuple[Encoding, ...] = ()  # whose codes it may have already, the one of its own last
+
+    @property
+    def keeps(self) -> bool:
+        """Whether an override keeps the weight as it is stored."""
+        return self.pattern is not None and self.encoding is None
+
+
+_NOTHING = Wish()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a model: by a request, by the encoding's tool or a mix."""
+
+    request: Request
+    mix: Mix | None = None
+    left: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Encoding] = field(default_factory=dict)
+    conv1d: Mapping[str, bool | None] = field(default_factory=dict)
+    _fits: dict[tuple[int, str], tuple[Encoding, Encoding]] = field(default_factory=dict)
+
+    @cached_property
+    def encodings(self) -> list[Encoding]:
+        """All that are asked for by name."""
+        given = (self.request.encoding, *(encoding for _, encoding in self.request.overrides))
+        return [encoding for encoding in given if encoding is not None]
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        """Whose way of saving experts is followed, if the request does not say one."""
+        tools = [] if self.request.experts else [e.layout.experts_tool for e in self.encodings]
+        return next((tool for tool in tools if tool is not None), None)
+
+    def by_tool(self, weights: list[Weight], config: Mapping[str, Any]) -> Asked:
+        """Return it with what the tool of the encoding leaves, and what it writes otherwise."""
+        if self.request.encoding is None or self.mix is not None:
+            return self
+        shapes = {weight.name: weight.shape for weight in weights}
+        layout = self.request.encoding.layout
+        others = _encodings_of(layout.others(shapes, config))
+        return replace(self, left=layout.leaves(shapes, config), others=others)
+
+    def wish(self, weight: Weight, names: tuple[str, ...]) -> Wish:
+        """Return what is asked of a weight, by its name and others that patterns may mean."""
+        request, name = self.request, weight.name
+        typed = None if self.mix is None else self.mix.types.get(name)
+        override = request.override(*names) if request.overrides and typed is None else None
+        if override is not None:
+            return self._overridden(weight, *override)
+        encoding = self.others.get(name, request.encoding)
+        if encoding is None:
+            return _NOTHING
+        if not request.wants(*names):
+            return Wish(encoding, refused=_EXCLUDED)
+        is_values = request.encoding is not None and isinstance(encoding, PlainEncoding)
+        return Wish(
+            encoding,
+            refused=next((self.left[one] for one in names if one in self.left), None),
+            values=typed.why if typed is not None and is_values else None,
+            ways=self._ways(name),
+        )
+
+    def _overridden(self, weight: Weight, pattern: str, encoding: Encoding | None) -> Wish:
+        if encoding is None:
+            is_values = weight.own_dtype is not None
+        else:
+            is_values = isinstance(encoding, PlainEncoding)
+        why = OVERRIDDEN if is_values and self.request.encoding is not None else None
+        return Wish(encoding, pattern, values=why, ways=() if encoding is None else (encoding,))
+
+    def _ways(self, name: str) -> tuple[Encoding, ...]:
+        own = self.request.encoding if self.mix is None else None  # of a mix one of several
+        both = (own, self.others.get(name)) if self.encodings else ()
+        is_left = name in self.left
+        return tuple([w for w in both if w is not None and (w.layout.moves_left or not is_left)])
+
+    def fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
+        """Return the encoding of values as they would come out plain; one object for each dtype."""
+        if self.request.imatrix is not None:
+            importance = self.request.imatrix.importance(weight.name, weight.shape)
+            encoding = encoding.with_importance(importance)
+        dtype = plain_dtype(weight, self.request.dtype, cast=False)
+        if dtype.kind != "float":
+            return encoding
+        key = id(encoding), dtype.name
+        if key not in self._fits:
+            self._fits[key] = encoding, encoding.fitted(dtype)
+        return self._fits[key][1]
+
+    def fitting(self, weight: Weight, encoding: Encoding) -> tuple[Weight, str | None]:
+        """Return a weight with the rows that an encoding takes, and why that is not for it."""
+        layout, name = encoding.layout, weight.name
+        dtype = weight.own_dtype or encoding.values
+        if dtype.kind != "float":
+            return weight, _NO_FLOATS
+        if layout.turns(name, weight.shape):
+            turned = as_linear(weight)
+            if turned is None:
+                return weight, _NOT_TURNED
+            return turned, encoding.refuses(name, turned.shape, dtype)
+        is_conv1d = False if layout.conv1d == "as stored" else self.conv1d.get(name, False)
+        turned = as_linear(weight) if is_conv1d and layout.conv1d == "as linear" else None
+        if turned is not None:
+            return turned, encoding.refuses(name, turned.shape, dtype)
+        return weight, encoding.refuses(name, weight.shape, dtype) or _CONV1D[is_conv1d]
+
+    def check_patterns(self, names: list[str]) -> None:
+        """Refuse patterns that fit no weight: they are misspelt."""
+        options = {
+            "include": self.request.include,
+            "exclude": self.request.exclude,
+            "overrides": tuple(pattern for pattern, _ in self.request.overrides),
+        }
+        for option, patterns in options.items():
+            for pattern in unfitting(patterns, names):
+                raise ValueError(f"{option}: no weight matches {pattern!r}")
+
+
+def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
+    """Return the encodings of weights, given their names; one object for each name."""
+    if not names:
+        return {}
+    from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start
+
+    rows = {name: find(name) for name in set(names.values())}
+    ways = {name: made(row) for name, row in rows.items() if row is not None}
+    return {weight: ways[name] for weight, name in names.items()}
