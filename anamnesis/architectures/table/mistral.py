@@ -41,7 +41,7 @@ def _mistral3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]
     told = {name: find(key) for key, name in _FURTHER.items()}
     if None in told.values():
         return {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
-    rope = config.get("rope_parameters", {})
+    rope = config["rope_parameters"]
     return {"rope_parameters": {**rope, **told, "mscale": _MSCALE}}
 
 

@@ -76,18 +76,19 @@ def _numbers(rope: Mapping[str, Any], name: str, n: int) -> Any:
 
 def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     told: dict[str, Any] = {"sliding_window": find("attention.sliding_window") or None}
-    rope = dict(config.get("rope_parameters", {}))
+    rope = dict(config["rope_parameters"])
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     n = find("rope.dimension_count") or hidden // heads
     rope["partial_rotary_factor"] = told["partial_rotary_factor"] = n * heads / hidden
     original = find(_ORIGINAL)
-    if original is not None and original < 2:
+    if original is None:
+        original = config["max_position_embeddings"]
+    if original < 2:
         raise ParseError(f"{_ORIGINAL} is {original}, not more than 1")
-    if original is not None:
-        told["original_max_position_embeddings"] = original
+    told["original_max_position_embeddings"] = original
     rope.pop("original_max_position_embeddings", None)
     attention = find(_ATTENTION_FACTOR)
-    made = original and np.float32(_attention_factor(config["max_position_embeddings"], original))
+    made = np.float32(_attention_factor(config["max_position_embeddings"], original))
     if attention is not None and np.float32(attention) != made:
         rope["attention_factor"] = attention
     return {**told, "rope_parameters": rope}
