@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from anamnesis.architectures.arch import Arch, Find, Key
 from anamnesis.architectures.facts import LAYERS_MAX, Facts
 from anamnesis.architectures.keys import (
-    ATTENTION_FACTOR,
     BEFORE_ROPE,
     BEHIND_ROPE,
     BLOCK_COUNT,
@@ -22,7 +21,18 @@ from anamnesis.architectures.keys import (
 )
 from anamnesis.architectures.llama_cpp import KEPT, kept_facts
 from anamnesis.architectures.names import patterns
-from anamnesis.architectures.rope import attention_scale, llama3_factors, llama3_scalings
+from anamnesis.architectures.rope import (
+    ATTENTION_FACTOR,
+    LONG,
+    LONGROPE,
+    ORIGINAL,
+    attention_scale,
+    llama3_factors,
+    llama3_scalings,
+    longrope_scale,
+    original_length,
+    scaled_factors,
+)
 from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -160,7 +170,7 @@ def _unsaid(name: str, made: Mapping[str, Any], arch: str) -> Any:
         "attention.key_length": head,
         "attention.value_length": head,
         "rope.dimension_count": of.get("attention.key_length", head),
-        "rope.scaling.original_context_length": of.get("context_length"),
+        ORIGINAL: of.get("context_length"),
     }
     of_zeros = {name: of[name]} if of[name] in (0, 1) else {}
     known = {**of_zeros, **_UNSAID, **computed}
@@ -246,15 +256,17 @@ def _rope(find: Any) -> dict[str, Any]:
     factor = find("rope.scaling.factor")
     if factor is not None and kind not in (None, "none"):
         rope["factor"] = factor
-    original = find("rope.scaling.original_context_length")
+    original = find(ORIGINAL)
     if original is not None:
         rope["original_max_position_embeddings"] = original
     for key, fact in _YARN.items():
         value = find(f"rope.scaling.{key}")
         if value is not None:
             rope[fact] = value
-    ratio = find(ATTENTION_FACTOR) if kind == "yarn" else None
-    if isinstance(ratio, float) and isinstance(factor, float) and "attention_factor" not in rope:
+    ratio = find(ATTENTION_FACTOR) if kind in ("yarn", *LONGROPE) else None
+    if kind in LONGROPE and ratio is not None:
+        rope["attention_factor"] = ratio
+    elif isinstance(ratio, float) and isinstance(factor, float) and "attention_factor" not in rope:
         rope["attention_factor"] = shortest(ratio * attention_scale(factor))
     sections = find("rope.dimension_sections")
     if sections is not None:
@@ -264,10 +276,29 @@ def _rope(find: Any) -> dict[str, Any]:
     return rope
 
 
+def longrope_said(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what config.json says of a rope by the factors of its tensors, if there are any."""
+    found = {name: find(tensor) for tensor, name in LONG.items()}
+    if any(values is None for values in found.values()):
+        return {}
+    rope = {**config["rope_parameters"], "rope_type": LONGROPE[0]}
+    rope |= {name: shortest(values.tolist()) for name, values in found.items()}
+    length = config["max_position_embeddings"]
+    original = original_length({**rope, **config}, length)
+    told = rope.pop("attention_factor", 1.0)
+    if not math.isclose(told, longrope_scale(length / original, original), rel_tol=1e-6):
+        rope["attention_factor"] = told
+    return {"rope_parameters": rope}
+
+
 def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Say Llama 3's scaling by one that gives the factors of the file."""
+    """Say a scaling that gives the factors of the file."""
+    if arch.extra is not scaled_factors:
+        return
+    if config["rope_parameters"]["rope_type"] in LONGROPE:
+        config |= longrope_said(lambda name: small_values(weights.get(name)), config)
     stored = weights.get("rope_freqs.weight")
-    if stored is None or arch.extra is not llama3_factors:
+    if stored is None:
         return
     from anamnesis.architectures.facts import read_facts
 

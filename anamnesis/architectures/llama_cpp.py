@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG, Facts
-from anamnesis.architectures.rope import llama3_factors
+from anamnesis.architectures.rope import LONGROPE, scaled_factors
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
 
@@ -96,9 +96,9 @@ def _is_scaled_otherwise(case: _Case) -> bool:
     if kind in _UNSCALED:
         return False
     if case.arch.gguf == "phi3":
-        return not case.facts.rope.get("long_factor")
-    if kind == "llama3":
-        return case.arch.extra is not llama3_factors
+        return kind not in (*LONGROPE, "yarn")  # the three are one for its class
+    if kind in ("llama3", *LONGROPE):
+        return case.arch.extra is not scaled_factors
     if kind == "proportional":
         return case.arch.gguf != "gemma4"
     return kind not in ("linear", "yarn") or case.key("rope.scaling.type") != kind

@@ -21,6 +21,8 @@ LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
 YARN |= {"original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "long_factor": [2.0]}
+LONG_16 = {**LONG, "long_factor": [2.0] * 16, "short_factor": [1.5] * 16}
+LONG_16["original_max_position_embeddings"] = 64
 LONG |= {"short_factor": [1.0], "original_max_position_embeddings": 64}
 
 
@@ -64,7 +66,6 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("qwen2", {"rope_parameters": LLAMA3}, 'rope_type is "llama3"'),
     ("smollm3", {"rope_parameters": LLAMA3}, 'rope_type is "llama3"'),
     ("cohere2", {"rope_parameters": YARN}, 'rope_type is "yarn"'),
-    ("llama", {"rope_parameters": LONG}, 'rope_type is "longrope"'),
     ("qwen3", {"rope_parameters": LONG}, 'rope_type is "longrope"'),
     ("qwen3", {"rope_parameters": {**YARN, "truncate": False}}, "truncate is false"),
 ]
@@ -98,6 +99,7 @@ def test_it_is_said_and_comes_back(
         ("llama", {"sliding_window": 8}),  # of which its class knows nothing
         ("llama", {"rope_parameters": LLAMA3}),
         ("granite", {"rope_parameters": LLAMA3}),
+        ("llama", {"rope_parameters": LONG_16}),
         ("qwen3", {"rope_parameters": {**YARN, "attention_factor": 1.25}}),
         ("qwen3moe", {"norm_topk_prob": True}),
     ],

@@ -154,6 +154,9 @@ def test_a_model_of_sparse_layers_alone_needs_no_dense_size() -> None:
         ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
         ("gemma3", {"vocab_size": 256}, "vocab_size is 256, and '.*' has 512"),
         ("llama", {"tie_word_embeddings": False}, ""),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "are one fact, and differ"),
+        ("llama", {"rope_scaling": {"type": "default"}}, ""),
+        ("phi3_long", {"rope_scaling": {"type": "su"}}, "long_factor is no list of 16 numbers"),
     ],
 )
 def test_facts_that_are_not_true(name: str, facts: dict[str, Any], text: str) -> None:
@@ -225,6 +228,7 @@ def test_a_tied_head_may_be_stored_too() -> None:
         ("granite", {"granite.attention.scale": None}, "the header has no granite.attention.scale"),
         ("mixtral", {"llama.expert_used_count": None}, "experts, and no llama.expert_used_count"),
         ("gpt_oss", {"gpt-oss.attention.sliding_window": None}, "no gpt-oss.attention.sliding_w"),
+        ("llama", {"llama.rope.scaling.type": "longrope"}, "long_factor is no list of 16 numbers"),
         ("llama", {"llama.context_length": None}, "the header has no llama.context_length"),
     ],
 )
