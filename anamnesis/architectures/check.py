@@ -18,18 +18,25 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
+_OWN = {"own-keys", "own-values"}
 _NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """How many layers there are, and how many of these predict further tokens."""
+    """How many layers there are, how many of these predict further tokens, and which share keys."""
 
     n: int
     n_predicting: int
 
+    first_shared: int
+
     def predicts(self, layer: int) -> bool:
         return layer >= self.n - self.n_predicting
+
+    def shares(self, layer: int) -> bool:
+        """Tell whether a layer takes keys and values of others, and stores none."""
+        return layer >= self.first_shared
 
 
 def check_tensors(
@@ -45,6 +52,8 @@ def check_tensors(
         if n is not None and most is not None and n > most:
             raise header.error(f"{header.word(few)} is {n:,}, and {header.word(many)} {most:,}")
     kinds = {layer: _kinds(header, layers, layer) for layer in range(-1, layers.n)}
+    if header.count("expert_count") and not header.count("expert_used_count"):
+        raise header.error(f"has experts, and no {header.word('expert_used_count')}")
     asked = {drop.name.replace("language_model.", "") for drop in dropped if drop.reason == ASKED}
     for name, why in _missing(header, weights, layers, kinds):
         if called(name) not in asked:
@@ -80,8 +89,10 @@ def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
     n, more = header.count("block_count"), header.count("nextn_predict_layers") or 0
     if not n or n > LAYERS_MAX:
         raise header.error(f"{header.word('block_count')} is {n}, not from 1 to {LAYERS_MAX}")
-    layers = _Layers(n, min(more, n))
     found = {layer for layer, _ in map(split, weights)} - {-1}
+    if more < n and found.isdisjoint(range(n - more, n)):
+        n, more = n - more, 0  # as transformers saves it, and llama.cpp loads it
+    layers = _Layers(n, min(more, n), _first_shared(header, weights, n))
     lacking = next((i for i in range(n) if i not in found), None)
     if lacking is not None:
         if layers.predicts(lacking):
@@ -95,6 +106,19 @@ def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
             f" layer {max(found):,}"
         )
     return layers
+
+
+def _first_shared(header: Header, weights: Mapping[str, Weight], n: int) -> int:
+    """Return the first layer that stores no keys and values of its own.
+
+    Files of the hub store some in each layer that shares those of others, transformers' none.
+    """
+    first = n - (header.count("attention.shared_kv_layers") or 0)
+    stores = (
+        layer >= first and _group(header.arch, pattern.removeprefix(IN_LAYER)) in _OWN
+        for layer, pattern in map(split, weights)
+    )
+    return n if any(stores) else first
 
 
 def _missing(
@@ -163,9 +187,8 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
     leading = header.count("leading_dense_block_count") or 0
     has_router = "blk.{bid}.ffn_gate_inp.weight" in names
     is_sparse = has_router and bool(header.count("expert_count")) and layer >= leading
-    shared = header.count("attention.shared_kv_layers") or 0
     is_full = header.find("attention.key_length_swa") is not None and not is_windowed(header, layer)
-    own_keys = not recurs and layer < layers.n - shared
+    own_keys = not recurs and not layers.shares(layer)
     found = {
         "all": True,
         "head": _has_head(header.facts),

@@ -11,16 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
-from anamnesis.architectures.facts import LAYERS_MAX
+from anamnesis.architectures.facts import LAYERS_MAX, Facts
 from anamnesis.architectures.keys import (
-    ATTENTION_FACTOR,
     BEFORE_ROPE,
     BEHIND_ROPE,
     BLOCK_COUNT,
+    model_keys,
     why_not,
 )
 from anamnesis.architectures.llama_cpp import KEPT, kept_facts
-from anamnesis.architectures.rope import attention_scale, llama3_factors, llama3_scalings
+from anamnesis.architectures.names import patterns
+from anamnesis.architectures.rope import (
+    ATTENTION_FACTOR,
+    LONG,
+    LONGROPE,
+    ORIGINAL,
+    attention_scale,
+    llama3_factors,
+    llama3_scalings,
+    longrope_scale,
+    original_length,
+    scaled_factors,
+)
 from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -45,6 +57,23 @@ _KINDS = {
 }
 # What arithmetic with values of other kinds ends in.
 _OF_ANOTHER_KIND = (TypeError, ValueError, KeyError, ZeroDivisionError, OverflowError)
+# What a header may lack: llama.cpp takes what the class does, or has not read it for long.
+_ANY = {
+    *("vocab_size", "feed_forward_length", "expert_group_count", "expert_group_used_count"),
+    *("attention.recurrent_layers", "full_attention_interval", "rope.dimension_sections"),
+    "rope.freq_base_swa",
+}
+_THETA = "rope.freq_base"
+# What llama.cpp takes where a header says nothing, if that is neither 0 nor 1.
+_UNSAID: Mapping[str, Any] = {
+    _THETA: 10000.0,
+    "attention.causal": True,
+    "attention.scale": None,
+    "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0,
+    "gemma2.attention.sliding_window": 4096,
+    "rope.scaling.type": "none",
+}
 _YARN = {
     "yarn_ext_factor": "extrapolation_factor",
     "yarn_attn_factor": "attention_factor",
@@ -82,9 +111,8 @@ def config_facts(
         return shortest(metadata[key])
 
     config = _of_keys(arch, find)
-    rope = _rope(find, weights)
-    if rope:
-        config["rope_parameters"] = rope
+    if "position_embd.weight" not in patterns(arch.rules):
+        config["rope_parameters"] = _rope(find)
     embedding = weights.get("token_embd.weight")
     if embedding is not None and embedding.shape:
         config["vocab_size"] = embedding.shape[0]
@@ -111,6 +139,52 @@ def config_facts(
         config |= kept_facts(metadata[KEPT])
         taken.add(KEPT)
     return dict(config), taken
+
+
+def check_said(arch: Arch, facts: Facts, metadata: Mapping[str, Any]) -> None:
+    """Refuse a header that config.json does not say: made of that, a key has another value."""
+    try:
+        made = model_keys(arch, facts)
+    except (ParseError, UnsupportedError) as error:
+        raise UnsupportedError(f"the header gives a config.json that is refused: {error}") from None
+    for key, typed in made.items():
+        value, name = typed["value"], key.removeprefix(f"{arch.gguf}.")
+        if key in metadata:
+            told = metadata[key]
+            words = f"{key} is {shortened(repr(told))}"
+        else:
+            told = value if name in arch.fixed or name in _ANY else _unsaid(name, made, arch.gguf)
+            words = f"the header has no {key}"
+        if not _is_same(value, told):
+            raise UnsupportedError(
+                f"{words}, and config.json of {arch.hf[0]} can only say {shortened(repr(value))}"
+            )
+
+
+def _unsaid(name: str, made: Mapping[str, Any], arch: str) -> Any:
+    """Return what llama.cpp takes of a key that a header lacks."""
+    of = {key.removeprefix(f"{arch}."): typed["value"] for key, typed in made.items()}
+    head = of["embedding_length"] // of["attention.head_count"]
+    computed = {
+        "attention.head_count_kv": of["attention.head_count"],
+        "attention.key_length": head,
+        "attention.value_length": head,
+        "rope.dimension_count": of.get("attention.key_length", head),
+        ORIGINAL: of.get("context_length"),
+    }
+    of_zeros = {name: of[name]} if of[name] in (0, 1) else {}
+    known = {**of_zeros, **_UNSAID, **computed}
+    return known.get(f"{arch}.{name}", known.get(name))
+
+
+def _is_same(made: Any, told: Any) -> bool:
+    if isinstance(told, list) or isinstance(made, list):
+        n = len(told if isinstance(told, list) else made)
+        some, others = (x if isinstance(x, list) else [x] * n for x in (made, told))
+        return len(some) == len(others) and all(map(_is_same, some, others))
+    if isinstance(made, float) and told is not None:
+        return math.isclose(made, told, rel_tol=1e-6)  # as near as a quotient of float32 comes back
+    return bool(made == told)
 
 
 class _Config(dict[str, Any]):
@@ -174,38 +248,57 @@ def _word(key: Key, value: Any) -> Any:
     return words[0]
 
 
-def _rope(find: Any, weights: Mapping[str, Weight]) -> dict[str, Any]:
-    rope: dict[str, Any] = {}
-    theta = find("rope.freq_base")
-    if theta is not None:
-        rope["rope_theta"] = theta
+def _rope(find: Any) -> dict[str, Any]:
+    theta = find(_THETA)
+    rope: dict[str, Any] = {"rope_theta": _UNSAID[_THETA] if theta is None else theta}
     kind = find("rope.scaling.type")
     rope["rope_type"] = "default" if kind in (None, "none") else kind
     factor = find("rope.scaling.factor")
     if factor is not None and kind not in (None, "none"):
         rope["factor"] = factor
-    original = find("rope.scaling.original_context_length")
+    original = find(ORIGINAL)
     if original is not None:
         rope["original_max_position_embeddings"] = original
     for key, fact in _YARN.items():
         value = find(f"rope.scaling.{key}")
         if value is not None:
             rope[fact] = value
-    ratio = find(ATTENTION_FACTOR) if kind == "yarn" else None
-    if isinstance(ratio, float) and isinstance(factor, float) and "attention_factor" not in rope:
+    ratio = find(ATTENTION_FACTOR) if kind in ("yarn", *LONGROPE) else None
+    if kind in LONGROPE and ratio is not None:
+        rope["attention_factor"] = ratio
+    elif isinstance(ratio, float) and isinstance(factor, float) and "attention_factor" not in rope:
         rope["attention_factor"] = shortest(ratio * attention_scale(factor))
     sections = find("rope.dimension_sections")
     if sections is not None:
         while sections and sections[-1] == 0:
             sections.pop()
         rope["mrope_section"] = sections
-    return rope if theta is not None or kind is not None else {}
+    return rope
+
+
+def longrope_said(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what config.json says of a rope by the factors of its tensors, if there are any."""
+    found = {name: find(tensor) for tensor, name in LONG.items()}
+    if any(values is None for values in found.values()):
+        return {}
+    rope = {**config["rope_parameters"], "rope_type": LONGROPE[0]}
+    rope |= {name: shortest(values.tolist()) for name, values in found.items()}
+    length = config["max_position_embeddings"]
+    original = original_length({**rope, **config}, length)
+    told = rope.pop("attention_factor", 1.0)
+    if not math.isclose(told, longrope_scale(length / original, original), rel_tol=1e-6):
+        rope["attention_factor"] = told
+    return {"rope_parameters": rope}
 
 
 def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Say Llama 3's scaling by one that gives the factors of the file."""
+    """Say a scaling that gives the factors of the file."""
+    if arch.extra is not scaled_factors:
+        return
+    if config["rope_parameters"]["rope_type"] in LONGROPE:
+        config |= longrope_said(lambda name: small_values(weights.get(name)), config)
     stored = weights.get("rope_freqs.weight")
-    if stored is None or arch.extra is not llama3_factors:
+    if stored is None:
         return
     from anamnesis.architectures.facts import read_facts
 

@@ -42,6 +42,8 @@ _SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_va
 _THETAS = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 _LOCAL_THETAS = ("rope_local_base_freq", "local_rope_theta", "swa_rope_theta")
 _PARTIAL = ("partial_rotary_factor", "rope_pct", "rope_percent")
+_ORIGINAL = "original_max_position_embeddings"
+_TYPES = {"type": "rope_type"}
 _MOST = 1 << 32
 LAYERS_MAX = 512  # llama.cpp's own
 HEAD_DIM_MAX = 1 << 16  # the largest real heads have 576 values
@@ -174,7 +176,11 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _ropes(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the rope of full attention and of windows: transformers 5's spelling, or 4's."""
-    told = dict(_section(values, "rope_parameters") or _section(values, "rope_scaling"))
+    told, older = dict(_section(values, "rope_parameters")), _section(values, "rope_scaling")
+    of_all = _section(told, "full_attention") or told
+    if of_all and any(of_all.get(_TYPES.get(key, key)) != older[key] for key in older):
+        raise ParseError("rope_parameters and rope_scaling are one fact, and differ", source=CONFIG)
+    told = told or dict(older)
 
     def first(names: Iterable[str]) -> Any:
         return next((values[n] for n in names if values.get(n) is not None), None)
@@ -186,11 +192,9 @@ def _ropes(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         told["rope_theta"] = first(_THETAS)
     if "rope_type" not in told and told.get("type") is not None:
         told["rope_type"] = told["type"]
-    for name, spellings in {
-        "partial_rotary_factor": _PARTIAL,
-        "original_max_position_embeddings": ("original_max_position_embeddings",),
-    }.items():
-        if name not in told and first(spellings) is not None:
-            told[name] = first(spellings)
+    if "partial_rotary_factor" not in told and first(_PARTIAL) is not None:
+        told["partial_rotary_factor"] = first(_PARTIAL)
+    if values.get(_ORIGINAL) is not None:  # which wins over the rope's own
+        told[_ORIGINAL] = values[_ORIGINAL]
     theta = first(_LOCAL_THETAS)
     return told, {} if theta is None else {"rope_theta": theta}

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
 from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
-from anamnesis.architectures.config_of_keys import are_alike, config_facts, shortest, small_values
+from anamnesis.architectures.config_of_keys import (
+    are_alike,
+    check_said,
+    config_facts,
+    shortest,
+    small_values,
+)
 from anamnesis.architectures.facts import FLOAT32_MOST, Facts, read_facts
 from anamnesis.architectures.header import Header, tensor_shape
 from anamnesis.architectures.model_card import CARD_NAME, model_card
@@ -71,7 +77,6 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
     config, taken = config_facts(arch, metadata, weights)
     facts = read_facts(config, arch)
-    facts.names = frozenset(weights)
     header = _header(arch, metadata, weights, facts)
     check_tensors(header, weights, ledger.dropped)
     dropped = [Dropped(name, _IN_CONFIG) for name in _said(arch, facts, weights)]
@@ -80,6 +85,9 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     claimed = {one for some in names.values() for one in some} | {drop.name for drop in dropped}
     for name in weights.keys() - claimed:
         raise _stray(arch, name)
+    there = arch.naming.there if arch.naming else lambda name, facts: name
+    facts.names = frozenset(there(name, facts) for name in made)
+    check_said(arch, facts, metadata)
     known = {*taken, *_TAKEN, *_SAMPLING, "general.quantization_version"}
     left = [
         Dropped(key, _NO_PLACE)

@@ -10,7 +10,15 @@ import numpy as np
 from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.facts import CONFIG, FLOAT32_MOST, Facts, missing, real
 from anamnesis.architectures.names import patterns
-from anamnesis.architectures.rope import attention_factor, attention_scale
+from anamnesis.architectures.rope import (
+    ATTENTION_FACTOR,
+    LONGROPE,
+    ORIGINAL,
+    attention_factor,
+    attention_scale,
+    longrope_keys,
+    scaled_factors,
+)
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.formats.gguf.values import typed
 
@@ -85,7 +93,6 @@ _POSITIVE = {
     *("ssm.time_step_rank", "full_attention_interval"),
 }
 
-ATTENTION_FACTOR = "rope.scaling.attn_factor"
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _IS_YARN = {"type": "string", "value": "yarn"}
 _YARN = (
@@ -105,6 +112,8 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     if facts.get("is_causal") is False:
         keys["attention.causal"] = {"type": "bool", "value": False}
     keys |= _rope_keys(facts)
+    if arch.extra is scaled_factors and facts.rope.get("rope_type") in LONGROPE:
+        keys |= longrope_keys(facts)
     _put(keys, facts, BEHIND_ROPE)
     _put(keys, facts, arch.keys)
     keys |= arch.fixed
@@ -223,13 +232,12 @@ def _rope_keys(facts: Facts) -> dict[str, Any]:
         original = rope.get("original_max_position_embeddings")
         if original is None:
             raise missing("original_max_position_embeddings")
-        name = "rope.scaling.original_context_length"
-        keys[name] = _typed(Key(name, "original_max_position_embeddings"), original)
+        keys[ORIGINAL] = _typed(Key(ORIGINAL, "original_max_position_embeddings"), original)
         for name, spellings in _YARN:
             value = next((rope[s] for s in spellings if rope.get(s) is not None), None)
             if value is not None:
                 keys[f"rope.scaling.{name}"] = _float(spellings[0], value)
-    if kind in ("su", "longrope"):
+    if kind in LONGROPE:
         keys["rope.scaling.type"] = {"type": "string", "value": "longrope"}
     sections = rope.get("mrope_section")
     if sections is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import CONFIG, Facts
-from anamnesis.architectures.rope import llama3_factors
+from anamnesis.architectures.rope import LONGROPE, scaled_factors
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
 
@@ -61,18 +61,17 @@ _WINDOWED = frozenset(
 )
 _FROM_A_LAYER_ON = ("qwen2", "qwen3")
 _SILU = frozenset({"silu", "swish"})
-_GELU = frozenset(
-    {
-        *("gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python"),
-        "gelu_python_tanh",
-    }
+_TANH = frozenset(
+    ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
 )
+_ERF = frozenset({"gelu", "gelu_python"})
+_BY_TANH = "takes gelu by tanh"
 _SILU_ARCHS = (
     "llama mistral3 qwen2 qwen2moe qwen3 qwen3moe qwen3next qwen35 qwen35moe phi3 deepseek2"
     " glm4moe granite granitemoe olmo2 smollm3 seed_oss ernie4_5 cohere2 stablelm"
 )
 _AS_WIDE = "qwen2 qwen2moe olmo2 cohere2 stablelm starcoder2 phi3 lfm2 lfm2moe"
-_UNSCALED = (None, "default", "dynamic", "mrope")  # dynamic: within the context that it is made for
+_UNSCALED = (None, "default", "mrope")
 
 
 def _is_above(value: Any, least: int) -> bool:
@@ -96,9 +95,9 @@ def _is_scaled_otherwise(case: _Case) -> bool:
     if kind in _UNSCALED:
         return False
     if case.arch.gguf == "phi3":
-        return not case.facts.rope.get("long_factor")
-    if kind == "llama3":
-        return case.arch.extra is not llama3_factors
+        return kind not in (*LONGROPE, "yarn")  # the three are one for its class
+    if kind in ("llama3", *LONGROPE):
+        return case.arch.extra is not scaled_factors
     if kind == "proportional":
         return case.arch.gguf != "gemma4"
     return kind not in ("linear", "yarn") or case.key("rope.scaling.type") != kind
@@ -157,15 +156,22 @@ _DIFFERENCES = (
     ),
     _Difference(
         "hidden_act",
-        "starcoder2 bert",
-        lambda case: case.get("hidden_act") not in (None, *_GELU),
-        "takes gelu",
+        "starcoder2",
+        lambda case: case.get("hidden_act") not in (None, *_TANH),
+        _BY_TANH,
     ),
+    _Difference(
+        "hidden_act",
+        "bert",
+        lambda case: case.get("hidden_act") not in (None, *_TANH, *_ERF),
+        _BY_TANH,
+    ),
+    _Difference("hidden_act", "bert", lambda case: case.get("hidden_act") in _TANH, ""),
     _Difference(
         "hidden_activation",
         "gemma2 gemma3 gemma4",
-        lambda case: case.get("hidden_activation") not in (None, *_GELU),
-        "takes gelu",
+        lambda case: case.get("hidden_activation") not in (None, *_TANH),
+        _BY_TANH,
     ),
     _Difference(
         "swiglu_limit",

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from anamnesis.architectures.facts import CONFIG, Facts, real
 from anamnesis.base.errors import ParseError
 
+LONGROPE = ("longrope", "su")  # the second is Phi-3's older word
+ORIGINAL, ATTENTION_FACTOR = "rope.scaling.original_context_length", "rope.scaling.attn_factor"
+LONG = {"rope_factors_long.weight": "long_factor", "rope_factors_short.weight": "short_factor"}
 _LENGTHS = (8192, *(1 << i for i in range(6, 21)))  # Meta's first
 
 
@@ -28,6 +31,50 @@ def llama3_scalings(factors: NDArray[np.float32]) -> Iterator[dict[str, Any]]:
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": length,
         }
+
+
+def scaled_factors(facts: Facts) -> Mapping[str, Any]:
+    """Return the factors of a model that scales as Llama 3 does, or by longrope."""
+    if facts.rope.get("rope_type") in LONGROPE:
+        return longrope_factors(facts.rope, facts.head_dim // 2)
+    return llama3_factors(facts)
+
+
+def longrope_factors(rope: Mapping[str, Any], n: int) -> Mapping[str, Any]:
+    """Return what divides `n` frequencies beyond the original length, and within it."""
+    for name in LONG.values():
+        if not isinstance(rope.get(name), list) or len(rope[name]) != n:
+            raise ParseError(f"{name} is no list of {n} numbers", source=CONFIG)
+    return {
+        tensor: np.array([_positive({name: one}, name, 1.0) for one in rope[name]], np.float32)
+        for tensor, name in LONG.items()
+    }
+
+
+def longrope_keys(facts: Facts) -> Mapping[str, Any]:
+    """Return from which length on a model takes the long factors, and what scales its attention."""
+    length = facts.number("max_position_embeddings")
+    original = original_length(facts.rope, length)
+    factor = real(facts.rope, "factor", length / original)
+    told = real(facts.rope, "attention_factor", longrope_scale(factor, original))
+    return {
+        ORIGINAL: {"type": "uint32", "value": original},
+        ATTENTION_FACTOR: {"type": "float32", "value": told},
+    }
+
+
+def original_length(rope: Mapping[str, Any], length: int) -> int:
+    """Return the length that a model is first made for; its own by default."""
+    original = rope.get("original_max_position_embeddings") or length
+    if type(original) is not int or original < 2:
+        name = "original_max_position_embeddings"
+        raise ParseError(f"{name} is {original!r}, no integer above 1", source=CONFIG)
+    return original
+
+
+def longrope_scale(factor: float, original: int) -> float:
+    """Return what longrope multiplies cosines and sines by."""
+    return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
 
 
 def llama3_factors(facts: Facts) -> Mapping[str, Any]:

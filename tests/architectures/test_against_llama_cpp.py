@@ -91,6 +91,10 @@ _YARN |= {"original_max_position_embeddings": 64}
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}
 _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
+_LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 64}
+_LONG |= {"factor": 4.0, "short_factor": [1 + i / 8 for i in range(16)]}
+_LONG |= {"long_factor": [2 + i / 4 for i in range(16)]}
+
 
 @pytest.mark.parametrize(
     ("name", "edits"),
@@ -98,6 +102,9 @@ _LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
         ("qwen3", {"rope_parameters": {**_YARN, "attention_factor": 1.25}}),
         ("qwen3", {"rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.5}}),
         ("granite", {"rope_parameters": _LLAMA3}),
+        ("granite", {"rope_parameters": _LONG}),
+        ("llama", {"rope_parameters": _LONG}),
+        ("llama", {"rope_parameters": {**_LONG, "original_max_position_embeddings": 512}}),
         ("granitemoe", {"rope_parameters": _LLAMA3}),
         ("deepseek2_lite", {}),
         ("deepseek2", {"topk_method": "greedy", "n_group": 2, "topk_group": 1}),

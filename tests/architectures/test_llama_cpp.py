@@ -18,9 +18,12 @@ from helpers.recorded_hf import recorded, remake
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}
 LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
 YARN |= {"original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "long_factor": [2.0]}
+LONG_16 = {**LONG, "long_factor": [2.0] * 16, "short_factor": [1.5] * 16}
+LONG_16["original_max_position_embeddings"] = 64
 LONG |= {"short_factor": [1.0], "original_max_position_embeddings": 64}
 
 
@@ -50,7 +53,11 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("qwen3next", {"norm_topk_prob": False}, "norm_topk_prob is false"),
     ("llama", {"hidden_act": "gelu"}, 'hidden_act is "gelu"'),
     ("starcoder2", {"hidden_act": "relu"}, 'hidden_act is "relu"'),
+    ("starcoder2", {"hidden_act": "gelu"}, 'hidden_act is "gelu"'),
     ("gemma2", {"hidden_activation": "relu"}, 'hidden_activation is "relu"'),
+    ("gemma3", {"hidden_activation": "gelu"}, 'hidden_activation is "gelu"'),
+    ("bert", {"hidden_act": "relu"}, 'hidden_act is "relu"'),
+    ("llama", {"rope_parameters": DYNAMIC}, 'rope_type is "dynamic"'),
     ("gpt_oss", {"swiglu_limit": 0.5}, "swiglu_limit is 0.5"),
     ("mistral", {"sliding_window": 8}, "sliding_window is 8"),
     ("mixtral", {"sliding_window": 8}, "sliding_window is 8"),
@@ -64,7 +71,6 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("qwen2", {"rope_parameters": LLAMA3}, 'rope_type is "llama3"'),
     ("smollm3", {"rope_parameters": LLAMA3}, 'rope_type is "llama3"'),
     ("cohere2", {"rope_parameters": YARN}, 'rope_type is "yarn"'),
-    ("llama", {"rope_parameters": LONG}, 'rope_type is "longrope"'),
     ("qwen3", {"rope_parameters": LONG}, 'rope_type is "longrope"'),
     ("qwen3", {"rope_parameters": {**YARN, "truncate": False}}, "truncate is false"),
 ]
@@ -98,6 +104,7 @@ def test_it_is_said_and_comes_back(
         ("llama", {"sliding_window": 8}),  # of which its class knows nothing
         ("llama", {"rope_parameters": LLAMA3}),
         ("granite", {"rope_parameters": LLAMA3}),
+        ("llama", {"rope_parameters": LONG_16}),
         ("qwen3", {"rope_parameters": {**YARN, "attention_factor": 1.25}}),
         ("qwen3moe", {"norm_topk_prob": True}),
     ],
@@ -108,6 +115,13 @@ def test_nothing_is_said_of_what_it_computes(
     edits = {**edits, "layer_types": None} if name == "qwen2" else edits
     assert written(name, edited(name, tmp_path, edits), strict=True).warnings == ()
     assert "anamnesis.config" not in an.parse(tmp_path / "a.gguf").metadata
+
+
+def test_what_it_computes_alike_comes_back_too(tmp_path: Path) -> None:
+    """BERT's GELU is that by the error function, if nothing says another; a table rounds both."""
+    root = edited("bert", tmp_path, {"hidden_act": "gelu_new"})
+    assert written("bert", root, strict=True).warnings == ()
+    assert config_back(root)["hidden_act"] == "gelu_new"
 
 
 @pytest.mark.parametrize(

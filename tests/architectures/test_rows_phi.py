@@ -45,7 +45,7 @@ def with_rope(**facts: Any) -> dict[str, Any]:
         ({"short_factor": None}, "short_factor is no list of 48 numbers"),
         ({"long_factor": ["1"] * 48}, "long_factor is '1', no number of float32"),
         ({"long_factor": [10**400] * 48}, "long_factor is 10+, no number of float32"),
-        ({"type": "linear"}, "rope_type is 'linear', which has no long_factor"),
+        ({"long_factor": [0.0] * 48}, "long_factor is 0.0, not positive"),
     ],
 )
 def test_factors_that_are_none_are_refused(facts: dict[str, Any], words: str) -> None:
@@ -53,9 +53,17 @@ def test_factors_that_are_none_are_refused(facts: dict[str, Any], words: str) ->
         factors(with_rope(**facts))
 
 
-def test_a_model_of_no_original_length_is_refused() -> None:
-    with pytest.raises(ParseError, match="has no original_max_position_embeddings"):
-        keys_of({**LONG, "original_max_position_embeddings": None})
+def test_the_original_length_is_sound() -> None:
+    keys = keys_of({**LONG, "original_max_position_embeddings": None})
+    assert keys["rope.scaling.original_context_length"] == LONG["max_position_embeddings"]
+    with pytest.raises(ParseError, match="original_max_position_embeddings is 1, no integer above"):
+        keys_of({**LONG, "original_max_position_embeddings": 1})
+
+
+def test_a_factor_that_is_said_counts() -> None:
+    """As the class does, beside which the ratio of lengths does not."""
+    scale = keys_of(with_rope(factor=2.0))["rope.scaling.attn_factor"]
+    assert scale == pytest.approx((1 + 1 / 12) ** 0.5)  # log 2 / log 4096
 
 
 def test_a_factor_of_attention_that_is_said_counts() -> None:

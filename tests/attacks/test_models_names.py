@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -131,11 +132,9 @@ def test_a_model_of_sparse_layers_alone_needs_no_dense_size() -> None:
 @pytest.mark.parametrize(
     ("name", "facts", "text"),
     [
-        (
-            "glm4moe",
-            {"num_nextn_predict_layers": 1},
-            "num_nextn_predict_layers is 1, and there are",
-        ),
+        ("glm4moe_nextn", {"num_nextn_predict_layers": 2}, "predict_layers is 2, and there are no"),
+        ("deepseek2", {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid', and the class"),
+        ("deepseek3", {"scoring_func": "softmax"}, "scoring_func is 'softmax', and the class"),
         ("deepseek3", {"num_hidden_layers": 2}, "num_hidden_layers is 2, and there are tensors"),
         ("qwen3moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2, and llama.cpp"),
         ("qwen3moe", {"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\], and llama.cpp"),
@@ -155,6 +154,9 @@ def test_a_model_of_sparse_layers_alone_needs_no_dense_size() -> None:
         ("llama", {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
         ("gemma3", {"vocab_size": 256}, "vocab_size is 256, and '.*' has 512"),
         ("llama", {"tie_word_embeddings": False}, ""),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "are one fact, and differ"),
+        ("llama", {"rope_scaling": {"type": "default"}}, ""),
+        ("phi3_long", {"rope_scaling": {"type": "su"}}, "long_factor is no list of 16 numbers"),
     ],
 )
 def test_facts_that_are_not_true(name: str, facts: dict[str, Any], text: str) -> None:
@@ -219,6 +221,15 @@ def test_a_tied_head_may_be_stored_too() -> None:
         ("qwen35", {"qwen35.rope.dimension_sections": 1}, "dimension_sections is no list"),
         ("lfm2", {"lfm2.attention.head_count_kv": None}, "has no .*head_count_kv"),
         ("gemma4", {"gemma4.attention.value_length": 8}, "key_length and value_length differ"),
+        ("bert", {"bert.attention.causal": True}, "causal is True, and config.json of BertModel"),
+        ("bert", {"bert.attention.causal": None}, "has no bert.attention.causal, and config.json"),
+        ("glm4moe", {"glm4moe.expert_gating_func": 1}, "expert_gating_func is 1, and config.json"),
+        ("deepseek3", {"deepseek2.expert_gating_func": None}, "no deepseek2.expert_gating_func"),
+        ("granite", {"granite.attention.scale": None}, "the header has no granite.attention.scale"),
+        ("mixtral", {"llama.expert_used_count": None}, "experts, and no llama.expert_used_count"),
+        ("gpt_oss", {"gpt-oss.attention.sliding_window": None}, "no gpt-oss.attention.sliding_w"),
+        ("llama", {"llama.rope.scaling.type": "longrope"}, "long_factor is no list of 16 numbers"),
+        ("llama", {"llama.context_length": None}, "the header has no llama.context_length"),
     ],
 )
 def test_keys_that_are_not_sound(name: str, facts: dict[str, Any], text: str) -> None:
@@ -246,6 +257,54 @@ def test_tensors_that_config_json_cannot_say(
     model = models.gguf(name)
     with pytest.raises(an.AnamnesisError, match=text):
         models.seen(model.with_shapes({**model.shapes, **more}))
+
+
+def test_what_a_header_leaves_out_is_as_llama_cpp_takes_it() -> None:
+    def config(name: str, *left: str) -> Mapping[str, Any]:
+        model = models.gguf(name)
+        keys = {key: value for key, value in model.facts.items() if not key.endswith(left)}
+        return tensors_as_hf(models.ledger(model), keys).config
+
+    assert config("mixtral", "freq_base")["rope_parameters"]["rope_theta"] == 10000
+    assert config("gemma4", "freq_base")["rope_parameters"]["full_attention"]["rope_theta"] == 10000
+    olmo3 = config("olmo3", "pattern", "freq_base_swa")
+    assert olmo3["architectures"] == ["Olmo3ForCausalLM"]
+    assert olmo3["layer_types"] == ["sliding_attention"] * 3 + ["full_attention"]
+    assert olmo3["rope_parameters"]["sliding_attention"]["rope_theta"] == 500000
+    assert config("phi3", "original_context_length")["original_max_position_embeddings"] == 256
+    assert config("gemma2", "sliding_window", "softcapping")["architectures"]
+
+
+@pytest.mark.parametrize("make", [models.directory, models.gguf])
+def test_layers_that_share_keys_store_all_or_none(make: Any) -> None:
+    """Files of the hub have keys and values of these layers, which transformers leaves out."""
+    model = make("gemma4")
+    of_keys = re.compile(r"(.+\.)([23])(\..*(k_proj|v_proj|k_norm|attn_[kv]).*)")
+    found = filter(None, map(of_keys.fullmatch, model.shapes))
+    more = {f"{m[1]}{int(m[2]) + 2}{m[3]}": model.shapes[m[0]] for m in found}
+    whole = {**model.shapes, **more}
+    assert len(more) == 6
+    assert len(models.seen(model.with_shapes(whole))[1]) == len(models.seen(model)[1]) + 6
+    for name in more:
+        with pytest.raises(an.ParseError, match=f"{re.escape(name)}' is missing"):
+            models.seen(model.with_shapes({n: s for n, s in whole.items() if n != name}))
+    raised = "gemma4.attention.shared_kv_layers" if model.is_gguf else "num_kv_shared_layers"
+    with pytest.raises(an.ParseError, match="is missing"):
+        models.seen(model.with_facts({**model.facts, raised: 3}))
+
+
+@pytest.mark.parametrize("make", [models.directory, models.gguf])
+def test_layers_that_predict_may_be_said_and_not_stored(make: Any) -> None:
+    """Transformers saves a model so, llama.cpp's converter writes it so, and llama.cpp loads it."""
+    model = make("glm4moe_nextn")
+    last = "blk.3." if model.is_gguf else "model.layers.3."
+    shapes = {name: s for name, s in model.shapes.items() if not name.startswith(last)}
+    seen = models.seen(model.with_shapes(shapes))
+    assert len(seen[0]) == len(models.seen(make("glm4moe"))[0])
+    if not model.is_gguf:
+        there, _ = tensors_as_gguf(model.facts, models.ledger(model.with_shapes(shapes)))
+        assert there.metadata["glm4moe.block_count"]["value"] == 4
+        assert there.metadata["glm4moe.nextn_predict_layers"]["value"] == 1
 
 
 def test_one_bias_says_that_there_are_all() -> None:

@@ -709,6 +709,13 @@ CASES: dict[str, Case] = {
         more=_nextn(3, 2),
         note="NextN as blk.3",
     ),
+    "glm4moe_saved": _decoder(
+        "Glm4Moe",
+        "bpe_glm4",
+        GLM,
+        edit=_set(num_nextn_predict_layers=1),
+        note="NextN said, as transformers saves it, and not stored",
+    ),
     "deepseek3_mtp": _decoder(
         "DeepseekV3",
         "bpe_deepseek3",

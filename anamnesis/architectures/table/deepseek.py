@@ -84,7 +84,11 @@ def _left(facts: Facts, name: str) -> bool:
     return f"model.layers.{layer}.eh_proj.weight" in facts.names  # it predicts further tokens
 
 
-def _keys(facts: Facts) -> Mapping[str, Any]:
+def _keys(facts: Facts, scores: str) -> Mapping[str, Any]:
+    if facts.get("scoring_func") not in (None, scores):
+        raise UnsupportedError(
+            f"{CONFIG}: scoring_func is {facts.get('scoring_func')!r}, and the class takes {scores}"
+        )
     if facts.get("rope_interleave") is False:
         raise UnsupportedError(f"{CONFIG}: rope_interleave is false, which llama.cpp cannot do")
     for name in _NEEDED:
@@ -114,10 +118,14 @@ def _keys(facts: Facts) -> Mapping[str, Any]:
 
 def _keys_v2(facts: Facts) -> Mapping[str, Any]:
     """Return V2's keys; where it chooses experts of all groups at once, without groups."""
-    keys = dict(_keys(facts))
+    keys = dict(_keys(facts, "softmax"))
     if facts.get("topk_method") != _BY_GROUPS and facts.get("n_group") not in (None, 1):
         keys |= dict.fromkeys(("expert_group_count", "expert_group_used_count"))
     return keys
+
+
+def _keys_v3(facts: Facts) -> Mapping[str, Any]:
+    return _keys(facts, "sigmoid")
 
 
 def _v2(facts: Facts) -> Mapping[str, Any]:
@@ -145,7 +153,7 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     if multiplier is not None:
         scale = shortest(multiplier / 0.1)
         both = {"mscale": scale, "mscale_all_dim": scale}
-        told["rope_parameters"] = {**config.get("rope_parameters", {}), **both}
+        told["rope_parameters"] = {**config["rope_parameters"], **both}
     return told
 
 
@@ -176,7 +184,7 @@ ARCHS = (
         model_type="deepseek_v3",
         rules=(*_RULES, CORRECTION),
         keys=_KEYS,
-        computed=_keys,
+        computed=_keys_v3,
         derived=_v3,
         shapes=_SHAPES,
         groups={"attn_q": "no-ranks"},

@@ -97,10 +97,8 @@ def _scalar_of(config: Mapping[str, Any], of_27b: int) -> int:
 
 
 def _gemma2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    theta = {"rope_theta": _GEMMA2_THETA, "rope_type": "default"}
     return {
         "query_pre_attn_scalar": _scalar_of(config, _GEMMA2_27B),
-        "rope_parameters": {**theta, **config.get("rope_parameters", {})},
         **layer_types(find, config),
     }
 
@@ -112,11 +110,12 @@ def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         local = _GEMMA3_LOCAL_THETA
     if local is not None:
         told["rope_parameters"] = {
-            "full_attention": config.get("rope_parameters", {"rope_type": "default"}),
+            "full_attention": config["rope_parameters"],
             "sliding_attention": {"rope_theta": local, "rope_type": "default"},
         }
     if config.get("sliding_window") is None:
-        return told | {"layer_types": ["full_attention"] * config["num_hidden_layers"]}
+        kinds = ["full_attention"] * config["num_hidden_layers"]
+        return told | {"sliding_window_pattern": 1, "layer_types": kinds}
     return told | dict(layer_types(find, config))
 
 

@@ -30,6 +30,7 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 
 _PERIOD, _GLOBAL_HEAD_DIM = 6, 512  # transformers' own
 _PARTIAL, _STILL = 0.25, 1e30
+_THETA = 10000.0  # of windows, llama.cpp's own where a header has none
 _PATTERN = "attention.sliding_window_pattern"
 _KV_HEADS, _FFN = "attention.head_count_kv", "feed_forward_length"
 _LENGTHS = ("attention.key_length", "attention.value_length")
@@ -176,9 +177,9 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
             FULL: {
                 "rope_type": "proportional",
                 "partial_rotary_factor": _PARTIAL,
-                "rope_theta": find("rope.freq_base"),
+                "rope_theta": config["rope_parameters"]["rope_theta"],
             },
-            SLIDING: {"rope_type": "default", "rope_theta": find("rope.freq_base_swa")},
+            SLIDING: {"rope_type": "default", "rope_theta": find("rope.freq_base_swa") or _THETA},
         },
     }
     for name in ("attention.value_length", "rope.dimension_count"):

@@ -59,7 +59,7 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "num_hidden_layers": config["num_hidden_layers"] - more,
         "num_nextn_predict_layers": more,
         "partial_rotary_factor": part,
-        "rope_parameters": {**config.get("rope_parameters", {}), "partial_rotary_factor": part},
+        "rope_parameters": {**config["rope_parameters"], "partial_rotary_factor": part},
         "norm_topk_prob": bool(find("expert_weights_norm")),
     }
 

@@ -72,7 +72,7 @@ def _keys(facts: Facts) -> Mapping[str, Any]:
 
 
 def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    rope = dict(config.get("rope_parameters", {}))
+    rope = dict(config["rope_parameters"])
     if rope.get("rope_type") == "yarn":
         rope["truncate"] = False
     return {"rope_parameters": rope, **layer_types(find, config)}

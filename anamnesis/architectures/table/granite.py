@@ -8,7 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Key, Vocabulary
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Halves
-from anamnesis.architectures.rope import llama3_factors
+from anamnesis.architectures.rope import scaled_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer
 from anamnesis.architectures.table.llama import BIASES, KEYS, PERMUTED, kv_heads, rotating
 
@@ -52,7 +52,7 @@ ARCHS = (
         derived=kv_heads,
         uncomputed=rotating,
         switches=BIASES,
-        extra=llama3_factors,
+        extra=scaled_factors,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -65,7 +65,7 @@ ARCHS = (
         derived=kv_heads,
         uncomputed=rotating,
         switches={"attention_bias": BIASES["attention_bias"]},
-        extra=llama3_factors,
+        extra=scaled_factors,
         vocabulary=Vocabulary("llama"),
     ),
     Arch(
@@ -78,7 +78,7 @@ ARCHS = (
         derived=kv_heads,
         uncomputed=rotating,
         switches={"attention_bias": BIASES["attention_bias"]},
-        extra=llama3_factors,
+        extra=scaled_factors,
         vocabulary=Vocabulary("llama"),
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.facts import Facts
 from anamnesis.architectures.ops import Permute
-from anamnesis.architectures.rope import llama3_factors
+from anamnesis.architectures.rope import scaled_factors
 from anamnesis.architectures.table.blocks import (
     ATTENTION_BIASES,
     MLP,
@@ -73,7 +73,7 @@ ARCHS = (
         computed=rope_dimensions,
         uncomputed=rotating,
         switches=BIASES,
-        extra=llama3_factors,
+        extra=scaled_factors,
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
     ),
@@ -85,7 +85,7 @@ ARCHS = (
         keys=KEYS,
         computed=rope_dimensions,
         uncomputed=rotating,
-        extra=llama3_factors,
+        extra=scaled_factors,
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
     ),
@@ -105,7 +105,7 @@ ARCHS = (
         keys=KEYS,
         computed=rope_dimensions,
         uncomputed=rotating,
-        extra=llama3_factors,
+        extra=scaled_factors,
         derived=kv_heads,
         vocabulary=Vocabulary("llama"),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
 from anamnesis.architectures.facts import CONFIG, Facts, missing, real
-from anamnesis.architectures.rope import llama3_factors
+from anamnesis.architectures.rope import scaled_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER
 from anamnesis.architectures.table.llama import KEYS, PERMUTED, head_dim, rope_dimensions, rotating
 from anamnesis.base.errors import UnsupportedError
@@ -41,7 +41,7 @@ def _mistral3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]
     told = {name: find(key) for key, name in _FURTHER.items()}
     if None in told.values():
         return {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
-    rope = config.get("rope_parameters", {})
+    rope = config["rope_parameters"]
     return {"rope_parameters": {**rope, **told, "mscale": _MSCALE}}
 
 
@@ -54,7 +54,7 @@ ARCHS = (
         keys=KEYS,
         computed=_mistral3,
         uncomputed=_mistral3_config,
-        extra=llama3_factors,
+        extra=scaled_factors,
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
     ),

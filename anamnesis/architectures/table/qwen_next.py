@@ -254,7 +254,7 @@ def _linear_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     if inner is not None:
         told["linear_value_head_dim"] = inner // config["linear_num_value_heads"]
     if rotating is not None:
-        rope = dict(config.get("rope_parameters", {}))
+        rope = dict(config["rope_parameters"])
         told["rope_parameters"] = {**rope, "partial_rotary_factor": rotating / config["head_dim"]}
     return told | {"mtp_num_hidden_layers": n_further} if n_further else told
 
