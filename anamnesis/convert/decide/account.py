@@ -13,7 +13,6 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.decide.possible import Fate, is_as_stored
 from anamnesis.convert.tell.result import Outcome
 from anamnesis.schemes.core.layout import Unmovable
-from anamnesis.schemes.core.plain_encoding import PlainEncoding
 
 __all__ = ["Account"]
 
@@ -57,20 +56,21 @@ def counted(fates: Iterable[Fate], stored: Mapping[str, StoredTensor]) -> dict[s
     repacks = {name: repack for name, fate in moved.items() if (repack := fate.repack)}
     recast = tuple([name for name, repack in repacks.items() if repack.is_cast])
     same = [name for name, fate in moved.items() if is_as_stored(fate, stored)]
-    anew = {fate.weight.name: fate.move for fate in of_kind["encoded"] if fate.requantised}
+    anew = {fate.weight.name: fate for fate in of_kind["requantised"]}
     return {
         "plain": plain,
         "repacked": {name: repack.encodings[0].id for name, repack in repacks.items()},
         "recast": recast,
         "unchanged": tuple([name for name in same if name not in recast]),
         "inexact": tuple([name for name, repack in repacks.items() if not repack.is_exact]),
-        "requantised": {f.weight.name: s for f in of_kind["encoded"] if (s := f.requantised)},
-        "unmovable": {name: move.why for name, move in anew.items() if isinstance(move, Unmovable)},
+        "requantised": {name: fate.weight.scheme for name, fate in anew.items()},
+        "unmovable": {
+            name: fate.move.why for name, fate in anew.items() if isinstance(fate.move, Unmovable)
+        },
         "cast": {
-            fate.weight.name: (own.name, made.dtype.name)
+            fate.weight.name: (own.name, fate.pieces[0].dtype.name)
             for fate in of_kind["cast"]
             if (own := fate.weight.own_dtype) is not None
-            and isinstance(made := fate.pieces[0].encoding, PlainEncoding)
         },
         "kept": {fate.weight.name: fate.weight.parts[0].dtype.name for fate in of_kind["blocks"]},
     }

@@ -129,7 +129,8 @@ def _with_experts(
 def _wished(named: Named, asked: Asked) -> tuple[list[tuple[Weight, Wish]], dict[str, Move]]:
     """Return what is asked of each weight, and whose codes can be moved."""
     asked = replace(asked, left={**asked.left, **named.left}) if named.left else asked
-    wished = [(weight, asked.wish(weight, named.names(weight.name))) for weight in named.weights]
+    also = named.aliases.get
+    wished = [(weight, asked.wish(weight, also(weight.name))) for weight in named.weights]
     return wished, moves_of(wished)
 
 
@@ -151,12 +152,16 @@ def _declarable(decided: Decided, possible: Possible) -> Decided:
     Plain weights stay plain beside codes in settings of their own; if that is not enough, no such
     codes are moved.
     """
-    why = decided.why_undeclared if any(fate.is_beside for fate in decided.fates) else None
+    why = (
+        decided.why_undeclared
+        if any(f.is_beside for f in decided.fates if f.kind == "moved")
+        else None
+    )
     if why is None:
         return decided
     fates = [
         possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
-        if fate.is_quantised and fate.wish.pattern is None
+        if fate.kind == "quantised" and fate.wish.pattern is None
         else fate
         for fate in decided.fates
     ]
@@ -313,9 +318,8 @@ class Decided:
             return
         plain = {piece.name: piece for piece in self.pieces if piece.is_plain}
         parts = {
-            name: piece.weight.parts[0]._replace(name=name, dtype=part.dtype)
+            name: piece.weight.parts[0]._replace(name=name, dtype=piece.dtype)
             for name, piece in plain.items()
-            for part in piece.encoding.parts(name, piece.weight.shape)
         }
         for name, piece in plain.items():
             was = is_auxiliary(piece.weight.parts[0], self.ledger.stored)

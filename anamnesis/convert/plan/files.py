@@ -74,8 +74,7 @@ class OutputWeight:
     )
 
     def __init__(self, piece: Piece) -> None:
-        self.weight, self.encoding, self.name, self.is_moved = piece
-        self.is_plain = piece.is_plain
+        self.weight, self.encoding, self.name, self.is_plain, self.is_moved = piece
         self.index = 0
         self.offsets: tuple[int, ...] = ()
         self.settle(b"")
