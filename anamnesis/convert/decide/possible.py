@@ -69,6 +69,11 @@ class Fate(NamedTuple):
         return self.move if self.kind == "moved" and isinstance(self.move, Repack) else None
 
     @property
+    def unmovable(self) -> Unmovable | None:
+        """Why its own codes are not moved, if they are of the kind that is asked for."""
+        return self.move if isinstance(self.move, Unmovable) else None
+
+    @property
     def is_beside(self) -> bool:
         """Whether codes are moved to settings of their own, though others could be quantised."""
         repack, ways = self.repack, self.wish.ways
@@ -221,8 +226,7 @@ def _check_lossless(fate: Fate) -> None:
     elif fate.repack is not None and not fate.repack.is_exact:
         why = "only BF16 and F16 would come out equal, and not F32"
     if why is not None:
-        error = UnsupportedError(f"{weight.name!r}: {why}", remedy=_MAY_LOSE)
-        raise fate.move if isinstance(fate.move, Unmovable) else error
+        raise fate.unmovable or UnsupportedError(f"{weight.name!r}: {why}", remedy=_MAY_LOSE)
 
 
 def given_up(fate: Fate, why: str) -> Unmovable:

@@ -15,7 +15,7 @@ from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
-    from anamnesis.convert.decide.mix import Mix
+    from anamnesis.convert.decide.mix import Mix, Typed
     from anamnesis.schemes.core.layout import ExpertsTool
 
 OVERRIDDEN = "as an override asks"
@@ -89,33 +89,29 @@ class Asked:
         typed = None if self.mix is None else self.mix.types.get(name)
         override = request.override(*names) if request.overrides and typed is None else None
         if override is not None:
-            return self._overridden(weight, *override)
-        encoding = self.others.get(name, request.encoding)
+            pattern, encoding = override
+            is_values = isinstance(encoding, PlainEncoding)
+            if encoding is None:
+                is_values = weight.own_dtype is not None
+            why = OVERRIDDEN if is_values and request.encoding is not None else None
+            return Wish(encoding, pattern, values=why, ways=() if encoding is None else (encoding,))
+        encoding, is_left = self.others.get(name, request.encoding), name in self.left
         if encoding is None:
             return _NOTHING
         if not request.wants(*names):
             return Wish(encoding, refused=_EXCLUDED)
-        is_values = request.encoding is not None and isinstance(encoding, PlainEncoding)
+        own = request.encoding if self.mix is None else None  # of a mix one of several
+        both = (own, self.others.get(name)) if self.encodings else ()
         return Wish(
             encoding,
             refused=next((self.left[one] for one in names if one in self.left), None),
-            values=typed.why if typed is not None and is_values else None,
-            ways=self._ways(name),
+            values=self._why_values(encoding, typed),
+            ways=tuple([w for w in both if w and (w.layout.moves_left or not is_left)]),
         )
 
-    def _overridden(self, weight: Weight, pattern: str, encoding: Encoding | None) -> Wish:
-        if encoding is None:
-            is_values = weight.own_dtype is not None
-        else:
-            is_values = isinstance(encoding, PlainEncoding)
-        why = OVERRIDDEN if is_values and self.request.encoding is not None else None
-        return Wish(encoding, pattern, values=why, ways=() if encoding is None else (encoding,))
-
-    def _ways(self, name: str) -> tuple[Encoding, ...]:
-        own = self.request.encoding if self.mix is None else None  # of a mix one of several
-        both = (own, self.others.get(name)) if self.encodings else ()
-        is_left = name in self.left
-        return tuple([w for w in both if w is not None and (w.layout.moves_left or not is_left)])
+    def _why_values(self, encoding: Encoding, typed: Typed | None) -> str | None:
+        is_values = self.request.encoding is not None and isinstance(encoding, PlainEncoding)
+        return typed.why if typed is not None and is_values else None
 
     def fitted(self, weight: Weight, encoding: Encoding) -> tuple[Encoding, Weight, str | None]:
         """Return an encoding for a weight's values, and the weight with the rows that it takes.
@@ -147,11 +143,9 @@ class Asked:
 
     def check_patterns(self, names: list[str]) -> None:
         """Refuse patterns that fit no weight: they are misspelt."""
-        options = {
-            "include": self.request.include,
-            "exclude": self.request.exclude,
-            "overrides": tuple(pattern for pattern, _ in self.request.overrides),
-        }
+        request = self.request
+        overridden = tuple([pattern for pattern, _ in request.overrides])
+        options = {"include": request.include, "exclude": request.exclude, "overrides": overridden}
         for option, patterns in options.items():
             for pattern in unfitting(patterns, names):
                 raise ValueError(f"{option}: no weight matches {pattern!r}")
@@ -163,6 +157,6 @@ def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
         return {}
     from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start
 
-    rows = {name: find(name) for name in set(names.values())}
-    ways = {name: made(row) for name, row in rows.items() if row is not None}
+    rows = ((name, find(name)) for name in set(names.values()))
+    ways = {name: made(row) for name, row in rows if row is not None}
     return {weight: ways[name] for weight, name in names.items()}
