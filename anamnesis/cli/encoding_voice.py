@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anamnesis.base.printable import printable, shortened
@@ -63,11 +63,7 @@ class EncodingVoice(Voice):
         yield from account_lines(report, stored)
         for encoding, n in report.encodings.items():
             yield f"  encoded {count(n, 'weight')} as {printable(encoding)}"
-        yield from repacked_lines(report)
-        yield from requantised_lines(report)
-        yield from plain_lines(report.plain)
-        yield from cast_lines(report.cast)
-        yield from kept_lines(report.kept)
+        yield from outcome_lines(report)
 
 
 def found_lines(inspection: Inspection) -> Iterator[str]:
@@ -76,50 +72,33 @@ def found_lines(inspection: Inspection) -> Iterator[str]:
     return parsed_lines(inspection, dtypes, width=len("Forgetting... "))
 
 
-def repacked_lines(account: Outcome) -> Iterator[str]:
-    """Yield how many weights' codes are moved or cast, and what that may change."""
-    own, cast = set(account.unchanged), set(account.recast)
-    ways: Counter[tuple[str, str]] = Counter()
-    for name, encoding in account.repacked.items():
-        told = _UNCHANGED if name in own else _CAST if name in cast else _MOVED
-        ways[told, encoding] += 1
-    for (told, encoding), n in ways.most_common():
-        yield from hanging(f"{count(n, 'weight')} {told.format(printable(encoding))}")
-    if account.inexact:
-        n = len(account.inexact)
+def outcome_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield how many weights are moved, quantised anew, left plain, cast or kept, and why."""
+    for (way, encoding), n in Counter(_moves(outcome)).most_common():
+        yield from hanging(f"{count(n, 'weight')} {way.format(printable(encoding))}")
+    if outcome.inexact:
+        n = len(outcome.inexact)
         yield f"  {n:,} of them equal in BF16 and F16; F32 may differ in its last bits"
-
-
-def requantised_lines(account: Outcome) -> Iterator[str]:
-    """Yield how many weights are encoded out of other codes, and what the loss is against."""
-    why = {
-        name: account.unmovable.get(name, f"{scheme} has no such codes to move")
-        for name, scheme in account.requantised.items()
-    }
-    for reason, n in Counter(why.values()).most_common():
+    why = {name: f"{said} has no such codes to move" for name, said in outcome.requantised.items()}
+    for reason, n in Counter({**why, **outcome.unmovable}.values()).most_common():
         yield from hanging(f"{count(n, 'weight')} re-quantised: {printable(reason)}")
     if why:
         yield "  the loss is against what they decode to"
-
-
-def plain_lines(plain: Mapping[str, str]) -> Iterator[str]:
-    """Yield how many weights an encoding leaves plain, by reason."""
-    for reason, n in Counter(plain.values()).most_common():
+    for reason, n in Counter(outcome.plain.values()).most_common():
         yield from hanging(f"left {n:,} plain: {printable(in_options(reason))}")
-
-
-def cast_lines(cast: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """Yield how many plain weights are cast, from which dtype to which."""
-    for (old, new), n in Counter(cast.values()).most_common():
+    for (old, new), n in Counter(outcome.cast.values()).most_common():
         yield f"  cast {count(n, 'tensor')} from {old} to {new}"
+    if outcome.kept:
+        types = ", ".join(type for type, _ in Counter(outcome.kept.values()).most_common())
+        n_kept = count(len(outcome.kept), "weight")
+        yield from hanging(f"kept {n_kept} as stored ({types}); gguf-bf16 decodes them")
 
 
-def kept_lines(kept: Mapping[str, str]) -> Iterator[str]:
-    """Yield how many weights stay in their blocks, and what decodes them."""
-    if kept:
-        types = ", ".join(type for type, _ in Counter(kept.values()).most_common())
-        n = count(len(kept), "weight")
-        yield from hanging(f"kept {n} as stored ({types}); gguf-bf16 decodes them")
+def _moves(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """Yield how each weight's codes are moved, and into what."""
+    own, cast = set(outcome.unchanged), set(outcome.recast)
+    for name, encoding in outcome.repacked.items():
+        yield _UNCHANGED if name in own else _CAST if name in cast else _MOVED, encoding
 
 
 def loss_lines(losses: Losses, n_worst: int) -> Iterator[str]:

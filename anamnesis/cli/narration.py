@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.convert.tell.inspection import Inspection
     from anamnesis.convert.tell.joined import PipelineReport
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.tell.result import Outcome, Report
     from anamnesis.model import Model
 
 _BAR_WIDTH = 20
@@ -215,22 +215,16 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     account = f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
     yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
     yield from dropped_lines(report.dropped, stored)
-    yield from taken_apart_lines(report.taken_apart)
-    yield from put_together_lines(report.put_together)
+    yield from experts_lines(report)
 
 
-def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
-    """Yield how many stacks of experts are written as what else."""
-    if taken_apart:
-        n, pieces = len(taken_apart), sum(taken_apart.values())
-        yield f"  {count(n, 'stack')} of experts taken apart, into {pieces:,} pieces"
-
-
-def put_together_lines(put_together: Mapping[str, int]) -> Iterator[str]:
-    """Yield how many stacks of experts are made of what."""
-    if put_together:
-        n, pieces = len(put_together), sum(put_together.values())
-        yield f"  {count(n, 'stack')} of experts put together, of {pieces:,} pieces"
+def experts_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield how many stacks of experts are written as what else, and how many are made."""
+    ways = ("taken apart, into", outcome.taken_apart), ("put together, of", outcome.put_together)
+    for way, stacks in ways:
+        if stacks:
+            n, pieces = count(len(stacks), "stack"), sum(stacks.values())
+            yield f"  {n} of experts {way} {pieces:,} pieces"
 
 
 def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterator[str]:

@@ -314,19 +314,8 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     """Yield what would be written, and what would become of everything."""
     from anamnesis.base.printable import printable
     from anamnesis.base.sizes import format_size
-    from anamnesis.cli.encoding_voice import (
-        cast_lines,
-        kept_lines,
-        plain_lines,
-        repacked_lines,
-        requantised_lines,
-    )
-    from anamnesis.cli.narration import (
-        count,
-        dropped_lines,
-        put_together_lines,
-        taken_apart_lines,
-    )
+    from anamnesis.cli.encoding_voice import outcome_lines
+    from anamnesis.cli.narration import count, dropped_lines, experts_lines
 
     account = plan.account
     formats = Counter(file.writer.id for file in plan.files)
@@ -345,13 +334,8 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
-    yield from repacked_lines(account)
-    yield from taken_apart_lines(account.taken_apart)
-    yield from put_together_lines(account.put_together)
-    yield from requantised_lines(account)
-    yield from plain_lines(account.plain)
-    yield from cast_lines(account.cast)
-    yield from kept_lines(account.kept)
+    yield from experts_lines(account)
+    yield from outcome_lines(account)
     yield from dropped_lines(account.dropped, stored)
     yield from _stops(plan, "")
 

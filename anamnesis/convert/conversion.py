@@ -16,8 +16,9 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
-from anamnesis.convert.decide.decide import Decided, decide
-from anamnesis.convert.plan.naming import seen_as_asked
+from anamnesis.convert.decide.decide import decide
+from anamnesis.convert.decide.decided import Decided
+from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.resume.destination import destination
@@ -28,7 +29,6 @@ from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_t
 from anamnesis.convert.write.tally import Tally
 from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.roles import roles
 
 
@@ -38,8 +38,7 @@ class Conversion:
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
-        self.seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
-        self.decided = decide(self.seen.checkpoint, self.seen.ledger, self.seen.request)
+        self.decided = decide(seen_as_asked(checkpoint, ledger.without(request.drop), request))
         self.request = self.decided.request
         self.decided.check()
 
@@ -133,8 +132,6 @@ class Conversion:
     def _plan(self) -> Plan:
         """Return the plan."""
         made = make_plan(self.decided)
-        made.otherwise = self.seen.otherwise
-        made.scales = OddScales(self.seen.ledger.weights.values())
         strict = self.request.strict
         for verdict in () if strict is False else made.verdicts:
             if verdict.outcome == "wrong" and not self.request.force:

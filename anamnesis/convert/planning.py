@@ -5,7 +5,7 @@ from __future__ import annotations
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.decide.decide import decide
-from anamnesis.convert.plan.naming import seen_as_asked
+from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.schemes.claim.ledger import Ledger
@@ -15,9 +15,7 @@ def plan(
     checkpoint: Checkpoint, ledger: Ledger, request: Request, measure: bool | int = False
 ) -> Plan:
     """Return what a conversion would write: a directory if the model is one, and that may be."""
-    seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
-    made = make_plan(decide(seen.checkpoint, seen.ledger, seen.request))
-    made.names, made.otherwise = seen.names, seen.otherwise
+    made = make_plan(decide(seen_as_asked(checkpoint, ledger.without(request.drop), request)))
     if measure:
         from anamnesis.convert.write import sample  # only here, for the sake of a quick start
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import Dropped
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.convert.decide.possible import Fate, is_as_stored
 from anamnesis.convert.tell.result import Outcome
-from anamnesis.schemes.core.layout import Unmovable
-from anamnesis.schemes.core.plain_encoding import PlainEncoding
+from anamnesis.schemes.core.edited import Edited
+
+if TYPE_CHECKING:
+    from anamnesis.convert.decide.decided import Decided
 
 __all__ = ["Account"]
 
@@ -45,32 +48,56 @@ class Account(Outcome):
     n_bytes_edited: int = 0
 
 
-def counted(fates: Iterable[Fate], stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
+def account_of(
+    decided: Decided, left: Iterable[Dropped] = (), described: Iterable[str] = ()
+) -> Account:
+    """Count what becomes of a model, of files `left` out and those that go on describing codes."""
+    checkpoint, ledger, _ = decided.seen[:3]
+    weights, kept = (
+        list(ledger.weights.values()),
+        {id(dropped) for _, dropped in decided.kept.beside},
+    )
+    edited = [w for w in weights if isinstance(w, Edited) and w.name not in decided.problems]
+    made = sorted([4 * weight.n_elements for weight in edited if weight.is_made])
+    asked = [ledger.stored[one.name].n_bytes for one in ledger.dropped if one.reason == ASKED]
+    dropped = [one for one in ledger.dropped if id(one) not in kept] + decided.unread
+    dropped += left_behind(checkpoint.shards.values(), decided.writer.id)
+    dropped += [*checkpoint.left_out, *(decided.mix.dropped if decided.mix else ()), *left]
+    return Account(
+        **_of_weights(decided.fates, ledger.stored),
+        n_in=len(ledger.stored),
+        n_bytes_in=sum([one.n_bytes for one in ledger.stored.values()]) - sum(asked),
+        n_parameters=sum([weight.n_elements for weight in weights]),
+        dropped=tuple(dropped),
+        unknown=tuple(decided.passed),
+        problems=decided.problems,
+        still_quantized=tuple(described),
+        taken_apart=decided.named.taken_apart,
+        put_together=decided.named.put_together,
+        edited=tuple([weight.name for weight in edited]),
+        n_bytes_edited=sum(made[-min(2, decided.request.threads) :]),
+    )
+
+
+def _of_weights(fates: Iterable[Fate], stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """Return what becomes of weights, as the fields of an outcome."""
-    of_kind: dict[str, list[Fate]] = defaultdict(list)
-    plain = {}
+    of_kind: dict[str, dict[str, Fate]] = defaultdict(dict)
     for fate in fates:
-        of_kind[fate.kind].append(fate)
-        if fate.why is not None:
-            plain[fate.weight.name] = fate.why
-    moved = {fate.weight.name: fate for fate in of_kind["moved"]}
-    repacks = {name: repack for name, fate in moved.items() if (repack := fate.repack)}
-    recast = tuple([name for name, repack in repacks.items() if repack.is_cast])
-    same = [name for name, fate in moved.items() if is_as_stored(fate, stored)]
-    anew = {fate.weight.name: fate.move for fate in of_kind["encoded"] if fate.requantised}
+        of_kind[fate.kind][fate.weight.name] = fate
+    repacks = {name: move for name, fate in of_kind["moved"].items() if (move := fate.repack)}
+    same = [name for name, fate in of_kind["moved"].items() if is_as_stored(fate, stored)]
+    anew, cast = of_kind["requantised"], of_kind["cast"]
+    unmovable = {name: why for name, fate in anew.items() if (why := fate.unmovable)}
     return {
-        "plain": plain,
+        "plain": {fate.weight.name: fate.why for fate in fates if fate.why is not None},
         "repacked": {name: repack.encodings[0].id for name, repack in repacks.items()},
-        "recast": recast,
-        "unchanged": tuple([name for name in same if name not in recast]),
+        "recast": tuple([name for name, repack in repacks.items() if repack.is_cast]),
+        "unchanged": tuple([name for name in same if not repacks[name].is_cast]),
         "inexact": tuple([name for name, repack in repacks.items() if not repack.is_exact]),
-        "requantised": {f.weight.name: s for f in of_kind["encoded"] if (s := f.requantised)},
-        "unmovable": {name: move.why for name, move in anew.items() if isinstance(move, Unmovable)},
+        "requantised": {name: fate.weight.scheme for name, fate in anew.items()},
+        "unmovable": {name: error.why for name, error in unmovable.items()},
         "cast": {
-            fate.weight.name: (own.name, made.dtype.name)
-            for fate in of_kind["cast"]
-            if (own := fate.weight.own_dtype) is not None
-            and isinstance(made := fate.pieces[0].encoding, PlainEncoding)
+            name: (str(f.weight.own_dtype), str(f.pieces[0].dtype)) for name, f in cast.items()
         },
-        "kept": {fate.weight.name: fate.weight.parts[0].dtype.name for fate in of_kind["blocks"]},
+        "kept": {name: f.weight.parts[0].dtype.name for name, f in of_kind["blocks"].items()},
     }

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from anamnesis.base.dropped import ASKED, Dropped
+from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
-from anamnesis.convert.decide.account import Account, counted
-from anamnesis.convert.decide.declaration import Declaration
-from anamnesis.convert.decide.keeping import Kept
+from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.names import Named, as_asked, codes_apart, put_together, taken_apart
-from anamnesis.convert.decide.possible import Fate, Move, Piece, Possible, given_up, moves_of
-from anamnesis.convert.decide.wish import OVERRIDDEN, Asked, Wish
-from anamnesis.convert.tell.problems import first_of, unwritable_weights
-from anamnesis.formats.base import Writer
-from anamnesis.schemes.claim.facts import QuantFacts, read_facts
+from anamnesis.convert.decide.possible import Move, Possible, given_up, moves_of
+from anamnesis.convert.decide.renames import Seen
+from anamnesis.convert.decide.wish import Asked, Wish
+from anamnesis.convert.tell.problems import unwritable_weights
 from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.claim.orientation import conv1d_layers
-from anamnesis.schemes.core.edited import Edited
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.plain_encoding import plain_encoding
 from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
@@ -40,9 +29,9 @@ _DECODE = "decode it instead"
 _DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
 
 
-def decide(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Decided:
+def decide(seen: Seen) -> Decided:
     """Return what becomes of a model: names, wishes, what is possible, what a config can say."""
-    request = _of_mix(request, checkpoint)
+    checkpoint, ledger, request = seen.checkpoint, seen.ledger, _of_mix(seen)
     writer = request.writer()
     unwritable = unwritable_weights(ledger.weights.values(), writer)
     problems = {**ledger.problems, **unwritable}
@@ -62,18 +51,18 @@ def decide(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Decided:
     unread = _unread(problems, ledger) if request.allow_unknown else []
     fates += [possible.passed(tensor) for tensor in unread if not _is_only_told_of(tensor)]
     left = [Dropped(tensor.name, _ONLY_TOLD_OF) for tensor in unread if _is_only_told_of(tensor)]
-    decided = Decided(checkpoint, ledger, asked, writer, named, problems, fates, left)
+    decided = Decided(seen, asked, writer, named, problems, fates, left)
     decided = _declarable(decided, possible)
     decided.check_names()
     return decided
 
 
-def _of_mix(request: Request, checkpoint: Checkpoint) -> Request:
+def _of_mix(seen: Seen) -> Request:
     """Return what a request for a mix means of a model: one of plain values is of GGUF files."""
-    mix = request.mix
+    request, mix = seen.request, seen.request.mix
     if mix is None:
         return request
-    if request.encoding is None and not checkpoint.self_contained:
+    if request.encoding is None and not seen.checkpoint.self_contained:
         return replace(request, mix=None)
     from anamnesis.schemes.ggml.mixes import COPY  # only here, for the sake of a quick start
 
@@ -98,7 +87,7 @@ def _asked(request: Request, mix: Mix | None, checkpoint: Checkpoint, ledger: Le
     if mix is not None:
         typed = mix.types.items()
         return Asked(
-            replace(request, numbered=mix.names),
+            replace(request, numbered=mix.names if mix.dropped else {}),
             mix,
             {name: one.why for name, one in typed if one.encoding is None},
             {name: one.encoding for name, one in typed if one.encoding is not None},
@@ -129,7 +118,8 @@ def _with_experts(
 def _wished(named: Named, asked: Asked) -> tuple[list[tuple[Weight, Wish]], dict[str, Move]]:
     """Return what is asked of each weight, and whose codes can be moved."""
     asked = replace(asked, left={**asked.left, **named.left}) if named.left else asked
-    wished = [(weight, asked.wish(weight, named.names(weight.name))) for weight in named.weights]
+    also = named.aliases.get
+    wished = [(weight, asked.wish(weight, also(weight.name))) for weight in named.weights]
     return wished, moves_of(wished)
 
 
@@ -151,12 +141,16 @@ def _declarable(decided: Decided, possible: Possible) -> Decided:
     Plain weights stay plain beside codes in settings of their own; if that is not enough, no such
     codes are moved.
     """
-    why = decided.why_undeclared if any(fate.is_beside for fate in decided.fates) else None
+    why = (
+        decided.why_undeclared
+        if any(f.is_beside for f in decided.fates if f.kind == "moved")
+        else None
+    )
     if why is None:
         return decided
     fates = [
         possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
-        if fate.is_quantised and fate.wish.pattern is None
+        if fate.kind == "quantised" and fate.wish.pattern is None
         else fate
         for fate in decided.fates
     ]
@@ -168,196 +162,6 @@ def _declarable(decided: Decided, possible: Possible) -> Decided:
         for fate in decided.fates
     ]
     return replace(decided, fates=fates)
-
-
-@dataclass(frozen=True)
-class Decided:
-    """What becomes of a model. Tensors with problems pass if the request allows that."""
-
-    checkpoint: Checkpoint
-    ledger: Ledger
-    asked: Asked
-    writer: Writer
-    named: Named
-    problems: Mapping[str, AnamnesisError]
-    fates: list[Fate]
-    unread: list[Dropped]  # what has no bytes to pass on
-
-    @property
-    def request(self) -> Request:
-        """What is asked for."""
-        return self.asked.request
-
-    @property
-    def mix(self) -> Mix | None:
-        """The mix of GGUF's types."""
-        return self.asked.mix
-
-    @cached_property
-    def kept(self) -> Kept:
-        """The weights that are copied as they are stored, and what stays beside them."""
-        return Kept(self.ledger, (fate.weight for fate in self.fates if fate.kind == "kept"))
-
-    @cached_property
-    def pieces(self) -> list[Piece]:
-        """All that is written, in the order of the model."""
-        pieces = [piece for fate in self.fates for piece in fate.pieces]
-        for stored, _ in self.kept.beside:
-            same = Plain(stored.name, stored.shape, (stored,))
-            name = self.request.renamed(stored.name)
-            pieces.append(Piece(same, plain_encoding(stored.dtype), name))
-        return pieces
-
-    @property
-    def dense(self) -> bool:
-        """Whether nothing that is written is quantised as the source describes it."""
-        return not self.problems and not self.kept.codes
-
-    @cached_property
-    def decoded(self) -> list[Piece]:
-        """What is quantised in the source, and written as values."""
-        return [
-            one
-            for one in self.pieces
-            if one.is_plain and (one.weight.own_dtype is None or len(one.weight.parts) > 1)
-        ]
-
-    @cached_property
-    def moved(self) -> dict[str, tuple[Encoding, ...]]:
-        """Whose codes are moved, and into what; any of the encodings says it."""
-        repacks = {fate.weight.name: fate.repack for fate in self.fates if fate.kind == "moved"}
-        return {name: repack.encodings for name, repack in repacks.items() if repack is not None}
-
-    @property
-    def encoded(self) -> list[str]:
-        """The source's names of those that are quantised in the output as nothing of it was."""
-        return [*(one.weight.name for one in self.pieces if not one.is_plain), *self.moved]
-
-    @cached_property
-    def declaration(self) -> Declaration:
-        """What the output says of the encodings of its weights."""
-        return Declaration(
-            self.pieces,
-            self.moved,
-            self.asked.others,
-            self.request,
-            self.writer,
-            self.checkpoint.config,
-            is_dense=self.dense,
-        )
-
-    @property
-    def why_undeclared(self) -> str | None:
-        """Why the output cannot say what it is in; None if it can."""
-        is_directory = self.checkpoint.root is not None
-        try:
-            if self.request.form.becomes_file(directory=is_directory):
-                self.declaration.settings()
-            elif self.checkpoint.has_config:
-                self.declaration.sections()
-        except UnsupportedError as error:
-            return error.message
-        return None
-
-    def account(self, left: Iterable[Dropped] = (), described: Iterable[str] = ()) -> Account:
-        """Count it, with what is left out of files beside, and files that go on describing it."""
-        ledger, kept = self.ledger, {id(dropped) for _, dropped in self.kept.beside}
-        weights = list(ledger.weights.values())
-        edited = [w for w in weights if isinstance(w, Edited) and w.name not in self.problems]
-        gone = [one for one in ledger.dropped if id(one) not in kept]
-        asked = [ledger.stored[one.name].n_bytes for one in ledger.dropped if one.reason == ASKED]
-        of_files = left_behind(self.checkpoint.shards.values(), self.writer.id)
-        of_mix = () if self.mix is None else self.mix.dropped
-        return Account(
-            n_in=len(ledger.stored),
-            n_bytes_in=sum([one.n_bytes for one in ledger.stored.values()]) - sum(asked),
-            n_parameters=sum([weight.n_elements for weight in weights]),
-            dropped=(*gone, *self.unread, *of_files, *self.checkpoint.left_out, *of_mix, *left),
-            unknown=tuple([fate.weight.name for fate in self.fates if fate.kind == "passed"]),
-            problems=self.problems,
-            still_quantized=tuple(described),
-            taken_apart=self.named.taken_apart,
-            put_together=self.named.put_together,
-            edited=tuple([weight.name for weight in edited]),
-            n_bytes_edited=_n_bytes_edited(edited, self.request.threads),
-            **counted(self.fates, ledger.stored),
-        )
-
-    # --- what may not be -----------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Refuse what may not pass."""
-        request, encoding = self.request, self.request.encoding
-        if self.problems and not request.allow_unknown:
-            raise first_of(self.problems)
-        if self.checkpoint.lone_part is not None and not request.allow_unknown:
-            raise UnsupportedError(self.checkpoint.lone_part)
-        for name in self.ledger.problems:
-            if name in self.ledger.weights:
-                raise UnsupportedError(f"a weight and a tensor that is passed on are {name!r}")
-        whys = [fate.why for fate in self.fates if fate.kind != "passed"]
-        unfit = [why for why in whys if why not in (None, OVERRIDDEN)]
-        if encoding is not None and len(unfit) == len(whys):
-            reasons = "; ".join(dict.fromkeys(map(str, unfit))) or "there is none"
-            raise UnsupportedError(
-                f"no weight of the model suits {encoding.id}: {reasons}",
-                remedy=_who_quantises(encoding),
-            )
-
-    def check_names(self) -> None:
-        """Refuse to rename nothing, or a plain weight to what would be read as a part of codes."""
-        if not self.request.rename:
-            return
-        self.request.check_renaming([piece.weight.name for piece in self.pieces])
-        if self.writer.self_contained:
-            return
-        plain = {piece.name: piece for piece in self.pieces if piece.is_plain}
-        parts = {
-            name: piece.weight.parts[0]._replace(name=name, dtype=part.dtype)
-            for name, piece in plain.items()
-            for part in piece.encoding.parts(name, piece.weight.shape)
-        }
-        for name, piece in plain.items():
-            was = is_auxiliary(piece.weight.parts[0], self.ledger.stored)
-            if name != piece.weight.name and not was and is_auxiliary(parts[name], parts):
-                raise UnsupportedError(
-                    f"{piece.weight.name!r} cannot be called {name!r}, which is read as a part of a"
-                    " quantised weight; give it another name"
-                )
-
-    def check_kept(self, config: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-        """Refuse codes that are kept, and would be read as something else."""
-        if not self.kept.codes:
-            return
-        writer, own = self.writer, self.ledger.facts
-
-        def facts() -> QuantFacts:
-            said = QuantFacts() if writer.self_contained else read_facts(config, metadata)
-            tiles = own.tiles if writer.id == "safetensors" else False
-            return said.given(None, own.conv1d, tiles, folds=own.folds)
-
-        self.kept.check(
-            facts,
-            self.request.renamed,
-            [fate.weight.name for fate in self.fates if fate.kind == "passed"],
-            self_contained=writer.self_contained,
-            remedy=_DECODE if self.checkpoint.root is None else _DIRECTORY,
-        )
-
-
-def _n_bytes_edited(edited: list[Edited], threads: int) -> int:
-    """Return what functions make in float32 that is in memory at once: of one weight, or two."""
-    made = [4 * weight.n_elements for weight in edited if weight.is_made]
-    return sum(sorted(made)[-min(2, threads) :])
-
-
-def _who_quantises(encoding: Encoding) -> str | None:
-    """Return what to do where an encoding that only moves codes finds none."""
-    if encoding.codes is not None:
-        return None
-    from anamnesis.convert.loaders.absent import absent, who_quantises
-
-    return absent(encoding.id) or f"it quantises nothing; {who_quantises(encoding.id)}"
 
 
 def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:

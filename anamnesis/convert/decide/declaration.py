@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.convert.ask.request import Request
 from anamnesis.convert.decide.possible import Piece
-from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.says.tied_heads import tied_head
+
+if TYPE_CHECKING:
+    from anamnesis.convert.decide.decided import Decided
 
 _WEIGHT = ".weight"
 _METHOD = "quant_method"
@@ -24,13 +25,7 @@ _METHOD = "quant_method"
 class Declaration:
     """What makes other programs, and this one, read the codes of an output as what they are."""
 
-    pieces: Sequence[Piece]
-    moved: Mapping[str, tuple[Encoding, ...]]  # by weight, encodings any of which says it
-    others: Mapping[str, Encoding]  # of weights that the tool writes otherwise than is asked
-    request: Request
-    writer: Writer
-    config: Mapping[str, Any]
-    is_dense: bool
+    of: Decided
 
     @property
     def config_names(self) -> frozenset[str]:
@@ -74,18 +69,22 @@ class Declaration:
     def _method(self) -> dict[str, Any] | None:
         """Return whose encoding it is, where another producer has the same names."""
         alike = [one.layout for one in self._encodings.values() if one.layout.needs_method]
-        if not alike or self.writer.id != "safetensors":
+        if not alike or self.of.writer.id != "safetensors":
             return None
         return {_METHOD: alike[0].declare(Layers(()))[_METHOD]}
 
     def _open_settings(self) -> dict[str, Any] | None:
         """Return what shapes leave open of codes that are moved; None if they show all of it."""
-        shapes = {piece.name: piece.weight.shape for piece in self.pieces} if self.moved else {}
+        shapes = (
+            {piece.name: piece.weight.shape for piece in self.of.pieces} if self.of.moved else {}
+        )
         said: list[dict[str, Any]] = []
-        for name, (encoding, *_) in self.moved.items():
+        for name, (encoding, *_) in self.of.moved.items():
             for called in (name, f"{name}{_WEIGHT}"):  # as stacks of experts are, once moved
                 fields = encoding.layout.fields
-                names = {field.role: self.request.renamed(field.named(called)) for field in fields}
+                names = {
+                    field.role: self.of.request.renamed(field.named(called)) for field in fields
+                }
                 known = {role: shapes[part] for role, part in names.items() if part in shapes}
                 settings = dict(encoding.layout.untold(known)) if fields[0].role in known else {}
                 said += [settings] if settings and settings not in said else []
@@ -97,26 +96,26 @@ class Declaration:
         return said[0]
 
     def _check_has_place(self, encoding: str, settings: str) -> None:
-        if self.writer.id != "safetensors":
+        if self.of.writer.id != "safetensors":
             raise UnsupportedError(
-                f"{encoding} cannot be read again from {WRITERS[self.writer.id].title}, which has"
-                f" no place for its {settings}; write safetensors"
+                f"{encoding} cannot be read again from {WRITERS[self.of.writer.id].title}, which"
+                f" has no place for its {settings}; write safetensors"
             )
 
     @cached_property
     def _coded(self) -> list[Piece]:
-        return [piece for piece in self.pieces if not piece.is_plain]
+        return [piece for piece in self.of.pieces if not piece.is_plain]
 
     @cached_property
     def _encodings(self) -> dict[str, Encoding]:
         """What weights are in, by id: one that says it of all moved ones, and of others, if any."""
         each = {id(piece.encoding): piece.encoding for piece in self._coded}
         coded = {encoding.id: encoding for encoding in each.values()}
-        moved = [{one.id: one for one in encodings} for encodings in self.moved.values()]
+        moved = [{one.id: one for one in encodings} for encodings in self.of.moved.values()]
         for name, encoding in moved[0].items() if moved else ():
             if all(name in others for others in (*moved, coded or moved[0])):
                 return coded | {name: encoding}
-        return coded | {first.id: first for first, *_ in self.moved.values()}
+        return coded | {first.id: first for first, *_ in self.of.moved.values()}
 
     @cached_property
     def _describing(self) -> tuple[Encoding, dict[str, Any]] | None:
@@ -131,7 +130,7 @@ class Declaration:
         by_layer = self._by_layer
         if by_layer is None and len({repr(config) for config in configs.values()}) > 1:
             raise _beyond_one_config(list(configs))
-        if not self.is_dense:
+        if not self.of.dense:
             raise _beyond_one_config([*configs, "what is kept as it is stored"])
         name, config = next(iter(configs.items()))
         return by_layer or (self._encodings[name], config)
@@ -142,18 +141,20 @@ class Declaration:
 
         None if there are none, or no config can.
         """
-        renamed, asked = self.request.renamed, self.request.encoding
+        renamed, asked = self.of.request.renamed, self.of.request.encoding
         usual = next(iter(self._encodings.values()))
         usual = self._encodings.get(asked.id, usual) if asked is not None else usual
         each: dict[str, tuple[Encoding, ...]] = {one.name: (one.encoding,) for one in self._coded}
-        each |= {renamed(name): encodings for name, encodings in self.moved.items()}
-        named = {_module(renamed(name)) for name in self.others}
+        each |= {renamed(name): encodings for name, encodings in self.of.moved.items()}
+        named = {_module(renamed(name)) for name in self.of.asked.others}
         others = {
             _module(name): ways[0]
             for name, ways in each.items()
             if _module(name) in named or all(way.id != usual.id for way in ways)
         }
-        config = usual.layout.declare_each(others, self.config) if others else None
+        config = (
+            usual.layout.declare_each(others, self.of.seen.checkpoint.config) if others else None
+        )
         return None if config is None else (usual, config)
 
     @cached_property
@@ -161,11 +162,11 @@ class Declaration:
         """The modules whose weights are written as values, and as codes."""
         from anamnesis.schemes.says.stacks import is_stack  # only here: for a quick start
 
-        quantised = [_module(name) for name in (*(one.name for one in self._coded), *self.moved)]
-        values = [one for one in self.pieces if one.is_plain and not one.is_moved]
+        quantised = [_module(name) for name in (*(one.name for one in self._coded), *self.of.moved)]
+        values = [one for one in self.of.pieces if one.is_plain and not one.is_moved]
         matrices = [one for one in values if len(one.weight.shape) > 1]
         plain = [_module(one.name) for one in matrices if one.name.endswith(_WEIGHT)]
-        head = tied_head(self.config)
+        head = tied_head(self.of.seen.checkpoint.config)
         if head is not None and head not in plain and head not in quantised:
             plain.append(head)
         stacks = dict.fromkeys(
@@ -173,11 +174,11 @@ class Declaration:
             for one in matrices
             if not one.name.endswith(_WEIGHT) and is_stack(one.name, one.weight.shape)
         )
-        return Layers([*plain, *stacks], quantised, self.config)
+        return Layers([*plain, *stacks], quantised, self.of.seen.checkpoint.config)
 
     def _without_moved(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return a config whose lists of plain modules name no moved one, as a head may be."""
-        modules = set(map(_module, self.moved))
+        modules = set(map(_module, self.of.moved))
         return {
             key: [one for one in value if not (isinstance(one, str) and one in modules)]
             if isinstance(value, list)

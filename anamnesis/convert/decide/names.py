@@ -33,11 +33,10 @@ class Named(NamedTuple):
     taken_apart: Mapping[str, int] = {}
     left: Mapping[str, str] = {}  # stacks that stay whole, and why
 
-    def names(self, name: str) -> tuple[str, ...]:
-        """Return what patterns may call a weight: by its stack too, or by a piece of it."""
-        if name in self.pieces_of:
-            return name, self.pieces_of[name][0]
-        return (name, self.stack_of[name]) if name in self.stack_of else (name,)
+    @property
+    def aliases(self) -> dict[str, str]:
+        """By weight, what patterns may call it too: its stack, or a piece of it, all alike."""
+        return {**self.stack_of, **{stack: pieces[0] for stack, pieces in self.pieces_of.items()}}
 
     @property
     def put_together(self) -> dict[str, int]:
@@ -103,12 +102,12 @@ def codes_apart(named: Named, asked: Asked, ledger: Ledger, moves: Mapping[str, 
 
 def _why_whole(piece: Weight, stack: str, asked: Asked) -> str | None:
     """Return why a matrix is no reason to take its stack apart; None if it is one."""
-    wish = asked.wish(piece, (piece.name, stack))
+    wish = asked.wish(piece, stack)
     if wish.encoding is None or wish.encoding.layout.experts_tool is None:
         return "a stack of experts"
     if wish.pattern is not None or wish.refused is not None:
         return wish.refused
-    return asked.fitting(piece, asked.fitted(piece, wish.encoding))[1]
+    return asked.fitted(piece, wish.encoding)[2]
 
 
 def put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
@@ -192,7 +191,7 @@ def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Na
 
 def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
     """Refuse a stack that the encoding does not hold, or whose pieces are asked for apart."""
-    wishes = [asked.wish(piece, (piece.name,)) for piece in pieces]
+    wishes = [asked.wish(piece) for piece in pieces]
     why = None
     if len({(wish.pattern, wish.refused) for wish in wishes}) > 1:
         why = "its pieces are asked for in different ways"
@@ -209,7 +208,7 @@ def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
 def _is_only_single(weight: Weight, encoding: Encoding, asked: Asked) -> bool:
     """Tell whether an encoding takes a matrix, and not a stack of its like."""
     has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
-    return not has_stacks and asked.fitting(weight, asked.fitted(weight, encoding))[1] is None
+    return not has_stacks and asked.fitted(weight, encoding)[2] is None
 
 
 def _dtype_of(asked: Asked) -> Callable[[Weight], DType]:

@@ -22,11 +22,14 @@ _SHORT = 1 << 20  # bytes of what a layout makes anew: shapes, second scales, ma
 _MAY_LOSE = "exclude it, or leave out lossless=True"
 
 Move = Repack | Unmovable  # of a weight's own codes, or why they are not moved
+_Made = tuple["Kind", "tuple[Piece, ...]"]
 Kind = Literal[
     "copied",  # its values, as they are stored
     "cast",  # its values, in another dtype
     "decoded",  # values of its codes
-    "encoded",  # what is asked for, out of values or of other codes
+    "typed",  # values, in a dtype that is asked for by name
+    "quantised",  # codes of its values
+    "requantised",  # codes of what other codes decode to
     "moved",  # its own codes in another layout
     "already",  # in what is asked for
     "blocks",  # in the blocks that it is stored in, which the format has
@@ -41,12 +44,13 @@ class Piece(NamedTuple):
     weight: Weight
     encoding: Encoding
     name: str
+    is_plain: bool = True
     is_moved: bool = False
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is written as values, or as it is stored."""
-        return isinstance(self.encoding, PlainEncoding)
+    def dtype(self) -> DType:
+        """What its first tensor is stored in."""
+        return self.encoding.parts(self.name, self.weight.shape)[0].dtype
 
 
 class Fate(NamedTuple):
@@ -65,16 +69,9 @@ class Fate(NamedTuple):
         return self.move if self.kind == "moved" and isinstance(self.move, Repack) else None
 
     @property
-    def requantised(self) -> str | None:
-        """In words, the codes out of which it is encoded anew."""
-        is_anew = self.kind == "encoded" and not self.pieces[0].is_plain
-        return self.weight.scheme if is_anew and _has_codes(self.weight) else None
-
-    @property
-    def is_quantised(self) -> bool:
-        """Whether values become codes."""
-        is_coded = self.kind == "encoded" and not self.pieces[0].is_plain
-        return is_coded and self.weight.own_dtype is not None
+    def unmovable(self) -> Unmovable | None:
+        """Why its own codes are not moved, if they are of the kind that is asked for."""
+        return self.move if isinstance(self.move, Unmovable) else None
 
     @property
     def is_beside(self) -> bool:
@@ -112,17 +109,24 @@ class Possible:
 
     def fate(self, weight: Weight, wish: Wish, move: Move | None) -> Fate:
         """Return what becomes of a weight: kept, or moved, or encoded, or else its values."""
-        if wish.keeps:
-            return self._kept(weight, wish)
-        if isinstance(move, Repack):
-            return self._moved(weight, wish, move)
+        fate = Fate(weight, *self._becomes(weight, wish, move), wish, move)
+        if self.asked.request.lossless:
+            _check_lossless(fate)
+        return fate
+
+    def _becomes(
+        self, weight: Weight, wish: Wish, move: Move | None
+    ) -> tuple[Kind, tuple[Piece, ...], str | None]:
         why = wish.values
+        if wish.keeps:
+            return *self._kept(weight), why
+        if isinstance(move, Repack):
+            return "moved", self._moved(weight, move), None
         if wish.encoding is not None:
-            encoding = self.asked.fitted(weight, wish.encoding)
-            turned, unfit = self.asked.fitting(weight, encoding)
+            encoding, turned, unfit = self.asked.fitted(weight, wish.encoding)
             why_not = wish.refused or unfit
             if why_not is None:
-                return self._encoded(weight, turned, encoding, wish, move)
+                return *self._encoded(weight, turned, encoding), why
             if wish.pattern is not None:
                 raise UnsupportedError(
                     f"{weight.name!r} cannot be written as {encoding.id}, which the override"
@@ -130,10 +134,10 @@ class Possible:
                 )
             why = why_not if move is None else f"{move.why}; {why_not}"
         if self.asked.request.keep_blocks and self._has_blocks(weight):
-            return Fate(weight, "blocks", self._same(weight.parts), why, wish, move)
-        return self._values(weight, why, wish, move)
+            return "blocks", self._same(weight.parts), why
+        return *self._values(weight), why
 
-    def _kept(self, weight: Weight, wish: Wish) -> Fate:
+    def _kept(self, weight: Weight) -> _Made:
         """Keep all that a weight is stored as; of a piece of a stack its values."""
         name, own, stack = weight.name, weight.own_dtype, self.stack_of.get(weight.name)
         if isinstance(weight, Edited):
@@ -141,88 +145,88 @@ class Possible:
                 f"{name!r} cannot be edited and kept as it is stored: leave out one of them"
             )
         if stack is None:
-            stored = [self.stored[part.name] for part in weight.parts]
-            return Fate(weight, "kept", self._same(stored), wish.values, wish)
+            return "kept", self._same([self.stored[part.name] for part in weight.parts])
         if own is None:
             raise UnsupportedError(
                 f"{name!r} cannot be kept as it is stored: it is a piece of {stack!r}; keep that,"
                 " or none of it"
             )
-        piece = self._piece(weight, plain_encoding(own))
-        return Fate(weight, "copied", (piece,), wish.values, wish)
+        return "copied", (self._piece(weight, plain_encoding(own)),)
 
-    def _moved(self, weight: Weight, wish: Wish, repack: Repack) -> Fate:
-        if not repack.is_exact:
-            why = "only BF16 and F16 would come out equal, and not F32"
-            self._check_lossless(weight.name, why)
+    def _moved(self, weight: Weight, repack: Repack) -> tuple[Piece, ...]:
         way = f"{weight.id} as {repack.encodings[0].id}"
-        pieces = [
-            self._piece(Moved(part.name, part.shape, (part,), way), plain_encoding(part.dtype))
-            for part in repack.parts
-        ]
-        pieces = [piece._replace(is_moved=True) for piece in pieces]
-        return Fate(weight, "moved", tuple(pieces), None, wish, repack)
+        return tuple(
+            [
+                self._piece(
+                    Moved(part.name, part.shape, (part,), way),
+                    plain_encoding(part.dtype),
+                    is_moved=True,
+                )
+                for part in repack.parts
+            ]
+        )
 
-    def _encoded(
-        self, weight: Weight, turned: Weight, encoding: Encoding, wish: Wish, move: Move | None
-    ) -> Fate:
-        if self._has_blocks(weight):
-            (part, *_) = encoding.parts(weight.name, turned.shape)
-            if part.dtype is weight.parts[0].dtype:
-                return Fate(weight, "already", self._same(weight.parts), wish.values, wish, move)
-        fate = Fate(weight, "encoded", (self._piece(turned, encoding),), wish.values, wish, move)
-        if self.asked.request.lossless and not fate.pieces[0].is_plain:
-            scheme = None if weight.own_dtype is not None else weight.scheme
-            anew = "" if scheme is None else f" anew: {scheme} is not moved there"
-            self._check_lossless(weight.name, f"it would be quantised as {encoding.id}{anew}", move)
-        return fate
+    def _encoded(self, weight: Weight, turned: Weight, encoding: Encoding) -> _Made:
+        piece = self._piece(turned, encoding)
+        if self._has_blocks(weight) and piece.dtype is weight.parts[0].dtype:
+            return "already", self._same(weight.parts)
+        if piece.is_plain:
+            return "typed", (piece,)
+        is_replaced = isinstance(weight, Edited) and not weight.is_made
+        has_codes = weight.own_dtype is None and not is_replaced
+        return "requantised" if has_codes else "quantised", (piece,)
 
-    def _values(self, weight: Weight, why: str | None, wish: Wish, move: Move | None) -> Fate:
+    def _values(self, weight: Weight) -> _Made:
         request, own = self.asked.request, weight.own_dtype
         target = self.writer.floats(weight.shape, request.dtype)
         dtype = plain_dtype(weight, target, cast=request.cast_all)
         kind: Kind = "decoded" if own is None else "copied" if own is dtype else "cast"
-        if request.lossless and kind == "cast" and own is not None and not _holds_all(own, dtype):
-            self._check_lossless(weight.name, f"it would be rounded from {own} to {dtype}", move)
-        if request.lossless and kind == "decoded" and dtype.name != "F32":
-            why_not = f"it would be decoded, and rounded to {dtype}"
-            self._check_lossless(weight.name, why_not, move)
-        return Fate(weight, kind, (self._piece(weight, plain_encoding(dtype)),), why, wish, move)
+        return kind, (self._piece(weight, plain_encoding(dtype)),)
 
     def passed(self, tensor: StoredTensor) -> Fate:
         """Pass a tensor on; as its bytes, if the format has those but no such dtype."""
         if not self.writer.holds(tensor.dtype) and self.writer.holds(DTYPES["U8"]):
             tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
-        (piece,) = self._same([tensor])
-        return Fate(piece.weight, "passed", (piece,))
+        pieces = self._same([tensor])
+        return Fate(pieces[0].weight, "passed", pieces)
 
     def _same(self, stored: Iterable[StoredTensor]) -> tuple[Piece, ...]:
         """Return stored tensors as they are."""
-        return tuple(
-            [
-                self._piece(Plain(one.name, one.shape, (one,)), plain_encoding(one.dtype))
-                for one in stored
-            ]
-        )
+        same = [(Plain(one.name, one.shape, (one,)), plain_encoding(one.dtype)) for one in stored]
+        return tuple([self._piece(*one) for one in same])
 
-    def _piece(self, weight: Weight, encoding: Encoding) -> Piece:
+    def _piece(self, weight: Weight, encoding: Encoding, *, is_moved: bool = False) -> Piece:
         """Return a weight as it is written, under its new name."""
-        request = self.asked.request
+        request, name = self.asked.request, weight.name
+        is_plain = isinstance(encoding, PlainEncoding)
         if request.math == "reference":
             target = encoding.dtype if isinstance(encoding, PlainEncoding) else encoding.values
             weight = weight.by_reference(target)
-        return Piece(weight, encoding, request.renamed(weight.name))
+        if request.rename or request.numbered:
+            name = request.renamed(name)
+        return Piece(weight, encoding, name, is_plain, is_moved)
 
     def _has_blocks(self, weight: Weight) -> bool:
         """Tell whether the format stores the very blocks that a weight is in."""
         is_block = weight.parts[0].dtype.kind == "block"
         return is_block and all(self.writer.holds(part.dtype) for part in weight.parts)
 
-    def _check_lossless(self, name: str, why: str, move: Move | None = None) -> None:
-        """Refuse what would change values, where nothing may be lost."""
-        if self.asked.request.lossless:
-            error = UnsupportedError(f"{name!r}: {why}", remedy=_MAY_LOSE)
-            raise move if isinstance(move, Unmovable) else error
+
+def _check_lossless(fate: Fate) -> None:
+    """Refuse what would change values."""
+    weight, (piece, *_) = fate.weight, fate.pieces
+    own, dtype, why = weight.own_dtype, piece.dtype, None
+    if fate.kind in ("quantised", "requantised"):
+        anew = "" if own is not None else f" anew: {weight.scheme} is not moved there"
+        why = f"it would be quantised as {piece.encoding.id}{anew}"
+    elif fate.kind == "cast" and own is not None and not _holds_all(own, dtype):
+        why = f"it would be rounded from {own} to {dtype}"
+    elif fate.kind == "decoded" and dtype.name != "F32":
+        why = f"it would be decoded, and rounded to {dtype}"
+    elif fate.repack is not None and not fate.repack.is_exact:
+        why = "only BF16 and F16 would come out equal, and not F32"
+    if why is not None:
+        raise fate.unmovable or UnsupportedError(f"{weight.name!r}: {why}", remedy=_MAY_LOSE)
 
 
 def given_up(fate: Fate, why: str) -> Unmovable:
@@ -247,12 +251,6 @@ def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
     if part.source is stored.source and part.offset == stored.offset:
         return True
     return part.n_bytes <= _SHORT and part.read() == stored.read()
-
-
-def _has_codes(weight: Weight) -> bool:
-    """Tell whether a weight's values are out of codes, and not an array in their place."""
-    is_replaced = isinstance(weight, Edited) and not weight.is_made
-    return weight.own_dtype is None and not is_replaced
 
 
 def _holds_all(own: DType, dtype: DType) -> bool:

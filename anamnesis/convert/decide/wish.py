@@ -11,12 +11,11 @@ from anamnesis.base.patterns import unfitting
 from anamnesis.convert.ask.request import Request
 from anamnesis.schemes.claim.orientation import as_linear
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain import plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
-    from anamnesis.convert.decide.mix import Mix
+    from anamnesis.convert.decide.mix import Mix, Typed
     from anamnesis.schemes.core.layout import ExpertsTool
 
 OVERRIDDEN = "as an override asks"
@@ -83,77 +82,70 @@ class Asked:
         others = _encodings_of(layout.others(shapes, config))
         return replace(self, left=layout.leaves(shapes, config), others=others)
 
-    def wish(self, weight: Weight, names: tuple[str, ...]) -> Wish:
-        """Return what is asked of a weight, by its name and others that patterns may mean."""
+    def wish(self, weight: Weight, alias: str | None = None) -> Wish:
+        """Return what is asked of a weight, by its name and another that patterns may mean."""
         request, name = self.request, weight.name
+        names = (name,) if alias is None else (name, alias)
         typed = None if self.mix is None else self.mix.types.get(name)
         override = request.override(*names) if request.overrides and typed is None else None
         if override is not None:
-            return self._overridden(weight, *override)
-        encoding = self.others.get(name, request.encoding)
+            pattern, encoding = override
+            is_values = isinstance(encoding, PlainEncoding)
+            if encoding is None:
+                is_values = weight.own_dtype is not None
+            why = OVERRIDDEN if is_values and request.encoding is not None else None
+            return Wish(encoding, pattern, values=why, ways=() if encoding is None else (encoding,))
+        encoding, is_left = self.others.get(name, request.encoding), name in self.left
         if encoding is None:
             return _NOTHING
         if not request.wants(*names):
             return Wish(encoding, refused=_EXCLUDED)
-        is_values = request.encoding is not None and isinstance(encoding, PlainEncoding)
+        own = request.encoding if self.mix is None else None  # of a mix one of several
+        both = (own, self.others.get(name)) if self.encodings else ()
         return Wish(
             encoding,
             refused=next((self.left[one] for one in names if one in self.left), None),
-            values=typed.why if typed is not None and is_values else None,
-            ways=self._ways(name),
+            values=self._why_values(encoding, typed),
+            ways=tuple([w for w in both if w and (w.layout.moves_left or not is_left)]),
         )
 
-    def _overridden(self, weight: Weight, pattern: str, encoding: Encoding | None) -> Wish:
-        if encoding is None:
-            is_values = weight.own_dtype is not None
-        else:
-            is_values = isinstance(encoding, PlainEncoding)
-        why = OVERRIDDEN if is_values and self.request.encoding is not None else None
-        return Wish(encoding, pattern, values=why, ways=() if encoding is None else (encoding,))
+    def _why_values(self, encoding: Encoding, typed: Typed | None) -> str | None:
+        is_values = self.request.encoding is not None and isinstance(encoding, PlainEncoding)
+        return typed.why if typed is not None and is_values else None
 
-    def _ways(self, name: str) -> tuple[Encoding, ...]:
-        own = self.request.encoding if self.mix is None else None  # of a mix one of several
-        both = (own, self.others.get(name)) if self.encodings else ()
-        is_left = name in self.left
-        return tuple([w for w in both if w is not None and (w.layout.moves_left or not is_left)])
+    def fitted(self, weight: Weight, encoding: Encoding) -> tuple[Encoding, Weight, str | None]:
+        """Return an encoding for a weight's values, and the weight with the rows that it takes.
 
-    def fitted(self, weight: Weight, encoding: Encoding) -> Encoding:
-        """Return the encoding of values as they would come out plain; one object for each dtype."""
+        Last comes why that is not for it; None if it is.
+        """
+        own, name = weight.own_dtype, weight.name
         if self.request.imatrix is not None:
-            importance = self.request.imatrix.importance(weight.name, weight.shape)
+            importance = self.request.imatrix.importance(name, weight.shape)
             encoding = encoding.with_importance(importance)
-        dtype = plain_dtype(weight, self.request.dtype, cast=False)
+        dtype = own or self.request.dtype
         if dtype.kind != "float":
-            return encoding
+            return encoding, weight, _NO_FLOATS
         key = id(encoding), dtype.name
         if key not in self._fits:
             self._fits[key] = encoding, encoding.fitted(dtype)
-        return self._fits[key][1]
-
-    def fitting(self, weight: Weight, encoding: Encoding) -> tuple[Weight, str | None]:
-        """Return a weight with the rows that an encoding takes, and why that is not for it."""
-        layout, name = encoding.layout, weight.name
-        dtype = weight.own_dtype or encoding.values
-        if dtype.kind != "float":
-            return weight, _NO_FLOATS
-        if layout.turns(name, weight.shape):
-            turned = as_linear(weight)
-            if turned is None:
-                return weight, _NOT_TURNED
-            return turned, encoding.refuses(name, turned.shape, dtype)
+        encoding = self._fits[key][1]
+        layout, dtype = encoding.layout, own or encoding.values
         is_conv1d = False if layout.conv1d == "as stored" else self.conv1d.get(name, False)
-        turned = as_linear(weight) if is_conv1d and layout.conv1d == "as linear" else None
+        turns = layout.turns(name, weight.shape)
+        is_linear = turns or (is_conv1d and layout.conv1d == "as linear")
+        turned = as_linear(weight) if is_linear else None
         if turned is not None:
-            return turned, encoding.refuses(name, turned.shape, dtype)
-        return weight, encoding.refuses(name, weight.shape, dtype) or _CONV1D[is_conv1d]
+            return encoding, turned, encoding.refuses(name, turned.shape, dtype)
+        if turns:
+            return encoding, weight, _NOT_TURNED
+        why = encoding.refuses(name, weight.shape, dtype)
+        return encoding, weight, why or _CONV1D[is_conv1d]
 
     def check_patterns(self, names: list[str]) -> None:
         """Refuse patterns that fit no weight: they are misspelt."""
-        options = {
-            "include": self.request.include,
-            "exclude": self.request.exclude,
-            "overrides": tuple(pattern for pattern, _ in self.request.overrides),
-        }
+        request = self.request
+        overridden = tuple([pattern for pattern, _ in request.overrides])
+        options = {"include": request.include, "exclude": request.exclude, "overrides": overridden}
         for option, patterns in options.items():
             for pattern in unfitting(patterns, names):
                 raise ValueError(f"{option}: no weight matches {pattern!r}")
@@ -165,6 +157,6 @@ def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
         return {}
     from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start
 
-    rows = {name: find(name) for name in set(names.values())}
-    ways = {name: made(row) for name, row in rows.items() if row is not None}
+    rows = ((name, find(name)) for name in set(names.values()))
+    ways = {name: made(row) for name, row in rows if row is not None}
     return {weight: ways[name] for weight, name in names.items()}

@@ -16,11 +16,12 @@ from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.ask.resolve import resolve
-from anamnesis.convert.decide.decide import Decided, decide
+from anamnesis.convert.decide.decide import decide
+from anamnesis.convert.decide.decided import Decided
+from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.fit.allocate import Option, allocate
 from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
 from anamnesis.convert.fit.recipe_text import recipe_text
-from anamnesis.convert.plan.naming import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.schemes.claim.ledger import Ledger
@@ -178,9 +179,8 @@ class _Fitting:
     ) -> None:
         self._asked, self._options = asked, _with_pinned(options, ledger.weights)
         request = self._resolved("gguf-q8_0", {})
-        seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
-        self._checkpoint, self._ledger, self._names = seen.checkpoint, seen.ledger, seen.names
-        self._options = _with_pinned(options, self._ledger.weights)
+        self._seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
+        self._options = _with_pinned(options, self._seen.ledger.weights)
         self._request = self._resolved("gguf-q8_0", {})
         decided, self._plan = self._planned(self._request)
         assert decided.mix is not None
@@ -232,11 +232,9 @@ class _Fitting:
         return resolve(to, None, **{**self._options, "overrides": own, "pure": True})
 
     def _planned(self, request: Request) -> tuple[Decided, Plan]:
-        decided = decide(self._checkpoint, self._ledger, request)
+        decided = decide(self._seen._replace(request=request))
         decided.check()
-        made = make_plan(decided)
-        made.names = self._names
-        return decided, made
+        return decided, make_plan(decided)
 
     def _check_patterns(self) -> None:
         for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
@@ -321,7 +319,7 @@ class _Fitting:
                 continue
             try:
                 request = resolve(f"gguf-{name}", None, **{**self._options, "pure": False})
-                mix = decide(self._checkpoint, self._ledger, request).mix
+                mix = decide(self._seen._replace(request=request)).mix
             except UnsupportedError:  # without an importance matrix
                 continue
             assert mix is not None

@@ -60,6 +60,7 @@ class OutputWeight:
     """A weight, the encoding that it is written in, and the parts that makes."""
 
     __slots__ = (
+        "_bands",
         "constants",
         "encoding",
         "found",
@@ -74,15 +75,15 @@ class OutputWeight:
     )
 
     def __init__(self, piece: Piece) -> None:
-        self.weight, self.encoding, self.name, self.is_moved = piece
-        self.is_plain = piece.is_plain
+        self.weight, self.encoding, self.name, self.is_plain, self.is_moved = piece
         self.index = 0
         self.offsets: tuple[int, ...] = ()
+        self._bands: Bands | None
         self.settle(b"")
 
     def settle(self, found: bytes) -> None:
         """Take what the survey found."""
-        self.found = found
+        self.found, self._bands = found, None
         shape = self.weight.shape
         self.parts = self.encoding.parts(self.name, shape, found)
         self.constants = {} if self.is_plain else self.encoding.constants(self.name, shape, found)
@@ -94,6 +95,11 @@ class OutputWeight:
         They are the weight's own where these suit the encoding, and tiles where rows are so long
         that the encoding would want too many values at once.
         """
+        if self._bands is None:
+            self._bands = self._cut()
+        return self._bands
+
+    def _cut(self) -> Bands:
         encoding, shape = self.encoding, self.weight.shape
         if self.is_plain:
             return self.weight.bands(self.parts[0].dtype, band_bytes())

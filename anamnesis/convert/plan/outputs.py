@@ -30,8 +30,8 @@ from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.ask.request import Request
-from anamnesis.convert.decide.account import Account
-from anamnesis.convert.decide.decide import Decided
+from anamnesis.convert.decide.account import account_of
+from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
 from anamnesis.convert.plan.output_names import Named, shard_names
@@ -49,7 +49,7 @@ _DESCRIPTION = "description of the quantisation"
 
 def make_plan(decided: Decided) -> Plan:
     """Plan the output of a model."""
-    checkpoint, request = decided.checkpoint, decided.request
+    checkpoint, request = decided.seen.checkpoint, decided.request
     root = checkpoint.root
     if root is not None and not decided.fates and not decided.problems:
         raise ParseError(
@@ -70,26 +70,7 @@ def make_plan(decided: Decided) -> Plan:
     else:
         name = form.name or _NAMELESS
         files = _parts(weights, request, request.split_max_size, metadata, name)
-    return _plan(files, decided, decided.account(left))
-
-
-def _plan(
-    files: list[OutputFile],
-    decided: Decided,
-    account: Account,
-    directory: DirectoryOutput | None = None,
-) -> Plan:
-    request, mix = decided.request, decided.mix
-    return Plan(
-        files,
-        account,
-        directory,
-        request.threads,
-        measures=request.measure,
-        math=request.math,
-        config=decided.checkpoint.config,
-        why=None if mix is None else {name: typed.why for name, typed in mix.types.items()},
-    )
+    return Plan(files, decided, account_of(decided, left))
 
 
 def _output(piece: Piece, writer: Writer) -> OutputWeight:
@@ -148,7 +129,7 @@ class _Directory:
     def __init__(self, decided: Decided, weights: list[OutputWeight]) -> None:
         self.decided = decided
         self.weights = weights
-        self.checkpoint = decided.checkpoint
+        self.checkpoint = decided.seen.checkpoint
         self.request = decided.request
         self.root = self.checkpoint.root  # None of one file, which has nothing beside it
         self.stem = _stem(self.checkpoint)
@@ -186,7 +167,7 @@ class _Directory:
         self._check_kept(directory)
         directory.named = self._named(files, directory)
         left = [Dropped(name, _DESCRIPTION) for name in gone]
-        return _plan(files, decided, decided.account(left, self._still_describing()), directory)
+        return Plan(files, decided, account_of(decided, left, self._still_describing()), directory)
 
     def _check_params(self) -> None:
         """Refuse to say in params.json what a model is that has another config, or no such file."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.decide.account import Account
+from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.tell.result import Measured
 from anamnesis.schemes.core.odd_scales import OddScales
-from anamnesis.schemes.core.rounding import MathName
 from anamnesis.schemes.core.sizes import THREAD_BYTES, band_bytes, encoded_band_bytes
 
 if TYPE_CHECKING:
@@ -60,31 +60,22 @@ class Plan:
     def __init__(
         self,
         files: list[OutputFile],
+        decided: Decided,
         account: Account,
         directory: DirectoryOutput | None = None,
-        threads: int = 1,
-        *,
-        measures: bool = False,
-        math: MathName = "float32",
-        config: Mapping[str, Any] | None = None,
-        why: Mapping[str, str] | None = None,
     ) -> None:
-        self.config = config or {}
-        self.why = why or {}
-        self.names: Mapping[str, tuple[str, ...]] = {}
-        self.otherwise: tuple[str, ...] = ()
-        self.files = files
-        self.account = account
-        self.directory = directory
-        self.threads = threads
-        self.math = math
+        seen, request, mix = decided.seen, decided.request, decided.mix
+        self.files, self.account, self.directory = files, account, directory
+        self.threads, self.math = request.threads, request.math
+        self.config, self.names, self.otherwise = seen.checkpoint.config, seen.names, seen.otherwise
+        self.why = {} if mix is None else {name: typed.why for name, typed in mix.types.items()}
         weights = list(self.weights())
         for i, weight in enumerate(weights):
             weight.index = i
         self.is_plain = all([weight.is_plain for weight in weights])  # noqa: C419 -- faster
-        self.measures = measures and not self.is_plain
+        self.measures = request.measure and not self.is_plain
         self.measured: Measured | None = None
-        self.scales = OddScales()
+        self.scales = OddScales(seen.ledger.weights.values())
         self.n_tensors = sum([len(weight.parts) for weight in weights])
         self._add_up()
 

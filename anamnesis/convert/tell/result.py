@@ -298,9 +298,11 @@ class Report(Outcome):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        outcome = self.outcome()
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in outcome}
         return {
-            **said,
+            **own,
+            **outcome,
             "dropped": tuple(map(asdict, self.dropped)),
             "n_decoded": self.n_decoded,
             "n_repacked": self.n_repacked,

@@ -31,13 +31,14 @@ class SafetensorsWriter(Writer):
         return dtype.name in DTYPES
 
     def refuses(self, part: Part) -> str | None:
+        if not self.holds(part.dtype):
+            return super().refuses(part)
         n = prod(part.shape)
-        if self.holds(part.dtype) and n % part.dtype.block_elements:
+        if n % part.dtype.block_elements:
             return f"{n:,} elements of {part.dtype.name} fill no whole bytes"
-        may_overflow = n == 0 or n > _SURELY_FIT
-        if may_overflow and self.holds(part.dtype) and bits_of(part.shape, part.dtype) is None:
+        if (n == 0 or n > _SURELY_FIT) and bits_of(part.shape, part.dtype) is None:
             return f"sizes {list(part.shape)} and their product must fit 64 bits in safetensors"
-        return super().refuses(part)
+        return None
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
         _check_metadata(metadata)
