@@ -60,11 +60,9 @@ _WINDOWED = frozenset(
     }
 )
 _FROM_A_LAYER_ON = ("qwen2", "qwen3")
-_SILU = frozenset({"silu", "swish"})
-_TANH = frozenset(
-    ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
-)
-_ERF = frozenset({"gelu", "gelu_python"})
+_SILU = ("silu", "swish")
+_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
+_ERF = ("gelu", "gelu_python")
 _BY_TANH = "takes gelu by tanh"
 _SILU_ARCHS = (
     "llama mistral3 qwen2 qwen2moe qwen3 qwen3moe qwen3next qwen35 qwen35moe phi3 deepseek2"
@@ -92,6 +90,8 @@ def _is_windowed(case: _Case) -> bool:
 
 def _is_scaled_otherwise(case: _Case) -> bool:
     kind = case.facts.rope.get("rope_type")
+    if case.facts.local_rope.get("rope_type") not in _UNSCALED:
+        return True
     if kind in _UNSCALED:
         return False
     if case.arch.gguf == "phi3":
@@ -138,6 +138,25 @@ _DIFFERENCES = (
         "qwen3moe qwen3next",
         lambda case: not case.get("norm_topk_prob"),
         "norms the weights of a token's experts",
+    ),
+    _Difference(
+        "norm_topk_prob",
+        "deepseek2",
+        lambda case: case.arch.model_type == "deepseek_v2" and bool(case.get("norm_topk_prob")),
+        "norms the weights of a token's experts",
+        kept=(),
+    ),
+    _Difference(
+        "use_bidirectional_attention",
+        "gemma3",
+        lambda case: bool(case.get("use_bidirectional_attention")),
+        "lets a token see those before it alone",
+    ),
+    _Difference(
+        "tie_word_embeddings",
+        "gemma2",
+        lambda case: case.get("tie_word_embeddings") is False,
+        "takes the embedding for the head",
     ),
     _Difference(
         "n_group",
@@ -190,6 +209,13 @@ _DIFFERENCES = (
             "sliding_window", archs, _is_windowed, "lets each token see all before it", kept=kept
         )
         for archs, kept in _WINDOWS.items()
+    ),
+    _Difference(
+        "rope_parameters",
+        "olmo2",
+        lambda case: case.key("rope.freq_base_swa") not in (None, case.key("rope.freq_base")),
+        "takes the rope_theta of full attention in each layer",
+        kept=(),
     ),
     _Difference(
         "rope_type",

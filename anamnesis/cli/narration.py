@@ -209,7 +209,8 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     parts = ""
     if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
         told = [counted(role, n) for role, n in report.consumed.items()]
-        n_weights = report.n_out + sum(n - 1 for n in report.put_together.values())
+        n_weights = report.n_out - len(report.made)
+        n_weights += sum(n - 1 for n in report.put_together.values())
         n_weights -= sum(n - 1 for n in report.taken_apart.values())
         parts = f" ({', '.join([count(n_weights, 'weight'), *told])})"
     account = f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
@@ -217,20 +218,32 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     yield from dropped_lines(report.dropped, stored)
     yield from taken_apart_lines(report.taken_apart)
     yield from put_together_lines(report.put_together)
+    yield from made_lines(report.made)
 
 
 def taken_apart_lines(taken_apart: Mapping[str, int]) -> Iterator[str]:
-    """Yield how many stacks of experts are written as what else."""
+    """Yield how many tensors, or stacks of experts, are written as what else."""
     if taken_apart:
-        n, pieces = len(taken_apart), sum(taken_apart.values())
-        yield f"  {count(n, 'stack')} of experts taken apart, into {pieces:,} pieces"
+        yield f"  {_stacks(taken_apart)} taken apart, into {sum(taken_apart.values()):,} pieces"
 
 
 def put_together_lines(put_together: Mapping[str, int]) -> Iterator[str]:
-    """Yield how many stacks of experts are made of what."""
+    """Yield how many tensors, or stacks of experts, are made of what."""
     if put_together:
-        n, pieces = len(put_together), sum(put_together.values())
-        yield f"  {count(n, 'stack')} of experts put together, of {pieces:,} pieces"
+        yield f"  {_stacks(put_together)} put together, of {sum(put_together.values()):,} pieces"
+
+
+def made_lines(made: Collection[str]) -> Iterator[str]:
+    """Yield which tensors are in no input."""
+    if made:
+        yield f"  {count(len(made), 'tensor')} made of config.json: {printable(', '.join(made))}"
+
+
+def _stacks(names: Collection[str]) -> str:
+    are_experts = all("exp" in name for name in names)
+    return (
+        f"{count(len(names), 'stack')} of experts" if are_experts else count(len(names), "tensor")
+    )
 
 
 def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterator[str]:

@@ -324,6 +324,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     from anamnesis.cli.narration import (
         count,
         dropped_lines,
+        made_lines,
         put_together_lines,
         taken_apart_lines,
     )
@@ -348,6 +349,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     yield from repacked_lines(account)
     yield from taken_apart_lines(account.taken_apart)
     yield from put_together_lines(account.put_together)
+    yield from made_lines(account.made)
     yield from requantised_lines(account)
     yield from plain_lines(account.plain)
     yield from cast_lines(account.cast)

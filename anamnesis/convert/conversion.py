@@ -39,6 +39,7 @@ class Conversion:
         self.checkpoint = checkpoint
         self.seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
         self.choice = Choice(self.seen.checkpoint, self.seen.ledger, self.seen.request)
+        self.seen.account_for(self.choice.account)
         self.request = self.choice.request
         self.choice.check()
 
@@ -187,6 +188,7 @@ class Conversion:
             inexact=tuple(account.inexact),
             taken_apart=account.taken_apart,
             put_together=account.put_together,
+            made=account.made,
             loss=losses,
             dtypes=dict(Counter(dtypes).most_common()),
             requantised=account.requantised,

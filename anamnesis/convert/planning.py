@@ -17,6 +17,7 @@ def plan(
     """Return what a conversion would write: a directory if the model is one, and that may be."""
     seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
     choice = Choice(seen.checkpoint, seen.ledger, seen.request)
+    seen.account_for(choice.account)
     made = make_plan(seen.checkpoint, choice, choice.request)
     made.names, made.otherwise = seen.names, seen.otherwise
     if measure:

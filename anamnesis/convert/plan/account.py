@@ -41,9 +41,11 @@ class Account:
     inexact : list of str
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
-        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+        Tensors that become several, such as stacks of experts, and into how many pieces.
     put_together : dict of str to int
-        Stacks of experts that are made of single ones, and of how many pieces.
+        Tensors that are made of several, such as stacks of experts, and of how many pieces.
+    made : tuple of str
+        Tensors that are made of config.json.
     requantised : dict of str to str
         Weights that are encoded out of other codes, by what these are in words.
     unmovable : dict of str to str
@@ -73,6 +75,7 @@ class Account:
     inexact: list[str] = field(default_factory=list)
     taken_apart: dict[str, int] = field(default_factory=dict)
     put_together: dict[str, int] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
     requantised: dict[str, str] = field(default_factory=dict)
     unmovable: dict[str, str] = field(default_factory=dict)
     cast: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from anamnesis.schemes.core.layout import Repack
 
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
+    from anamnesis.convert.plan.account import Account
 
 _ADAPTER = "adapter_config.json"  # PEFT's
 # What configs of language models have beside `model_type`, one or another.
@@ -54,6 +55,19 @@ class Seen(NamedTuple):
     request: Request
     names: Mapping[str, tuple[str, ...]]
     otherwise: tuple[str, ...] = ()
+
+    def account_for(self, account: Account) -> None:
+        """Count what names say: which tensors are made, put together or taken apart."""
+        made: dict[tuple[str, ...], list[str]] = {}
+        for name, stored in self.names.items():
+            made.setdefault(stored, []).append(name)
+        for stored, names in made.items():
+            if not stored:
+                account.made = tuple(names)
+            elif len(names) == 1 < len(stored):
+                account.put_together[names[0]] = len(stored)
+            elif len(stored) == 1 < len(names):
+                account.taken_apart[stored[0]] = len(names)
 
 
 def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:

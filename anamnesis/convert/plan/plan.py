@@ -232,6 +232,7 @@ class Plan:
             "inexact": account.inexact,
             "taken_apart": account.taken_apart,
             "put_together": account.put_together,
+            "made": list(account.made),
             "requantised": account.requantised,
             "unmovable": account.unmovable,
             "cast": account.cast,

@@ -213,9 +213,11 @@ class Report:
     inexact : tuple of str
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
-        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+        Tensors that became several, such as stacks of experts, and into how many pieces.
     put_together : dict of str to int
-        Stacks of experts that are made of single ones, and of how many pieces.
+        Tensors that were made of several, such as stacks of experts, and of how many pieces.
+    made : tuple of str
+        Tensors that were made of config.json, such as the factors of a rope.
     loss : Losses or None
         What the encoding took; None where it was not measured, or nothing was to be done.
     dtypes : dict of str to int
@@ -257,6 +259,7 @@ class Report:
     inexact: tuple[str, ...] = ()
     taken_apart: dict[str, int] = field(default_factory=dict)
     put_together: dict[str, int] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
     loss: Losses | None = None
     dtypes: dict[str, int] = field(default_factory=dict)
     requantised: dict[str, str] = field(default_factory=dict)
@@ -300,9 +303,11 @@ class Report:
         if self.requantised:
             line += f"; {len(self.requantised):,} re-quantised"
         if self.taken_apart:
-            line += f"; {len(self.taken_apart):,} stacks of experts taken apart"
+            line += f"; {len(self.taken_apart):,} tensors taken apart"
         if self.put_together:
-            line += f"; {len(self.put_together):,} stacks of experts put together"
+            line += f"; {len(self.put_together):,} tensors put together"
+        if self.made:
+            line += f"; {len(self.made):,} made of config.json"
         if self.cast:
             line += f"; {len(self.cast):,} cast"
         if self.kept:
