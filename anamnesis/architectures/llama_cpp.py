@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
@@ -52,6 +53,7 @@ _WINDOWS = {  # what the way back needs of them
     "mistral3 qwen2 qwen2moe qwen3 qwen3moe starcoder2 smollm3": _WINDOW,
     "phi3": (),  # whose header says it
 }
+_RAMP = {"beta_fast": 32, "beta_slow": 1}
 _ROUNDS = "rounds the ends of YaRN's ramp"
 _WINDOWED = frozenset(
     {
@@ -105,6 +107,12 @@ def _is_scaled_otherwise(case: _Case) -> bool:
 
 def _is_yarn(case: _Case) -> bool:
     return bool(case.key("rope.scaling.type") == "yarn")
+
+
+def _has_another_ramp(fact: str, case: _Case) -> bool:
+    """Tell whether YaRN's ramp begins or ends elsewhere, which one architecture alone reads."""
+    told = case.facts.rope.get(fact)
+    return _is_yarn(case) and case.arch.gguf != "mistral3" and told not in (None, _RAMP[fact])
 
 
 def _is_rounded(case: _Case) -> bool:
@@ -223,6 +231,10 @@ _DIFFERENCES = (
         _is_scaled_otherwise,
         "does not scale frequencies so in this architecture",
         kept=_ROPE,
+    ),
+    *(
+        _Difference(fact, "", partial(_has_another_ramp, fact), f"takes {n}", kept=())
+        for fact, n in _RAMP.items()
     ),
     _Difference(
         "truncate",

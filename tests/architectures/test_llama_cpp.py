@@ -81,6 +81,8 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("cohere2", {"rope_parameters": YARN}, 'rope_type is "yarn"'),
     ("qwen3", {"rope_parameters": LONG}, 'rope_type is "longrope"'),
     ("qwen3", {"rope_parameters": {**YARN, "truncate": False}}, "truncate is false"),
+    ("llama", {"rope_parameters": {**YARN, "beta_fast": 4.0}}, "beta_fast is 4.0"),
+    ("llama", {"rope_parameters": {**YARN, "beta_slow": 0.5}}, "beta_slow is 0.5"),
 ]
 
 
