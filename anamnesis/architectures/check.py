@@ -10,7 +10,7 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.facts import LAYERS_MAX, Facts
 from anamnesis.architectures.header import Header, check_shape, is_windowed
 from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
-from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, KEYS, SWITCHED
+from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, HEADS, KEYS, SWITCHED
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import ParseError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
 _OWN = {"own-keys", "own-values"}
-_NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn"}
+_NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn", *_OWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,18 @@ def check_tensors(
     layers = _layers(header, weights)
     for few, many in AT_MOST.items():
         n, most = header.count(few), header.count(many)
+        if most is None and many == "attention.key_length":
+            most = (header.count("embedding_length") or 0) // (header.count(HEADS) or 1)
         if n is not None and most is not None and n > most:
             raise header.error(f"{header.word(few)} is {n:,}, and {header.word(many)} {most:,}")
     kinds = {layer: _kinds(header, layers, layer) for layer in range(-1, layers.n)}
-    if header.count("expert_count") and not header.count("expert_used_count"):
+    n, n_groups = header.count("expert_count") or 0, header.count("expert_group_count") or 1
+    if n % n_groups or 1 < n_groups == n:
+        raise header.error(
+            f"{header.word('expert_count')} is {n:,}, and {header.word('expert_group_count')}"
+            f" {n_groups:,}"
+        )
+    if n and not header.count("expert_used_count"):
         raise header.error(f"has experts, and no {header.word('expert_used_count')}")
     asked = {drop.name.replace("language_model.", "") for drop in dropped if drop.reason == ASKED}
     for name, why in _missing(header, weights, layers, kinds):
@@ -138,7 +146,7 @@ def _missing(
         is_known = not group.endswith("?") and (pattern in switches or pattern in known)
         if is_known and (not fact or bool(header.facts.get(fact))):
             why = f"{fact} is set, and " if fact else _because(header, group)
-        elif pattern in switches and pattern in seen and not pattern.endswith(".bias"):
+        elif pattern in switches and pattern in seen and _is_off(header.facts, fact, pattern):
             raise header.error(f"{fact} is not set, and there is {pattern!r}")
         elif pattern in seen:
             why = "other layers have it, and "
@@ -148,6 +156,11 @@ def _missing(
         for name in (filled(pattern, i) for i in of_group):
             if name not in weights:
                 yield name, why
+
+
+def _is_off(facts: Facts, fact: str, pattern: str) -> bool:
+    """Tell whether there is no such tensor; of a bias config.json must say so, not its class."""
+    return not pattern.endswith(".bias") or facts.said.get(fact) is False
 
 
 def switched(arch: Arch) -> dict[str, str]:

@@ -59,9 +59,8 @@ _KINDS = {
 _OF_ANOTHER_KIND = (TypeError, ValueError, KeyError, ZeroDivisionError, OverflowError)
 # What a header may lack: llama.cpp takes what the class does, or has not read it for long.
 _ANY = {
-    *("vocab_size", "feed_forward_length", "expert_group_count", "expert_group_used_count"),
-    *("attention.recurrent_layers", "full_attention_interval", "rope.dimension_sections"),
-    "rope.freq_base_swa",
+    *("vocab_size", "feed_forward_length", "rope.freq_base_swa", "rope.dimension_sections"),
+    *("attention.recurrent_layers", "full_attention_interval"),
 }
 _THETA = "rope.freq_base"
 # What llama.cpp takes where a header says nothing, if that is neither 0 nor 1.

@@ -60,6 +60,7 @@ class Facts:
         self.rope = rope
         self.local_rope = local_rope
         self.names: frozenset[str] = frozenset()
+        self.said: Mapping[str, Any] = {}  # without what the class fills in
 
     def get(self, name: str) -> Any:
         """Return a fact; None if it is not there, or null."""
@@ -129,6 +130,7 @@ def read_facts(config: Mapping[str, Any], arch: Arch) -> Facts:
     ):  # it counts for the whole, whatever the text's say
         values["tie_word_embeddings"] = True
     facts = Facts(values, *_ropes(values))
+    facts.said = {**config, **text}
     if arch.derived is not None:
         for name, value in arch.derived(facts).items():
             if facts.get(name) is None:

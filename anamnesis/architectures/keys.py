@@ -94,6 +94,8 @@ _POSITIVE = {
 }
 
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+_GROUPS, _GROUPS_USED = "expert_group_count", "expert_group_used_count"
+_ONE = {"type": "uint32", "value": 1}
 _IS_YARN = {"type": "string", "value": "yarn"}
 _YARN = (
     ("yarn_ext_factor", ("extrapolation_factor",)),
@@ -119,6 +121,8 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
     keys |= arch.fixed
     if arch.computed is not None:
         keys |= arch.computed(facts)
+    if keys.get(_GROUPS) and keys.get(_GROUPS) == keys.get(_GROUPS_USED) != _ONE:
+        keys |= dict.fromkeys((_GROUPS, _GROUPS_USED))  # all of them, which llama.cpp does not load
     if keys.get("rope.scaling.type") == _IS_YARN and keys.get(_LOG_MULTIPLIER) is None:
         keys |= _attention_keys(facts.rope)
     _check(arch, keys)

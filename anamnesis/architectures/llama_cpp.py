@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
@@ -52,6 +53,7 @@ _WINDOWS = {  # what the way back needs of them
     "mistral3 qwen2 qwen2moe qwen3 qwen3moe starcoder2 smollm3": _WINDOW,
     "phi3": (),  # whose header says it
 }
+_RAMP = {"beta_fast": 32, "beta_slow": 1}
 _ROUNDS = "rounds the ends of YaRN's ramp"
 _WINDOWED = frozenset(
     {
@@ -60,11 +62,9 @@ _WINDOWED = frozenset(
     }
 )
 _FROM_A_LAYER_ON = ("qwen2", "qwen3")
-_SILU = frozenset({"silu", "swish"})
-_TANH = frozenset(
-    ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
-)
-_ERF = frozenset({"gelu", "gelu_python"})
+_SILU = ("silu", "swish")
+_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
+_ERF = ("gelu", "gelu_python")
 _BY_TANH = "takes gelu by tanh"
 _SILU_ARCHS = (
     "llama mistral3 qwen2 qwen2moe qwen3 qwen3moe qwen3next qwen35 qwen35moe phi3 deepseek2"
@@ -92,6 +92,8 @@ def _is_windowed(case: _Case) -> bool:
 
 def _is_scaled_otherwise(case: _Case) -> bool:
     kind = case.facts.rope.get("rope_type")
+    if case.facts.local_rope.get("rope_type") not in _UNSCALED:
+        return True
     if kind in _UNSCALED:
         return False
     if case.arch.gguf == "phi3":
@@ -105,6 +107,12 @@ def _is_scaled_otherwise(case: _Case) -> bool:
 
 def _is_yarn(case: _Case) -> bool:
     return bool(case.key("rope.scaling.type") == "yarn")
+
+
+def _has_another_ramp(fact: str, case: _Case) -> bool:
+    """Tell whether YaRN's ramp begins or ends elsewhere, which one architecture alone reads."""
+    told = case.facts.rope.get(fact)
+    return _is_yarn(case) and case.arch.gguf != "mistral3" and told not in (None, _RAMP[fact])
 
 
 def _is_rounded(case: _Case) -> bool:
@@ -138,6 +146,25 @@ _DIFFERENCES = (
         "qwen3moe qwen3next",
         lambda case: not case.get("norm_topk_prob"),
         "norms the weights of a token's experts",
+    ),
+    _Difference(
+        "norm_topk_prob",
+        "deepseek2",
+        lambda case: case.arch.model_type == "deepseek_v2" and bool(case.get("norm_topk_prob")),
+        "norms the weights of a token's experts",
+        kept=(),
+    ),
+    _Difference(
+        "use_bidirectional_attention",
+        "gemma3",
+        lambda case: bool(case.get("use_bidirectional_attention")),
+        "lets a token see those before it alone",
+    ),
+    _Difference(
+        "tie_word_embeddings",
+        "gemma2",
+        lambda case: case.get("tie_word_embeddings") is False,
+        "takes the embedding for the head",
     ),
     _Difference(
         "n_group",
@@ -192,11 +219,22 @@ _DIFFERENCES = (
         for archs, kept in _WINDOWS.items()
     ),
     _Difference(
+        "rope_parameters",
+        "olmo2",
+        lambda case: case.key("rope.freq_base_swa") not in (None, case.key("rope.freq_base")),
+        "takes the rope_theta of full attention in each layer",
+        kept=(),
+    ),
+    _Difference(
         "rope_type",
         "",
         _is_scaled_otherwise,
         "does not scale frequencies so in this architecture",
         kept=_ROPE,
+    ),
+    *(
+        _Difference(fact, "", partial(_has_another_ramp, fact), f"takes {n}", kept=())
+        for fact, n in _RAMP.items()
     ),
     _Difference(
         "truncate",

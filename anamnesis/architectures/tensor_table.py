@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+HEADS = "attention.head_count"
 VOCABULARY, TYPES = "vocab", "types"  # which no key says
 # What stands for the value of a key behind the architecture's name.
 KEYS: Mapping[str, str] = {
@@ -15,7 +16,7 @@ KEYS: Mapping[str, str] = {
     "f": "feed_forward_length",
     "context": "context_length",
     "layers": "block_count",
-    "heads": "attention.head_count",
+    "heads": HEADS,
     "kv": "attention.head_count_kv",
     "key": "attention.key_length",
     "value": "attention.value_length",

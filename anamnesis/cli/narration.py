@@ -209,22 +209,28 @@ def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     parts = ""
     if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
         told = [counted(role, n) for role, n in report.consumed.items()]
-        n_weights = report.n_out + sum(n - 1 for n in report.put_together.values())
+        n_weights = report.n_out - len(report.made)
+        n_weights += sum(n - 1 for n in report.put_together.values())
         n_weights -= sum(n - 1 for n in report.taken_apart.values())
         parts = f" ({', '.join([count(n_weights, 'weight'), *told])})"
     account = f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
     yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
     yield from dropped_lines(report.dropped, stored)
-    yield from experts_lines(report)
+    yield from joined_lines(report)
 
 
-def experts_lines(outcome: Outcome) -> Iterator[str]:
-    """Yield how many stacks of experts are written as what else, and how many are made."""
+def joined_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield how many tensors are written as several, are made of several, or are new."""
     ways = ("taken apart, into", outcome.taken_apart), ("put together, of", outcome.put_together)
-    for way, stacks in ways:
-        if stacks:
-            n, pieces = count(len(stacks), "stack"), sum(stacks.values())
-            yield f"  {n} of experts {way} {pieces:,} pieces"
+    for way, tensors in ways:
+        if tensors:
+            are_experts = all("exp" in name for name in tensors)
+            n = count(len(tensors), "stack" if are_experts else "tensor")
+            what = f"{n} of experts" if are_experts else n
+            yield f"  {what} {way} {sum(tensors.values()):,} pieces"
+    if outcome.made:
+        names = printable(", ".join(outcome.made))
+        yield f"  {count(len(outcome.made), 'tensor')} made of config.json: {names}"
 
 
 def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterator[str]:

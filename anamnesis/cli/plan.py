@@ -315,7 +315,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     from anamnesis.base.printable import printable
     from anamnesis.base.sizes import format_size
     from anamnesis.cli.encoding_voice import outcome_lines
-    from anamnesis.cli.narration import count, dropped_lines, experts_lines
+    from anamnesis.cli.narration import count, dropped_lines, joined_lines
 
     account = plan.account
     formats = Counter(file.writer.id for file in plan.files)
@@ -334,7 +334,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
         yield f"  {count(n, 'weight')} as {printable(encoding)}"
-    yield from experts_lines(account)
+    yield from joined_lines(account)
     yield from outcome_lines(account)
     yield from dropped_lines(account.dropped, stored)
     yield from _stops(plan, "")

@@ -19,6 +19,10 @@ from helpers.recorded_hf import recorded, remake
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}
 LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+OLMO = {
+    "full_attention": {"rope_type": "default", "rope_theta": 5e5},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
 YARN |= {"original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "long_factor": [2.0]}
@@ -51,6 +55,9 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("qwen2moe", {"norm_topk_prob": True}, "norm_topk_prob is true"),
     ("qwen3moe", {"norm_topk_prob": False}, "norm_topk_prob is false"),
     ("qwen3next", {"norm_topk_prob": False}, "norm_topk_prob is false"),
+    ("deepseek2", {"norm_topk_prob": True}, "norm_topk_prob is true"),
+    ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
+    ("gemma2", {"tie_word_embeddings": False}, "tie_word_embeddings is false"),
     ("llama", {"hidden_act": "gelu"}, 'hidden_act is "gelu"'),
     ("starcoder2", {"hidden_act": "relu"}, 'hidden_act is "relu"'),
     ("starcoder2", {"hidden_act": "gelu"}, 'hidden_act is "gelu"'),
@@ -58,6 +65,7 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3", {"hidden_activation": "gelu"}, 'hidden_activation is "gelu"'),
     ("bert", {"hidden_act": "relu"}, 'hidden_act is "relu"'),
     ("llama", {"rope_parameters": DYNAMIC}, 'rope_type is "dynamic"'),
+    ("olmo3", {"rope_parameters": OLMO}, "rope_parameters is "),
     ("gpt_oss", {"swiglu_limit": 0.5}, "swiglu_limit is 0.5"),
     ("mistral", {"sliding_window": 8}, "sliding_window is 8"),
     ("mixtral", {"sliding_window": 8}, "sliding_window is 8"),
@@ -73,6 +81,8 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("cohere2", {"rope_parameters": YARN}, 'rope_type is "yarn"'),
     ("qwen3", {"rope_parameters": LONG}, 'rope_type is "longrope"'),
     ("qwen3", {"rope_parameters": {**YARN, "truncate": False}}, "truncate is false"),
+    ("llama", {"rope_parameters": {**YARN, "beta_fast": 4.0}}, "beta_fast is 4.0"),
+    ("llama", {"rope_parameters": {**YARN, "beta_slow": 0.5}}, "beta_slow is 0.5"),
 ]
 
 
@@ -151,7 +161,7 @@ def test_llama_cpp_scales_by_what_the_class_does(
 @pytest.mark.parametrize(
     ("name", "edits", "match"),
     [
-        ("starcoder2", {"use_bias": False}, "use_bias is false, and it wants biases"),
+        ("starcoder2", {"use_bias": False}, "use_bias is not set, and there is 'blk.{bid}.attn_q"),
         ("deepseek2", {"moe_layer_freq": 2}, "moe_layer_freq is 2"),
     ],
 )
@@ -166,6 +176,12 @@ def test_what_it_does_not_load_is_refused(
     ("name", "keys", "facts", "match"),
     [
         ("Qwen3NextForCausalLM", {}, {"linear_value_head_dim": 9}, "linear_value_head_dim is 9"),
+        (
+            "Starcoder2ForCausalLM",
+            {},
+            {"use_bias": False},
+            "use_bias is false, and it wants biases",
+        ),
         ("Qwen3_5ForCausalLM", {}, {"linear_value_head_dim": 9}, "linear_value_head_dim is 9"),
         ("Qwen2MoeForCausalLM", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is true"),
         ("Olmo2ForCausalLM", {}, {"tie_word_embeddings": True}, "tie_word_embeddings is true"),

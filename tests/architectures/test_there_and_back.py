@@ -153,3 +153,23 @@ def test_factors_are_those_of_a_scaling_or_refused(units: int, tmp_path: Path) -
         json.loads((tmp_path / folder / "config.json").read_text()) for folder in ("hf", "edited")
     )
     assert before["rope_parameters"] == after["rope_parameters"]
+
+
+@pytest.mark.parametrize(
+    "name", ["llama_llama3", "phi3_long", "mixtral", "deepseek2", "granitemoe", "qwen3next"]
+)
+def test_totals_add_up(name: str, tmp_path: Path) -> None:
+    """What comes out is what went in, put together and taken apart, with what config.json says."""
+    root, to = recorded_hf.remake(name, tmp_path / "hf"), tmp_path / "a.gguf"
+    there = an.convert(root, to, "gguf-f32", tokenizer_pre=recorded(name).pre)
+    back = an.convert(to, f"{tmp_path / 'back'}/", "f32")
+    for source, report in ((root, there), (to, back)):
+        stored = an.parse(source).stored
+        n = report.n_in - sum(left.name in stored for left in report.dropped) + len(report.made)
+        n += sum(pieces - 1 for pieces in report.taken_apart.values())
+        n -= sum(pieces - 1 for pieces in report.put_together.values())
+        assert n == report.n_out
+    assert sorted(there.put_together.values()) == sorted(back.taken_apart.values())
+    assert sorted(there.taken_apart.values()) == sorted(back.put_together.values())
+    assert set(there.made) == {left.name for left in back.dropped if left.name in stored}
+    assert ("made of config.json" in str(there)) == bool(there.made)

@@ -143,6 +143,32 @@ def test_a_model_of_sparse_layers_alone_needs_no_dense_size() -> None:
             {"attention_bias": True},
             "attention_bias is set, and '.*q_proj.bias' is missing",
         ),
+        (
+            "qwen2moe",
+            {"qkv_bias": False},
+            "qkv_bias is not set, and there is 'blk.{bid}.attn_q.bias'",
+        ),
+        ("gpt_oss", {"attention_bias": False}, "attention_bias is not set, and there is"),
+        ("gemma4", {"attention_k_eq_v": True}, "v_proj.weight' is no tensor of its layer"),
+        ("gemma4", {"enable_moe_block": True}, "has no num_experts"),
+        (
+            "gemma4_moe",
+            {"enable_moe_block": False},
+            "experts.*' is no tensor of|router.* is no tensor",
+        ),
+        (
+            "gemma4",
+            {"vocab_size_per_layer_input": 512},
+            "vocab_size_per_layer_input is 512 and vocab",
+        ),
+        ("gemma4_moe", {"num_kv_shared_layers": 1}, "no layer before has full_attention"),
+        (
+            "phi3",
+            {"rope_parameters": {"partial_rotary_factor": 1.5}},
+            "dimension_count .* is 48, and",
+        ),
+        ("deepseek3", {"n_group": 3}, "n_routed_experts is 8, and n_group 3"),
+        ("deepseek3", {"n_group": 2, "topk_group": 2}, ""),
         ("glm4moe", {"use_qk_norm": False}, "use_qk_norm is not set, and there is"),
         (
             "mixtral",

@@ -146,6 +146,8 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "q_lora_rank": config.get("q_lora_rank") or None,
         "norm_topk_prob": bool(find("expert_weights_norm")),
         "num_nextn_predict_layers": 0,
+        "n_group": config.get("n_group", 1),
+        "topk_group": config.get("topk_group", 1),
     }
     if config["model_type"] == "deepseek_v2" and config.get("n_group") not in (None, 0, 1):
         told["topk_method"] = _BY_GROUPS

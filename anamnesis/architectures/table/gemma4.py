@@ -119,14 +119,36 @@ def _feed_forward(facts: Facts) -> Any:
     n = facts.number("intermediate_size")
     if not facts.get("use_double_wide_mlp"):
         return {"type": "uint32", "value": n}
-    layers, shared = facts.n_layers, facts.get("num_kv_shared_layers") or 0
-    if type(shared) is not int:
-        raise ParseError(f"num_kv_shared_layers is {shared!r}, no integer", source=CONFIG)
-    own = layers - shared
+    layers = facts.n_layers
+    own = layers - (facts.get("num_kv_shared_layers") or 0)
     return {"type": "int32", "value": [n if i < own else 2 * n for i in range(layers)]}
 
 
+def _check_layers(facts: Facts) -> None:
+    """Refuse facts of layers that contradict each other."""
+    if facts.get("enable_moe_block"):
+        facts.number("num_experts")
+    rows, n = facts.get("vocab_size_per_layer_input"), facts.number("vocab_size")
+    if facts.get("hidden_size_per_layer_input") and rows != n:
+        raise ParseError(
+            f"vocab_size_per_layer_input is {rows!r} and vocab_size {n:,}, which llama.cpp takes to"
+            " be equal",
+            source=CONFIG,
+        )
+    shared = facts.get("num_kv_shared_layers") or 0
+    if type(shared) is not int or not 0 <= shared < facts.n_layers:
+        raise ParseError(f"num_kv_shared_layers is {shared!r}, no number of layers", source=CONFIG)
+    kinds = layer_types(facts, SLIDING, _PERIOD)
+    own = kinds[: len(kinds) - shared]
+    lone = next((kind for kind in kinds if kind not in own), None)
+    if lone is not None:
+        raise ParseError(
+            f"num_kv_shared_layers is {shared}, and no layer before has {lone}", source=CONFIG
+        )
+
+
 def _gemma4(facts: Facts) -> Mapping[str, Any]:
+    _check_layers(facts)
     full, windowed = _head_dim(facts), facts.number("head_dim")
     part = real(facts.local_rope, "partial_rotary_factor", 1.0)
     numbers = {
@@ -139,6 +161,8 @@ def _gemma4(facts: Facts) -> Mapping[str, Any]:
     keys: dict[str, Any] = {
         name: {"type": "uint32", "value": value} for name, value in numbers.items()
     }
+    if not facts.get("enable_moe_block"):
+        keys |= dict.fromkeys(("expert_count", "expert_used_count"))
     keys[_PATTERN] = {"type": "bool", "value": of_kind(facts, SLIDING, _PERIOD)}
     keys[_KV_HEADS], keys[_FFN] = _kv_heads(facts), _feed_forward(facts)
     if facts.get("use_bidirectional_attention") == "all":

@@ -72,8 +72,9 @@ def account_of(
         unknown=tuple(decided.passed),
         problems=decided.problems,
         still_quantized=tuple(described),
-        taken_apart=decided.named.taken_apart,
-        put_together=decided.named.put_together,
+        taken_apart={**decided.seen.taken_apart, **decided.named.taken_apart},
+        put_together={**decided.seen.put_together, **decided.named.put_together},
+        made=tuple([name for name, stored in decided.seen.names.items() if not stored]),
         edited=tuple([weight.name for weight in edited]),
         n_bytes_edited=sum(made[-min(2, decided.request.threads) :]),
     )

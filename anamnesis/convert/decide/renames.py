@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,6 +55,17 @@ class Seen(NamedTuple):
     request: Request
     names: Mapping[str, tuple[str, ...]]
     otherwise: tuple[str, ...] = ()
+
+    @property
+    def put_together(self) -> dict[str, int]:
+        """Tensors that are made of several stored ones, and of how many."""
+        return {name: len(stored) for name, stored in self.names.items() if len(stored) > 1}
+
+    @property
+    def taken_apart(self) -> dict[str, int]:
+        """Stored tensors that several are made of, and how many."""
+        uses = Counter(stored[0] for stored in self.names.values() if len(stored) == 1)
+        return {name: n for name, n in uses.items() if n > 1}
 
 
 def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:

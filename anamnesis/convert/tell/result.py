@@ -183,9 +183,11 @@ class Outcome:
     inexact : tuple of str
         Those of them whose float32 may differ in its last bits; BF16 and F16 come out equal.
     taken_apart : dict of str to int
-        Stacks of experts that the encoding's own tool takes apart, and into how many pieces.
+        Tensors that become several, such as stacks of experts, and into how many pieces.
     put_together : dict of str to int
-        Stacks of experts that are made of single ones, and of how many pieces.
+        Tensors that are made of several, such as stacks of experts, and of how many pieces.
+    made : tuple of str
+        Tensors that are made of config.json, such as the factors of a rope.
     requantised : dict of str to str
         Weights that are encoded out of other codes, by what these are in words: the loss is
         against what they decode to.
@@ -208,6 +210,7 @@ class Outcome:
     inexact: tuple[str, ...] = ()
     taken_apart: Mapping[str, int] = field(default_factory=dict)
     put_together: Mapping[str, int] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
     requantised: Mapping[str, str] = field(default_factory=dict)
     unmovable: Mapping[str, str] = field(default_factory=dict)
     cast: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -324,9 +327,11 @@ class Report(Outcome):
         if self.requantised:
             line += f"; {len(self.requantised):,} re-quantised"
         if self.taken_apart:
-            line += f"; {len(self.taken_apart):,} stacks of experts taken apart"
+            line += f"; {len(self.taken_apart):,} tensors taken apart"
         if self.put_together:
-            line += f"; {len(self.put_together):,} stacks of experts put together"
+            line += f"; {len(self.put_together):,} tensors put together"
+        if self.made:
+            line += f"; {len(self.made):,} made of config.json"
         if self.cast:
             line += f"; {len(self.cast):,} cast"
         if self.kept:
