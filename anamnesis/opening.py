@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypedDict, Unpack
 
 from anamnesis.base.arguments import check_block_size, check_kind
 from anamnesis.base.dtypes import DTypeLike, stored_dtype
@@ -42,6 +42,9 @@ __all__ = [
 Where = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable
 
 
+LayoutName: TypeAlias = Literal["modelopt", "comfyui"]
+
+
 class ParseOptions(TypedDict, total=False):
     """The keyword options of `parse`, whose docstring explains them."""
 
@@ -53,7 +56,7 @@ class ParseOptions(TypedDict, total=False):
     allow_foreign: bool
     void_dtype: str | None
     conv1d: bool | None
-    layout: str | None
+    layout: LayoutName | None
     fold_pre_quant_scale: bool
     strict: bool
 
@@ -78,7 +81,7 @@ def parse(
     allow_foreign: bool = False,
     void_dtype: str | None = None,
     conv1d: bool | None = None,
-    layout: str | None = None,
+    layout: LayoutName | None = None,
     fold_pre_quant_scale: bool = False,
     strict: bool = False,
 ) -> Model:

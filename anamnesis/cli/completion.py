@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import click
 
-from anamnesis.cli.grouped import Command
-from anamnesis.cli.options import described
+from anamnesis.cli.options import verb
 from anamnesis.cli.shells import HOMES, own_shell, script
 
 
-@click.command(
+@verb(
     "completion",
-    cls=Command,
-    epilog=described(
-        "amn completion bash > ~/.local/share/bash-completion/completions/amn",
-        "amn completion zsh > ~/.zfunc/_amn",
-        "amn completion fish | source",
-    ),
+    "amn completion bash > ~/.local/share/bash-completion/completions/amn",
+    "amn completion zsh > ~/.zfunc/_amn",
+    "amn completion fish | source",
 )
 @click.argument("shell", type=click.Choice([*HOMES]), metavar="bash|zsh|fish", required=False)
 def command(shell: str | None) -> None:

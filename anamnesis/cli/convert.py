@@ -5,43 +5,26 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from anamnesis.cli.encoding import Encode
-from anamnesis.cli.encoding_options import (
-    encoded_options,
-    list_option,
-    list_targets,
-    needs,
-    paths_or_list,
-    read_target,
-    target_option,
-)
-from anamnesis.cli.grouped import Command
-from anamnesis.cli.options import described
-from anamnesis.cli.writing import run, writes_models
+from anamnesis.cli.options import needs, verb
+from anamnesis.cli.ways import list_targets
+from anamnesis.cli.writing import run
+from anamnesis.convert.ask.kinds import read_target
 
 if TYPE_CHECKING:
     from anamnesis.convert.ask.targets import Target
 
 
-@click.command(
+@verb(
     "convert",
-    cls=Command,
-    epilog=described(
-        "amn convert model.pth -o model.safetensors",
-        "amn convert model-fp8.safetensors --to gguf-f16 --gguf-kv general.name=tiny",
-        "amn convert Qwen3-8B-FP8/ --to gguf-q4_k_m",
-        "amn convert model.gguf --to bf16 -o model/",
-        "amn convert Qwen3-8B/ --to fp8-block --tensor '*.mlp.*=fp8-channel'",
-        "amn convert sd.ckpt --to f16 --select state_dict --drop 'model_ema.*'",
-        "amn convert --list",
-    ),
+    "amn convert model.pth -o model.safetensors",
+    "amn convert model-fp8.safetensors --to gguf-f16 --gguf-kv general.name=tiny",
+    "amn convert Qwen3-8B-FP8/ --to gguf-q4_k_m",
+    "amn convert model.gguf --to bf16 -o model/",
+    "amn convert Qwen3-8B/ --to fp8-block --tensor '*.mlp.*=fp8-channel'",
+    "amn convert sd.ckpt --to f16 --select state_dict --drop 'model_ema.*'",
+    "amn convert --list",
 )
-@paths_or_list
-@target_option
-@list_option
-@writes_models(*encoded_options(writes=True), encodes=True)
 def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
     """Write another container, another encoding, or both.
 

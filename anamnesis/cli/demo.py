@@ -6,8 +6,7 @@ import os
 
 import click
 
-from anamnesis.cli.grouped import Command, option
-from anamnesis.cli.options import described
+from anamnesis.cli.options import verb
 
 
 def _completed(context: click.Context, argument: click.Parameter, begun: str) -> list[str]:
@@ -16,34 +15,9 @@ def _completed(context: click.Context, argument: click.Parameter, begun: str) ->
     return [name for name in DEMOS if name.startswith(begun)]
 
 
-@click.command(
-    "demo",
-    cls=Command,
-    epilog=described(
-        "amn demo",
-        "amn demo gguf",
-        "amn demo llama /tmp/demo",
-        "amn demo --list",
-    ),
-)
+@verb("demo", "amn demo", "amn demo gguf", "amn demo llama /tmp/demo", "amn demo --list")
 @click.argument("name", default=".", metavar="[NAME]", shell_complete=_completed)
 @click.argument("directory", required=False, metavar="[DIRECTORY]")
-@option(
-    "Output",
-    "--list",
-    "lists",
-    is_flag=True,
-    help="List the demos and what they make.",
-    brief="List the demos and what they make.",
-)
-@option(
-    "Output",
-    "--all",
-    "makes_all",
-    is_flag=True,
-    help="Make the inputs of all demos.",
-    brief="Make the inputs of all demos.",
-)
 def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -> None:
     """Make a small model to try things with.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.cli.mix_options import WITHOUT_MIX, mix_options
-from anamnesis.cli.writing import OPTIONS, Task
+from anamnesis.cli.writing import Task
+from anamnesis.convert.ask.options import OPTIONS, flag_of
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -19,64 +19,50 @@ if TYPE_CHECKING:
     from anamnesis.convert.tell.result import Report
     from anamnesis.model import Model
 
-_OPTIONS_OF_PATTERNS = {
-    "include": "--include",
-    "exclude": "--exclude",
-    "overrides": "--tensor",
-    "rename": "--rename",
-    "least": "--least",
-    "most": "--most",
-    "types": "--types",
-}
-
 
 def what_is_asked(
     target: Target, given: dict[str, Any], out: str | None
 ) -> tuple[Form, dict[str, Any]]:
-    """Return the form of the output, and the options that say what weights are written as."""
+    """Return the form of the output, and what the library is asked for; it is taken out."""
     from anamnesis.convert.ask.form import form_of
 
     form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
-    metadata = given.pop("metadata")
-    settings = dict(given.pop("settings"))
-    if (metadata is not None or settings) and form.container != "gguf":
-        raise click.UsageError(
-            f"--gguf-metadata and --gguf-kv are for GGUF files, not {form.container}"
-        )
-    if given["split_max_size"] is not None and form.container != "gguf":
-        raise click.UsageError(f"--split-max-size is for GGUF files, not {form.container}")
-    for option in ("imatrix", "tokenizer_pre"):
-        if given[option] is not None and form.container != "gguf":
-            name = option.replace("_", "-")
-            raise click.UsageError(f"--{name} is for GGUF files, not {form.container}")
-    for option in ("include", "exclude"):
-        if given[option] and target.encoding is None:
-            raise click.UsageError(
-                f"--{option} says which weights are quantised, and {target.text} quantises none"
-            )
+    _check_use(target, form.container, given)
     if target.dtype is not None and given["dtype"] not in (None, target.dtype.name.lower()):
         raise click.UsageError(f"the target {target.text} says another dtype than --dtype")
+    settings, recipe = dict(given.pop("settings")), given.pop("recipe")
+    names = {row.name for row in OPTIONS if row.call in ("remember", "convert", "mix")}
+    options = {name: given.pop(name) for name in names & given.keys()}
     overrides: dict[str, str] = {}
-    for pattern, name in (*given.pop("overrides"), *given.pop("recipe")):
+    for pattern, name in (*options["overrides"], *recipe):
         overrides.setdefault(pattern, name)
-    names = ("dtype", "include", "exclude", "split_max_size", "lossless")
-    options = {name: given.pop(name) for name in names}
-    options |= {"overrides": overrides, "rename": dict(given.pop("rename"))}
-    mixing = mix_options(given)
-    for name in mixing if target.mix is None else ():
-        if name not in WITHOUT_MIX:
-            option = name.replace("_", "-")
-            told = f"--{option} is for a mix of GGUF's types, such as gguf-q4_k_m"
-            raise click.UsageError(f"{told}, not {target.text}")
-    options |= mixing
-    return form, options | {"metadata": {**(metadata or {}), **settings}}
+    options |= {name: dict(options[name]) for name in ("rename", "override_kv")}
+    options |= {"overrides": overrides, "metadata": {**(options["metadata"] or {}), **settings}}
+    return form, {name: value for name, value in options.items() if value is not None}
+
+
+def _check_use(target: Target, container: str, given: dict[str, Any]) -> None:
+    """Refuse options that are for other outputs."""
+    for row in OPTIONS:
+        if not given.get(row.name):
+            continue
+        if row.only == "gguf" and container != "gguf":
+            raise click.UsageError(f"{row.flag} is for GGUF files, not {container}")
+        if row.only == "encoding" and target.encoding is None:
+            raise click.UsageError(
+                f"{row.flag} says which weights are quantised, and {target.text} quantises none"
+            )
+        if row.call == "mix" and target.mix is None:
+            raise click.UsageError(
+                f"{row.flag} is for a mix of GGUF's types, such as gguf-q4_k_m, not {target.text}"
+            )
 
 
 def as_options(error: ValueError) -> Exception:
-    """Return what the library says of a pattern that fits no weight, of the option; else itself."""
+    """Return what the library says of an argument as said of its option; else the error itself."""
     name, _, rest = str(error).partition(": ")
-    option = _OPTIONS_OF_PATTERNS.get(name)
-    return UnsupportedError(f"{option}: {rest}") if option else error
+    flag = flag_of(name)
+    return UnsupportedError(f"{flag}: {rest}") if flag else error
 
 
 class Encode(Task):
@@ -88,14 +74,12 @@ class Encode(Task):
         self._verb = verb
         self._target = target
         self._worst: bool = given.pop("worst")
-        form, options = what_is_asked(target, given, out)
-        named = (*OPTIONS, "verify", "expect_same", "loss")
-        self._options = options | {name: given.pop(name) for name in named}
-        self._options["strict"] = given.pop("strict") or None
-        self._dtype: DTypeName = self._options["dtype"] or _dtype_of(target) or "bf16"
-        self._is_asked = bool(self._options["dtype"] or target.dtype)
-        told = self._options["cast_all"]
-        self._options["cast_all"] = target.casts_all(self._options["dtype"], told)
+        form, self._options = what_is_asked(target, given, out)
+        self._options["strict"] = self._options["strict"] or None
+        dtype = self._options.get("dtype")
+        self._dtype: DTypeName = dtype or _dtype_of(target) or "bf16"
+        self._is_asked = bool(dtype or target.dtype)
+        self._options["cast_all"] = target.casts_all(dtype, self._options.get("cast_all"))
         self._is_folder = form.is_named_directory
         # Of what has no name yet.
         self._form = form._replace(is_named_directory=False, name="", is_named_file=False)
@@ -119,7 +103,7 @@ class Encode(Task):
             self._dtype,
             worst=self._worst,
             verified=self._options["verify"],
-            same_as=self._options["expect_same"],
+            same_as=self._options.get("expect_same"),
         )
 
     def naming_of(self, model: Model) -> Naming:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import click
-
-from anamnesis.cli.grouped import Command
-from anamnesis.cli.options import described, json_option
+from anamnesis.cli.options import verb
 
 _DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
 
 
-@click.command("env", cls=Command, epilog=described("amn env", "amn env --json"))
-@json_option
+@verb("env", "amn env", "amn env --json")
 def command(as_json: bool) -> None:
     """Show versions, processor and settings, for bug reports."""
     from anamnesis.cli.app import ENVIRONMENT

@@ -25,13 +25,6 @@ _REMEDIES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 
-LIMIT_OPTIONS = {
-    "max_single_alloc": "--max-alloc",
-    "max_total_bytes": "--max-bytes",
-    "max_item_count": "--max-items",
-    "max_decompression_ratio": "--max-ratio",
-}
-
 _ADDRESS = re.compile(r"[a-z][a-z0-9+]+://", re.IGNORECASE)
 _REPOSITORY = re.compile(r"([A-Za-z0-9][\w.-]*)/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -55,11 +48,13 @@ def in_options(remedy: str) -> str:
 
 
 def _option(argument: re.Match[str]) -> str:
+    from anamnesis.convert.ask.options import flag_of
+
     name, value = argument[1], argument[2].strip("'")
-    words = name.replace("_", "-")
-    if value == "False":
-        return f"--no-{words}"
-    return f"--{words}" if value in ("True", "...") else f"--{words} {value}"
+    flag = flag_of(name) or f"--{name.replace('_', '-')}"
+    if value == "False" and not flag.startswith("--no-"):
+        return flag.replace("--", "--no-", 1)
+    return flag if value in ("True", "False", "...") else f"{flag} {value}"
 
 
 def describe_error(error: BaseException, path: str | None = None) -> str:
@@ -115,8 +110,12 @@ def _remedy_of_system(error: OSError) -> str | None:
 
 def _remedy(error: BaseException) -> str | None:
     """Return what to do about an error, in options."""
-    if isinstance(error, LimitExceeded) and error.limit in LIMIT_OPTIONS:
-        return f"{LIMIT_OPTIONS[error.limit]} sets how much is allowed"
+    if isinstance(error, LimitExceeded):
+        from anamnesis.convert.ask.options import flag_of  # only here, for a quick start
+
+        flag = flag_of(error.limit)
+        if flag is not None:
+            return f"{flag} sets how much is allowed"
     remedy = getattr(error, "remedy", None)
     return in_options(remedy) if remedy else None
 

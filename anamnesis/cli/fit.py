@@ -11,10 +11,10 @@ import click
 
 from anamnesis.base.errors import OutputError
 from anamnesis.cli.encoding import as_options, what_is_asked
-from anamnesis.cli.encoding_options import read_target
+from anamnesis.convert.ask.kinds import read_target
 
 if TYPE_CHECKING:
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.opening import OpenModel
     from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.fit.fit import Fit
 
@@ -52,7 +52,7 @@ def run_fit(
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             try:
-                found = model.fit(**asked, **options, **given)
+                found = model.fit(**asked, **options)
             except ValueError as error:
                 raise as_options(error) from None
         text = found.recipe()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -35,11 +35,6 @@ class Option(click.Option):
             super().add_to_parser(parser, ctx)
         finally:
             self.opts = shown
-
-
-def option(group: str, *names: str, **settings: Any) -> Callable[..., Any]:
-    """Return the decorator of an option of a group."""
-    return click.option(*names, cls=Option, group=group, **settings)
 
 
 class Command(click.Command):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from anamnesis.cli.grouped import Command
-from anamnesis.cli.options import described
+from anamnesis.cli.options import verb
 
 
-@click.command("help", cls=Command, epilog=described("amn help", "amn help remember"))
+@verb("help", "amn help", "amn help remember")
 @click.argument("name", metavar="[COMMAND]", required=False)
 @click.pass_context
 def command(ctx: click.Context, name: str | None) -> None:

@@ -5,40 +5,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from anamnesis.cli.grouped import Command
-from anamnesis.cli.options import (
-    OpenModel,
-    described,
-    json_option,
-    opens_models,
-    paths_argument,
-    to_option,
-)
+from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
+    from anamnesis.cli.opening import OpenModel
     from anamnesis.model import Model
 
 _HEAD_BYTES = 256  # a name fits in them
 
 
-@click.command(
+@verb(
     "inspect",
-    cls=Command,
-    epilog=described(
-        "amn inspect model-fp8.safetensors",
-        "amn inspect ollama:llama3.2:1b --to f16",
-        "amn inspect upload.pth --untrusted --json",
-    ),
+    "amn inspect model-fp8.safetensors",
+    "amn inspect ollama:llama3.2:1b --to f16",
+    "amn inspect upload.pth --untrusted --json",
 )
-@paths_argument
-@to_option
-@opens_models
-@json_option
 def command(
-    paths: tuple[str, ...], dtype: DTypeName | None, as_json: bool, open_model: OpenModel
+    paths: tuple[str, ...], to: DTypeName | None, as_json: bool, open_model: OpenModel
 ) -> None:
     """Show the format, schemes and sizes; only headers are read.
 
@@ -67,7 +51,7 @@ def command(
         with open_model(path) as model:
             if _is_imatrix(model):
                 return imatrix(path)
-            inspection = model.inspect(dtype or "bf16")
+            inspection = model.inspect(to or "bf16")
         problems = {name: in_options(why) for name, why in inspection.problems.items()}
         notes = tuple(map(in_options, inspection.notes))
         inspection = replace(inspection, problems=problems, notes=notes)

@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
+from anamnesis.cli.options import verb
 
-from anamnesis.cli.grouped import Command, option
-from anamnesis.cli.options import OpenModel, described, json_option, opens_models, paths_argument
+if TYPE_CHECKING:
+    from anamnesis.cli.opening import OpenModel
 
 
-@click.command(
+@verb(
     "parse",
-    cls=Command,
-    epilog=described(
-        "amn parse model.safetensors",
-        "amn parse model.gguf --metadata",
-        "amn parse Qwen3-8B-FP8/ --schemes",
-        "cat model.gguf | amn parse - --json",
-    ),
+    "amn parse model.safetensors",
+    "amn parse model.gguf --metadata",
+    "amn parse Qwen3-8B-FP8/ --schemes",
+    "cat model.gguf | amn parse - --json",
 )
-@paths_argument
-@option(
-    "Output",
-    "--metadata",
-    is_flag=True,
-    help="Also list the metadata.",
-    brief="Also list the metadata.",
-)
-@option(
-    "Output",
-    "--schemes",
-    is_flag=True,
-    help="List weights instead, each with its encoding, bits per value, and parts by their roles.",
-    brief="List weights instead, with their encodings.",
-)
-@opens_models
-@json_option
 def command(
     paths: tuple[str, ...], metadata: bool, schemes: bool, as_json: bool, open_model: OpenModel
 ) -> None:

@@ -9,145 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.encoding import as_options, what_is_asked
-from anamnesis.cli.encoding_options import encoded_options, needs, read_target
-from anamnesis.cli.grouped import Command, option
-from anamnesis.cli.options import (
-    OpenModel,
-    Parsed,
-    described,
-    json_option,
-    opens_models,
-    paths_argument,
-    size,
-    whole_number,
-)
-from anamnesis.cli.writing import PLANNED
+from anamnesis.cli.options import needs, verb
+from anamnesis.convert.ask.options import options_of
 
 if TYPE_CHECKING:
+    from anamnesis.cli.opening import OpenModel
     from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.model import Model
 
 _COLUMNS = 80
 _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
-
-
-def _targets(text: str) -> tuple[Target, ...]:
-    names = [name.strip().lower() for name in text.split(",")]
-    if "" in names and len(names) > 1:
-        raise ValueError(f"{text!r} has a comma too many")
-    return tuple(map(read_target, names))
-
-
-def _target_names() -> list[str]:
-    from anamnesis.convert.ask.targets import listed
-
-    return [row.name for row in listed()]
-
-
-def _bound(text: str) -> tuple[str, str]:
-    from anamnesis.schemes.ggml.choose import type_named
-
-    pattern, equals, name = text.rpartition("=")
-    if not pattern or not equals:
-        raise ValueError(f"write GLOB=TYPE, not {text!r}")
-    return pattern, type_named(name)
-
-
-def _bits_a_weight(text: str) -> float:
-    try:
-        bits = float(text)
-    except ValueError:
-        bits = 0.0
-    if not bits > 0:
-        raise ValueError(f"write a number above 0, such as 4.5, not {text!r}")
-    return bits
-
-
-_TARGETS = option(
-    "Output",
-    "--to",
-    "to",
-    quiet=["--scheme"],
-    type=Parsed("target", _targets, _target_names),
-    metavar="TARGET[,TARGET...]",
-    help="A container, an encoding or both, as of amn convert; several are shown side by side:"
-    " int4,fp8-block,nvfp4.",
-    brief="One or more, as of amn convert: int4,nvfp4.",
-)
-_SAMPLE = (
-    option(
-        "Quality",
-        "--sample",
-        type=whole_number,
-        metavar="N",
-        help="Measure what encodings take on N bands of a megabyte or two, spread over the model."
-        " [default: 16, of mixes of GGUF's types 0]",
-        brief="Measure the loss on N bands of the model. [default: 16]",
-    ),
-    option(
-        "Quality",
-        "--full",
-        is_flag=True,
-        help="Measure it on all of the model.",
-    ),
-    option("Quality", "--no-loss", "loss", flag_value=False, default=True, help="Measure no loss."),
-)
-
-
-_FITTING = (
-    option(
-        "GGUF",
-        "--target-size",
-        type=size,
-        metavar="SIZE",
-        help="Choose a type for each weight, so that the file is at most SIZE with the least error"
-        " of weights, which is not the quality of a model.",
-    ),
-    option(
-        "GGUF",
-        "--target-bpw",
-        type=Parsed("bits", _bits_a_weight),
-        metavar="BITS",
-        help="The same, for so many bits a weight on average.",
-    ),
-    option(
-        "GGUF",
-        "--types",
-        metavar="TYPE,...",
-        help="What there is to choose from: q4_k, ..., or k, iq, legacy. [default: k]",
-    ),
-    option(
-        "GGUF",
-        "--least",
-        type=Parsed("bound", _bound),
-        multiple=True,
-        metavar="GLOB=TYPE",
-        help="The fewest bits that such weights may get: '*.attn_v.*=q5_k'.",
-    ),
-    option(
-        "GGUF",
-        "--most",
-        type=Parsed("bound", _bound),
-        multiple=True,
-        metavar="GLOB=TYPE",
-        help="The most bits that they may get.",
-    ),
-    option(
-        "GGUF",
-        "--save-recipe",
-        type=click.Path(dir_okay=False),
-        metavar="FILE.toml",
-        help="Write what is chosen to a file that convert --recipe takes; else it is printed.",
-    ),
-    option(
-        "GGUF",
-        "--journal",
-        type=click.Path(dir_okay=False),
-        metavar="FILE",
-        help="Keep measured errors in a file, and go on from what it has.",
-    ),
-)
 
 
 def _usual_sample(target: Target) -> int:
@@ -159,25 +31,13 @@ def _usual_sample(target: Target) -> int:
     return SAMPLE
 
 
-def _planning(command: Any) -> Any:
-    made = opens_models(json_option(command), encodes=True, writes=True)
-    for add in reversed((_TARGETS, *_SAMPLE, *_FITTING, *encoded_options(writes=False), *PLANNED)):
-        made = add(made)
-    return made
-
-
-@click.command(
+@verb(
     "plan",
-    cls=Command,
-    epilog=described(
-        "amn plan model-bf16.safetensors --to fp8-block",
-        "amn plan Qwen3-8B/ --to int4,fp8-block,nvfp4",
-        "amn plan Qwen3-8B/ --to gguf-f16 --json",
-        "amn plan model-f16.gguf --to gguf --target-bpw 4.5",
-    ),
+    "amn plan model-bf16.safetensors --to fp8-block",
+    "amn plan Qwen3-8B/ --to int4,fp8-block,nvfp4",
+    "amn plan Qwen3-8B/ --to gguf-f16 --json",
+    "amn plan model-f16.gguf --to gguf --target-bpw 4.5",
 )
-@paths_argument
-@_planning
 def command(
     paths: tuple[str, ...],
     to: tuple[Target, ...] | None,
@@ -186,8 +46,7 @@ def command(
     loss: bool,
     as_json: bool,
     open_model: OpenModel,
-    target_size: int | None,
-    target_bpw: float | None,
+    save_recipe: str | None,
     **given: Any,
 ) -> None:
     """Show what convert would write, how small that is, and what it takes.
@@ -200,26 +59,23 @@ def command(
 
     needs(paths, "to", to or None)
     assert to is not None
-    fitting = {name: given.pop(name) for name in ("types", "least", "most", "journal")}
-    recipe = given.pop("save_recipe")
-    if target_size is not None or target_bpw is not None:
+    fitting = {name: given.pop(name) for name in options_of("plan", "fit")}
+    if fitting["target_size"] is not None or fitting["target_bpw"] is not None:
         from anamnesis.cli.fit import run_fit
 
-        asked = {"target_size": target_size, "target_bpw": target_bpw, **fitting, "full": full}
-        asked |= {"sample": sample, "loss": loss}
-        run_fit(paths, to, asked, recipe, given, open_model=open_model, as_json=as_json)
+        asked = fitting | {"full": full, "sample": sample, "loss": loss}
+        run_fit(paths, to, asked, save_recipe, given, open_model=open_model, as_json=as_json)
         return
-    for name, value in {**fitting, "save_recipe": recipe}.items():
+    for name, value in {**fitting, "save_recipe": save_recipe}.items():
         if value:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--{option} is for --target-size and --target-bpw")
+            flag = options_of("plan")[name].flag
+            raise click.UsageError(f"{flag} is for --target-size and --target-bpw")
 
     def planned(model: Model, target: Target) -> Plan:
-        own = dict(given)
         measure = loss and (full or sample or _usual_sample(target))
-        _, options = what_is_asked(target, own, None)
+        _, options = what_is_asked(target, dict(given), None)
         try:
-            return model.plan(target.text, measure=measure, **options, **own)
+            return model.plan(target.text, measure=measure, **options)
         except ValueError as error:
             raise as_options(error) from None
 

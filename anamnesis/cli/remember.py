@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.encoding_options import plain_option
-from anamnesis.cli.grouped import Command, option
-from anamnesis.cli.options import described, dtype, paths_argument
-from anamnesis.cli.writing import OPTIONS, Task, run, writes_models
+from anamnesis.cli.options import verb
+from anamnesis.cli.writing import Task, run
+from anamnesis.convert.ask.options import options_of
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -20,28 +19,21 @@ if TYPE_CHECKING:
     from anamnesis.model import Model
 
 _DEFAULT: DTypeName = "bf16"
-_dtype_option = option("Output", "--dtype", type=dtype, hidden=True)
 
 
-@click.command(
+@verb(
     "remember",
-    cls=Command,
-    epilog=described(
-        "amn remember model-fp8.safetensors",
-        "amn remember Qwen3-8B-FP8/ -o Qwen3-8B/ --max-shard-size 5GB",
-        "amn remember model-fp8.safetensors --to gguf",
-        "cat model-Q4_K_M.gguf | amn remember - --to f16 -o - > model-f16.safetensors",
-        "amn remember -r loras/ -o plain/ --skip-existing",
-    ),
+    "amn remember model-fp8.safetensors",
+    "amn remember Qwen3-8B-FP8/ -o Qwen3-8B/ --max-shard-size 5GB",
+    "amn remember model-fp8.safetensors --to gguf",
+    "cat model-Q4_K_M.gguf | amn remember - --to f16 -o - > model-f16.safetensors",
+    "amn remember -r loras/ -o plain/ --skip-existing",
 )
-@paths_argument
-@plain_option
-@writes_models(_dtype_option)
 def command(
     paths: tuple[str, ...], to: Target | None, dtype: DTypeName | None, **given: Any
 ) -> None:
     """Dequantise: write weights at full precision, exactly."""
-    options = {name: given.pop(name) for name in OPTIONS}
+    options = {name: given.pop(name) for name in options_of("remember", "remember")}
     container = None if to is None else to.container
     from anamnesis.convert.ask.form import names_directory
 

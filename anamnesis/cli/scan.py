@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.grouped import Command, option
-from anamnesis.cli.options import described, json_option, paths_argument, takes_limits
+from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
     from anamnesis.base.limits import ParseLimits
@@ -22,27 +21,13 @@ _WIDTH = len(_UNREADABLE) + 2
 _MOST_SHOWN = 5  # reasons for a verdict in a table
 
 
-@click.command(
+@verb(
     "scan",
-    cls=Command,
-    epilog=described(
-        "amn scan model.pth",
-        "amn scan uploads/ --untrusted",
-        "amn scan -q uploads/",
-        "amn scan *.pkl --json",
-        exit_codes=["0 if all files are safe, 1 if any is not, 2 if any cannot be read"],
-    ),
-)
-@paths_argument
-@takes_limits
-@json_option
-@option(
-    "Run",
-    "-q",
-    "--quiet",
-    is_flag=True,
-    help="Show only files that are not safe.",
-    brief="Show only files that are not safe.",
+    "amn scan model.pth",
+    "amn scan uploads/ --untrusted",
+    "amn scan -q uploads/",
+    "amn scan *.pkl --json",
+    exit_codes=["0 if all files are safe, 1 if any is not, 2 if any cannot be read"],
 )
 def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLimits | None) -> None:
     """Show what pickles refer to, and whether that is safe.

@@ -1,4 +1,4 @@
-"""What `--list --to TARGET` shows: what becomes of codes that are there already."""
+"""What `--list` shows: all targets, or what codes become in one of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,31 @@ if TYPE_CHECKING:
 _WAYS = {"moved": "moved: the same codes", "cast": "cast: other codes for the same values"}
 
 
-def list_ways(target: Target, *, as_json: bool) -> None:
+def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -> None:
+    """Print what can be written, and what loads it; of one what codes of others become in it."""
+    if to is not None:
+        _list_ways(to, as_json=as_json)
+        return
+    from anamnesis.convert.ask.targets import listed  # only here, for the sake of a quick start
+
+    rows = [row for row in listed() if kind in (None, row.kind)]
+    if as_json:
+        print(json.dumps([row._asdict() for row in rows], indent=2))
+        return
+    head = ("target" if kind is None else "encoding", "written to", "loaded by")
+    marks = {"layout": " *"}
+    cells = [head, *((r.name, r.format, r.loaders + marks.get(r.kind, "")) for r in rows)]
+    first, second, _ = (max(map(len, column)) for column in zip(*cells, strict=True))
+    for name, container, loaders in cells:
+        print(f"{name:<{first}}  {container:<{second}}  {loaders}")
+    print("\nOf models of linear layers; experts and others: amn plan, docs/loading.md")
+    if kind is None:
+        print("* only takes weights that are in such codes already, and moves their bits")
+        print("A container and one of the others go together: gguf-f16, npz-f32")
+    print("--list --to TARGET: from which codes it is moved, cast exactly, or re-quantised")
+
+
+def _list_ways(target: Target, *, as_json: bool) -> None:
     """Print what codes of each encoding become in one."""
     from anamnesis.schemes.ways import WAYS  # only here, for the sake of a quick start
 

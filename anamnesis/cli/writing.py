@@ -10,139 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.grouped import option
-from anamnesis.cli.options import (
-    json_option,
-    opens_models,
-    recursive_option,
-    size,
-    whole_number,
-)
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anamnesis.cli.naming import Naming, OutputNames
     from anamnesis.cli.narration import Narrator, Voice
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.opening import OpenModel
     from anamnesis.convert.tell.result import Report
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.model import Model
-
-
-def cast_all_option(default: str) -> Callable[..., Any]:
-    """Return the option of what becomes of floats that are plain; the default is in words."""
-    return option(
-        "Output",
-        "--cast-all/--no-cast-all",
-        default=None,
-        help=f"Whether floats that are not quantised are cast as well. [default: {default}]",
-        brief="Whether plain floats are cast as well." if default == "no" else None,
-    )
-
-
-_CASTS_WHAT_IS_NAMED = cast_all_option("where a dtype is named")
-_OUTPUT = option(
-    "Output",
-    "-o",
-    "--output",
-    "out",
-    metavar="OUT",
-    type=click.Path(),
-    help="Output file or directory, or - for standard output. A file's extension sets its format: "
-    ".safetensors, .gguf, .npz or .pth; a final / makes a Hugging Face directory of a GGUF. "
-    "[default: beside the input, named for what it holds: model-bf16.safetensors]",
-    brief="Output; its ending says the format. - is stdout.",
-)
-threads_option = option(
-    "Run", "--threads", type=whole_number, metavar="N", help="Threads. [default: all CPUs, up to 8]"
-)
-max_shard_size_option = option(
-    "Output",
-    "--max-shard-size",
-    type=size,
-    metavar="SIZE",
-    help="Cut the weights into shards of at most SIZE, such as 5GB.",
-)
-math_option = option(
-    "Quality",
-    "--math",
-    type=click.Choice(["float32", "reference"]),
-    default="float32",
-    help="Decode in float32, rounded once; or to the bits of the encoding's own library, which may"
-    " round in between. [default: float32]",
-)
-experts_option = option(
-    "What is encoded",
-    "--experts",
-    type=click.Choice(["stacked", "split", "keep"]),
-    help="Write the experts of a layer as one stack, as a matrix for each layer of each, or as the"
-    " source has them; codes are moved, too. [default: as the encoding's own tool does]",
-)
-_HOW = (
-    threads_option,
-    option(
-        "Output",
-        "--force",
-        is_flag=True,
-        help="Replace an output that exists.",
-        brief="Replace an output that exists.",
-    ),
-    option("Output", "--skip-existing", is_flag=True, help="Skip inputs whose output exists."),
-    option(
-        "Run", "--resume", is_flag=True, help="Finish a run that was killed, with the same result."
-    ),
-    option("Run", "--sync", is_flag=True, help="Flush to disk before exiting (slower)."),
-)
-_WHAT = (math_option, experts_option, max_shard_size_option, recursive_option)
-allow_unknown_option = option(
-    "Input",
-    "--allow-unknown",
-    is_flag=True,
-    help="Copy tensors that cannot be decoded, as they are stored, and list them.",
-)
-_LAST = (
-    allow_unknown_option,
-    json_option,
-    option(
-        "Run",
-        "-q",
-        "--quiet",
-        is_flag=True,
-        help="Print only warnings and errors.",
-        brief="Print only warnings and errors.",
-    ),
-)
-# What a plan depends on of these.
-PLANNED = (
-    threads_option,
-    _CASTS_WHAT_IS_NAMED,
-    math_option,
-    experts_option,
-    max_shard_size_option,
-    allow_unknown_option,
-)
-# Those that say how a model is written, by the names that `Model.remember` has for them.
-OPTIONS = (
-    *("threads", "force", "resume", "sync", "cast_all", "math", "max_shard_size"),
-    *("allow_unknown", "experts"),
-)
-
-
-def writes_models(*own: Callable[..., Any], encodes: bool = False) -> Callable[..., Any]:
-    """Return a decorator that adds all options of a command that writes models."""
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        made = command
-        for add_one in reversed(_LAST):
-            made = add_one(made)
-        made = opens_models(made, encodes=encodes, writes=True)
-        cast_all = _CASTS_WHAT_IS_NAMED if encodes else cast_all_option("no")
-        for add_one in reversed((_OUTPUT, *own, *_HOW, cast_all, *_WHAT)):
-            made = add_one(made)
-        return made
-
-    return add
 
 
 class Task(ABC):

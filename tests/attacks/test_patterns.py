@@ -32,7 +32,7 @@ LAZY = {
 # Who compiles patterns that the user gives, which are no concern of the input's.
 USERS = {
     *("anamnesis.convert.ask.request", "anamnesis.base.patterns"),
-    *("anamnesis.cli.encoding_options", "anamnesis.schemes.ggml.choose"),
+    *("anamnesis.convert.ask.kinds", "anamnesis.schemes.ggml.choose"),
     # which write theirs, to be read by others or of words of their own
     *("anamnesis.schemes.says.endings", "anamnesis.schemes.says.mlx_models"),
     *("anamnesis.schemes.integers.layouts.gptq", "anamnesis.schemes.integers.layouts.qweights"),

@@ -320,7 +320,7 @@ def test_gguf_metadata_come_from_source_file_and_flags(model: Path) -> None:
     }
     for option in (("--gguf-kv", "a=b"), ("--gguf-metadata", "more.json")):
         done = run("convert", model, "--to", "npz", *option, code=2)
-        assert "are for GGUF files, not npz" in done.stderr
+        assert f"{option[0]} is for GGUF files, not npz" in done.stderr
 
 
 @pytest.mark.parametrize(

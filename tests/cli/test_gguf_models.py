@@ -122,7 +122,7 @@ def test_a_recipe_says_it_too(model: Path, tmp_path: Path) -> None:
     with an.parse(tmp_path / "out.gguf") as written:
         assert written.metadata["tokenizer.ggml.pre"] == "qwen2"
     recipe.write_text('names = "none"\n')
-    with pytest.raises(ValueError, match=r"r\.toml, line 1: names: names must be auto or keep"):
+    with pytest.raises(ValueError, match=r"r\.toml, line 1: names: must be auto or keep, not"):
         an.read_recipe(recipe)
 
 

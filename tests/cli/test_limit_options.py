@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 import anamnesis as an
-from anamnesis.cli import errors, options
 from anamnesis.cli.app import cli
 from helpers.cli_runs import ORPHAN, SMALL
 
@@ -20,15 +19,6 @@ WriteModel = Callable[..., Path]
 
 def run(*args: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(arg) for arg in args])
-
-
-def test_every_limit_has_an_option() -> None:
-    assert set(options.LIMITS) == {field.name for field in fields(an.ParseLimits)}
-    context = cli.make_context("amn", ["scan", "x"], resilient_parsing=True)
-    command = cli.get_command(context, "scan")
-    assert command is not None
-    named = {p.name: p.opts[0] for p in command.params if p.name in options.LIMITS}
-    assert named == errors.LIMIT_OPTIONS
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,12 @@ def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
             if value:
                 raise ValueError(f"{option} is for a mix of GGUF's types, such as gguf-q4_k_m")
         return None
-    from anamnesis.schemes.ggml.choose import Options, type_named
+    from anamnesis.schemes.ggml.choose import Options
 
     def named(option: str) -> str | None:
         text = given.get(option)
         try:
-            return None if text is None else type_named(text.removeprefix("gguf-"))
+            return None if text is None else block_type(text)
         except ValueError as error:
             raise ValueError(f"{option}: {error}") from None
 
@@ -67,6 +67,13 @@ def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
         prune_layers=_layers(given.get("prune_layers")),
         keep_split=bool(given.get("keep_split")),
     )
+
+
+def block_type(name: str) -> str:
+    """Return a type of GGUF's by its name, as a target or as llama-quantize has it."""
+    from anamnesis.schemes.ggml.choose import type_named
+
+    return type_named(name.lower().removeprefix("gguf-"))
 
 
 def _typed(key: str, value: Any) -> Mapping[str, Any]:

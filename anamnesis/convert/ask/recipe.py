@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NoReturn
 
-from anamnesis.base.arguments import whole_number
-from anamnesis.base.dtypes import output_dtype
 from anamnesis.base.nearest import did_you_mean
-from anamnesis.base.sizes import parse_size
-from anamnesis.convert.ask.request import ConvertOptions, check_experts, check_names
-from anamnesis.convert.ask.targets import KEEP, encoding, target
-from anamnesis.schemes.core.rounding import check_math
+from anamnesis.convert.ask.options import OPTIONS
+from anamnesis.convert.ask.request import ConvertOptions
 
 __all__ = ["Recipe", "read_recipe"]
 
+_CALLED = {"overrides": "tensors"}  # what recipes call otherwise
+KEYS = {
+    _CALLED.get(row.name, row.name).replace("_", "-"): row.kind for row in OPTIONS if row.recipe
+}
 _DROP = "drop"  # of a tensor: it is left out
 _MOST_BYTES = 1 << 20
 _TOO_DEEP = "is nested too deep"
@@ -83,13 +84,13 @@ class _Reader:
         made: Any = {}
         for key, value in self._told.items():
             known = key.replace("_", "-")
-            if known not in _KEYS:
-                self._fail("", key, f"there is no key {key!r}{did_you_mean(known, _KEYS)}")
+            if known not in KEYS:
+                self._fail("", key, f"there is no key {key!r}{did_you_mean(known, KEYS)}")
             option = known.replace("-", "_")
             if option in made:
                 self._fail("", key, f"{key}: is there already, as {option!r} or {known!r}")
-            take = self._table if known in _TABLES else self._value
-            made[option] = take(key, value, _KEYS[known])
+            take = self._table if KEYS[known].is_table else partial(self._checked, "")
+            made[option] = take(key, value, KEYS[known].taken)
         tensors = made.pop("tensors", {})
         dropped = [pattern for pattern, what in tensors.items() if what == _DROP]
         if dropped:
@@ -109,9 +110,6 @@ class _Reader:
             self._fail("", key, f"{key}: {_TOO_DEEP}")
         return {name: self._checked(key, name, item, check) for name, item in rows}
 
-    def _value(self, key: str, value: Any, check: Callable[[Any], Any]) -> Any:
-        return self._checked("", key, value, check)
-
     def _checked(self, table: str, key: str, value: Any, check: Callable[[Any], Any]) -> Any:
         try:
             return check(value)
@@ -119,7 +117,7 @@ class _Reader:
             self._fail(table, key, f"{key}: {error}")
 
     def _fail(self, table: str, key: str, what: str) -> NoReturn:
-        line = _line_of(self._text, table, key)
+        line = _line_of(self._text, table, key) or _line_of(self._text, "", table or key)
         where = self._name if line is None else f"{self._name}, line {line}"
         raise ValueError(f"{where}: {what}") from None
 
@@ -144,104 +142,3 @@ def _line_of(text: str, table: str, key: str) -> int | None:
         elif current == table and line.partition("=")[0].strip().strip("\"'") == key:
             return number
     return None
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"must be a text, not {value!r}")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"must be true or false, not {value!r}")
-    return value
-
-
-def _globs(value: Any) -> tuple[str, ...]:
-    if isinstance(value, list):
-        return tuple([_text(item) for item in value])
-    return (_text(value),)
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    return parse_size(_text(value))
-
-
-def _target(value: Any) -> str:
-    target(_text(value))
-    return _text(value).lower()
-
-
-def _dtype(value: Any) -> str:
-    return output_dtype(_text(value)).name.lower()
-
-
-def _math(value: Any) -> str:
-    check_math(_text(value))
-    return _text(value)
-
-
-def _experts(value: Any) -> str:
-    check_experts(_text(value))
-    return _text(value)
-
-
-def _names(value: Any) -> str:
-    check_names(_text(value))
-    return _text(value)
-
-
-def _of_a_tensor(value: Any) -> str:
-    if _text(value) not in (KEEP, _DROP):
-        encoding(value)
-    return _text(value)
-
-
-def _setting(value: Any) -> Any:
-    return value
-
-
-def _type(value: Any) -> str:
-    from anamnesis.schemes.ggml.choose import type_named
-
-    return type_named(_text(value).lower().removeprefix("gguf-"))
-
-
-def _layers(value: Any) -> tuple[int, ...]:
-    several = value if isinstance(value, list) else [value]
-    return tuple([whole_number("a layer", one, least=0) for one in several])
-
-
-_TABLES = ("tensors", "rename", "metadata", "override-kv")
-_KEYS: dict[str, Callable[[Any], Any]] = {
-    "to": _target,
-    "dtype": _dtype,
-    "include": _globs,
-    "exclude": _globs,
-    "drop": _globs,
-    "cast-all": _flag,
-    "math": _math,
-    "experts": _experts,
-    "verify": _flag,
-    "lossless": _flag,
-    "loss": _flag,
-    "max-shard-size": _size,
-    "split-max-size": _size,
-    "allow-unknown": _flag,
-    "tensors": _of_a_tensor,
-    "rename": _text,
-    "metadata": _setting,
-    "imatrix": _text,
-    "pure": _flag,
-    "output-tensor-type": _type,
-    "token-embedding-type": _type,
-    "leave-output-tensor": _flag,
-    "prune-layers": _layers,
-    "keep-split": _flag,
-    "names": _names,
-    "tokenizer-pre": _text,
-    "override-kv": _setting,
-}

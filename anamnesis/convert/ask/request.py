@@ -6,9 +6,8 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from anamnesis.base.arguments import whole_number
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
@@ -16,10 +15,11 @@ from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import chooser
 from anamnesis.convert.ask.form import Form
 from anamnesis.convert.ask.mix import AskedMix, MixOptions
+from anamnesis.convert.ask.options import OPTIONS
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import make_writer
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.rounding import MathName, check_math
+from anamnesis.schemes.core.rounding import MathName
 
 if TYPE_CHECKING:
     from anamnesis.convert.ask.importance import Given
@@ -87,19 +87,6 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     tokenizer_pre: str | None
 
 
-def check_names(names: str) -> None:
-    """Refuse another word for names, as of `Model.convert`."""
-    if names not in get_args(NamesName):
-        raise ValueError(f"names must be auto or keep; got {names!r}")
-
-
-def check_experts(experts: str | None) -> None:
-    """Refuse what experts cannot be."""
-    if experts is not None and experts not in get_args(ExpertsName):
-        told = "stacked, split or keep"
-        raise ValueError(f"experts must be {told}; got {experts!r}")
-
-
 def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
     """Refuse options that there are not."""
     for name in given:
@@ -150,13 +137,9 @@ class Request:
     numbered: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        whole_number("threads", self.threads)
-        for name in ("max_shard_size", "split_max_size"):
-            if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
-        check_math(self.math)
-        check_experts(self.experts)
-        check_names(self.names)
+        for row in OPTIONS:
+            if row.kind.check is not None and row.call in ("remember", "convert"):
+                row.check(getattr(self, row.name))
         check_cancel(self.cancel)
         for pattern, replacement in self.rename:
             try:

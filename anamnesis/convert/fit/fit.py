@@ -14,6 +14,8 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.ask.mix import block_type
+from anamnesis.convert.ask.options import OPTIONS
 from anamnesis.convert.ask.request import Request
 from anamnesis.convert.ask.resolve import resolve
 from anamnesis.convert.decide.decide import decide
@@ -26,12 +28,9 @@ from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.ggml.choose import type_named
 from anamnesis.schemes.ggml.encode import TYPES, BlockCodes
 from anamnesis.schemes.ggml.mixes import ALIASES, COPY, EMBEDDINGS, MIXES, NEED_IMATRIX, OUTPUT
 from anamnesis.schemes.ggml.weight import GgmlWeight
-
-__all__ = ["FAMILIES", "Fit", "FitOptions", "fit"]
 
 FAMILIES = {
     "k": ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0"),
@@ -50,13 +49,6 @@ _WORDS = (
     "The error of weights is not the quality of a model: look at what it says",
     "before you use it.",
 )
-# Options that a recipe repeats, beside the types of tensors.
-_REPEATED = (
-    *("imatrix", "dtype", "include", "exclude", "drop", "cast_all", "math", "experts"),
-    *("split_max_size", "allow_unknown", "leave_output_tensor", "prune_layers", "keep_split"),
-    *("names", "tokenizer_pre", "rename", "override_kv"),
-)
-_USUAL = {"math": "float32", "names": "auto"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +125,12 @@ class Fit:
         counts = Counter(self.types.values()).most_common()
         told = ", ".join(f"{n} {type}" for type, n in counts)
         figures = f"{self.plan.bits_per_weight:.4g} bits a weight, {self.plan.n_bytes:,} bytes"
-        given: dict[str, Any] = {name: self.options.get(name) for name in _REPEATED}
-        said: dict[str, Any] = {
-            name: value
-            for name, value in given.items()
-            if (value or (value is False and name == "cast_all")) and value != _USUAL.get(name)
-        }
+        said: dict[str, Any] = {}
+        for row in OPTIONS:
+            value = self.options.get(row.name)
+            is_given = value or (value is False and row.name == "cast_all")
+            if row.recipe == "repeated" and is_given and value != row.default:
+                said[row.name] = value
         if "imatrix" in said:
             said["imatrix"] = said["imatrix"].file
         if "dtype" in said:
@@ -390,7 +382,7 @@ def _named_types(words: Iterable[str]) -> list[str]:
     for word in words:
         own = FAMILIES.get(word.lower())
         try:
-            types = own or (type_named(word.lower().removeprefix("gguf-")),)
+            types = own or (block_type(word),)
         except ValueError as error:
             raise ValueError(f"types: {error}") from None
         for type in types:
@@ -405,5 +397,5 @@ def _bits_of(name: str, pairs: Sequence[tuple[str, str]], default: float) -> flo
     """Return the bits of the type that the first pattern says which fits a name."""
     for pattern, type in pairs:
         if chooser((pattern,))(name):
-            return _bits(type_named(type.lower().removeprefix("gguf-")))
+            return _bits(block_type(type))
     return default

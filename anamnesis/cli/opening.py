@@ -1,0 +1,102 @@
+"""How the models that a command line names are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from anamnesis.base.limits import ParseLimits
+    from anamnesis.checkpoint.pipelines import Pipeline
+    from anamnesis.model import Model
+
+
+class OpenModel(NamedTuple):
+    """Opens a model by its path as the options say."""
+
+    opening: dict[str, Any]
+    choice: dict[str, Any]
+    limits: ParseLimits | None
+
+    def __call__(self, path: str) -> AbstractContextManager[Model]:
+        """Return the model, to be used in a `with` statement."""
+        return _open(self.opening, self.choice, path)
+
+    def of_pipeline(self, pipeline: Pipeline, model: str) -> OpenModel:
+        """Return what opens a model of a pipeline: not all of them may have the variant."""
+        return self._replace(opening=pipeline.opening(model, self.opening))
+
+
+@contextmanager
+def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterator[Model]:
+    import gc
+
+    from anamnesis.cli.errors import complain
+    from anamnesis.cli.inputs import misnomer
+    from anamnesis.cli.streams import is_pipe, spooled
+    from anamnesis.opening import parse
+
+    below = opening["select"] if choice["keep_names"] else None
+    if below is not None:
+        opening = {**opening, "select": None}
+    gc.disable()  # a tenth of the time would go into walking a header that grows
+    whole = parse(spooled(path) if is_pipe(path) else path, **opening)
+    gc.enable()
+    gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
+    with whole:
+        model = _chosen(whole, path, below, choice)
+        warning = misnomer(path, model.format_id, model.format)
+        if warning:
+            complain(warning, "warning")
+        yield model
+
+
+def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> Model:
+    """Return the weights below a name that the globs take; all without either."""
+    if below is None and not (choice["only"] or choice["drop"]):
+        return model
+    from glob import escape  # only here, for the sake of a quick start
+
+    from anamnesis.base.patterns import unfitting
+
+    only, drop = (_fitting(f"--{name}", choice[name], model, path) for name in ("only", "drop"))
+    n = len(model.weights)
+    if below is not None:
+        model = _selected(model, n, [escape(below.removesuffix("."))])
+    exclude = () if choice["writes"] else drop
+    if only or exclude:
+        model = _selected(model, n, only, exclude)
+    if drop and choice["writes"]:
+        gone = unfitting(drop, list(model))  # with what was not taken
+        left = [glob for glob in drop if glob not in gone]
+        model = model.select(drop=left) if left else model
+    return model
+
+
+def _selected(model: Model, n: int, only: Sequence[str], exclude: Sequence[str] = ()) -> Model:
+    from anamnesis.base.errors import UnsupportedError
+
+    try:
+        return model.select(*only, exclude=exclude)
+    except ValueError:
+        raise UnsupportedError(f"none of the {n:,} weights has a name that is chosen") from None
+
+
+def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:
+    """Return globs of which each fits a name; one that does not is only warned of in a batch."""
+    from anamnesis.base.errors import UnsupportedError
+    from anamnesis.base.patterns import unfitting
+    from anamnesis.cli.errors import complain
+
+    unfit = unfitting(globs, list(model))
+    paths = click.get_current_context().params.get("paths", ())
+    for glob in unfit:
+        told = f"{name}: no weight matches {glob!r}"
+        if len(paths) == 1 and path in paths:
+            raise UnsupportedError(told)
+        complain(f"{path}: {told}", "warning")
+    # If none fits that says what is taken, then nothing is.
+    return globs if name == "--only" else [glob for glob in globs if glob not in unfit]
