@@ -225,12 +225,7 @@ def remember(
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    if pipeline := pipeline_at(where):
-        options = {**options, "dtype": dtype}  # type: ignore[typeddict-unknown-key]
-        return write_pipeline(parse, pipeline, out, "safetensors", options, "remember")
-    opening = _opening(options)
-    with parse(where, **opening) as model:
-        return model.remember(out, dtype, **options)  # type: ignore[misc]
+    return _written("remember", where, out, dtype, options)
 
 
 def convert(
@@ -256,11 +251,7 @@ def convert(
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    if pipeline := pipeline_at(where):
-        return write_pipeline(parse, pipeline, out, to, options, "convert")
-    opening = _opening(options)
-    with parse(where, **opening) as model:
-        return model.convert(out, to, **options)  # type: ignore[misc]
+    return _written("convert", where, out, to, options)
 
 
 def forget(
@@ -284,11 +275,7 @@ def forget(
     AnamnesisError, OSError, TypeError, ValueError
         As they do.
     """
-    if pipeline := pipeline_at(where):
-        return write_pipeline(parse, pipeline, out, encoding, options, "forget")
-    opening = _opening(options)
-    with parse(where, **opening) as model:
-        return model.forget(out, encoding, **options)  # type: ignore[misc]
+    return _written("forget", where, out, encoding, options)
 
 
 def plan(
@@ -344,6 +331,15 @@ def detect_format(where: Where) -> str | None:
     finally:
         if position is not None:
             where.seek(position)  # type: ignore[union-attr]
+
+
+def _written(verb: str, where: Where, out: Any, to: Any, options: Any) -> Report:
+    """Write a model, or each one of a pipeline."""
+    if pipeline := pipeline_at(where):
+        return write_pipeline(parse, pipeline, out, to, options, verb)
+    with parse(where, **_opening(options)) as model:
+        report: Report = getattr(model, verb)(out, to, **options)
+    return report
 
 
 def _opening(options: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def write_pipeline(
     parse: Callable[..., Model],
     pipeline: Pipeline,
     out: Any,
-    to: str | Encoding,
+    to: Any,
     options: Mapping[str, Any],
     verb: str,
 ) -> Report:
@@ -43,12 +43,13 @@ def write_pipeline(
     opens = inspect.signature(parse).parameters
     opening = {name: value for name, value in options.items() if name in opens}
     options = {name: value for name, value in options.items() if name not in opens}
-    form = form_of(target(to), out, is_cut=options.get("max_shard_size") is not None)
+    asked = target("safetensors" if verb == "remember" else to)
+    form = form_of(asked, out, is_cut=options.get("max_shard_size") is not None)
 
     def write(inner: str, output: str) -> Report:
         with parse(inner, **pipeline.opening(inner, opening)) as model:
             if verb == "remember":
-                return model.remember(output, **options)
+                return model.remember(output, to, **options)
             return write_component(model, output, to, options, verb)
 
     replaces = bool(options.get("force") or options.get("resume"))

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from anamnesis import _core
 from anamnesis.architectures.rows import every_arch
 from anamnesis.convert.ask import targets
+from anamnesis.convert.ask.options import OPTIONS
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
@@ -38,6 +39,7 @@ __all__ = ["PAGES", "renewed", "tables"]
 PROJECT = Path(__file__).parents[1]
 PAGES = (
     PROJECT / "README.md",
+    PROJECT / "docs" / "command-line.md",
     PROJECT / "docs" / "formats.md",
     PROJECT / "docs" / "gguf-models.md",
     PROJECT / "docs" / "loading.md",
@@ -298,6 +300,7 @@ def tables() -> dict[str, str]:
             rows=[(row.title, row.rounded) for row in kinds if row.rounded],
         ),
         "loading": _table("encoding", "loads in", rows=_loading()),
+        "options": _table("command line", "in a recipe", "in Python", rows=_options()),
         "exceptions": _table(
             "program", "encodings", "of what", "", "why; what works", "known by", rows=_exceptions()
         ),
@@ -520,6 +523,14 @@ def _loading() -> list[tuple[str, str]]:
     for name in ("safetensors", "gguf", "npz", "npy", "torch", *ENCODINGS, *TAKING):
         together.setdefault(loaders(name), []).append(f"`{name}`")
     return [(", ".join(names), programs) for programs, names in together.items()]
+
+
+def _options() -> list[tuple[str, ...]]:
+    """Return what options of a conversion are called in each place."""
+    rows = {row.name: row for row in OPTIONS if row.call in ("remember", "convert", "mix")}
+    rows |= {row.name: row for row in OPTIONS if row.name == "drop"}
+    keys = {row.name: f"`{row.key}`" for row in rows.values() if row.recipe}
+    return [(f"`{row.flag}`", keys.get(name, ""), f"`{name}`") for name, row in rows.items()]
 
 
 def _architectures() -> list[tuple[str, str]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
@@ -70,6 +69,8 @@ def components(path: str) -> list[str]:
     if not os.path.isfile(index):
         return []
     # Only here: most inputs are none.
+    from pathlib import Path  # only here, for the sake of a quick start
+
     from anamnesis.checkpoint.json_file import read_json
 
     told = read_json(Path(index), Budget(ParseLimits()))
@@ -80,6 +81,8 @@ def components(path: str) -> list[str]:
 
 def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
     """Tell whether something is a folder; a link to one must stay below the pipeline's."""
+    from pathlib import Path  # only here, for the sake of a quick start
+
     from anamnesis.checkpoint.walk import is_inside
 
     try:
@@ -108,6 +111,8 @@ def read_pipeline(path: str) -> Pipeline | None:
     models = components(path)
     if not models:
         return None
+    from pathlib import Path  # only here, for the sake of a quick start
+
     from anamnesis.checkpoint.walk import files_below
 
     found = files_below(Path(path))

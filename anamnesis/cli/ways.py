@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anamnesis.cli.narration import hanging
-
 if TYPE_CHECKING:
     from anamnesis.convert.ask.targets import Target
 
@@ -41,7 +39,8 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
 
 def _list_ways(target: Target, *, as_json: bool) -> None:
     """Print what codes of each encoding become in one."""
-    from anamnesis.schemes.ways import WAYS  # only here, for the sake of a quick start
+    from anamnesis.cli.narration import hanging  # only here, for the sake of a quick start
+    from anamnesis.schemes.ways import WAYS
 
     name = "" if target.encoding is None else target.encoding.id
     rows = next((WAYS[row] for row in _names(name) if row in WAYS), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.arguments import whole_number
@@ -106,7 +107,8 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _taken_size(value: Any) -> int:
-    return _size(str(value) if type(value) is int else _text(value))
+    n_bytes: int = _size(str(value) if type(value) is int else _text(value))
+    return n_bytes
 
 
 def _taken_target(value: Any) -> str:
@@ -130,10 +132,17 @@ def _any(value: Any) -> Any:
 # --- texts of a command line ----------------------------------------------------------------------
 
 
-def _size(text: str) -> int:
-    from anamnesis.base.sizes import parse_size
+def _of(module: str, name: str) -> Callable[[str], Any]:
+    """Return a function of another module, which is imported when it is called."""
 
-    return parse_size(text)
+    def read(text: str) -> Any:
+        return getattr(import_module(f"anamnesis.{module}"), name)(text)
+
+    return read
+
+
+_size = _of("base.sizes", "parse_size")
+_block_type = _of("convert.ask.mix", "block_type")
 
 
 def _count(text: str) -> int:
@@ -192,12 +201,6 @@ def _stored_dtype(text: str) -> str:
     return stored_dtype(text).name
 
 
-def _block_type(text: str) -> str:
-    from anamnesis.convert.ask.mix import block_type
-
-    return block_type(text)
-
-
 def _pair(text: str, what: str) -> tuple[str, str]:
     """Return what stands before and behind the last `=`."""
     first, equals, second = text.rpartition("=")
@@ -233,12 +236,6 @@ def _renaming(text: str) -> tuple[str, str]:
     return pattern, replacement
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    from anamnesis.formats.gguf.values import read_setting
-
-    return read_setting(text)
-
-
 def _settings_file(path: str) -> dict[str, Any]:
     from anamnesis.formats.gguf.values import read_settings
 
@@ -249,12 +246,6 @@ def _settings_file(path: str) -> dict[str, Any]:
         raise ValueError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _header_key(text: str) -> tuple[str, Any]:
-    from anamnesis.schemes.ggml.header import read_override
-
-    return read_override(text)
 
 
 # --- targets --------------------------------------------------------------------------------------
@@ -330,8 +321,10 @@ PLAIN = Kind(_plain, "TARGET", listed=_listed("container", "dtype"))
 OVERRIDES = Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_table=True)
 RENAMINGS = Kind(_renaming, "FROM=TO", _text, many=True, is_table=True)
 SETTINGS_FILE = Kind(_settings_file, "FILE.json", _any, is_table=True)
-SETTINGS = Kind(_setting, "KEY=VALUE", many=True)
-HEADER_KEYS = Kind(_header_key, "KEY=TYPE:VALUE", _any, many=True, is_table=True)
+SETTINGS = Kind(_of("formats.gguf.values", "read_setting"), "KEY=VALUE", many=True)
+HEADER_KEYS = Kind(
+    _of("schemes.ggml.header", "read_override"), "KEY=TYPE:VALUE", _any, many=True, is_table=True
+)
 BLOCK_TYPE = Kind(_block_type, "TYPE")
 BOUNDS = Kind(_bound, "GLOB=TYPE", many=True)
 LAYERS = Kind(_layers, "N,N,...", _taken_layers)

@@ -65,6 +65,11 @@ class Option(NamedTuple):
         """Its name in Python."""
         return self.dest or self.flag.strip("-").replace("-", "_")
 
+    @property
+    def key(self) -> str:
+        """Its key in a recipe."""
+        return "tensors" if self.name == "overrides" else self.name.replace("_", "-")
+
     def check(self, value: Any) -> None:
         """Refuse an argument in Python that it does not take."""
         if self.kind.check is not None and (value is not None or self.default is not None):

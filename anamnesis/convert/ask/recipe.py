@@ -13,10 +13,7 @@ from anamnesis.convert.ask.request import ConvertOptions
 
 __all__ = ["Recipe", "read_recipe"]
 
-_CALLED = {"overrides": "tensors"}  # what recipes call otherwise
-KEYS = {
-    _CALLED.get(row.name, row.name).replace("_", "-"): row.kind for row in OPTIONS if row.recipe
-}
+KEYS = {row.key: row.kind for row in OPTIONS if row.recipe}
 _DROP = "drop"  # of a tensor: it is left out
 _MOST_BYTES = 1 << 20
 _TOO_DEEP = "is nested too deep"

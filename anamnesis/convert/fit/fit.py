@@ -23,7 +23,7 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.fit.allocate import Option, allocate
 from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
-from anamnesis.convert.fit.recipe_text import recipe_text
+from anamnesis.convert.fit.recipe_text import literal, recipe_text
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.schemes.claim.ledger import Ledger
@@ -332,7 +332,7 @@ class _Fitting:
         return counts.most_common(1)[0][0] if counts else "Q8_0"
 
     def _named(self, types: Mapping[str, str]) -> dict[str, str]:
-        return {_literal(name): f"gguf-{type.lower()}" for name, type in types.items()}
+        return {literal(name): f"gguf-{type.lower()}" for name, type in types.items()}
 
 
 def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -354,10 +354,6 @@ def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, 
 def _seen(source: Source) -> tuple[str, list[int]]:
     """Return which of a source's bytes it shows, and what changes with them."""
     return source.way, source.stamp()
-
-
-def _literal(name: str) -> str:
-    return "".join(f"[{c}]" if c in "[*?" else c for c in name)
 
 
 def _bits(type: str) -> float:

@@ -62,7 +62,7 @@ def _patterns(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     fits = [(chooser((pattern,)), type) for pattern, type in rows]
     for name, type in types.items():
         if next((found for fit, found in fits if fit(name)), base) != type:
-            yield _literal(name), type
+            yield literal(name), type
     yield from rows
 
 
@@ -72,7 +72,7 @@ def _by_layers(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]
     for name, type in types.items():
         found = _LAYER.fullmatch(name)
         if found is None and type != base:
-            yield _literal(name), type
+            yield literal(name), type
         elif found is not None:
             kinds[found[1], found[3]][int(found[2])] = type
     for (front, rest), by_layer in kinds.items():
@@ -80,9 +80,9 @@ def _by_layers(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]
         for type, _ in reversed(counts[1:]):
             layers = [layer for layer, own in by_layer.items() if own == type]
             for glob in _globs(layers):
-                yield f"{_literal(front)}{glob}.{_literal(rest)}", type
+                yield f"{literal(front)}{glob}.{literal(rest)}", type
         if counts[0][0] != base:
-            yield f"{_literal(front)}*.{_literal(rest)}", counts[0][0]
+            yield f"{literal(front)}*.{literal(rest)}", counts[0][0]
 
 
 def _globs(layers: Iterable[int]) -> Iterator[str]:
@@ -103,5 +103,6 @@ def _runs(digits: list[int]) -> Iterator[str]:
         last = digit
 
 
-def _literal(name: str) -> str:
+def literal(name: str) -> str:
+    """Return the glob that fits one name."""
     return _SPECIAL.sub(r"[\1]", name)
