@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from structured import Choices
-from structured_models import NAMES, Model, directory, gguf, seen
+from structured_models import NAMES, Model, directory, gguf, other, seen
 from traced import fuzz
 
 import anamnesis as an
@@ -26,6 +26,7 @@ MAY_LACK = (
     *("rope_freqs.weight", "3.embed_tokens.weight", "3.shared_head.head.weight"),
     *("shared_head.norm.weight", "mtp.norm.weight"),
 )
+MAY_BE_CUT = "embed_tokens.weight"  # at the number of tokens
 
 
 def _spoiled_names(choices: Choices, model: Model) -> Model:
@@ -93,6 +94,24 @@ def model_from(data: bytes) -> tuple[Model, Model]:
     return first, model
 
 
+def check_again(model: Model, dropped: set[str]) -> None:
+    """Raise if what a model becomes is refused, or becomes a model with fewer values."""
+    try:
+        again = other(other(model))
+    except an.AnamnesisError as error:
+        raise AssertionError(f"what it becomes is refused: {error}") from error
+    kept, made = (
+        {
+            name: [n for n in shape if n != 1]
+            for name, shape in one.shapes.items()
+            if name not in dropped and not name.endswith(MAY_BE_CUT)
+        }
+        for one in (model, again)
+    )
+    assert sum(map(prod, made.values())) == sum(map(prod, kept.values())), "values are lost"
+    assert made == kept or not model.is_gguf, "names or shapes differ"
+
+
 def check(data: bytes) -> None:
     """Raise whatever a model brings out that should not come out."""
     was_seen(data)
@@ -110,6 +129,7 @@ def was_seen(data: bytes) -> bool:
     claimed = [name for some in names.values() for name in some]
     assert {*claimed, *dropped} == set(model.shapes), "a tensor is neither claimed nor dropped"
     assert not dropped.intersection(claimed)
+    check_again(model, dropped)
     if model.shapes == first.shapes:
         return True
     wanted, *_ = seen(first)

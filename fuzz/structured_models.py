@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from anamnesis.architectures.config_of_keys import small_values
 from anamnesis.architectures.from_gguf import tensors_as_hf
 from anamnesis.architectures.to_gguf import tensors_as_gguf
 from anamnesis.base.dtypes import DTYPES
@@ -23,7 +24,7 @@ from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.sources.memory import BufferSource
 
-__all__ = ["NAMES", "Model", "directory", "gguf", "ledger", "seen"]
+__all__ = ["NAMES", "Model", "directory", "gguf", "ledger", "other", "seen"]
 
 _FOLDER = Path(__file__).parents[1] / "tests/architectures/recorded"
 _OTHERS = ("vocabularies", "gpt_oss_mxfp4")  # of whose experts the parts are stored
@@ -95,6 +96,24 @@ def ledger(model: Model, dtype: str = "F32") -> Ledger:
         stored = StoredTensor(name, DTYPES[dtype], shape, len(raw) or 4 * prod(shape), 0, source)
         weights[name] = Plain(name, shape, (stored,))
     return Ledger({}, weights)
+
+
+def other(model: Model) -> Model:
+    """Return a model as the other one, as it would be read again."""
+    if model.is_gguf:
+        back = tensors_as_hf(ledger(model), model.facts)
+        facts = json.loads(json.dumps(back.config, allow_nan=False))
+        return Model(_shapes(back.ledger.weights), facts, False, {})
+    there, _ = tensors_as_gguf(model.facts, ledger(model))
+    weights = there.ledger.weights
+    facts = {"general.architecture": there.arch.gguf}
+    facts |= {key: _plain(told) for key, told in there.metadata.items()}
+    values = {name: small_values(w) for name, w in weights.items() if name.startswith("rope_f")}
+    return Model(_shapes(weights), facts, True, values)
+
+
+def _shapes(weights: Mapping[str, Any]) -> Shapes:
+    return {name: weight.shape for name, weight in weights.items()}
 
 
 def seen(model: Model) -> tuple[Mapping[str, Any], Mapping[str, tuple[str, ...]], set[str]]:

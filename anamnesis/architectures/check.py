@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.facts import LAYERS_MAX, Facts
+from anamnesis.architectures.differences import UNTIED
+from anamnesis.architectures.facts import CONFIG, LAYERS_MAX, Facts
 from anamnesis.architectures.header import Header, check_shape, is_windowed
 from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
 from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, HEADS, KEYS, SWITCHED
@@ -47,21 +48,8 @@ def check_tensors(
 ) -> None:
     """Refuse a model that lacks a tensor, has one too many, or of another shape than it says."""
     layers = _layers(header, weights)
-    for few, many in AT_MOST.items():
-        n, most = header.count(few), header.count(many)
-        if most is None and many == "attention.key_length":
-            most = (header.count("embedding_length") or 0) // (header.count(HEADS) or 1)
-        if n is not None and most is not None and n > most:
-            raise header.error(f"{header.word(few)} is {n:,}, and {header.word(many)} {most:,}")
+    _check_counts(header)
     kinds = {layer: _kinds(header, layers, layer) for layer in range(-1, layers.n)}
-    n, n_groups = header.count("expert_count") or 0, header.count("expert_group_count") or 1
-    if n % n_groups or 1 < n_groups == n:
-        raise header.error(
-            f"{header.word('expert_count')} is {n:,}, and {header.word('expert_group_count')}"
-            f" {n_groups:,}"
-        )
-    if n and not header.count("expert_used_count"):
-        raise header.error(f"has experts, and no {header.word('expert_used_count')}")
     asked = {drop.name.replace("language_model.", "") for drop in dropped if drop.reason == ASKED}
     for name, why in _missing(header, weights, layers, kinds):
         if called(name) not in asked:
@@ -75,6 +63,26 @@ def check_tensors(
                 f"{_because(header, group)}{called(name)!r} is no tensor of its layer"
             )
         check_shape(header, layer, tail, weight, called(name))
+
+
+def _check_counts(header: Header) -> None:
+    """Refuse numbers that contradict each other."""
+    for few, many in AT_MOST.items():
+        n, most = header.count(few), header.count(many)
+        if most is None and many == "attention.key_length":
+            most = (header.count("embedding_length") or 0) // (header.count(HEADS) or 1)
+        elif most is None and many == "expert_group_count":
+            most = 1
+        if n is not None and most is not None and n > most:
+            raise header.error(f"{header.word(few)} is {n:,}, and {header.word(many)} {most:,}")
+    n, n_groups = header.count("expert_count") or 0, header.count("expert_group_count") or 1
+    if n % n_groups or 1 < n_groups == n:
+        raise header.error(
+            f"{header.word('expert_count')} is {n:,}, and {header.word('expert_group_count')}"
+            f" {n_groups:,}"
+        )
+    if n and not header.count("expert_used_count"):
+        raise header.error(f"has experts, and no {header.word('expert_used_count')}")
 
 
 def n_words(facts: Facts, weights: Mapping[str, Weight]) -> int | None:
@@ -204,7 +212,7 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
     own_keys = not recurs and not layers.shares(layer)
     found = {
         "all": True,
-        "head": _has_head(header.facts),
+        "head": _has_head(header),
         "attends": not recurs,
         "recurs": recurs,
         "own-keys": own_keys,
@@ -222,8 +230,11 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
     return frozenset(group for group, holds in found.items() if holds)
 
 
-def _has_head(facts: Facts) -> bool:
+def _has_head(header: Header) -> bool:
     """Tell whether a model has a head of its own, which one that embeds texts does not need."""
+    facts = header.facts
+    if header.source != CONFIG and header.arch.gguf in UNTIED:
+        return True
     classes = facts.get("architectures")
     is_bare = isinstance(classes, list) and any(str(name).endswith("Model") for name in classes)
     return not (is_bare or facts.get("tie_word_embeddings") or facts.get("pooling_type"))

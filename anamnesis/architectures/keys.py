@@ -53,6 +53,18 @@ REQUIRED = (
     "attention.head_count",
 )
 
+_WINDOW, _RMS, _LAYER_NORM = (
+    f"attention.{name}"
+    for name in ("sliding_window", "layer_norm_rms_epsilon", "layer_norm_epsilon")
+)
+_REQUIRED_OF: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("bert", "nomic-bert", "starcoder2", "stablelm"), (_LAYER_NORM,)),
+    **dict.fromkeys(("granite", "granitemoe"), (_RMS, "logit_scale")),
+    **dict.fromkeys(("gemma4", "gpt-oss"), (_RMS, _WINDOW)),
+    **dict.fromkeys(("deepseek2", "glm4moe"), (_RMS, "expert_shared_count")),
+    "cohere2": (_LAYER_NORM, _WINDOW, "logit_scale"),
+}
+
 # What the values of keys are that no `Key` says it of; whole numbers by default.
 _KINDS: Mapping[str, type] = {
     **dict.fromkeys(("rope.freq_base", "rope.freq_base_swa", "rope.scaling.factor"), float),
@@ -89,6 +101,8 @@ _POSITIVE = {
         "rope.freq_base",
         "rope.freq_base_swa",
         "rope.scaling.factor",
+        "rope.dimension_count",
+        "rope.dimension_count_swa",
     ),
     *("ssm.time_step_rank", "full_attention_interval"),
 }
@@ -127,11 +141,11 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
         keys |= _attention_keys(facts.rope)
     _check(arch, keys)
     names = patterns(arch.rules)
-    for name in REQUIRED:
-        if name not in keys and (
+    for name in (*REQUIRED, *_REQUIRED_OF.get(arch.gguf, (_RMS,))):
+        if keys.get(name) is None and (
             name != "feed_forward_length" or "blk.{bid}.ffn_up.weight" in names
         ):
-            raise missing(next(k.fact for k in (BLOCK_COUNT, *BEFORE_ROPE) if k.name == name))
+            raise missing(fact_of(arch, name))
     return {f"{arch.gguf}.{name}": value for name, value in keys.items() if value is not None}
 
 

@@ -14,7 +14,7 @@ import threading
 import weakref
 import zlib
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from anamnesis.base.crc import crc32
 from anamnesis.base.errors import ParseError
@@ -142,17 +142,31 @@ class InflatedSource(Source):
             self._whole.read_rows_into(offset, stride, row_bytes, view)
 
     def _inflate_whole(self) -> Source:
-        """Return a temporary file of all of it."""
+        """Return a temporary file of all of it, of which nothing is left if the process is killed.
+
+        By its descriptor reads are cheaper, but Windows neither opens one twice nor takes its name.
+        """
         from tempfile import NamedTemporaryFile  # only here, for few need it
 
-        file = NamedTemporaryFile()  # noqa: SIM115 -- it lives as long as this source
-        weakref.finalize(self, file.close)
+        if os.name == "nt":
+            file = NamedTemporaryFile()  # noqa: SIM115 -- it lives as long as this source
+            weakref.finalize(self, file.close)
+            self._inflate_to(file)
+            return StreamSource(file)
+        with NamedTemporaryFile(delete=False) as file:
+            try:
+                file.truncate(self.size)
+                whole = FileSource(file.name)
+            finally:
+                os.unlink(file.name)
+            self._inflate_to(file)
+            return whole
+
+    def _inflate_to(self, file: IO[bytes]) -> None:
         stream = _Stream(self._archive, self._member)
         while stream.n_left:
             file.write(stream.next_chunk())
         file.flush()
-        # By its name reads are cheaper, but Windows opens no file of this kind twice.
-        return StreamSource(file) if os.name == "nt" else FileSource(file.name)
 
 
 class _Stream:

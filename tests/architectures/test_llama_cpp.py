@@ -23,6 +23,7 @@ OLMO = {
     "full_attention": {"rope_type": "default", "rope_theta": 5e5},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
 }
+GEMMA = {**OLMO, "full_attention": LLAMA3}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
 YARN |= {"original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 4.0, "long_factor": [2.0]}
@@ -66,6 +67,8 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
     ("bert", {"hidden_act": "relu"}, 'hidden_act is "relu"'),
     ("llama", {"rope_parameters": DYNAMIC}, 'rope_type is "dynamic"'),
     ("olmo3", {"rope_parameters": OLMO}, "rope_parameters is "),
+    ("deepseek3", {"rope_scaling": None, "rope_parameters": YARN}, "factor is 4.0"),
+    ("gemma3", {"rope_parameters": GEMMA}, 'rope_type is "llama3"'),
     ("gpt_oss", {"swiglu_limit": 0.5}, "swiglu_limit is 0.5"),
     ("mistral", {"sliding_window": 8}, "sliding_window is 8"),
     ("mixtral", {"sliding_window": 8}, "sliding_window is 8"),
@@ -101,6 +104,15 @@ def test_it_is_said_and_comes_back(
     back = config_back(root)
     expected = {fact: value for fact, value in edits.items() if value is not None}
     assert {fact: back[fact] for fact in expected} == expected
+
+
+def test_biases_that_no_fact_says_are_said(tmp_path: Path) -> None:
+    root = remake("glm4moe", tmp_path / "hf")
+    config = json.loads((root / "config.json").read_text())
+    del config["attention_bias"]
+    (root / "config.json").write_text(json.dumps(config))
+    words = "attention_bias is not set, and it adds the biases that are stored"
+    assert any(words in one for one in written("glm4moe", root).warnings)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import random
+import tempfile
 import threading
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,6 +183,25 @@ def test_no_order_of_reading_inflates_a_member_many_times(monkeypatch: pytest.Mo
         for at, n in pieces:
             assert source.read(at, n) == data[at : at + n]
         assert n_inflated <= most * len(data)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a file that is open has a name there")
+def test_a_temporary_file_is_gone_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a process that is killed leaves none."""
+    from anamnesis.sources import inflated
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(inflated, "_KEPT_CHUNKS", 1)
+    data = random.Random(4).randbytes(1 << 20)
+    directory = _directory(_deflated(data))
+    source = directory.source_of(directory.entries["a"])
+    for at in (3 << 18, 1 << 18, 0, 5, 2 << 18):
+        assert source.read(at, 1000) == data[at : at + 1000]
+    assert isinstance(source, inflated.InflatedSource)
+    assert source._whole is not None
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.slow

@@ -53,12 +53,15 @@ def _cohere2(facts: Facts) -> Mapping[str, Any]:
     """Return how much of a head rotates."""
     if facts.get("attention_bias"):
         raise UnsupportedError(f"{CONFIG}: attention_bias is set; llama.cpp's cohere2 has none")
-    part = real(facts.values, "rotary_pct", 1.0)
+    if facts.get("rotary_pct") not in (None, 1.0):
+        raise UnsupportedError(
+            f"{CONFIG}: rotary_pct is not 1, of which transformers knows nothing"
+        )
     dim = facts.number("hidden_size") // facts.number("num_attention_heads")
     return {
         "rope.dimension_count": {
             "type": "uint32",
-            "value": int(part * dim),
+            "value": dim,
         },
         **_NO_SCALING,
         **window_pattern(facts, _PERIOD),

@@ -1,0 +1,310 @@
+"""Facts that llama.cpp computes otherwise than transformers, or does not load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.rope import LONGROPE, scaled_factors
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.core.weight import Weight
+
+
+class Case(NamedTuple):
+    """A model: its row, its facts, its keys without the architecture's name, its tensors."""
+
+    arch: Arch
+    facts: Facts
+    keys: Mapping[str, Any]
+    weights: Mapping[str, Weight]
+
+    def get(self, fact: str) -> Any:
+        value = self.facts.get(fact)
+        return self.facts.rope.get(fact) if value is None else value
+
+    def key(self, name: str) -> Any:
+        typed = self.keys.get(f"{self.arch.gguf}.{name}")
+        return typed["value"] if isinstance(typed, Mapping) else typed
+
+
+class Difference(NamedTuple):
+    """A fact of config.json that a GGUF cannot say."""
+
+    fact: str
+    archs: str
+    differs: Callable[[Case], bool]
+    does: str
+    loads: bool = True
+    kept: tuple[str, ...] | None = None
+
+
+UNTIED = ("qwen2moe", "olmo2", "stablelm", "gpt-oss")  # of which llama.cpp wants a head
+_ROPE = ("rope_parameters",)
+_WINDOW = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
+_WINDOWS = {  # what the way back needs of them
+    "llama": ("architectures", "model_type", *_WINDOW),  # Llama's own class has none
+    "mistral3 qwen2 qwen2moe qwen3 qwen3moe starcoder2 smollm3": _WINDOW,
+    "phi3": (),  # whose header says it
+}
+_RAMP = {"beta_fast": 32, "beta_slow": 1}
+_ROUNDS = "rounds the ends of YaRN's ramp"
+_WINDOWED = frozenset(
+    {
+        *("mistral", "mixtral", "ministral3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
+        *("starcoder2", "smollm3", "phi3"),
+    }
+)
+_FROM_A_LAYER_ON = ("qwen2", "qwen3")
+_SILU = ("silu", "swish")
+_TANH = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh")
+_ERF = ("gelu", "gelu_python")
+_BY_TANH = "takes gelu by tanh"
+_SILU_ARCHS = (
+    "llama mistral3 qwen2 qwen2moe qwen3 qwen3moe qwen3next qwen35 qwen35moe phi3 deepseek2"
+    " glm4moe granite granitemoe olmo2 smollm3 seed_oss ernie4_5 cohere2 stablelm"
+)
+_AS_WIDE = "qwen2 qwen2moe olmo2 cohere2 stablelm starcoder2 phi3 lfm2 lfm2moe"
+_UNSCALED = (None, "default", "mrope")
+
+
+def _is_above(value: Any, least: int) -> bool:
+    return type(value) is int and value > least
+
+
+def _is_windowed(case: Case) -> bool:
+    window, kind = case.get("sliding_window"), str(case.get("model_type") or case.arch.model_type)
+    if kind not in _WINDOWED or case.get("use_sliding_window") is False:
+        return False
+    if not _is_above(window, 0) or not _is_above(case.key("context_length"), window):
+        return False
+    kinds, first = case.get("layer_types"), case.get("max_window_layers")
+    if isinstance(kinds, list):
+        return "sliding_attention" in kinds
+    return kind not in _FROM_A_LAYER_ON or type(first) is not int or case.facts.n_layers > first
+
+
+def _is_scaled_otherwise(case: Case) -> bool:
+    kind = case.facts.rope.get("rope_type")
+    if case.facts.local_rope.get("rope_type") not in _UNSCALED:
+        return True
+    if kind in _UNSCALED:
+        return False
+    if case.arch.gguf == "phi3":
+        return kind not in (*LONGROPE, "yarn")  # the three are one for its class
+    if kind in ("llama3", *LONGROPE):
+        return case.arch.extra is not scaled_factors
+    if kind == "proportional":
+        return case.arch.gguf != "gemma4"
+    return kind not in ("linear", "yarn") or case.key("rope.scaling.type") != kind
+
+
+def _is_yarn(case: Case) -> bool:
+    return bool(case.key("rope.scaling.type") == "yarn")
+
+
+def _has_another_ramp(fact: str, case: Case) -> bool:
+    """Tell whether YaRN's ramp begins or ends elsewhere, which one architecture alone reads."""
+    told = case.facts.rope.get(fact)
+    return _is_yarn(case) and case.arch.gguf != "mistral3" and told not in (None, _RAMP[fact])
+
+
+def _is_rounded(case: Case) -> bool:
+    return not _is_yarn(case) or case.facts.rope.get("truncate") is not False
+
+
+def _is_lite(case: Case) -> bool:
+    """Tell whether llama.cpp takes a DeepSeek to be one of those without rank of queries."""
+    return case.key("attention.q_lora_rank") not in (None, 0) and lacks_query_rank(case.facts)
+
+
+def lacks_query_rank(facts: Facts) -> bool:
+    """Tell of which DeepSeeks llama.cpp reads no q_lora_rank: by layers, and tokens."""
+    return facts.n_layers in (26, 27) or (facts.n_layers, facts.get("vocab_size")) == (48, 128256)
+
+
+def _is_of_another_width(case: Case) -> bool:
+    queries = case.weights.get("blk.0.attn_q.weight")
+    return queries is not None and queries.shape[:1] != (case.key("embedding_length"),)
+
+
+DIFFERENCES = (
+    Difference(
+        "norm_topk_prob",
+        "qwen2moe",
+        lambda case: bool(case.get("norm_topk_prob")),
+        "does not norm the weights of a token's experts",
+    ),
+    Difference(
+        "norm_topk_prob",
+        "qwen3moe qwen3next",
+        lambda case: not case.get("norm_topk_prob"),
+        "norms the weights of a token's experts",
+    ),
+    Difference(
+        "norm_topk_prob",
+        "deepseek2",
+        lambda case: case.arch.model_type == "deepseek_v2" and bool(case.get("norm_topk_prob")),
+        "norms the weights of a token's experts",
+        kept=(),
+    ),
+    Difference(
+        "use_bidirectional_attention",
+        "gemma3",
+        lambda case: bool(case.get("use_bidirectional_attention")),
+        "lets a token see those before it alone",
+    ),
+    Difference(
+        "tie_word_embeddings",
+        "gemma2",
+        lambda case: case.get("tie_word_embeddings") is False,
+        "takes the embedding for the head",
+    ),
+    Difference(
+        "n_group",
+        "deepseek2",
+        lambda case: (
+            case.arch.model_type == "deepseek_v2" and _is_above(case.key("expert_group_count"), 1)
+        ),
+        "chooses groups of experts by their two best, not by their best",
+        kept=(),
+    ),
+    Difference(
+        "hidden_act",
+        _SILU_ARCHS,
+        lambda case: case.get("hidden_act") not in (None, *_SILU),
+        "takes silu",
+    ),
+    Difference(
+        "hidden_act",
+        "starcoder2",
+        lambda case: case.get("hidden_act") not in (None, *_TANH),
+        _BY_TANH,
+    ),
+    Difference(
+        "hidden_act",
+        "bert",
+        lambda case: case.get("hidden_act") not in (None, *_TANH, *_ERF),
+        _BY_TANH,
+    ),
+    Difference("hidden_act", "bert", lambda case: case.get("hidden_act") in _TANH, ""),
+    Difference(
+        "hidden_activation",
+        "gemma2 gemma3 gemma4",
+        lambda case: case.get("hidden_activation") not in (None, *_TANH),
+        _BY_TANH,
+    ),
+    Difference(
+        "swiglu_limit",
+        "gpt-oss",
+        lambda case: case.get("swiglu_limit") not in (None, 7),
+        "clamps at 7",
+    ),
+    Difference(
+        "swiglu_alpha",
+        "gpt-oss",
+        lambda case: case.get("swiglu_alpha") not in (None, 1.702),
+        "takes 1.702",
+    ),
+    *(
+        Difference(
+            "sliding_window", archs, _is_windowed, "lets each token see all before it", kept=kept
+        )
+        for archs, kept in _WINDOWS.items()
+    ),
+    Difference(
+        "rope_parameters",
+        "olmo2",
+        lambda case: case.key("rope.freq_base_swa") not in (None, case.key("rope.freq_base")),
+        "takes the rope_theta of full attention in each layer",
+        kept=(),
+    ),
+    Difference(
+        "rope_type",
+        "",
+        _is_scaled_otherwise,
+        "does not scale frequencies so in this architecture",
+        kept=_ROPE,
+    ),
+    *(
+        Difference(fact, "", partial(_has_another_ramp, fact), f"takes {n}", kept=())
+        for fact, n in _RAMP.items()
+    ),
+    Difference(
+        "truncate",
+        "",
+        lambda case: case.arch.gguf != "gpt-oss" and not _is_rounded(case),
+        _ROUNDS,
+        kept=_ROPE,
+    ),
+    Difference("truncate", "gpt-oss", lambda case: not _is_rounded(case), _ROUNDS, kept=()),
+    Difference(
+        "truncate", "gpt-oss", lambda case: _is_rounded(case) and _is_yarn(case), "", kept=_ROPE
+    ),
+    Difference(
+        "attention_factor",
+        "deepseek2 mistral3",
+        lambda case: (
+            case.facts.rope.get("attention_factor") is not None
+            and case.key("rope.scaling.yarn_log_multiplier") is not None
+        ),
+        "takes what mscale gives",
+        kept=_ROPE,
+    ),
+    Difference(
+        "attention_factor",
+        "gemma3",
+        lambda case: case.key("rope.scaling.attn_factor") is not None,
+        "scales the attention of windows by it, too",
+        kept=(),
+    ),
+    Difference(
+        "factor",
+        "deepseek2",
+        lambda case: (
+            case.key("rope.scaling.type") is not None
+            and case.key("rope.scaling.yarn_log_multiplier") is None
+        ),
+        "scales all of attention by it, if there is no mscale_all_dim",
+        kept=(),
+    ),
+    Difference(
+        "linear_value_head_dim",
+        "qwen3next qwen35 qwen35moe",
+        lambda case: case.get("linear_value_head_dim") != case.get("linear_key_head_dim"),
+        "takes it to be linear_key_head_dim",
+        loads=False,
+    ),
+    Difference(
+        "moe_layer_freq",
+        "deepseek2",
+        lambda case: case.get("moe_layer_freq") not in (None, 1),
+        "wants experts in all layers behind the first dense ones",
+        loads=False,
+    ),
+    Difference("q_lora_rank", "deepseek2", _is_lite, "takes it to be null", loads=False),
+    Difference(
+        "use_bias",
+        "starcoder2",
+        lambda case: case.get("use_bias") is False,
+        "wants biases",
+        loads=False,
+    ),
+    Difference(
+        "tie_word_embeddings",
+        " ".join(UNTIED),
+        lambda case: "output.weight" not in case.weights,
+        "wants a head (output.weight)",
+        loads=False,
+    ),
+    Difference(
+        "head_dim",
+        _AS_WIDE,
+        _is_of_another_width,
+        "takes all heads together to be as wide as hidden_size",
+        loads=False,
+    ),
+)
