@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from anamnesis.base.levels import supported_levels
     from anamnesis.base.limits import ParseLimits
     from anamnesis.base.stored import StoredTensor
-    from anamnesis.convert.ask.recipe import Recipe, read_recipe
     from anamnesis.convert.plan.plan import Plan
-    from anamnesis.convert.tell.inspection import Inspection
-    from anamnesis.convert.tell.joined import PipelineReport
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.report.inspection import Inspection
+    from anamnesis.convert.report.joined import PipelineReport
+    from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.recipe import Recipe, read_recipe
     from anamnesis.formats.imatrix import read_imatrix
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
@@ -89,16 +89,16 @@ _HOMES = {
     "Cancelled": "base.errors",
     "DisallowedGlobal": "base.errors",
     "Encoding": "schemes.core.encoding",
-    "Inspection": "convert.tell.inspection",
+    "Inspection": "convert.report.inspection",
     "LimitExceeded": "base.errors",
     "Model": "model",
     "OutputError": "base.errors",
     "ParseError": "base.errors",
     "ParseLimits": "base.limits",
-    "Recipe": "convert.ask.recipe",
+    "Recipe": "convert.request.recipe",
     "Plan": "convert.plan.plan",
-    "PipelineReport": "convert.tell.joined",
-    "Report": "convert.tell.result",
+    "PipelineReport": "convert.report.joined",
+    "Report": "convert.report.report",
     "Scan": "formats.scan.report",
     "StoredTensor": "base.stored",
     "Tensor": "tensor",
@@ -110,7 +110,7 @@ _HOMES = {
     "parse": "opening",
     "plan": "opening",
     "read_imatrix": "formats.imatrix",
-    "read_recipe": "convert.ask.recipe",
+    "read_recipe": "convert.request.recipe",
     "remember": "opening",
     "save": "saving",
     "scan": "formats.scan.scan",

@@ -15,13 +15,13 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.tell.inspection import Inspection, inspect_claim
-from anamnesis.convert.tell.problems import first_of
+from anamnesis.convert.report.inspection import Inspection, inspect_claim
+from anamnesis.convert.report.problems import first_of
 from anamnesis.formats.base import Container
 from anamnesis.frameworks import framework as arrays_of
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.rounding import MathName
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.tensor import Decoding, Tensor
 from anamnesis.writing import Writing
 
@@ -400,7 +400,9 @@ class Model(Writing, Mapping[str, Tensor]):
         )
 
     def _unheard(self) -> str | None:
-        from anamnesis.schemes.claim.aim import unheard  # only here, for the sake of a quick start
+        from anamnesis.schemes.detect.layer_names import (
+            unheard,  # only here, for the sake of a quick start
+        )
 
         return unheard(self._ledger)
 

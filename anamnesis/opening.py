@@ -13,18 +13,18 @@ from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.source import Readable
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
-from anamnesis.convert.tell.inspection import Inspection
-from anamnesis.convert.tell.problems import first_of
+from anamnesis.convert.report.inspection import Inspection
+from anamnesis.convert.report.problems import first_of
 from anamnesis.formats.registry import Opening
 from anamnesis.model import Model, Origin
 from anamnesis.pipelines import pipeline_at, write_pipeline
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.registry import claim_all
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.registry import claim_all
 
 if TYPE_CHECKING:
-    from anamnesis.convert.ask.request import ConvertOptions, RememberOptions
     from anamnesis.convert.plan.plan import Plan
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.request import ConvertOptions, RememberOptions
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.schemes.core.encoding import Encoding
 
@@ -358,7 +358,7 @@ def _lasting(where: Any) -> Any:
 
 def _tiles(layout: str) -> bool:
     """Return whether scales are in tiles in a producer's layout."""
-    from anamnesis.schemes.claim.tiled import PRODUCERS  # only here, for the sake of a quick start
+    from anamnesis.schemes.detect.tiled import PRODUCERS  # only here, for the sake of a quick start
 
     if layout not in PRODUCERS:
         raise ValueError(f"layout must be {' or '.join(PRODUCERS)}; got {layout!r}")

@@ -11,7 +11,7 @@ from anamnesis.base.errors import OutputError
 
 if TYPE_CHECKING:
     from anamnesis.checkpoint.pipelines import Pipeline
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.report.report import Report
     from anamnesis.model import Model
     from anamnesis.schemes.core.encoding import Encoding
 
@@ -34,9 +34,9 @@ def write_pipeline(
     verb: str,
 ) -> Report:
     """Write each model of a pipeline, and what goes with them."""
-    from anamnesis.convert.ask.form import form_of
-    from anamnesis.convert.ask.targets import target
     from anamnesis.convert.pipelines import PipelineOutput
+    from anamnesis.convert.request.form import form_of
+    from anamnesis.convert.request.targets import target
 
     if not isinstance(out, (str, os.PathLike)):
         raise OutputError(f"{pipeline.root}: is a pipeline, which becomes a directory; name a path")
@@ -61,8 +61,8 @@ def write_component(
     model: Model, out: str, to: str | Encoding, options: Mapping[str, Any], verb: str
 ) -> Report:
     """Write a model of a pipeline; one of which nothing suits the encoding stays plain."""
-    from anamnesis.convert.ask.request import RememberOptions
-    from anamnesis.convert.ask.targets import target
+    from anamnesis.convert.request.request import RememberOptions
+    from anamnesis.convert.request.targets import target
 
     if target(to).encoding is not None:
         planned = {k: v for k, v in options.items() if k not in ("force", "resume", "progress")}

@@ -12,15 +12,15 @@ from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import NAME, in_memory, stored_array
 from anamnesis.model import Model, Origin
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
-    from anamnesis.convert.ask.request import ConvertOptions
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.request import ConvertOptions
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.schemes.core.encoding import Encoding
 

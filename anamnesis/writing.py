@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Unpack
 from anamnesis.base.dtypes import DTypeLike
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.tensor import Tensor
 
 if TYPE_CHECKING:
-    from anamnesis.convert.ask.request import ConvertOptions, RememberOptions, Request
     from anamnesis.convert.fit.fit import Fit
     from anamnesis.convert.plan.plan import Plan
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.schemes.core.encoding import Encoding
 
@@ -158,8 +158,8 @@ class Writing:
         self, out: Any, dtype: DTypeLike, options: Mapping[str, Any]
     ) -> Callable[..., Request]:
         """Return what makes the request of `remember`."""
-        from anamnesis.convert.ask.request import RememberOptions, check_options
-        from anamnesis.convert.ask.resolve import resolve
+        from anamnesis.convert.request.request import RememberOptions, check_options
+        from anamnesis.convert.request.resolve import resolve
 
         check_options(options, RememberOptions)
         return partial(resolve, None, out, dtype=dtype)
@@ -173,7 +173,7 @@ class Writing:
         in_memory: bool = False,
     ) -> Report:
         from anamnesis.convert.conversion import Conversion
-        from anamnesis.convert.tell.progress_bar import progress_bar
+        from anamnesis.convert.report.progress_bar import progress_bar
 
         self._check_open()
         progress = options.get("progress")
@@ -273,7 +273,7 @@ class Writing:
         ValueError
             If there is no such target, or a pattern fits no weight.
         """
-        from anamnesis.convert.ask.resolve import resolve
+        from anamnesis.convert.request.resolve import resolve
 
         return self._written(out, partial(resolve, to, out, limits=self._limits), options)
 
@@ -297,8 +297,8 @@ class Writing:
         UnsupportedError, ParseError, OutputError, OSError, ValueError
             As `convert`.
         """
-        from anamnesis.convert.ask.resolve import resolve
-        from anamnesis.convert.ask.targets import target
+        from anamnesis.convert.request.resolve import resolve
+        from anamnesis.convert.request.targets import target
 
         found = target(encoding)
         if found.encoding is None:
@@ -335,8 +335,8 @@ class Writing:
         LimitExceeded, UnsupportedError, ParseError, ValueError
             If there can be no such output.
         """
-        from anamnesis.convert.ask.resolve import resolve
         from anamnesis.convert.planning import plan
+        from anamnesis.convert.request.resolve import resolve
 
         if measure is not True and measure < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
@@ -397,9 +397,9 @@ class Writing:
             If none or both of the targets are given, a pattern fits no weight, or there is no such
             type.
         """
-        from anamnesis.convert.ask.importance import importance_of
         from anamnesis.convert.fit.errors import SAMPLE
         from anamnesis.convert.fit.fit import FitOptions, fit
+        from anamnesis.convert.request.importance import importance_of
 
         asked = FitOptions(
             size=target_size,

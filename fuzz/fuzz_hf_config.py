@@ -14,8 +14,8 @@ from traced import fuzz
 import anamnesis as an
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.config_of_keys import config_facts
-from anamnesis.architectures.facts import read_facts
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, model_keys
+from anamnesis.architectures.model_facts import read_facts
 from anamnesis.architectures.rows import every_arch
 from anamnesis.formats.gguf.values import typed
 

@@ -20,8 +20,8 @@ from anamnesis.architectures.from_gguf import tensors_as_hf
 from anamnesis.architectures.to_gguf import tensors_as_gguf
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.sources.memory import BufferSource
 
 __all__ = ["NAMES", "Model", "directory", "gguf", "ledger", "other", "seen"]
@@ -78,7 +78,7 @@ def gguf(name: str) -> Model:
 
 
 def _facts(arch: Any, config: Mapping[str, Any]) -> Any:
-    from anamnesis.architectures.facts import read_facts
+    from anamnesis.architectures.model_facts import read_facts
 
     return read_facts(config, arch)
 

@@ -84,7 +84,7 @@ CALLS: dict[str, Call] = {
 def test_stops_wherever_it_is(
     source: Path, tmp_path: Path, call: Call, n: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anamnesis.convert.ask.resolve.default_threads", lambda: threads)
+    monkeypatch.setattr("anamnesis.convert.request.resolve.default_threads", lambda: threads)
     asked = After(n)
     with an.parse(source) as model, pytest.raises(an.Cancelled, match="cancelled by the caller"):
         call(model, tmp_path / "out", asked)

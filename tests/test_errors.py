@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.ask.request import ConvertOptions
+from anamnesis.convert.request.request import ConvertOptions
 
 PACKAGE = Path(an.__file__).parent
 

@@ -49,9 +49,9 @@ ROOMS = {
         {"encodings", "ways_rows"},
         {"mixed"},
         {"fp8", "fp4", "fp6", "integers", "ggml", "bnb", "codebooks", "exl2", "exl3"},
-        {"claim"},
-        {"says"},
-        {"parts"},
+        {"detect"},
+        {"libraries"},
+        {"views"},
         {"core"},
     ),
     "convert": (
@@ -61,8 +61,8 @@ ROOMS = {
         {"write"},
         {"plan"},
         {"decide"},
-        {"tell"},
-        {"ask"},
+        {"report"},
+        {"request"},
         {"loaders"},
     ),
 }

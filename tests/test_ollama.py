@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import anamnesis as an
 from anamnesis.checkpoint.ollama import OllamaName, resolve
 from anamnesis.cli.app import cli
-from anamnesis.cli.naming import derived_path
+from anamnesis.cli.output_names import derived_path
 from helpers.gguf_handmade import Tensor, gguf_bytes
 
 HASH = "0123456789abcdef" * 4

@@ -9,7 +9,7 @@ import pytest
 from anamnesis.base.nearest import did_you_mean, nearest
 from anamnesis.base.patterns import unfitting
 from anamnesis.cli.app import COMMANDS
-from anamnesis.convert.ask.targets import encoding, names, target
+from anamnesis.convert.request.targets import encoding, names, target
 
 
 @pytest.mark.parametrize(

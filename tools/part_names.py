@@ -15,7 +15,7 @@ from anamnesis.schemes.core.layout import Field
 
 __all__ = ["PAGE", "fields", "made"]
 
-PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "claim" / "part_names.py"
+PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "detect" / "part_names.py"
 
 _WEIGHT = "module.weight"
 

@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 
 from anamnesis import _core
 from anamnesis.architectures.rows import every_arch
-from anamnesis.convert.ask import targets
-from anamnesis.convert.ask.options import OPTIONS
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
+from anamnesis.convert.request import targets
+from anamnesis.convert.request.options import OPTIONS
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
-from anamnesis.schemes.claim.registry import FAMILIES
-from anamnesis.schemes.claim.unread import _ROWS
 from anamnesis.schemes.core.layout import Field
+from anamnesis.schemes.detect.registry import FAMILIES
+from anamnesis.schemes.detect.unread import _ROWS
 from anamnesis.schemes.encodings import ENCODINGS, GGUF, TAKING, made
 from anamnesis.schemes.integers.layouts import awq, gptq
 from anamnesis.schemes.ways import WAYS

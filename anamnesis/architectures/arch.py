@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from anamnesis.architectures.facts import Facts
+    from anamnesis.architectures.model_facts import Facts
     from anamnesis.schemes.core.weight import Weight
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.differences import UNTIED
-from anamnesis.architectures.facts import CONFIG, LAYERS_MAX, Facts
 from anamnesis.architectures.header import Header, check_shape, is_windowed
+from anamnesis.architectures.model_facts import CONFIG, LAYERS_MAX, Facts
 from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
 from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, HEADS, KEYS, SWITCHED
 from anamnesis.base.dropped import ASKED, Dropped

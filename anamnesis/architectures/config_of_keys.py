@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
-from anamnesis.architectures.facts import LAYERS_MAX, Facts
 from anamnesis.architectures.keys import (
     BEFORE_ROPE,
     BEHIND_ROPE,
@@ -20,6 +19,7 @@ from anamnesis.architectures.keys import (
     why_not,
 )
 from anamnesis.architectures.llama_cpp import KEPT, kept_facts
+from anamnesis.architectures.model_facts import LAYERS_MAX, Facts
 from anamnesis.architectures.names import patterns
 from anamnesis.architectures.rope import (
     ATTENTION_FACTOR,
@@ -299,7 +299,7 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     stored = weights.get("rope_freqs.weight")
     if stored is None:
         return
-    from anamnesis.architectures.facts import read_facts
+    from anamnesis.architectures.model_facts import read_facts
 
     told = small_values(stored)
     if told is None or told.ndim != 1 or not told.size:

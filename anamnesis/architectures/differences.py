@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.rope import LONGROPE, scaled_factors
 
 if TYPE_CHECKING:

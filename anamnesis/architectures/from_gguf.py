@@ -17,14 +17,14 @@ from anamnesis.architectures.config_of_keys import (
     shortest,
     small_values,
 )
-from anamnesis.architectures.facts import FLOAT32_MOST, Facts, read_facts
 from anamnesis.architectures.header import Header, tensor_shape
 from anamnesis.architectures.model_card import CARD_NAME, model_card
+from anamnesis.architectures.model_facts import FLOAT32_MOST, Facts, read_facts
 from anamnesis.architectures.model_names import sizes
 from anamnesis.architectures.names import filled, patterns, split
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight

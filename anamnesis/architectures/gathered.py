@@ -13,7 +13,7 @@ from typing import Self
 from anamnesis import _io
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.weight import (
     TILE_STEP,
     Band,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.facts import CONFIG, Facts
 from anamnesis.architectures.keys import fact_of
+from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.architectures.names import IN_LAYER, split
 from anamnesis.architectures.tensor_table import KEYS, SHAPES, TYPES, VOCABULARY
 from anamnesis.base.errors import ParseError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anamnesis.architectures.arch import Arch, Key
-from anamnesis.architectures.facts import CONFIG, FLOAT32_MOST, Facts, missing, real
+from anamnesis.architectures.model_facts import CONFIG, FLOAT32_MOST, Facts, missing, real
 from anamnesis.architectures.names import patterns
 from anamnesis.architectures.rope import (
     ATTENTION_FACTOR,

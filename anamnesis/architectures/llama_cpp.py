@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.differences import DIFFERENCES, Case
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
 

@@ -27,7 +27,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.parts import views
+from anamnesis.schemes.views import views
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

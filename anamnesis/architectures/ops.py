@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from anamnesis.architectures import operations
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 

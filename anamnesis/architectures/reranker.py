@@ -13,7 +13,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.limits import Budget
 
 if TYPE_CHECKING:
-    from anamnesis.architectures.facts import Facts
+    from anamnesis.architectures.model_facts import Facts
     from anamnesis.schemes.core.weight import Weight
 
 RANK = 4  # llama.cpp's number of such a pooling

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anamnesis.architectures.facts import CONFIG, Facts, real
+from anamnesis.architectures.model_facts import CONFIG, Facts, real
 from anamnesis.base.errors import ParseError
 
 LONGROPE = ("longrope", "su")  # the second is Phi-3's older word

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.facts import CONFIG
+from anamnesis.architectures.model_facts import CONFIG
 from anamnesis.base.errors import UnsupportedError
 
 

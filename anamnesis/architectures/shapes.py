@@ -9,7 +9,7 @@ from anamnesis.architectures.gathered import AnyTiles, Reshaped
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.ggml.weight import GgmlWeight
-from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.views.transposed import Transposed
 
 
 def renamed(weight: Weight, name: str) -> Weight:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.check import check_tensors, n_words, of_floats
-from anamnesis.architectures.facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise
+from anamnesis.architectures.model_facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
@@ -24,7 +24,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.patterns import chooser
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
     from anamnesis.checkpoint.open import Checkpoint

@@ -10,7 +10,7 @@ from typing import Any
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.schemes.says.sections import QUANT_CONFIG_KEYS
+from anamnesis.schemes.libraries.sections import QUANT_CONFIG_KEYS
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
 _DTYPE_KEYS = ("dtype", "torch_dtype")

@@ -11,7 +11,7 @@ from typing import Any
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.file_names import HF_QUANT_NAME, PARAMS_NAME, QUANTO_MAP_NAME
-from anamnesis.schemes.says.sections import QUANT_FILE_KEY
+from anamnesis.schemes.libraries.sections import QUANT_FILE_KEY
 from anamnesis.sources.file import FileSource
 
 JSON_MAX_BYTES = 100_000_000  # the largest real index has 20 MB

@@ -21,7 +21,7 @@ from anamnesis.checkpoint.file_names import (
 from anamnesis.checkpoint.metadata import all_described, all_metadata
 from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.registry import Opening, parse_file
-from anamnesis.schemes.claim.facts import QuantFacts, read_facts
+from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 
 if TYPE_CHECKING:
     from pathlib import Path

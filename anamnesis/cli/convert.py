@@ -9,10 +9,10 @@ from anamnesis.cli.encoding import Encode
 from anamnesis.cli.options import needs, verb
 from anamnesis.cli.ways import list_targets
 from anamnesis.cli.writing import run
-from anamnesis.convert.ask.kinds import read_target
+from anamnesis.convert.request.kinds import read_target
 
 if TYPE_CHECKING:
-    from anamnesis.convert.ask.targets import Target
+    from anamnesis.convert.request.targets import Target
 
 
 @verb(

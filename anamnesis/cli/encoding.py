@@ -8,15 +8,15 @@ import click
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.cli.writing import Task
-from anamnesis.convert.ask.options import OPTIONS, flag_of
+from anamnesis.convert.request.options import OPTIONS, flag_of
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.cli.naming import Naming
     from anamnesis.cli.narration import Voice
-    from anamnesis.convert.ask.form import Form
-    from anamnesis.convert.ask.targets import Target
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.cli.output_names import Naming
+    from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.form import Form
+    from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model
 
 
@@ -24,7 +24,7 @@ def what_is_asked(
     target: Target, given: dict[str, Any], out: str | None
 ) -> tuple[Form, dict[str, Any]]:
     """Return the form of the output, and what the library is asked for; it is taken out."""
-    from anamnesis.convert.ask.form import form_of
+    from anamnesis.convert.request.form import form_of
 
     form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
     _check_use(target, form.container, given)
@@ -86,7 +86,7 @@ class Encode(Task):
 
     @property
     def naming(self) -> Naming:
-        from anamnesis.cli.naming import Naming
+        from anamnesis.cli.output_names import Naming
 
         name = self._target.name
         word = self._dtype if name is None else name.replace("-block", "")
@@ -107,7 +107,7 @@ class Encode(Task):
         )
 
     def naming_of(self, model: Model) -> Naming:
-        from anamnesis.cli.naming import any_of_dtype
+        from anamnesis.cli.output_names import any_of_dtype
 
         if self._makes_directory(model):
             return self.naming._replace(form=self._form._replace(is_named_directory=True))
@@ -122,7 +122,7 @@ class Encode(Task):
 
     def _makes_directory(self, model: Model) -> bool:
         """Tell whether a GGUF model becomes a Hugging Face directory: a final `/` asks for one."""
-        from anamnesis.cli.naming import becomes_directory
+        from anamnesis.cli.output_names import becomes_directory
 
         is_asked = self._is_folder and self._options.get("names") != "keep"
         return is_asked and becomes_directory(model, self._form)

@@ -12,8 +12,8 @@ from anamnesis.cli.narration import Voice, account_lines, count, hanging, parsed
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.convert.tell.inspection import Inspection
-    from anamnesis.convert.tell.result import Losses, Outcome, Report, WeightLoss
+    from anamnesis.convert.report.inspection import Inspection
+    from anamnesis.convert.report.report import Losses, Outcome, Report, WeightLoss
 
 _LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
 _DONE = {"forget": "forgotten", "convert": "converted"}

@@ -48,7 +48,7 @@ def in_options(remedy: str) -> str:
 
 
 def _option(argument: re.Match[str]) -> str:
-    from anamnesis.convert.ask.options import flag_of
+    from anamnesis.convert.request.options import flag_of
 
     name, value = argument[1], argument[2].strip("'")
     flag = flag_of(name) or f"--{name.replace('_', '-')}"
@@ -111,7 +111,7 @@ def _remedy_of_system(error: OSError) -> str | None:
 def _remedy(error: BaseException) -> str | None:
     """Return what to do about an error, in options."""
     if isinstance(error, LimitExceeded):
-        from anamnesis.convert.ask.options import flag_of  # only here, for a quick start
+        from anamnesis.convert.request.options import flag_of  # only here, for a quick start
 
         flag = flag_of(error.limit)
         if flag is not None:

@@ -11,12 +11,12 @@ import click
 
 from anamnesis.base.errors import OutputError
 from anamnesis.cli.encoding import as_options, what_is_asked
-from anamnesis.convert.ask.kinds import read_target
+from anamnesis.convert.request.kinds import read_target
 
 if TYPE_CHECKING:
     from anamnesis.cli.opening import OpenModel
-    from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.fit.fit import Fit
+    from anamnesis.convert.request.targets import Target
 
 
 def run_fit(

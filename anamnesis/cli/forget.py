@@ -10,7 +10,7 @@ from anamnesis.cli.ways import list_targets
 from anamnesis.cli.writing import run
 
 if TYPE_CHECKING:
-    from anamnesis.convert.ask.targets import Target
+    from anamnesis.convert.request.targets import Target
 
 
 @verb(

@@ -13,14 +13,14 @@ from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.pipelines import is_read
 from anamnesis.cli.errors import in_options
 from anamnesis.cli.progress import bar
-from anamnesis.convert.tell.meter import format_duration
+from anamnesis.convert.report.meter import format_duration
 
 if TYPE_CHECKING:
     from anamnesis.base.dropped import Dropped
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.convert.tell.inspection import Inspection
-    from anamnesis.convert.tell.joined import PipelineReport
-    from anamnesis.convert.tell.result import Outcome, Report
+    from anamnesis.convert.report.inspection import Inspection
+    from anamnesis.convert.report.joined import PipelineReport
+    from anamnesis.convert.report.report import Outcome, Report
     from anamnesis.model import Model
 
 _BAR_WIDTH = 20

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from anamnesis.cli.grouped import Command, Option
-from anamnesis.convert.ask import options as table
-from anamnesis.convert.ask.kinds import Kind
+from anamnesis.convert.request import options as table
+from anamnesis.convert.request.kinds import Kind
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -184,7 +184,7 @@ def _take_recipe(
     """
     if path is None or ctx.resilient_parsing:
         return ()
-    from anamnesis.convert.ask.recipe import read_recipe
+    from anamnesis.convert.request.recipe import read_recipe
 
     try:
         given: dict[str, Any] = {**read_recipe(path)}

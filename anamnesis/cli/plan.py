@@ -10,12 +10,12 @@ import click
 
 from anamnesis.cli.encoding import as_options, what_is_asked
 from anamnesis.cli.options import needs, verb
-from anamnesis.convert.ask.options import options_of
+from anamnesis.convert.request.options import options_of
 
 if TYPE_CHECKING:
     from anamnesis.cli.opening import OpenModel
-    from anamnesis.convert.ask.targets import Target
     from anamnesis.convert.plan.plan import Plan
+    from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model
 
 _COLUMNS = 80

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
-from anamnesis.convert.tell.meter import Meter
+from anamnesis.convert.report.meter import Meter
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

@@ -8,14 +8,14 @@ import click
 
 from anamnesis.cli.options import verb
 from anamnesis.cli.writing import Task, run
-from anamnesis.convert.ask.options import options_of
+from anamnesis.convert.request.options import options_of
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.cli.naming import Naming
     from anamnesis.cli.narration import Voice
-    from anamnesis.convert.ask.targets import Target
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.cli.output_names import Naming
+    from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model
 
 _DEFAULT: DTypeName = "bf16"
@@ -35,7 +35,7 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in options_of("remember", "remember")}
     container = None if to is None else to.container
-    from anamnesis.convert.ask.form import names_directory
+    from anamnesis.convert.request.form import names_directory
 
     is_folder = given["out"] is not None and names_directory(given["out"])
     run(_Remember(container, _asked(to, dtype), options, is_folder), paths, **given)
@@ -67,8 +67,8 @@ class _Remember(Task):
 
     @property
     def naming(self) -> Naming:
-        from anamnesis.cli.naming import Naming
-        from anamnesis.convert.ask.form import Form
+        from anamnesis.cli.output_names import Naming
+        from anamnesis.convert.request.form import Form
 
         is_cut = self._options["max_shard_size"] is not None
         return Naming(self._dtype, Form(self._container or "safetensors", is_cut=is_cut))
@@ -81,7 +81,7 @@ class _Remember(Task):
         return Voice(self._dtype, asked=asked)
 
     def naming_of(self, model: Model) -> Naming:
-        from anamnesis.cli.naming import any_of_dtype, becomes_directory
+        from anamnesis.cli.output_names import any_of_dtype, becomes_directory
 
         form = self.naming.form
         if self._is_folder and becomes_directory(model, form):

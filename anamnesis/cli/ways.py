@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from anamnesis.convert.ask.targets import Target
+    from anamnesis.convert.request.targets import Target
 
 _WAYS = {"moved": "moved: the same codes", "cast": "cast: other codes for the same values"}
 
@@ -18,7 +18,7 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
     if to is not None:
         _list_ways(to, as_json=as_json)
         return
-    from anamnesis.convert.ask.targets import listed  # only here, for the sake of a quick start
+    from anamnesis.convert.request.targets import listed  # only here, for the sake of a quick start
 
     rows = [row for row in listed() if kind in (None, row.kind)]
     if as_json:

@@ -13,10 +13,10 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from anamnesis.cli.naming import Naming, OutputNames
     from anamnesis.cli.narration import Narrator, Voice
     from anamnesis.cli.opening import OpenModel
-    from anamnesis.convert.tell.result import Report
+    from anamnesis.cli.output_names import Naming, OutputNames
+    from anamnesis.convert.report.report import Report
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.model import Model
 
@@ -70,8 +70,8 @@ def run(
     from anamnesis.base.printable import abbreviate
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
-    from anamnesis.cli.naming import OutputNames
     from anamnesis.cli.narration import Narrator
+    from anamnesis.cli.output_names import OutputNames
     from anamnesis.cli.streams import data_stdout, is_stdout
 
     _check_level()

@@ -15,21 +15,21 @@ from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
 from anamnesis.base.printable import abbreviate
 from anamnesis.base.source import file_status
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.ask.request import Request
 from anamnesis.convert.decide.decide import decide
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.report.report import Losses, Report
+from anamnesis.convert.request.request import Request
 from anamnesis.convert.resume.destination import destination
-from anamnesis.convert.resume.run import Run
-from anamnesis.convert.tell.result import Losses, Report
+from anamnesis.convert.resume.protocol import Run
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_to
 from anamnesis.convert.write.tally import Tally
 from anamnesis.convert.write.verify import verify
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.roles import roles
+from anamnesis.schemes.detect.ledger import Ledger
 
 
 class Conversion:

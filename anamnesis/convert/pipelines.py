@@ -9,9 +9,9 @@ from collections.abc import Callable
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.checkpoint.pipelines import INDEX_NAME, Pipeline
-from anamnesis.convert.ask.form import Form
-from anamnesis.convert.tell.joined import PipelineReport, joined
-from anamnesis.convert.tell.result import Report
+from anamnesis.convert.report.joined import PipelineReport, joined
+from anamnesis.convert.report.report import Report
+from anamnesis.convert.request.form import Form
 
 
 class PipelineOutput:

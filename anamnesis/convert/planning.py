@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.ask.request import Request
 from anamnesis.convert.decide.decide import decide
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.convert.request.request import Request
+from anamnesis.schemes.detect.ledger import Ledger
 
 
 def plan(

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Unpack
 
 from numpy.typing import NDArray
 
-from anamnesis.schemes.claim.facts import QuantFacts
 from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.integers.arrays import declared_sizes, dequantize_words, quantize_words
 from anamnesis.schemes.integers.layouts import awq
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.naming import Kind, parsed
+from anamnesis.schemes.core.encoding_names import Kind, parsed
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.fp4.arrays import encoder, of_arrays
 from anamnesis.schemes.fp8.arrays import mx_encoder, mx_of_arrays
-from anamnesis.schemes.parts.grid import MX_BLOCK
+from anamnesis.schemes.views.grid import MX_BLOCK
 
 __all__ = ["dequantize", "quantize"]
 

@@ -31,10 +31,10 @@ LAZY = {
 
 # Who compiles patterns that the user gives, which are no concern of the input's.
 USERS = {
-    *("anamnesis.convert.ask.request", "anamnesis.base.patterns"),
-    *("anamnesis.convert.ask.kinds", "anamnesis.schemes.ggml.choose"),
+    *("anamnesis.convert.request.request", "anamnesis.base.patterns"),
+    *("anamnesis.convert.request.kinds", "anamnesis.schemes.ggml.choose"),
     # which write theirs, to be read by others or of words of their own
-    *("anamnesis.schemes.says.endings", "anamnesis.schemes.says.mlx_models"),
+    *("anamnesis.schemes.libraries.endings", "anamnesis.schemes.libraries.mlx_models"),
     *("anamnesis.schemes.integers.layouts.gptq", "anamnesis.schemes.integers.layouts.qweights"),
 }
 

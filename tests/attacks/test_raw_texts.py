@@ -19,7 +19,7 @@ import pytest
 import anamnesis as an
 from anamnesis.base.printable import shortened
 from anamnesis.cli.app import main
-from anamnesis.schemes.claim import names
+from anamnesis.schemes.detect import names
 from helpers.gguf_handmade import STRING, U32, Raw, Tensor, gguf_bytes
 from helpers.handmade import Entry, safetensors_bytes
 from helpers.npy_cases import archive, header, with_header

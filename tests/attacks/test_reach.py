@@ -23,10 +23,10 @@ import pytest
 import anamnesis as an
 from anamnesis import _core, schemes
 from anamnesis.formats.torch.torchao_classes import READ
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.registry import FAMILIES, reader
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.registry import FAMILIES, reader
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.integers.layouts import awq, gptq

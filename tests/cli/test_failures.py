@@ -200,7 +200,7 @@ def test_an_interrupt_before_anything_is_written(
 
 INTERRUPTED_RUN = """
 import os, signal, sys
-from anamnesis.convert.resume import run
+from anamnesis.convert.resume import protocol as run
 from anamnesis.cli.app import main
 
 # What a script starts in the background ignores it, and so do the tests that it runs.

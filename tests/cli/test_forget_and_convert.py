@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from anamnesis.cli.naming import Naming, derived_name
-from anamnesis.convert.ask.form import Form
-from anamnesis.convert.ask.targets import listed, mixes, names, target
+from anamnesis.cli.output_names import Naming, derived_name
+from anamnesis.convert.request.form import Form
+from anamnesis.convert.request.targets import listed, mixes, names, target
 from anamnesis.schemes.encodings import ENCODINGS
 from helpers.cli_runs import amn
 from helpers.gguf_handmade import STRING, U32, Tensor, gguf_bytes

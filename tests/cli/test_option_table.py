@@ -14,10 +14,10 @@ import pytest
 import anamnesis as an
 from anamnesis.cli.app import COMMANDS, cli
 from anamnesis.cli.grouped import Command
-from anamnesis.convert.ask.mix import MixOptions
-from anamnesis.convert.ask.options import OPTIONS, Option, flag_of, options_of
-from anamnesis.convert.ask.recipe import KEYS
-from anamnesis.convert.ask.request import (
+from anamnesis.convert.request.mix import MixOptions
+from anamnesis.convert.request.options import OPTIONS, Option, flag_of, options_of
+from anamnesis.convert.request.recipe import KEYS
+from anamnesis.convert.request.request import (
     ConvertOptions,
     ExpertsName,
     NamesName,

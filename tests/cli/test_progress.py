@@ -9,7 +9,7 @@ import pytest
 
 from anamnesis.cli import progress
 from anamnesis.cli.progress import bar, metered
-from anamnesis.convert.tell.meter import Meter, format_duration
+from anamnesis.convert.report.meter import Meter, format_duration
 
 
 class Clock:

@@ -12,7 +12,7 @@ from helpers.cli_runs import SMALL, amn, python
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
 OF_A_CONVERSION = {
-    "anamnesis.convert.resume.run",
+    "anamnesis.convert.resume.protocol",
     "anamnesis.convert.resume.staging",
     "anamnesis.convert.write.pipeline",
     "hashlib",
@@ -98,7 +98,7 @@ def test_no_encoding_needs_arrays() -> None:
     """To import numpy takes as long as all else that a small conversion does."""
     code = """
 import sys
-from anamnesis.convert.ask.targets import encoding
+from anamnesis.convert.request.targets import encoding
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
 for name in (*ENCODINGS, *TAKING):
     encoding(name)

@@ -33,7 +33,7 @@ HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 # Each band takes long enough for the bar to be drawn between.
 SLOWLY = """
 import sys, time
-from anamnesis.convert.resume import run
+from anamnesis.convert.resume import protocol as run
 from anamnesis.cli.app import main
 
 real = run.StagingSink.write

@@ -10,9 +10,9 @@ import pytest
 import anamnesis as an
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
+from anamnesis.schemes.core.budget import cut_into
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.naming import Kind
-from anamnesis.schemes.core.sizes import cut_into
+from anamnesis.schemes.core.encoding_names import Kind
 from helpers.toy_models import write_file, write_shards
 from helpers.toys import SUMMED, in_rows
 

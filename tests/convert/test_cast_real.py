@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.views.transposed import Transposed
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 

@@ -13,7 +13,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.schemes.core.layout import Layers
-from anamnesis.schemes.says.mtp import left_drafts, plain_drafts
+from anamnesis.schemes.libraries.mtp import left_drafts, plain_drafts
 from convert.test_experts import NUMPY, Arrays, experts, saved, stacked, stored
 
 BACKBONE = {

@@ -12,8 +12,8 @@ import pytest
 
 import anamnesis as an
 from anamnesis.convert.write.tally import ExactSum
+from anamnesis.schemes.core.budget import cut_into
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.sizes import cut_into
 from helpers.handmade import write_safetensors
 from helpers.toys import in_halves, read_summed
 

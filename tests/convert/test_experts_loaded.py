@@ -23,7 +23,7 @@ from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQu
 
 import anamnesis as an
 from anamnesis.convert.loaders.table import ONE_BY_ONE
-from anamnesis.schemes.says.stacks import OF_MIXTRAL
+from anamnesis.schemes.libraries.stacks import OF_MIXTRAL
 from convert.test_loads_gptoss import gptoss
 from helpers.stacked_models import STACKED, saved_stacked
 from helpers.tiny_models import DECODER, EXPERTS, dense_for_mlx, loaded, saved

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.ask.request import ExpertsName
+from anamnesis.convert.request.request import ExpertsName
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 

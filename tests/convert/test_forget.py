@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.ask import targets
+from anamnesis.convert.request import targets
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.sizes import cut_into
+from anamnesis.schemes.core.budget import cut_into
 from helpers.handmade import write_index, write_safetensors
 
 # All but those of stacks of experts, which this model has not.

@@ -13,7 +13,7 @@ from mlx_lm.utils import load_model, quantize_model, save_config, save_model
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
-from anamnesis.schemes.says.mlx_models import PLAIN_EXPERTS
+from anamnesis.schemes.libraries.mlx_models import PLAIN_EXPERTS
 from helpers.tiny_models import dense_for_mlx
 
 pytestmark = [

@@ -21,7 +21,7 @@ pytestmark = [
 PEAK = """
 import sys, anamnesis as an
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.naming import Kind
+from anamnesis.schemes.core.encoding_names import Kind
 encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(toys.in_rows))
 encodings.ENCODINGS["toy-whole"] = encodings.Row(lambda: Kind(toys.in_whole))
 from helpers import toys

@@ -24,16 +24,16 @@ from transformers import DeepseekV3Config, GraniteConfig
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.convert.ask import targets
+from anamnesis.convert.request import targets
 from anamnesis.schemes.core.layout import Layers
-from anamnesis.schemes.says.mlx_models import (
+from anamnesis.schemes.libraries.mlx_models import (
     ALIASES,
     KEEPS_KV_B,
     PLAIN_EXPERTS,
     ROWS,
     class_of,
 )
-from anamnesis.schemes.says.mlx_models import (
+from anamnesis.schemes.libraries.mlx_models import (
     CLASSES as TYPES,
 )
 from helpers.mlx_classes import classes, config_of, made

@@ -38,8 +38,8 @@ from transformers.models.auto import configuration_auto, modeling_auto
 
 import anamnesis as an
 from anamnesis.schemes.core.layout import Layers
-from anamnesis.schemes.says import modelopt as modelopt_layers
-from anamnesis.schemes.says.tied_heads import head_of
+from anamnesis.schemes.libraries import modelopt as modelopt_layers
+from anamnesis.schemes.libraries.tied_heads import head_of
 from helpers.linearising import MODELOPT, modelopt
 from helpers.seeing_models import SEEING
 from helpers.stacked_models import STACKED

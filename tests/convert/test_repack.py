@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.ask import targets
+from anamnesis.convert.request import targets
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.sizes import cut_into
+from anamnesis.schemes.core.budget import cut_into
 from helpers.handmade import safetensors_bytes, write_safetensors
 from helpers.repacks import (
     CT,

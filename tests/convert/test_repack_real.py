@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.layouts import LAYOUTS
-from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.views.transposed import Transposed
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 

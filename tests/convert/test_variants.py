@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.ask import targets
+from anamnesis.convert.request import targets
 from anamnesis.schemes import encodings
 from helpers.handmade import safetensors_bytes, write_safetensors
 

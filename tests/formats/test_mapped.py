@@ -15,7 +15,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.integers import order as words
-from anamnesis.schemes.parts import nibbles, tiles, views
+from anamnesis.schemes.views import nibbles, tiles, views
 from anamnesis.sources import mapped, strided
 from anamnesis.sources.mapped import Input, MappedSource
 from anamnesis.sources.memory import BufferSource

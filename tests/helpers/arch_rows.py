@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
-from anamnesis.architectures.facts import Facts, read_facts
 from anamnesis.architectures.keys import model_keys
+from anamnesis.architectures.model_facts import Facts, read_facts
 from anamnesis.architectures.names import groups
 from anamnesis.architectures.rows import arch_of_class
 from anamnesis.base.dtypes import OUTPUT_DTYPES

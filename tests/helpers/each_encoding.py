@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
-from anamnesis.convert.ask.targets import encoding
+from anamnesis.convert.request.targets import encoding
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
 from helpers.bitnet import bitnet_file

@@ -14,8 +14,8 @@ from pathlib import Path
 import anamnesis as an
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.naming import Kind
-from anamnesis.schemes.core.sizes import cut_into
+from anamnesis.schemes.core.budget import cut_into
+from anamnesis.schemes.core.encoding_names import Kind
 from helpers.crash_points import DIED, die_at
 from helpers.handmade import write_safetensors
 from helpers.models import partials, tree

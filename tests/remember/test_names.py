@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import anamnesis as an
-from anamnesis.convert.plan import output_names as layout
+from anamnesis.convert.plan import shard_names as layout
 from helpers.handmade import Entry, write_index, write_safetensors
 from helpers.models import f32, partials, small_model, tree
 
@@ -214,7 +214,7 @@ def source(tmp_path: Path) -> Path:
 
 def refused(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **how: Any) -> str:
     """Return the error of a conversion that must fail before anything is decoded."""
-    from anamnesis.convert.resume import run as remember
+    from anamnesis.convert.resume import protocol as remember
 
     monkeypatch.setattr(remember, "run_plan", lambda *_, **__: pytest.fail("decoded"))
     before = tree(out) if out.exists() else None
@@ -429,7 +429,7 @@ def test_adapter_alone(tmp_path: Path) -> None:
 
 def test_resumed_sidecars(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is whole is not copied again; what is torn is, and not into the read-only file."""
-    from anamnesis.convert.resume import run as remember
+    from anamnesis.convert.resume import protocol as remember
     from anamnesis.convert.resume.staging import Staging
 
     sidecars = {"whole.txt": b"1" * 9, "torn.txt": b"2" * 9, "later.txt": b"3" * 9}

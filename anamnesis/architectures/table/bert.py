@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Op, Rule, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.architectures.table.blocks import ATTENTION_BIASES
 from anamnesis.architectures.table.llama import POOLING
 from anamnesis.base.errors import ParseError, UnsupportedError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts, real
+from anamnesis.architectures.model_facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.table.blocks import (
     ATTENTION,

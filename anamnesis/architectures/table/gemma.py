@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts, missing
+from anamnesis.architectures.model_facts import CONFIG, Facts, missing
 from anamnesis.architectures.ops import First, Mapped
 from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, MLP, OUTER, layer
 from anamnesis.architectures.table.windows import layer_types, window_pattern

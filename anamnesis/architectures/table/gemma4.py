@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
-from anamnesis.architectures.facts import CONFIG, HEAD_DIM_MAX, Facts, real
+from anamnesis.architectures.model_facts import CONFIG, HEAD_DIM_MAX, Facts, real
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,

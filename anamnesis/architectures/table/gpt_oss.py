@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.ops import Alternate, Reshape, Turn
 from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, OUTER, plain
 from anamnesis.architectures.table.windows import layer_types, window_pattern

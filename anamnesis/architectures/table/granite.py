@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Key, Vocabulary
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.ops import Halves
 from anamnesis.architectures.rope import scaled_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
-from anamnesis.architectures.facts import CONFIG, Facts, missing, real
+from anamnesis.architectures.model_facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.rope import scaled_factors
 from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER
 from anamnesis.architectures.table.llama import KEYS, PERMUTED, head_dim, rope_dimensions, rotating

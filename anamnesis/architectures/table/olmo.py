@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find
-from anamnesis.architectures.facts import Facts
+from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,

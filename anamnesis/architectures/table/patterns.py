@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anamnesis.architectures.arch import Key
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 
 FULL, SLIDING = "full_attention", "sliding_attention"

@@ -7,7 +7,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
 from anamnesis.architectures.config_of_keys import longrope_said
-from anamnesis.architectures.facts import Facts, real
+from anamnesis.architectures.model_facts import Facts, real
 from anamnesis.architectures.rope import (
     ATTENTION_FACTOR,
     LONGROPE,

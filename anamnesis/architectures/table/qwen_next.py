@@ -9,7 +9,7 @@ from typing import Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
-from anamnesis.architectures.facts import CONFIG, Facts, real
+from anamnesis.architectures.model_facts import CONFIG, Facts, real
 from anamnesis.architectures.ops import Mapped, Reshape
 from anamnesis.architectures.table.blocks import (
     ATTENTION,

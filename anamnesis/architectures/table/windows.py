@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Find
-from anamnesis.architectures.facts import CONFIG, Facts
+from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 
 _PATTERN = "attention.sliding_window_pattern"

@@ -12,7 +12,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.convert.decide.possible import Fate, is_as_stored
-from anamnesis.convert.tell.result import Outcome
+from anamnesis.convert.report.report import Outcome
 from anamnesis.schemes.core.edited import Edited
 
 if TYPE_CHECKING:

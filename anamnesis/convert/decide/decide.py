@@ -10,16 +10,16 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.ask.request import Request
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.names import Named, as_asked, codes_apart, put_together, taken_apart
 from anamnesis.convert.decide.possible import Move, Possible, given_up, moves_of
 from anamnesis.convert.decide.renames import Seen
 from anamnesis.convert.decide.wish import Asked, Wish
-from anamnesis.convert.tell.problems import unwritable_weights
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.orientation import conv1d_layers
+from anamnesis.convert.report.problems import unwritable_weights
+from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.orientation import conv1d_layers
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.mix import Mix

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
-from anamnesis.convert.ask.request import Request
 from anamnesis.convert.decide.declaration import Declaration
 from anamnesis.convert.decide.keeping import Kept
 from anamnesis.convert.decide.names import Named
 from anamnesis.convert.decide.possible import Fate, Piece
 from anamnesis.convert.decide.renames import Seen
 from anamnesis.convert.decide.wish import OVERRIDDEN, Asked
-from anamnesis.convert.tell.problems import first_of
+from anamnesis.convert.report.problems import first_of
+from anamnesis.convert.request.request import Request
 from anamnesis.formats.base import Writer
-from anamnesis.schemes.claim.facts import QuantFacts, read_facts
-from anamnesis.schemes.claim.names import is_auxiliary
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.plain_encoding import plain_encoding
+from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
+from anamnesis.schemes.detect.names import is_auxiliary
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.mix import Mix

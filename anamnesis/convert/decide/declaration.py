@@ -12,7 +12,7 @@ from anamnesis.convert.decide.possible import Piece
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
-from anamnesis.schemes.says.tied_heads import tied_head
+from anamnesis.schemes.libraries.tied_heads import tied_head
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.decided import Decided
@@ -160,7 +160,7 @@ class Declaration:
     @cached_property
     def _layers(self) -> Layers:
         """The modules whose weights are written as values, and as codes."""
-        from anamnesis.schemes.says.stacks import is_stack  # only here: for a quick start
+        from anamnesis.schemes.libraries.stacks import is_stack  # only here: for a quick start
 
         quantised = [_module(name) for name in (*(one.name for one in self._coded), *self.of.moved)]
         values = [one for one in self.of.pieces if one.is_plain and not one.is_moved]

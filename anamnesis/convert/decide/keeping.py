@@ -15,12 +15,12 @@ from typing import Any
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger, around
-from anamnesis.schemes.claim.registry import claim_all
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.says.by_name import aimed
-from anamnesis.schemes.says.torchao import metadata_without
+from anamnesis.schemes.detect.config_facts import COMFY_METADATA_KEY, QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger, around
+from anamnesis.schemes.detect.registry import claim_all
+from anamnesis.schemes.libraries.module_names import aimed
+from anamnesis.schemes.libraries.torchao_metadata import metadata_without
 
 
 class Kept:

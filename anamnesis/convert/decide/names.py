@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.convert.decide.possible import Move
 from anamnesis.convert.decide.wish import Asked
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.core.plain import plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
-    from anamnesis.schemes.says.joined_experts import Made
+    from anamnesis.schemes.libraries.joined_experts import Made
 
 _KEEP = "experts='keep' leaves them as they are"
 _IN_GGUF = re.compile(r"(^|\.)ffn_(gate|up|down|gate_up)_exps\.weight$")
@@ -55,7 +55,9 @@ def taken_apart(
     A module is taken apart where something of it is to be encoded; what else there is of it stays
     plain, matrix by matrix.
     """
-    from anamnesis.schemes.says.experts import stacked_experts  # only here: most models have none
+    from anamnesis.schemes.libraries.experts import (
+        stacked_experts,  # only here: most models have none
+    )
 
     tool = asked.experts_tool
     assert tool is not None  # nobody else takes any apart
@@ -89,7 +91,7 @@ def codes_apart(named: Named, asked: Asked, ledger: Ledger, moves: Mapping[str, 
     """Return the weights with all stacks in codes apart, if one of them is not moved whole."""
     if not named.left:
         return named
-    from anamnesis.schemes.says.experts import IN_CODES  # only here: most models have none
+    from anamnesis.schemes.libraries.experts import IN_CODES  # only here: most models have none
 
     moved = {name for name, move in moves.items() if isinstance(move, Repack)}
     if all(name in moved for name, why in named.left.items() if why == IN_CODES):
@@ -114,7 +116,9 @@ def put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
     """Return the weights with experts as the stacks that the model's own class has."""
     if not any(".experts.0." in f".{weight.name}" for weight in weights):
         return Named(weights)
-    from anamnesis.schemes.says.joined_experts import joined_experts  # only here: few have those
+    from anamnesis.schemes.libraries.joined_experts import (
+        joined_experts,  # only here: few have those
+    )
 
     by_name = {weight.name: weight for weight in weights}
     return _with_stacks(
@@ -148,7 +152,7 @@ def as_asked(weights: list[Weight], asked: Asked, ledger: Ledger, container: str
 
 def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
     """Return the weights with every stack as matrices, of codes too."""
-    from anamnesis.schemes.says.experts import every_stack  # only here: it is rarely asked
+    from anamnesis.schemes.libraries.experts import every_stack  # only here: it is rarely asked
 
     by_name = {weight.name: weight for weight in weights}
     pieces: dict[str, list[Weight]] = {}
@@ -170,7 +174,7 @@ def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Na
 
     Codes are joined where they lie, because they may be moved.
     """
-    from anamnesis.schemes.says.joined_experts import (
+    from anamnesis.schemes.libraries.joined_experts import (
         every_stack_of_singles,  # only here: it is rarely asked
     )
 

@@ -16,15 +16,15 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.ask.mix import asked_mix
-from anamnesis.convert.ask.request import Request
-from anamnesis.convert.ask.targets import encoding as encoding_named
+from anamnesis.convert.request.mix import asked_mix
+from anamnesis.convert.request.request import Request
+from anamnesis.convert.request.targets import encoding as encoding_named
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import typed
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
+from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf

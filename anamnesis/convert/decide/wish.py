@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.patterns import unfitting
-from anamnesis.convert.ask.request import Request
-from anamnesis.schemes.claim.orientation import as_linear
+from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.orientation import as_linear
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.mix import Mix, Typed

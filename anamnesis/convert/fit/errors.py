@@ -13,7 +13,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.errors import OutputError
 from anamnesis.base.workers import run
-from anamnesis.convert.ask.request import How
+from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.codes import VALUES_SLOT, Importance, NotFinite, Task
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
 from anamnesis.schemes.ggml.encode import BlockCodes

@@ -14,10 +14,6 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.ask.mix import block_type
-from anamnesis.convert.ask.options import OPTIONS
-from anamnesis.convert.ask.request import Request
-from anamnesis.convert.ask.resolve import resolve
 from anamnesis.convert.decide.decide import decide
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
@@ -26,8 +22,12 @@ from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
 from anamnesis.convert.fit.recipe_text import literal, recipe_text
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.convert.request.mix import block_type
+from anamnesis.convert.request.options import OPTIONS
+from anamnesis.convert.request.request import Request
+from anamnesis.convert.request.resolve import resolve
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.ggml.encode import TYPES, BlockCodes
 from anamnesis.schemes.ggml.mixes import ALIASES, COPY, EMBEDDINGS, MIXES, NEED_IMATRIX, OUTPUT
 from anamnesis.schemes.ggml.weight import GgmlWeight

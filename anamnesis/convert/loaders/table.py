@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from anamnesis.schemes.says.stacks import OF_MIXTRAL
+from anamnesis.schemes.libraries.stacks import OF_MIXTRAL
 
 Outcome = Literal["loads", "otherwise", "refuses", "wrong", "unwritten"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from anamnesis.convert.loaders.facts import Facts
+from anamnesis.convert.loaders.output_facts import Facts
 from anamnesis.convert.loaders.table import ANY, CELLS, PLACES, PROGRAMS, Cell, Outcome
 
 __all__ = ["Verdict", "cell", "loaders", "otherwise", "verdicts", "warnings"]

@@ -25,10 +25,10 @@ from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.patterns import chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import stored_array
-from anamnesis.convert.ask.request import Request
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.edited import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.replaced import ReplacedSource
 

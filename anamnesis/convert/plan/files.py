@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.stored import Part
 from anamnesis.convert.decide.possible import Piece
-from anamnesis.convert.plan.output_names import Named
+from anamnesis.convert.plan.shard_names import Named
 from anamnesis.formats.base import Writer
-from anamnesis.schemes.core.sizes import band_bytes, encoded_band_bytes
+from anamnesis.schemes.core.budget import band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.weight import Band, Bands
 
 

@@ -29,17 +29,21 @@ from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
-from anamnesis.convert.ask.request import Request
 from anamnesis.convert.decide.account import account_of
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
-from anamnesis.convert.plan.output_names import Named, shard_names
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.tell.problems import another_format
+from anamnesis.convert.plan.shard_names import Named, shard_names
+from anamnesis.convert.report.problems import another_format
+from anamnesis.convert.request.request import Request
 from anamnesis.formats.base import CARRIED_HEADER, Container, Writer
-from anamnesis.schemes.claim.facts import COMFY_METADATA_KEY, GPTQ_METADATA_PREFIX, SETTINGS_KEY
-from anamnesis.schemes.says.torchao import describes_tensor
+from anamnesis.schemes.detect.config_facts import (
+    COMFY_METADATA_KEY,
+    GPTQ_METADATA_PREFIX,
+    SETTINGS_KEY,
+)
+from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet

@@ -17,9 +17,9 @@ from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.decide.account import Account
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
-from anamnesis.convert.tell.result import Measured
+from anamnesis.convert.report.report import Measured
+from anamnesis.schemes.core.budget import THREAD_BYTES, band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.odd_scales import OddScales
-from anamnesis.schemes.core.sizes import THREAD_BYTES, band_bytes, encoded_band_bytes
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
@@ -147,7 +147,7 @@ class Plan:
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the programs make of it that know its encodings, as far as that was tried."""
         # Only here: a conversion starts without.
-        from anamnesis.convert.loaders.facts import Output, facts_of_output
+        from anamnesis.convert.loaders.output_facts import Output, facts_of_output
         from anamnesis.convert.loaders.verdicts import otherwise, verdicts
 
         if self.account.unknown or self.account.still_quantized:  # of which nobody knows

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 from anamnesis.base.crc import crc32, share
 from anamnesis.base.workers import run
-from anamnesis.convert.ask.request import How
 from anamnesis.convert.plan.files import Job, OutputWeight
 from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.request.request import How
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
+from anamnesis.schemes.core.budget import THREAD_BYTES
 from anamnesis.schemes.core.codes import VALUES_SLOT, Survey, Task
-from anamnesis.schemes.core.sizes import THREAD_BYTES
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run
 
 # Bytes of a band's values and of what they become; the rest is read.

@@ -9,9 +9,9 @@ from anamnesis.base.errors import OutputError
 from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.checkpoint.open import open_checkpoint
-from anamnesis.convert.ask.request import Request
 from anamnesis.convert.plan.files import Job
 from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.request.request import Request
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.registry import Opening

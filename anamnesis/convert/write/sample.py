@@ -10,10 +10,10 @@ from itertools import accumulate, islice
 from typing import Any
 
 from anamnesis.base.workers import run
-from anamnesis.convert.ask.request import How
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.tell.result import Losses, Measured
+from anamnesis.convert.report.report import Losses, Measured
+from anamnesis.convert.request.request import How
 from anamnesis.convert.write.tally import LossSum
 from anamnesis.schemes.core.codes import VALUES_SLOT, Loss, Survey, Task
 from anamnesis.schemes.core.weight import Band, Scratch, decode_run

@@ -14,7 +14,7 @@ from itertools import accumulate
 from anamnesis.base.crc import crc32
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.tell.result import Losses, WeightLoss
+from anamnesis.convert.report.report import Losses, WeightLoss
 from anamnesis.schemes.core.codes import Loss
 
 

@@ -17,18 +17,18 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.checkpoint.metadata import all_metadata
-from anamnesis.convert.ask.request import How, Request
 from anamnesis.convert.plan.files import Job, OutputFile, OutputWeight
 from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import run_plan
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
-from anamnesis.schemes.claim.facts import QuantFacts, read_facts
-from anamnesis.schemes.claim.registry import claim_all
 from anamnesis.schemes.core.codes import Loss
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
-from anamnesis.schemes.parts.transposed import Transposed
+from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
+from anamnesis.schemes.detect.registry import claim_all
+from anamnesis.schemes.views.transposed import Transposed
 
 _F32 = OUTPUT_DTYPES["f32"]
 _LONE = "npy"  # a format whose one tensor is called like the file

@@ -28,15 +28,15 @@ from anamnesis.schemes.bnb.state import (
 from anamnesis.schemes.bnb.weight import PER_127, FourBitWeight, Int8Weight, recovered_absmax
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Kind, Setting, spelt
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, unmovable
-from anamnesis.schemes.core.naming import Kind, Setting, spelt
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.parts.codes import Integers
-from anamnesis.schemes.parts.integers import by_row
-from anamnesis.schemes.parts.views import constant
-from anamnesis.schemes.says.endings import as_endings
-from anamnesis.schemes.says.linear import left_by_class, linear_refusal, with_head
-from anamnesis.schemes.says.mtp import left_drafts
+from anamnesis.schemes.libraries.endings import as_endings
+from anamnesis.schemes.libraries.linear import left_by_class, linear_refusal, with_head
+from anamnesis.schemes.libraries.mtp import left_drafts
+from anamnesis.schemes.views.integer_casts import by_row
+from anamnesis.schemes.views.kinds import Integers
+from anamnesis.schemes.views.views import constant
 
 STORAGE = ("U8", "I8", "BF16", "F16", "F32", "F64")
 ABSMAX = ("F32", "BF16", "F16")

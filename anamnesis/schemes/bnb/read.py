@@ -13,10 +13,10 @@ from anamnesis.schemes.bnb.layouts import (
     int8_weight,
 )
 from anamnesis.schemes.bnb.state import QUANT_STATE
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.names import sibling
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.names import sibling
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:

@@ -11,8 +11,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
-from anamnesis.schemes.parts.codes import Integers
-from anamnesis.schemes.parts.views import made_of
+from anamnesis.schemes.views.kinds import Integers
+from anamnesis.schemes.views.views import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

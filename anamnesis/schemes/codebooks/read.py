@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts, VptqLayer
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.codebooks.aqlm import AqlmWeight
 from anamnesis.schemes.codebooks.layouts import Aqlm, Vptq
 from anamnesis.schemes.codebooks.vptq import WORD_BITS, VptqWeight, index_bits
 from anamnesis.schemes.codebooks.weight import FLOATS, check_size
 from anamnesis.schemes.core.layout import Field
+from anamnesis.schemes.detect.config_facts import QuantFacts, VptqLayer
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.unread import refuse_encoding
 
 _MAX_COLUMNS = 1 << 18  # of which the indices of a vector are unpacked together
 

@@ -10,7 +10,7 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.sizes import band_bytes
+from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
 
 if TYPE_CHECKING:

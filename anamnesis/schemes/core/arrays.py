@@ -15,10 +15,10 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.base.workers import default_threads, run
+from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.codes import Extent, Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, cut
 from anamnesis.sources.memory import BufferSource
 

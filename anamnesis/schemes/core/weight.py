@@ -18,8 +18,8 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.sizes import band_bytes
 from anamnesis.schemes.core.taken_rows import TakenRows
 
 V = TypeVar("V")

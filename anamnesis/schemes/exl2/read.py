@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.heads import without_padding
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import missing, stored_parts
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.heads import without_padding
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.exl2.layouts import Exl2
 from anamnesis.schemes.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
 

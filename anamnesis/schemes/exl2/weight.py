@@ -26,7 +26,7 @@ from anamnesis import _core, _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.sizes import band_bytes, stripe_bytes
+from anamnesis.schemes.core.budget import band_bytes, stripe_bytes
 from anamnesis.schemes.core.weight import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.heads import without_padding
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import Field
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.heads import without_padding
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.exl3.layouts import Exl3
 from anamnesis.schemes.exl3.weight import BLOCK, MULTIPLIERS, TILE, Exl3Weight
 

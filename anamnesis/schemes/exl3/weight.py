@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.sizes import stripe_bytes
+from anamnesis.schemes.core.budget import stripe_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
 
 BLOCK = _core.TRELLIS_BLOCK

@@ -24,7 +24,7 @@ from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.fp4.formats import GROUPS, LARGEST_NVFP4, Fp4Format
 from anamnesis.schemes.fp4.second_scale import same_scales
 from anamnesis.schemes.fp4.view import Fp4Codes
-from anamnesis.schemes.parts.views import made_of
+from anamnesis.schemes.views.views import made_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,8 +28,8 @@ from anamnesis.schemes.core.blockwise import Groups, Kernel
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
 from anamnesis.schemes.core.weight import Band
 from anamnesis.schemes.fp4.formats import GROUPS, LARGEST_NVFP4
-from anamnesis.schemes.parts.nibbles import swapped
-from anamnesis.schemes.parts.tiled_codes import TiledGroups
+from anamnesis.schemes.views.nibbles import swapped
+from anamnesis.schemes.views.tiled_codes import TiledGroups
 
 _F32 = struct.Struct("<f")
 _LEAST_SECOND = 2.0**-126  # of ComfyUI's

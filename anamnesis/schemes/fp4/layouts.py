@@ -35,9 +35,9 @@ from anamnesis.schemes.fp4.second_scale import Match, match
 from anamnesis.schemes.fp4.stored import nibbles_swapped
 from anamnesis.schemes.fp4.view import Fp4Codes, seen, to_ggml
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.parts.tiles import tiled, untiled
-from anamnesis.schemes.parts.views import constant, forbidding, padded, retyped
-from anamnesis.schemes.says.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
+from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
+from anamnesis.schemes.views.tiles import tiled, untiled
+from anamnesis.schemes.views.views import constant, forbidding, padded, retyped
 from anamnesis.sources.strided import shared_strips
 
 _F32 = DTYPES["F32"]
@@ -195,7 +195,7 @@ class CompressedTensors(OfCompressedTensors, Fp4Layout):
     """compressed-tensors' `nvfp4-pack-quantized` and `mxfp4-pack-quantized`."""
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        from anamnesis.schemes.says.merged import merged
+        from anamnesis.schemes.libraries.merged import merged
 
         return list(merged(tuple(names))) if self.has_second else []
 
@@ -217,7 +217,7 @@ class ModelOpt(OfModelOpt, Fp4Layout):
         return self.called
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:
-        from anamnesis.schemes.says.merged import of_one_input
+        from anamnesis.schemes.libraries.merged import of_one_input
 
         return list(of_one_input(tuple(names))) if self.has_second else []
 
@@ -243,7 +243,7 @@ class GptOss(Fp4Layout):
         return "transformers"
 
     def turns(self, name: str, shape: tuple[int, ...]) -> bool:
-        from anamnesis.schemes.says.stacks import is_stack
+        from anamnesis.schemes.libraries.stacks import is_stack
 
         return is_stack(name, shape)
 
@@ -259,8 +259,8 @@ class GptOss(Fp4Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.says.sections import model_types
-        from anamnesis.schemes.says.stacks import stacks_of
+        from anamnesis.schemes.libraries.sections import model_types
+        from anamnesis.schemes.libraries.stacks import stacks_of
 
         told = model_types(config)
         is_other = bool(told) and "gpt_oss" not in told

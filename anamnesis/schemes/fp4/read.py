@@ -10,15 +10,15 @@ from typing import NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Finder, Ledger
-from anamnesis.schemes.claim.markers import drop_marker, layer_of
-from anamnesis.schemes.claim.names import sibling
-from anamnesis.schemes.claim.tiled import are_tiled, with_tiles
-from anamnesis.schemes.claim.torchao import parts_of
-from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Finder, Ledger
+from anamnesis.schemes.detect.markers import drop_marker, layer_of
+from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
+from anamnesis.schemes.detect.torchao_parts import parts_of
+from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.layouts import (
     LAYOUTS,
@@ -30,9 +30,9 @@ from anamnesis.schemes.fp4.layouts import (
     ModelOpt,
 )
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.parts.tiles import untiled
-from anamnesis.schemes.parts.transposed import Transposed
-from anamnesis.schemes.says.comfy import UNMARKED
+from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
+from anamnesis.schemes.views.tiles import untiled
+from anamnesis.schemes.views.transposed import Transposed
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:

@@ -18,7 +18,7 @@ from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.view import of_blocks
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.parts.views import forbidding
+from anamnesis.schemes.views.views import forbidding
 
 _SIGNED = bytes(range(127, 256))  # which ggml reads without their sign, and 127 as 0
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.parts.nibbles import swapped
-from anamnesis.schemes.parts.tiles import cropped
-from anamnesis.schemes.parts.views import Undone, made_from, made_of, retyped
+from anamnesis.schemes.views.nibbles import swapped
+from anamnesis.schemes.views.tiles import cropped
+from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
 from anamnesis.sources.strided import shared_strips
 
 

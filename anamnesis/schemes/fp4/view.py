@@ -11,9 +11,9 @@ from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.parts.nibbles import halved, paired
-from anamnesis.schemes.parts.transposed import Transposed
-from anamnesis.schemes.parts.views import Undone, made_from, made_of
+from anamnesis.schemes.views.nibbles import halved, paired
+from anamnesis.schemes.views.transposed import Transposed
+from anamnesis.schemes.views.views import Undone, made_from, made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

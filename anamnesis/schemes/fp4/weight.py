@@ -27,9 +27,9 @@ from anamnesis.schemes.core.weight import (
 )
 from anamnesis.schemes.fp4.formats import Fp4Format
 from anamnesis.schemes.fp4.stored import in_rows
-from anamnesis.schemes.parts.codes import Floats
-from anamnesis.schemes.parts.grid import ScaleGrid
-from anamnesis.schemes.parts.stacks import are_alike, rows_of, stack_of
+from anamnesis.schemes.views.grid import ScaleGrid
+from anamnesis.schemes.views.kinds import Floats
+from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
 
 V = TypeVar("V")
 

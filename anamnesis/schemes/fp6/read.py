@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.fp6.layouts import LAYOUTS
 from anamnesis.schemes.fp6.weight import BYTES_PER_SCALE, KINDS, Mxfp6Weight, mxfp6
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.parts.grid import MX_BLOCK, resolve
-from anamnesis.schemes.parts.scaled import Scaled
-from anamnesis.schemes.parts.views import made_of
+from anamnesis.schemes.views.grid import MX_BLOCK, resolve
+from anamnesis.schemes.views.scaled import Scaled
+from anamnesis.schemes.views.views import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from anamnesis.schemes.fp8 import layouts
 from anamnesis.schemes.fp8.encode import MXFP8
 from anamnesis.schemes.fp8.read import plausible_blocks
 from anamnesis.schemes.fp8.weight import Fp8Weight
-from anamnesis.schemes.parts.grid import ScaleGrid, resolve
+from anamnesis.schemes.views.grid import ScaleGrid, resolve
 
 __all__ = ["dequantize", "mx_encoder", "mx_of_arrays", "quantize"]
 

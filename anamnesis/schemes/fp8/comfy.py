@@ -20,14 +20,14 @@ from typing import ClassVar
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Repack
-from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp8.layouts import OfFloats, OfMxfp8
-from anamnesis.schemes.parts.codes import Floats
-from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
-from anamnesis.schemes.parts.tiles import tiled, untiled
-from anamnesis.schemes.says.libraries import OfComfyUi
+from anamnesis.schemes.libraries.libraries import OfComfyUi
+from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.views.kinds import Floats
+from anamnesis.schemes.views.tiles import tiled, untiled
 from anamnesis.sources.strided import shared_strips
 
 _FORMATS = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}

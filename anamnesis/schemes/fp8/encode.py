@@ -17,8 +17,8 @@ from typing import Self
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.core.blockwise import Blockwise, Groups, Item, Kernel
 from anamnesis.schemes.core.codes import Loss, NotFinite, Task
-from anamnesis.schemes.parts.grid import MX_BLOCK
-from anamnesis.schemes.parts.tiled_codes import TiledGroups
+from anamnesis.schemes.views.grid import MX_BLOCK
+from anamnesis.schemes.views.tiled_codes import TiledGroups
 
 _AMAX = Struct("<f")
 _LEAST_SCALE = 1e-12  # of ComfyUI's

@@ -20,6 +20,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import (
     Field,
     Layers,
@@ -29,25 +30,24 @@ from anamnesis.schemes.core.layout import (
     Unmovable,
     each_moved,
 )
-from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.fp8.moving import scales_as
 from anamnesis.schemes.fp8.of_fp4 import as_eights
 from anamnesis.schemes.fp8.weight import Fp8Weight
-from anamnesis.schemes.parts.codes import Floats
-from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid, resolve
-from anamnesis.schemes.parts.views import constant
-from anamnesis.schemes.says.libraries import (
+from anamnesis.schemes.libraries.libraries import (
     OfCompressedTensors,
     OfMistral,
     OfMlx,
     OfModelOpt,
     OfTransformers,
 )
+from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid, resolve
+from anamnesis.schemes.views.kinds import Floats
+from anamnesis.schemes.views.views import constant
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.layout import StacksOf
-    from anamnesis.schemes.says.stacks import Stacks
+    from anamnesis.schemes.libraries.stacks import Stacks
 
 _CODES = Field("codes", "{weight}")
 _SCALE_INV = Field("scales", "{weight}_scale_inv")
@@ -229,7 +229,7 @@ class FineGrained(_InBlocks, OfTransformers):
         return "transformers" if self.kind == "block" else None
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.says.stacks import is_stack
+        from anamnesis.schemes.libraries.stacks import is_stack
 
         is_block = self.kind == "block"
         if is_block and is_stack(name, shape) and not name.endswith(".weight"):
@@ -246,7 +246,7 @@ class FineGrained(_InBlocks, OfTransformers):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.says.stacks import stacks_of
+        from anamnesis.schemes.libraries.stacks import stacks_of
 
         found = dict(super().leaves(shapes, config))
         for stacks in stacks_of(shapes).values() if self.kind == "block" else ():
@@ -272,14 +272,14 @@ class FineGrained(_InBlocks, OfTransformers):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        from anamnesis.schemes.says.stacks import is_of_an_expert
+        from anamnesis.schemes.libraries.stacks import is_of_an_expert
 
         codes, scales = super().parts(name, shape, outs, found)
         is_lone_expert = self.kind == "tensor" and is_of_an_expert(name)
         return codes, scales._replace(shape=(1, 1)) if is_lone_expert else scales
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.says.linear import with_head
+        from anamnesis.schemes.libraries.linear import with_head
 
         return {
             "quant_method": "fp8" if self.format == "E4M3" else "fp8_e5m2",
@@ -308,7 +308,7 @@ class FloatQuantized(_InBlocks, OfCompressedTensors):
         return encoding(self.kind, "compressed-tensors", block_size=block_size)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.says.compressed_tensors import input_arguments, weight_arguments
+        from anamnesis.schemes.libraries.compressed_tensors import input_arguments, weight_arguments
 
         is_block = self.kind == "block"
         more = {"block_structure": list(self.block_size)} if is_block else {}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.parts.codes import Floats
-from anamnesis.schemes.parts.grid import ScaleGrid
-from anamnesis.schemes.parts.views import made_of, reordered, repeated
+from anamnesis.schemes.views.grid import ScaleGrid
+from anamnesis.schemes.views.kinds import Floats
+from anamnesis.schemes.views.views import made_of, reordered, repeated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,9 +23,9 @@ from anamnesis import _io
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
-from anamnesis.schemes.parts.codes import Floats
-from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
-from anamnesis.schemes.parts.views import constant, made_of
+from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.views.kinds import Floats
+from anamnesis.schemes.views.views import constant, made_of
 
 if TYPE_CHECKING:
     import numpy as np

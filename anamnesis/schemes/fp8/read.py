@@ -16,26 +16,26 @@ from typing import NamedTuple
 from anamnesis import _core
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.markers import drop_marker, has_markers, layer_of
-from anamnesis.schemes.claim.names import TABLES, is_auxiliary, sibling
-from anamnesis.schemes.claim.tiled import are_tiled, with_tiles
-from anamnesis.schemes.claim.torchao import Parts, parts_of
-from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.markers import drop_marker, has_markers, layer_of
+from anamnesis.schemes.detect.names import TABLES, is_auxiliary, sibling
+from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
+from anamnesis.schemes.detect.torchao_parts import Parts, parts_of
+from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.fp8 import layouts
 from anamnesis.schemes.fp8.weight import Fp8Weight
-from anamnesis.schemes.parts.grid import (
+from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
+from anamnesis.schemes.views.grid import (
     MX_BLOCK,
     AmbiguousBlock,
     ScaleGrid,
     resolve,
     resolve_even,
 )
-from anamnesis.schemes.parts.scaled import scale_dtype
-from anamnesis.schemes.parts.tiles import cropped, is_tiled, untiled
-from anamnesis.schemes.says.comfy import UNMARKED
+from anamnesis.schemes.views.scaled import scale_dtype
+from anamnesis.schemes.views.tiles import cropped, is_tiled, untiled
 
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32

@@ -21,9 +21,9 @@ from typing import ClassVar, Self, TypeVar
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.parts.codes import Floats
-from anamnesis.schemes.parts.grid import MX_BLOCK, ScaleGrid
-from anamnesis.schemes.parts.scaled import Scaled, scale_dtype
+from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.views.kinds import Floats
+from anamnesis.schemes.views.scaled import Scaled, scale_dtype
 
 V = TypeVar("V")
 

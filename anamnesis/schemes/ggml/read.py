@@ -13,8 +13,8 @@ its block of 256 is decoded from others; the loss that is measured has it.
 
 from __future__ import annotations
 
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.ggml.weight import GgmlWeight
 
 

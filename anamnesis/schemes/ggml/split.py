@@ -16,9 +16,9 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.parts.codes import Integers, Rows, Words
-from anamnesis.schemes.parts.nibbles import paired
-from anamnesis.schemes.parts.views import made_of
+from anamnesis.schemes.views.kinds import Integers, Rows, Words
+from anamnesis.schemes.views.nibbles import paired
+from anamnesis.schemes.views.views import made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

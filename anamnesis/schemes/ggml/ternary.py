@@ -18,9 +18,9 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.ggml.layouts import Blocks
-from anamnesis.schemes.parts.codes import Integers, Rows
-from anamnesis.schemes.parts.integers import in_dtype, in_groups, with_zeros
-from anamnesis.schemes.parts.views import forbidding, made_of
+from anamnesis.schemes.views.integer_casts import in_dtype, in_groups, with_zeros
+from anamnesis.schemes.views.kinds import Integers, Rows
+from anamnesis.schemes.views.views import forbidding, made_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

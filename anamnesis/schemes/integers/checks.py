@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.parts.grid import block_candidates
+from anamnesis.schemes.views.grid import block_candidates
 
 SCALES = ("F32", "F16", "BF16")
 PACKED_MAX_GROUPS = 32_768  # that act-order may choose from; a band holds all scales of its rows

@@ -27,9 +27,9 @@ from anamnesis.schemes.integers.order import (
     rows_of_across,
     transposed,
 )
-from anamnesis.schemes.parts.codes import Integers, Words
-from anamnesis.schemes.parts.integers import as_words, in_dtype
-from anamnesis.schemes.parts.views import made_of, repeated
+from anamnesis.schemes.views.integer_casts import as_words, in_dtype
+from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.views import made_of, repeated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.parts.views import made_of, reordered
+from anamnesis.schemes.views.views import made_of, reordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Finder, Ledger
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Finder, Ledger
 from anamnesis.schemes.integers.layouts import (
     awq,
     bitnet,

@@ -17,10 +17,10 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.weight import Band, Run, Scratch, decode_run
 from anamnesis.schemes.integers.moving import rows, settled
 from anamnesis.schemes.integers.order import transposed
-from anamnesis.schemes.parts.bits import spread, unstacked
-from anamnesis.schemes.parts.codes import Integers, Words
-from anamnesis.schemes.parts.integers import floats, raised
-from anamnesis.schemes.parts.views import made_of, repeated, retyped
+from anamnesis.schemes.views.bits import spread, unstacked
+from anamnesis.schemes.views.integer_casts import floats, raised
+from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.views import made_of, repeated, retyped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,8 +16,8 @@ from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
 from anamnesis.schemes.integers.symmetry import SYMMETRIC_REMEDY, check_symmetric
-from anamnesis.schemes.parts.codes import Integers, Rows, Words
-from anamnesis.schemes.parts.stacks import are_alike, parts_as_stacks, rows_of
+from anamnesis.schemes.views.kinds import Integers, Rows, Words
+from anamnesis.schemes.views.stacks import are_alike, parts_as_stacks, rows_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

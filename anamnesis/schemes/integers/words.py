@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 from anamnesis import _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.budget import band_bytes, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.sizes import band_bytes, stripe_bytes
 from anamnesis.schemes.core.weight import (
     TILE_STEP,
     Band,
@@ -35,7 +35,7 @@ from anamnesis.schemes.core.weight import (
     cut,
 )
 from anamnesis.schemes.integers.symmetry import check_symmetric
-from anamnesis.schemes.parts.codes import Integers, Words
+from anamnesis.schemes.views.kinds import Integers, Words
 
 V = TypeVar("V")
 

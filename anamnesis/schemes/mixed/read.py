@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.fp8 import read as fp8
 from anamnesis.schemes.integers import read as integers
 from anamnesis.schemes.mixed.sparse import SparsePlain, SparseWeight

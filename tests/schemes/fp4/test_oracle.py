@@ -18,7 +18,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import supported_levels
-from anamnesis.schemes.parts import transposed
+from anamnesis.schemes.views import transposed
 from helpers.fp8_layouts import entry, quiet, raw_bytes
 from helpers.handmade import safetensors_bytes
 

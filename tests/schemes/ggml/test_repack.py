@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.ask import targets
+from anamnesis.convert.request import targets
 from anamnesis.schemes.core.layout import Layers
 from helpers.handmade import safetensors_bytes
 from helpers.repacks import (

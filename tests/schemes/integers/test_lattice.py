@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTypeName
-from anamnesis.convert.ask.targets import encoding
+from anamnesis.convert.request.targets import encoding
 
 MODEL = "model.layers.0.mlp.experts.0.up_proj.weight"
 

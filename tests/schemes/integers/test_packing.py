@@ -12,7 +12,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
-from anamnesis.convert.ask import targets
+from anamnesis.convert.request import targets
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.codes import Loss, Task

@@ -20,12 +20,12 @@ from typing import Any
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Layers, Moves, Repack, each_moved
-from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.integers.checks import check_one_of
 from anamnesis.schemes.integers.layouts import awq_gemv
 from anamnesis.schemes.integers.layouts.qweights import (
@@ -39,7 +39,7 @@ from anamnesis.schemes.integers.layouts.qweights import (
     refuse_all,
 )
 from anamnesis.schemes.integers.words import PackedWeight, Packing
-from anamnesis.schemes.parts.codes import Integers, Words
+from anamnesis.schemes.views.kinds import Integers, Words
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
 _WORD_BITS = 32
@@ -96,7 +96,7 @@ class Gemm(InModules):
         return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.says.mtp import plain_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import plain_drafts  # only here: readers do not ask
 
         drafts = [f"{name}." for name in plain_drafts(layers)]
         return {

@@ -22,7 +22,7 @@ GEMV-fast are found again in the products; its kernel adds these to code * scale
 
 from __future__ import annotations
 
-from anamnesis.schemes.claim.facts import QuantFacts
+from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.integers.layouts.qweights import OF_A_FILE, SCALES, Parts
 from anamnesis.schemes.integers.ordered import FastWeight, GemvWeight
 from anamnesis.schemes.integers.weight import IntegerWeight

@@ -15,12 +15,12 @@ import struct
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import Field
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
-from anamnesis.schemes.parts.views import constant
+from anamnesis.schemes.views.views import constant
 
 FIELDS = (Field("codes", "{weight}", ("U8",)), Field("scales", "{weight}_scale"))
 _MULTIPLIES = "autobitlinear"

@@ -15,10 +15,10 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.parts.codes import Integers
-from anamnesis.schemes.parts.integers import by_row, in_float32
-from anamnesis.schemes.parts.views import constant
-from anamnesis.schemes.says.libraries import OfComfyUi
+from anamnesis.schemes.libraries.libraries import OfComfyUi
+from anamnesis.schemes.views.integer_casts import by_row, in_float32
+from anamnesis.schemes.views.kinds import Integers
+from anamnesis.schemes.views.views import constant
 
 
 @dataclass(frozen=True)

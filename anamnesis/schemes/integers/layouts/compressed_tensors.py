@@ -30,10 +30,9 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import (
     ExpertsTool,
     Field,
@@ -44,16 +43,17 @@ from anamnesis.schemes.core.layout import (
     missing,
     stored_parts,
 )
-from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.integers.checks import (
     PACKED_MAX_GROUPS,
     check_scale_dtype,
     group_size,
 )
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
-from anamnesis.schemes.parts.codes import Integers, Words
-from anamnesis.schemes.says.libraries import OfCompressedTensors
+from anamnesis.schemes.libraries.libraries import OfCompressedTensors
+from anamnesis.schemes.views.kinds import Integers, Words
 
 _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
 _DENSE_SINCE = (0, 18)
@@ -71,7 +71,7 @@ class IntQuantized(OfCompressedTensors):
     takes = Integers
 
     def write(self, view: Integers, encoding: Encoding) -> Repack | None:
-        from anamnesis.schemes.parts.integers import by_row
+        from anamnesis.schemes.views.integer_casts import by_row
 
         if len(view.shape) != 2:
             raise view.refused(f"{encoding.id} has matrices only")
@@ -80,7 +80,7 @@ class IntQuantized(OfCompressedTensors):
         return Repack((encoding,), parts, view.is_exact, view.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.says.compressed_tensors import input_arguments, weight_arguments
+        from anamnesis.schemes.libraries.compressed_tensors import input_arguments, weight_arguments
 
         weights, inputs = weight_arguments(8, "int", "channel"), input_arguments("int", "token")
         return self.config(weights, inputs, "int-quantized", layers)
@@ -160,7 +160,7 @@ class PackQuantized(OfCompressedTensors):
 
     def _moved(self, words: Words) -> Repack:
         from anamnesis.schemes.integers.moving import rows
-        from anamnesis.schemes.parts.views import constant
+        from anamnesis.schemes.views.views import constant
 
         (shape,) = self.constants(words.name, words.shape).values()
         made = constant(_shape_part(words.name, words.shape), shape, words.codes)
@@ -175,7 +175,7 @@ class PackQuantized(OfCompressedTensors):
         return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.says.compressed_tensors import weight_arguments
+        from anamnesis.schemes.libraries.compressed_tensors import weight_arguments
 
         strategy = "group" if self.group_size else "channel"
         more = {"actorder": "group"} if self.is_act_order else {}

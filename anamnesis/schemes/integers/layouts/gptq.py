@@ -27,14 +27,14 @@ from typing import Any
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.names import TABLES
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Layers, Moves, Repack, each_moved
-from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.names import TABLES
 from anamnesis.schemes.integers.checks import check_one_of
 from anamnesis.schemes.integers.layouts.qweights import (
     GROUP_SIZES,
@@ -49,7 +49,7 @@ from anamnesis.schemes.integers.layouts.qweights import (
     refuse_all,
 )
 from anamnesis.schemes.integers.words import PackedWeight, Packing
-from anamnesis.schemes.parts.codes import Integers, Words
+from anamnesis.schemes.views.kinds import Integers, Words
 
 BITS = (2, 4, 8)  # that are written: of those whose codes fill words
 
@@ -111,7 +111,7 @@ class Gptq(InModules):
         return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.says.mtp import plain_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import plain_drafts  # only here: readers do not ask
 
         repeated = [n for n in layers.plain if any(map(str.isdecimal, n.split(".")[1:-1]))]
         left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}

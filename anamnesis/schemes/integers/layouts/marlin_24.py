@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import Field, missing, module_of, stored_parts
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.integers.checks import SCALES
 from anamnesis.schemes.integers.ordered import SparseMarlinWeight
 

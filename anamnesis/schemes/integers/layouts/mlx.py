@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Layers, Repack, missing, stored_parts
-from anamnesis.schemes.core.naming import Setting, spelt
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.integers.checks import check_one_of, check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.parts.codes import Integers, Rows
-from anamnesis.schemes.says.libraries import OfMlx
+from anamnesis.schemes.libraries.libraries import OfMlx
+from anamnesis.schemes.views.kinds import Integers, Rows
 
 _REFERENCE = Rounding(("products", "sums"))
 
@@ -75,7 +75,7 @@ class InGroups(OfMlx):
         return Repack((own,), self.moved(view.name, parts), is_cast=view.is_cast)
 
     def _in_rows(self, view: Integers) -> Rows:
-        from anamnesis.schemes.parts.integers import as_rows, in_groups, with_biases
+        from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
 
         own = min(view.group, view.shape[-1])
         sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]

@@ -11,9 +11,9 @@ of 8 bits have. Where inputs are scaled before (`pre_quant_scale`), `input_scale
 from __future__ import annotations
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import Field, missing, stored_parts
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
 

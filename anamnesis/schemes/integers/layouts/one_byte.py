@@ -16,16 +16,16 @@ from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.markers import drop_marker, layer_of
-from anamnesis.schemes.claim.unread import refuse_encoding
 from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.markers import drop_marker, layer_of
+from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.layouts.compressed_tensors import IntQuantized
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.parts.grid import AmbiguousBlock, resolve
+from anamnesis.schemes.views.grid import AmbiguousBlock, resolve
 
 _COMFY = ("int8_tensorwise", "int8_blockwise", "")
 

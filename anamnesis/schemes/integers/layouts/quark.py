@@ -20,10 +20,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
 from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.layouts.awq import PACKING
 from anamnesis.schemes.integers.weight import IntegerWeight

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.unread import unread_error
 from anamnesis.schemes.core.layout import Field, Layout, missing, module_of, stored_parts
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.unread import unread_error
 from anamnesis.schemes.integers.checks import PACKED_MAX_GROUPS
-from anamnesis.schemes.parts.codes import Words
-from anamnesis.schemes.parts.grid import block_candidates
+from anamnesis.schemes.views.grid import block_candidates
+from anamnesis.schemes.views.kinds import Words
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
@@ -67,14 +67,16 @@ class InModules(Layout):
     conv1d = "left"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.says.linear import linear_refusal  # only here: readers do not ask
+        from anamnesis.schemes.libraries.linear import (
+            linear_refusal,  # only here: readers do not ask
+        )
 
         return linear_refusal(name, shape, dtype)
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.says.mtp import left_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import left_drafts  # only here: readers do not ask
 
         outside = [name for name in shapes if not IN_BLOCK.match(name)]
         left = {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")

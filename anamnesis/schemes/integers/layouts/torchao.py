@@ -27,13 +27,13 @@ from __future__ import annotations
 from math import prod
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.claim.facts import QuantFacts
-from anamnesis.schemes.claim.ledger import Ledger
-from anamnesis.schemes.claim.torchao import Parts, parts_of
 from anamnesis.schemes.core.rounding import Rounding
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.torchao_parts import Parts, parts_of
 from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.parts.grid import ScaleGrid, resolve_even
+from anamnesis.schemes.views.grid import ScaleGrid, resolve_even
 from anamnesis.sources.strided import transposed
 
 _OF_INT4 = Rounding(("biases",))

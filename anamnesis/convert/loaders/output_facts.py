@@ -1,0 +1,184 @@
+"""What of an output decides which programs load it: encodings and architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from anamnesis.convert.loaders.table import CELLS, ONE_BY_ONE, SPLIT_BY_TOOLS
+from anamnesis.schemes.libraries.mlx_models import CLASSES, class_of
+from anamnesis.schemes.libraries.stacks import is_of_an_expert
+
+_SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
+_STACK = re.compile(
+    r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|block_sparse_moe\.(?:input|output)_linear)\b"
+)
+_OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
+_OF_HUGGING_FACE = re.compile(
+    r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
+)
+_DECODERS = ("CausalLM", "LMHead", "ConditionalGeneration")
+_T5 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
+_OWN_LINEAR = frozenset({"falcon"})
+
+# What models of diffusers have that ComfyUI renames as it loads them; of others it has the names.
+_OF_DIFFUSERS = (
+    {"x_embedder.weight", "transformer_blocks.0.attn.to_q.weight"},
+    {"pos_embed.proj.weight", "transformer_blocks.0.attn.add_q_proj.weight"},
+    {"pos_embed.proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"},
+    {"joint_transformer_blocks.0.attn.add_k_proj.weight"},
+    {"noise_refiner.0.attention.norm_k.weight"},
+    {"conv_in.weight", "down_blocks.0.resnets.0.conv1.weight"},
+)
+
+_TOWER = re.compile(r"^(?:model\.)?(?:vision_tower|vision_model|visual)\.")
+_SIGLIP = frozenset({"siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"})
+
+_BLOCK = re.compile(r"-([0-9]+)x([0-9]+)\b")  # of ids
+_NAMES = frozenset(name for cell in CELLS for name in cell.encodings)
+_USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
+
+
+class Facts(NamedTuple):
+    """What verdicts depend on."""
+
+    encodings: tuple[str, ...]
+    kinds: frozenset[str]
+
+
+def listed_name(encoding: str) -> str | None:
+    """Return what the table calls an encoding: `int4-asym` for `int4-128-asym`; None of others."""
+    words = encoding.split("-")
+    known = [name for name in _NAMES if _follow(name.split("-"), words)]
+    return max(known, key=lambda name: name.count("-"), default=None)
+
+
+def _follow(wanted: list[str], words: list[str]) -> bool:
+    """Tell whether all words that are wanted come in their order, and the first of them first."""
+    rest = iter(words)
+    return words[0] == wanted[0] and all(word in rest for word in wanted)
+
+
+class Output(NamedTuple):
+    """What facts are found in, of an output that is planned."""
+
+    container: str
+    metadata: Mapping[str, Any]
+    config: Mapping[str, Any]
+    has_config: bool
+    has_params: bool
+    names: list[str]
+    coded: dict[str, str]
+    dtypes: set[str]
+    numbers: set[str]
+
+
+def facts_of_output(output: Output) -> Facts:
+    """Return the facts of an output that is planned."""
+    container, config, names = output.container, output.config, output.names
+    ids = set(output.coded.values())
+    encodings = tuple(sorted(filter(None, map(listed_name, ids)))) if ids else (container,)
+    coded = output.coded or names
+    types = _model_types(config)
+    kinds = {*_experts(coded, names, types), *_models(config, types)}
+    kinds |= set(_seeing(coded, config, types)) if ids else set()
+    kinds |= set(_places(output, encodings if ids else ()))
+    if any(shown <= set(names) for shown in _OF_DIFFUSERS):
+        kinds.add("of-diffusers")
+    if any(name.endswith("-actorder") for name in ids):
+        kinds.add("act-order")
+    if any((size := _BLOCK.search(name)) and size[1] != size[2] for name in ids):
+        kinds.add("oblong")
+    if "mlx-nvfp4" in ids and any(name.endswith("global_scale") for name in output.numbers):
+        kinds.add("second-scale")
+    if container == "gguf":
+        kinds |= set(_lacks(names, output.metadata))
+    elif any(_OF_LLAMA_CPP.match(name) for name in names):
+        kinds.add("gguf-names")
+    if "BF16" in output.dtypes:
+        kinds.add("bf16")
+    return Facts(encodings, frozenset(kinds))
+
+
+def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
+    """Return the facts of a GGUF that is there."""
+    return Facts(("gguf",), frozenset(_lacks(list(names), metadata)))
+
+
+def _model_types(config: Mapping[str, Any]) -> frozenset[str]:
+    """Return the types that config.json says the model and its sections are of."""
+    told = [config, *(section for section in config.values() if isinstance(section, dict))]
+    return frozenset(kind for section in told if isinstance(kind := section.get("model_type"), str))
+
+
+def _experts(
+    coded: Collection[str], names: Collection[str], types: frozenset[str]
+) -> Iterator[str]:
+    """Yield the kinds of experts: those that are encoded count, or all of a plain output."""
+    is_split = types & SPLIT_BY_TOOLS and any(_SPLIT_EXPERT.search(name) for name in names)
+    if is_split:
+        yield next((f"apart-{short}" for short, kind in _APART.items() if kind in types), "apart")
+    elif any(map(is_of_an_expert, coded)):
+        yield "experts"
+    if any(_STACK.search(name) for name in coded):
+        yield "stacks"
+        if "gpt_oss" in types:
+            yield "stacks-gpt-oss"
+    if types & ONE_BY_ONE and any(_STACK.search(name) for name in names):
+        yield "joined"
+    if "llama4_text" in types or "llama4" in types:
+        yield "llama4"
+
+
+_APART = {"llama4": "llama4_text", "gpt-oss": "gpt_oss"}
+
+
+def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
+    if types & _T5:
+        yield "t5"
+    if types & _OWN_LINEAR:
+        yield "own-linear"
+    if class_of(config) not in (*CLASSES, ""):
+        yield "not-in-mlx"
+    classes = config.get("architectures")
+    names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
+    decodes = any(word in name for name in names for word in _DECODERS)
+    if config.get("is_encoder_decoder") is True:
+        yield "two-stacks"
+    if config.get("is_encoder_decoder") is True or (names and not decodes):
+        yield "encoder"
+
+
+def _seeing(
+    coded: Collection[str], config: Mapping[str, Any], types: frozenset[str]
+) -> Iterator[str]:
+    """Yield the kinds of models with a part that sees, by what of them is encoded."""
+    if not isinstance(config.get("vision_config"), dict):
+        return
+    has_tower = any(map(_TOWER.search, coded))
+    if has_tower or any(name.startswith("language_model.") for name in coded):
+        yield "seeing"
+    if has_tower and types & _SIGLIP:
+        yield "siglip"
+
+
+def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
+    """Yield the kinds that say where codes lie."""
+    usual = {_USUAL.get(name, "safetensors") for name in encodings}
+    if encodings and usual != {output.container}:
+        yield "elsewhere"
+    elif encodings and output.container == "safetensors" and not output.has_config:
+        yield "mistral" if output.has_params else "lone"
+
+
+def _lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a GGUF lacks that llama.cpp asks for."""
+    if not any(_OF_LLAMA_CPP.match(name) for name in names) and any(
+        _OF_HUGGING_FACE.search(name) for name in names
+    ):
+        yield "hf-names"
+    elif "general.architecture" not in metadata:
+        yield "no-architecture"
+    elif "token_embd.weight" in names and "tokenizer.ggml.model" not in metadata:
+        yield "no-tokenizer"

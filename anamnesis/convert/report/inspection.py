@@ -1,0 +1,447 @@
+"""What `inspect` tells of a model: from its headers alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.plain_json import plain_json
+from anamnesis.base.printable import abbreviate, shortened
+from anamnesis.base.sizes import format_size
+from anamnesis.checkpoint.about import about
+from anamnesis.checkpoint.metadata import metadata_summary
+from anamnesis.convert.report.problems import unwritable_weights
+from anamnesis.formats.base import Container
+from anamnesis.formats.safetensors.write import SafetensorsWriter
+from anamnesis.schemes.core.plain import Plain, plain_dtype
+from anamnesis.schemes.core.roles import CODES, counted, roles
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.unread import ADVICE, UNREAD
+
+__all__ = ["Inspection", "inspect_claim"]
+
+_TRAINED_BYTES = 2  # of each weight before it was quantised
+_LONGEST = 2000  # characters of a line
+_ROOM = 66  # characters beside a label
+_SHOWN = 5  # names in a list before "and N more"
+
+# What passes through, by a part of its name; the first that fits counts.
+_KINDS = (
+    ("norm", "norms"),
+    ("embed", "embeddings"),
+    ("wte", "embeddings"),
+    ("lm_head", "heads"),
+    ("bias", "biases"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The facts of a model; `str()` prints them, `to_dict()` gives them to scripts.
+
+    Attributes
+    ----------
+    format_id, format : str
+        The container: `gguf`; the same for people, with its version or kind: `GGUF v3`.
+    files : int
+    schemes : dict of str to int
+        Quantised weights by encoding, in words.
+    scale_dtypes : dict of str to int
+        Parts of quantised weights beside their codes, by dtype.
+    roles : dict of str to dict of str to int
+        The same parts by what they are (scales, zero points, group indices, …), and by dtype.
+    passthrough : dict of str to int
+        Weights that are not quantised, by dtype.
+    passthrough_kinds : tuple of str
+        What they are: norms, embeddings, ...
+    n_tensors, n_quantized, n_scales, n_passthrough : int
+        Stored tensors; quantised weights; their scales; weights that are not quantised.
+    dropped : tuple of Dropped
+        What the output leaves out, by rule.
+    problems : dict of str to str
+        What cannot be read, and why.
+    n_bytes, n_bytes_out : int
+        Size of all tensors as they are stored, and remembered to `dtype_out`.
+    dtype_out : str
+    metadata : dict of str to anything
+        With types in words for arrays that are not read yet.
+    dtypes : dict of str to int
+        Stored tensors by dtype.
+    architecture : str or None
+        Of a GGUF llama.cpp's name, of a directory the class that config.json names: `llama`,
+        `LlamaForCausalLM`. None, as the next two, where nothing says it.
+    context_length, n_vocabulary : int or None
+        Tokens that it takes, and that it knows.
+    facts : dict of str to anything
+        What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
+    tied : tuple of tuple of str
+        Names of one and the same tensor, where the container tells; each is written by itself.
+    n_parameters : int or None
+        Elements of all weights, tied ones once; None if the shapes of some are not known.
+    bits_per_weight : float or None
+        What each takes on average as it is stored, scales and all.
+    lethe_took : int
+        Bytes of precision lost when the model was quantised: what its weights would take in 16
+        bits, in which models are trained, less what they take as they are stored.
+    unread : dict of str to int
+        Weights that cannot be decoded yet by encoding, in words.
+    unread_bytes : dict of str to int
+        Size of what cannot be read by encoding; under an empty one what has none.
+    rounded_between : dict of str to int
+        Quantised weights whose library rounds in between, so that `math="reference"` gives other
+        values at `dtype_out`, by encoding in words.
+    file_names : tuple of str
+    notes : tuple of str
+        What else to know of it, in sentences.
+    """
+
+    format_id: str
+    format: str
+    files: int
+    n_tensors: int
+    schemes: dict[str, int]
+    n_quantized: int
+    n_scales: int
+    scale_dtypes: dict[str, int]
+    n_passthrough: int
+    passthrough: dict[str, int]
+    passthrough_kinds: tuple[str, ...]
+    dropped: tuple[Dropped, ...]
+    problems: dict[str, str]
+    n_bytes: int
+    n_bytes_out: int
+    dtype_out: str
+    quantized_as: str
+    metadata: dict[str, Any]
+    dtypes: dict[str, int]
+    architecture: str | None = None
+    context_length: int | None = None
+    n_vocabulary: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    tied: tuple[tuple[str, ...], ...] = ()
+    n_parameters: int | None = None
+    bits_per_weight: float | None = None
+    lethe_took: int = 0
+    unread: dict[str, int] = field(default_factory=dict)
+    unread_bytes: dict[str, int] = field(default_factory=dict)
+    rounded_between: dict[str, int] = field(default_factory=dict)
+    file_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    roles: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON has.
+
+        `files` are their names, as in what `amn parse --json` writes, and `n_files` how many there
+        are. NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
+        """
+        told = asdict(self)
+        told["metadata"] = plain_json(self.metadata)
+        told["files"], told["n_files"] = told.pop("file_names"), self.files
+        return {**told.pop("facts"), **told}
+
+    def __str__(self) -> str:
+        rows = ((f"{label}:" if label else "", text) for label, text in self._rows())
+        return "\n".join(f"{label:<13}{shortened(text, _LONGEST)}" for label, text in rows)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
+
+        return html_table(self._rows())
+
+    def _rows(self) -> Iterable[tuple[str, str]]:
+        yield from self._container_rows() if self.format_id == "gguf" else self._scheme_rows()
+        for note in self.notes:
+            yield "Note", note
+        problems = list(self._problem_rows())
+        for i, problem in enumerate(problems):
+            yield "" if i else "Problems" if len(problems) > 1 else "Problem", problem
+
+    def _problem_rows(self) -> Iterable[str]:
+        for encoding, n in self.unread.items():
+            size = format_size(self.unread_bytes[encoding])
+            yield f"{_count(n, 'weight')} in {encoding}, {size}, {UNREAD}"
+        if self.unread:
+            yield ADVICE
+        marks = [f": {encoding} {UNREAD}" for encoding in self.unread]
+        by_error = Counter(  # parts of one weight share theirs
+            error for error in self.problems.values() if not any(mark in error for mark in marks)
+        )
+        yield from list(by_error)[:_SHOWN]
+        rest = sum(list(by_error.values())[_SHOWN:])
+        if rest:
+            yield f"and {rest:,} more tensors that cannot be read"
+
+    def _container_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for a container each of whose tensors is a weight by itself."""
+        yield "Format", self.format
+        if self.files > 1:
+            yield "Files", f"{self.files:,}"
+        yield from self._about_rows()
+        yield "Tensors", f"{self.n_tensors:,}"
+        if self.dtypes:
+            yield "Types", ", ".join(f"{name} ({n:,})" for name, n in self.dtypes.items())
+        yield from self._size_rows()
+        yield from self._parameter_rows()
+        yield "Alignment", f"{self.facts['alignment']} bytes"
+
+    def _scheme_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for a container in which several tensors make a weight."""
+        yield from self._format_rows()
+        yield from self._about_rows()
+        if self.n_quantized:
+            told = [f"{_count(self.n_quantized, 'tensor')} (weights)"]
+            told += [
+                f"{counted(role, sum(n.values()))} ({', '.join(n)})" for role, n in self._parts()
+            ]
+            for i, line in enumerate(_lines(told)):
+                yield "" if i else "Quantised", line
+        kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
+        yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
+        if self.dropped:
+            from textwrap import wrap  # only here, for the sake of a quick start
+
+            row = f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
+            for i, line in enumerate(wrap(row, _ROOM)):
+                yield "" if i else "Dropped", line
+        yield from self._size_rows()
+        yield from self._parameter_rows()
+        if self.rounded_between:
+            n = sum(self.rounded_between.values())
+            yield "Math", f"float32 and reference differ in {_count(n, 'tensor')}"
+        yield from self._torch_rows()
+
+    def _about_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for what a language model says of itself."""
+        if self.architecture:
+            yield "Arch", self.architecture
+        if self.context_length:
+            yield "Context", _count(self.context_length, "token")
+        if self.n_vocabulary:
+            yield "Vocabulary", _count(self.n_vocabulary, "token")
+
+    def _parts(self) -> Iterable[tuple[str, dict[str, int]]]:
+        return ((role, n) for role, n in self.roles.items() if role != CODES)
+
+    def _parameter_rows(self) -> Iterable[tuple[str, str]]:
+        if self.n_parameters:
+            yield "Parameters", f"{self.n_parameters:,}, {self.bits_per_weight:.4g} bits each"
+
+    def _size_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for the size as it is stored and as it would be, and what quantising took."""
+        if not self.n_quantized or self.unread_bytes:
+            held = [_encoding_alone(name) for name in self.unread]
+            held += [*filter(None, [self.quantized_as]), *self.passthrough]
+            what = ", ".join(dict.fromkeys(held)) or self._nothing("empty")
+            yield "Size", f"{format_size(self.n_bytes)} ({what})"
+            return
+        yield (
+            "Size",
+            f"{format_size(self.n_bytes)} ({self.quantized_as}) -> "
+            f"{format_size(self.n_bytes_out)} ({self.dtype_out})",
+        )
+        yield "Lethe took", f"~{format_size(self.lethe_took)}, when the model was quantised"
+        if self.dtype_out == "F32":
+            yield "Output", f"grows by {format_size(max(0, self.n_bytes_out - self.n_bytes))}"
+
+    def _nothing(self, words: str) -> str:
+        return "nothing that can be read" if self.problems else words
+
+    def _torch_rows(self) -> Iterable[tuple[str, str]]:
+        """Rows for what other containers have not."""
+        if "byte_order" in self.facts:
+            yield "Byte order", f"{self.facts['byte_order']}-endian"
+        for names in self.tied[:_SHOWN]:
+            yield "Tied", f"{abbreviate(names)} are one tensor"
+        if len(self.tied) > _SHOWN:
+            yield "", f"and {len(self.tied) - _SHOWN:,} more"
+
+    def _format_rows(self) -> Iterable[tuple[str, str]]:
+        if not self.schemes:
+            held = [*self.unread, *self.passthrough]
+            dtypes = ", ".join(held) or self._nothing("no tensors")
+            yield "Format", f"{self.format}, {dtypes}"
+        elif len(self.schemes) == 1:
+            (scheme,) = self.schemes
+            yield "Format", scheme[0].upper() + scheme[1:]
+        else:
+            for i, (scheme, n) in enumerate(self.schemes.items()):
+                yield (
+                    "" if i else "Format",
+                    f"{scheme[0].upper()}{scheme[1:]}: {_count(n, 'tensor')}",
+                )
+        if self.files > 1:
+            yield "Files", f"{self.files:,}"
+
+
+def inspect_claim(
+    ledger: Ledger,
+    *,
+    shards: Mapping[str, Container],
+    config: Mapping[str, Any],
+    wanted: DType,
+    notes: Iterable[str | None] = (),
+) -> Inspection:
+    """Count what a model's stored tensors make.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    shards : mapping of str to Container
+        Its files by name.
+    config : mapping
+        Of its config.json, empty if there is none.
+    wanted : DType
+        What it would come out as.
+    notes : iterable of str or None
+        What else to say of it.
+    """
+    containers = list(shards.values())
+    quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
+    plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
+    scales = [part for w in quantised for part in w.parts[1:]]
+    tied = tuple(tuple(names) for container in containers for names in container.tied)
+    n_bytes = sum(t.n_bytes for t in ledger.stored.values())
+    n_parameters = None if ledger.problems else _n_parameters(ledger.weights, tied)
+    unread_errors = {id(e): e for e in ledger.problems.values()}.values()
+    unwritable = unwritable_weights(ledger.weights.values(), SafetensorsWriter())
+    problems = {n: str(error) for n, error in {**ledger.problems, **unwritable}.items()}
+    unread = [ledger.stored[name] for name in ledger.problems]
+    return Inspection(
+        format_id=containers[0].id,
+        format=containers[0].format,
+        files=len(containers),
+        n_tensors=len(ledger.stored),
+        schemes=_counts(w.scheme for w in quantised),
+        n_quantized=len(quantised),
+        n_scales=len(scales),
+        scale_dtypes=_counts(s.dtype.name for s in scales),
+        n_passthrough=len(plain),
+        passthrough=_counts(w.scheme for w in plain),
+        passthrough_kinds=_kinds(plain),
+        dropped=tuple(ledger.dropped),
+        problems=problems,
+        n_bytes=n_bytes,
+        n_bytes_out=sum(
+            _size(w, plain_dtype(w, wanted, cast=False)) for w in ledger.weights.values()
+        )
+        + sum(t.n_bytes for t in unread),
+        dtype_out=wanted.name,
+        quantized_as=", ".join(_counts(w.family for w in quantised)),
+        metadata=metadata_summary(containers),
+        dtypes=_counts(t.dtype.name for t in ledger.stored.values()),
+        facts=containers[0].facts,
+        **about(containers, config)._asdict(),
+        tied=tied,
+        n_parameters=n_parameters,
+        bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
+        lethe_took=max(0, sum(map(_lost, quantised))),
+        unread=_counts(filter(None, map(_encoding, unread_errors))),
+        unread_bytes=_unread_bytes(ledger),
+        rounded_between=_counts(w.scheme for w in quantised if w.by_reference(wanted) is not w),
+        file_names=tuple(shards),
+        notes=(*filter(None, notes), *_of_names(ledger, containers[0])),
+        roles=_roles(quantised),
+    )
+
+
+def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
+    """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
+    if container.id != "gguf":
+        return ()
+    from anamnesis.convert.loaders.output_facts import facts_of_gguf  # only here: most are none
+    from anamnesis.convert.loaders.verdicts import verdicts, warnings
+
+    facts = facts_of_gguf(ledger.stored, container.metadata)
+    return warnings(verdicts(facts)) if "hf-names" in facts.kinds else ()
+
+
+def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) -> int:
+    again = {name for names in tied for name in names[1:]}
+    return sum(
+        weight.n_elements
+        for name, weight in weights.items()
+        if name not in again and not _is_buffer(weight)
+    )
+
+
+def _is_buffer(weight: Weight) -> bool:
+    return isinstance(weight, Plain) and weight.parts[0].dtype.kind not in ("float", "complex")
+
+
+def _lost(weight: Weight) -> int:
+    return _TRAINED_BYTES * weight.n_elements - sum(part.n_bytes for part in weight.parts)
+
+
+def _encoding(error: AnamnesisError) -> str:
+    return (error.encoding if isinstance(error, UnsupportedError) else None) or ""
+
+
+def _encoding_alone(encoding: str) -> str:
+    """Return an encoding in words without who writes it."""
+    return encoding.partition(" (")[0]
+
+
+def _unread_bytes(ledger: Ledger) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for name, error in ledger.problems.items():
+        sizes[_encoding(error)] += ledger.stored[name].n_bytes
+    return dict(sizes.most_common())
+
+
+def _size(weight: Weight, dtype: DType) -> int:
+    return dtype.n_bytes(weight.n_elements)
+
+
+def _counts(items: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(items).most_common())
+
+
+def _lines(told: Iterable[str], width: int = _ROOM) -> list[str]:
+    """Return words joined by plus signs, in lines that have room beside their label."""
+    lines: list[str] = []
+    for one in told:
+        if lines and len(lines[-1]) + 3 + len(one) <= width:
+            lines[-1] += f" + {one}"
+        else:
+            lines.append(f"+ {one}" if lines else one)
+    return lines
+
+
+def _roles(quantised: Iterable[Weight]) -> dict[str, dict[str, int]]:
+    n_of = Counter(
+        (role, part.dtype.name)
+        for weight in quantised
+        for role, part in zip(roles(weight), weight.parts, strict=True)
+    )
+    found: dict[str, dict[str, int]] = {role: {} for role, _ in n_of}
+    for (role, dtype), n in n_of.most_common():
+        found[role][dtype] = n
+    return found
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _kinds(plain: Iterable[Weight]) -> tuple[str, ...]:
+    found = Counter(_kind(w.name.lower()) for w in plain)
+    return tuple(kind for kind, _ in sorted(found.items(), key=lambda k: (k[0] == "others", -k[1])))
+
+
+def _kind(name: str) -> str:
+    for part, kind in _KINDS:
+        if part in name:
+            return kind
+    return "others"
+
+
+def _dropped(dropped: Iterable[Dropped]) -> str:
+    return ", ".join(_counts(d.reason for d in dropped))

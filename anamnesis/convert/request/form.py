@@ -1,0 +1,95 @@
+"""What form an output takes: which container, file or directory, under which name."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.errors import OutputError
+from anamnesis.formats.writers import WRITERS, asked_format, written_as
+
+if TYPE_CHECKING:
+    from anamnesis.convert.request.targets import Target
+
+_DIRECTORIES = "safetensors"  # the container that has them
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+
+# Of files that others write; any other ending may be a part of a name: `Qwen2.5-7b`, `model.tmp`.
+_FOREIGN = {
+    *(".7z", ".csv", ".gz", ".h5", ".hdf5", ".json", ".keras", ".mlmodel", ".msgpack", ".onnx"),
+    *(".parquet", ".pb", ".pkl", ".tar", ".tflite", ".tgz", ".txt", ".xz", ".zip", ".zst"),
+}
+
+
+class Form(NamedTuple):
+    """What form an output takes, whatever it is made of."""
+
+    container: str = _DIRECTORIES
+    name: str = ""
+    is_named_file: bool = False
+    is_cut: bool = False
+    is_named_directory: bool = False
+
+    @property
+    def has_directories(self) -> bool:
+        """Whether its container may be a directory of shards."""
+        return self.container == _DIRECTORIES
+
+    @property
+    def extension(self) -> str:
+        """What names of its files usually end in."""
+        return WRITERS[self.container].endings[0]
+
+    def becomes_file(self, *, directory: bool) -> bool:
+        """Tell whether a file, or a directory, is written as one file, or as its parts."""
+        return self.is_named_file or not self.has_directories or not (directory or self.is_cut)
+
+
+def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
+    """Return the form of an output."""
+    if not isinstance(out, (str, os.PathLike)):
+        return Form(target.container or target.usual, "", out is not None, is_cut)
+    promised = _promised(target, out)
+    name = os.path.basename(os.path.abspath(out))
+    is_file = asked_format(name) is not None and not os.path.isdir(out)
+    is_directory = names_directory(out)
+    container = target.container or promised or target.usual
+    return Form(container, name, is_file, is_cut, is_directory and not is_file)
+
+
+def names_directory(out: str | os.PathLike[str]) -> bool:
+    """Tell whether a path ends as those of directories do: `model/`."""
+    return os.fspath(out).endswith(_SEPARATORS)
+
+
+def _promised(target: Target, out: str | os.PathLike[str]) -> str | None:
+    """Return the format that a path promises; None if none shows."""
+    name = os.fspath(out)
+    if os.path.isdir(name):
+        return None
+    promised = asked_format(name)
+    if promised not in (None, _DIRECTORIES, written_as(name)):
+        raise _unwritable(name)
+    if promised is not None and target.container not in (None, promised):
+        raise OutputError(
+            f"{name}: is named as {WRITERS[promised].title}, but the target is"
+            f" {target.container}; name another output"
+        )
+    return promised
+
+
+def check_ending(target: Target, out: Any) -> None:
+    """Refuse a path whose ending is of what is not written, where the target names no container."""
+    if target.container is not None or not isinstance(out, (str, os.PathLike)):
+        return
+    name = os.fspath(out)
+    if os.path.splitext(name)[1].lower() in _FOREIGN and not os.path.isdir(name):
+        raise _unwritable(name)
+
+
+def _unwritable(name: str) -> OutputError:
+    endings = [written.endings[0] for written in WRITERS.values()]
+    return OutputError(
+        f"{name}: {os.path.splitext(name)[1]} files cannot be written",
+        remedy=f"name one that ends in {', '.join(endings[:-1])} or {endings[-1]}",
+    )

@@ -1,0 +1,330 @@
+"""What values options take: how a command line writes one, and how a recipe does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.arguments import whole_number
+
+if TYPE_CHECKING:
+    from anamnesis.convert.request.targets import Target
+
+# Parsers import what they need when they run: a command has many options, and is given few.
+
+_MOST = 2**31
+
+
+class Kind(NamedTuple):
+    """What values some options take. Functions raise ValueError for others.
+
+    Attributes
+    ----------
+    read
+        From a text of the command line to a value.
+    metavar
+        What help calls the text.
+    take
+        From a value in a recipe; without it a recipe has the text.
+    check
+        Of an argument in Python, by its name.
+    listed
+        What a shell may complete.
+    choices
+        All texts that there are, where they are few.
+    many, is_table
+        Whether the option may be repeated, and is a table in a recipe.
+    path
+        What a path must be, as `click.Path` says it.
+    value
+        What a flag without a text stands for.
+    """
+
+    read: Callable[[str], Any] = str
+    metavar: str | None = None
+    take: Callable[[Any], Any] | None = None
+    check: Callable[[str, Any], object] | None = None
+    listed: Callable[[], Iterable[str]] = tuple
+    choices: tuple[str, ...] = ()
+    many: bool = False
+    is_table: bool = False
+    path: Mapping[str, bool] | None = None
+    value: Any = None
+
+    def taken(self, value: Any) -> Any:
+        """Return what a value in a recipe means."""
+        return self.read(_text(value)) if self.take is None else self.take(value)
+
+
+def one_of(*choices: str) -> Kind:
+    """Return the kind of options that are one of a few words."""
+
+    def check(name: str, value: Any) -> None:
+        if value not in choices:
+            raise ValueError(f"{name} must be {_or(choices)}, not {value!r}")
+
+    def take(value: Any) -> str:
+        if _text(value) not in choices:
+            raise ValueError(f"must be {_or(choices)}, not {value!r}")
+        return _text(value)
+
+    return Kind(take=take, check=check, choices=choices)
+
+
+def path(metavar: str, **must: bool) -> Kind:
+    """Return the kind of options that are paths; a recipe's are checked when they are opened."""
+    return Kind(metavar=metavar, path=must)
+
+
+def word(metavar: str) -> Kind:
+    """Return the kind of options that are any text."""
+    return Kind(metavar=metavar)
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return " or ".join(", ".join(words).rsplit(", ", 1))
+
+
+# --- values in a recipe ---------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a text, not {value!r}")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"must be true or false, not {value!r}")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(_text, value)) if isinstance(value, list) else (_text(value),)
+
+
+def _taken_size(value: Any) -> int:
+    n_bytes: int = _size(str(value) if type(value) is int else _text(value))
+    return n_bytes
+
+
+def _taken_target(value: Any) -> str:
+    return read_target(_text(value)).text
+
+
+def _taken_override(value: Any) -> str:
+    _check_encoding(_text(value), "keep", "drop")
+    return _text(value)
+
+
+def _taken_layers(value: Any) -> tuple[int, ...]:
+    several = value if isinstance(value, list) else [value]
+    return tuple([whole_number("a layer", one, least=0) for one in several])
+
+
+def _any(value: Any) -> Any:
+    return value
+
+
+# --- texts of a command line ----------------------------------------------------------------------
+
+
+def _of(module: str, name: str) -> Callable[[str], Any]:
+    """Return a function of another module, which is imported when it is called."""
+
+    def read(text: str) -> Any:
+        return getattr(import_module(f"anamnesis.{module}"), name)(text)
+
+    return read
+
+
+_size = _of("base.sizes", "parse_size")
+_block_type = _of("convert.request.mix", "block_type")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:10]) < _MOST):
+        raise ValueError(f"{text!r} must be a whole number, 1 or more")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _ratio(text: str) -> float:
+    if not _float(text) >= 1:  # NaN is not, either
+        raise ValueError(f"{text!r} must be a number, 1 or more")
+    return _float(text)
+
+
+def _bits(text: str) -> float:
+    if not _float(text) > 0:
+        raise ValueError(f"write a number above 0, such as 4.5, not {text!r}")
+    return _float(text)
+
+
+def _block(text: str) -> tuple[int, int]:
+    sides = text.lower().split("x")
+    if len(sides) != 2 or not all(s.isdecimal() and 0 < int(s[:11]) < _MOST for s in sides):
+        raise ValueError(f"{text!r} is not rows x columns, like 128x128")
+    return int(sides[0]), int(sides[1])
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    numbers = text.split(",")
+    if not all(one.strip().isdecimal() for one in numbers):
+        raise ValueError(f"write numbers of layers with commas, such as 4,5; not {text!r}")
+    return tuple(map(int, numbers))
+
+
+def _dtype(text: str) -> str:
+    """Return the short name of an output dtype, also for the names that other tools have for it."""
+    from anamnesis.base.dtypes import OUTPUT_DTYPES
+    from anamnesis.convert.request.spellings import spelt
+
+    name = spelt(text, OUTPUT_DTYPES)
+    if name not in OUTPUT_DTYPES:
+        raise ValueError(f"{text!r} is none of {', '.join(OUTPUT_DTYPES)}")
+    return name
+
+
+def _stored_dtype(text: str) -> str:
+    from anamnesis.base.dtypes import stored_dtype
+
+    return stored_dtype(text).name
+
+
+def _pair(text: str, what: str) -> tuple[str, str]:
+    """Return what stands before and behind the last `=`."""
+    first, equals, second = text.rpartition("=")
+    if not first or not equals:
+        raise ValueError(f"write {what}, not {text!r}")
+    return first, second
+
+
+def _bound(text: str) -> tuple[str, str]:
+    pattern, name = _pair(text, "GLOB=TYPE")
+    return pattern, _block_type(name)
+
+
+def _override(text: str) -> tuple[str, str]:
+    pattern, name = _pair(text, "PATTERN=ENCODING")
+    _check_encoding(name, "keep")
+    return pattern, name
+
+
+def _check_encoding(name: str, *others: str) -> None:
+    from anamnesis.convert.request.targets import encoding
+
+    if name not in others:
+        encoding(name)
+
+
+def _renaming(text: str) -> tuple[str, str]:
+    pattern, replacement = _pair(text, "FROM=TO")
+    try:
+        re.sub(pattern, replacement, "")
+    except re.error as error:
+        raise ValueError(f"{text!r}: {error}") from None
+    return pattern, replacement
+
+
+def _settings_file(path: str) -> dict[str, Any]:
+    from anamnesis.formats.gguf.values import read_settings
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return read_settings(file.read())
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+# --- targets --------------------------------------------------------------------------------------
+
+
+def read_target(text: str) -> Target:
+    """Return a target, which is called in lower case from here on."""
+    from dataclasses import replace
+
+    from anamnesis.convert.request.targets import target
+
+    return replace(target(text), text=text.lower())
+
+
+def _targets(text: str) -> tuple[Target, ...]:
+    names = [name.strip().lower() for name in text.split(",")]
+    if "" in names and len(names) > 1:
+        raise ValueError(f"{text!r} has a comma too many")
+    return tuple(map(read_target, names))
+
+
+def _encoding(text: str) -> Target:
+    try:
+        found = read_target(text)
+    except ValueError:
+        _check_encoding(text)  # raises, in words of encodings
+        raise
+    if found.encoding is None:
+        raise ValueError(f"{text!r} quantises nothing; amn remember and amn convert write it")
+    return found
+
+
+def _plain(text: str) -> Target:
+    from anamnesis.base.dtypes import OUTPUT_DTYPES
+    from anamnesis.convert.request.targets import no_such
+    from anamnesis.formats.writers import WRITERS
+
+    try:
+        found = read_target(text)
+    except ValueError:
+        raise no_such("dtype or container", text, [*OUTPUT_DTYPES, *WRITERS]) from None
+    if found.encoding is not None:
+        raise ValueError(f"{text!r} quantises; amn forget and amn convert write it")
+    return found
+
+
+def _listed(*kinds: str) -> Callable[[], list[str]]:
+    """Return what lists the targets of some kinds; of all without."""
+
+    def names() -> list[str]:
+        from anamnesis.convert.request.targets import listed
+
+        return [row.name for row in listed() if not kinds or row.kind in kinds]
+
+    return names
+
+
+FLAG = Kind(value=True, take=_flag)
+NEGATED = Kind(value=False, take=_flag)
+JSON, JSON_LINES = Kind(value="json"), Kind(value="lines")
+SIZE = Kind(_size, "SIZE", _taken_size, whole_number)
+COUNT = Kind(_count, "N", check=whole_number)
+RATIO = Kind(_ratio, "X")
+BITS = Kind(_bits, "BITS")
+BLOCK = Kind(_block, "RxC")
+GLOBS = Kind(str, "GLOB", _texts, many=True)
+DTYPE = Kind(_dtype, "bf16|f16|f32", listed=lambda: ("bf16", "f16", "f32"))
+STORED_DTYPE = Kind(_stored_dtype, "DTYPE")
+TARGET = Kind(read_target, "TARGET", _taken_target, listed=_listed())
+TARGETS = Kind(_targets, "TARGET[,TARGET...]", listed=_listed())
+ENCODING = Kind(_encoding, "ENCODING", listed=_listed("encoding"))
+PLAIN = Kind(_plain, "TARGET", listed=_listed("container", "dtype"))
+OVERRIDES = Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_table=True)
+RENAMINGS = Kind(_renaming, "FROM=TO", _text, many=True, is_table=True)
+SETTINGS_FILE = Kind(_settings_file, "FILE.json", _any, is_table=True)
+SETTINGS = Kind(_of("formats.gguf.values", "read_setting"), "KEY=VALUE", many=True)
+HEADER_KEYS = Kind(
+    _of("schemes.ggml.header", "read_override"), "KEY=TYPE:VALUE", _any, many=True, is_table=True
+)
+BLOCK_TYPE = Kind(_block_type, "TYPE")
+BOUNDS = Kind(_bound, "GLOB=TYPE", many=True)
+LAYERS = Kind(_layers, "N,N,...", _taken_layers)

@@ -1,0 +1,320 @@
+"""The table of all options: of commands, of functions in Python, and of recipes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from anamnesis.convert.request import kinds
+from anamnesis.convert.request.kinds import FLAG, SIZE, Kind, one_of, path, word
+
+# What takes an option in Python: `Model.remember` and those that take all of its options, ...
+Call = Literal["parse", "limits", "select", "remember", "convert", "mix", "fit", ""]
+
+
+class Option(NamedTuple):
+    """An option.
+
+    Attributes
+    ----------
+    flags
+        How a command line has it.
+    verbs
+        The commands that take it.
+    group, help, brief
+        How `--help` shows it; and `-h`, if there is a brief text. An empty one is that of `--help`.
+    dest
+        Its name in Python, where that is not the last of `flags`.
+    call
+        What takes it in Python.
+    recipe
+        Whether a recipe may have it, and whether one that `fit` writes repeats it.
+    default
+        Its value where none is given.
+    only
+        What else must be asked for.
+    quiet
+        Other flags for it, of which help is silent; only where they are no options themselves.
+    usual
+        The verbs whose `-h` shows it, if not all.
+    hidden
+        Whether no help shows it.
+    """
+
+    flags: str
+    kind: Kind
+    verbs: tuple[str, ...]
+    group: str
+    help: str
+    brief: str | None = None
+    dest: str = ""
+    call: Call = ""
+    recipe: Literal["", "key", "repeated"] = ""
+    default: Any = None
+    only: Literal["", "gguf", "encoding"] = ""
+    quiet: str = ""
+    usual: tuple[str, ...] = ()
+    hidden: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The flag by which it is spoken of."""
+        return self.flags.split()[-1].partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Its name in Python."""
+        return self.dest or self.flag.strip("-").replace("-", "_")
+
+    @property
+    def key(self) -> str:
+        """Its key in a recipe."""
+        return "tensors" if self.name == "overrides" else self.name.replace("_", "-")
+
+    def check(self, value: Any) -> None:
+        """Refuse an argument in Python that it does not take."""
+        if self.kind.check is not None and (value is not None or self.default is not None):
+            self.kind.check(self.name, value)
+
+
+_READ = ("parse", "inspect")
+_PLAN = ("plan",)
+_FORGET = ("forget", "convert")
+_ENCODE = (*_FORGET, "plan")
+_WRITE = ("remember", *_FORGET)
+_MAKE = (*_WRITE, "plan")
+_OPEN = (*_READ, *_MAKE)
+_LIMIT = (*_OPEN, "scan")
+
+_CAST = "Whether floats that are not quantised are cast as well. [default: %s]"
+
+# In each group in the order of help.
+# fmt: off
+OPTIONS = (
+    Option("--recipe", path("FILE.toml"), _ENCODE, "Input",
+           "Take what is not on the command line from a file: to, dtype, drop, [tensors], ...",
+           "Take options from a file."),
+    Option("-r --recursive", FLAG, _WRITE, "Input",
+           "Take all models in directories and their subdirectories.",
+           "Take all models below directories."),
+    Option("--select", word("PREFIX"), _OPEN, "Input",
+           "Take only tensors whose names start with PREFIX (model_state, ...), and strip it.",
+           call="parse"),
+    Option("--keep-names", FLAG, _OPEN, "Input",
+           "With --select, keep the full names.", call="select"),
+    Option("--only", kinds.GLOBS, _OPEN, "Input",
+           "Take only weights whose names match: '*.mlp.*', model.layers.0, ... Repeatable.",
+           "Take only weights whose names match.", call="select", usual=_READ, quiet="--include"),
+    Option("--drop", kinds.GLOBS, _OPEN, "Input",
+           "Leave out weights whose names match. Repeatable.",
+           "Leave out weights whose names match.", call="select", recipe="repeated",
+           quiet="--exclude"),
+    Option("--variant", word("WORD"), _OPEN, "Input",
+           "Of a directory with several copies of its weights, take model.WORD.safetensors.",
+           call="parse"),
+    Option("--block-size", kinds.BLOCK, _OPEN, "Input",
+           "Rows and columns that share a scale, if neither shapes nor config say so.",
+           call="parse"),
+    Option("--conv1d/--no-conv1d", FLAG, _OPEN, "Input",
+           "Whether layers named like GPT-2's are Conv1D, if no config.json says so.",
+           call="parse"),
+    Option("--layout", one_of("modelopt", "comfyui"), _OPEN, "Input",
+           "Whose NVFP4 and MXFP8 it is, if neither shapes nor config nor markers say so.",
+           call="parse"),
+    Option("--fold-pre-quant-scale", FLAG, _OPEN, "Input",
+           "Multiply ModelOpt's weights by the scales of their inputs (SmoothQuant, AWQ).",
+           call="parse"),
+    Option("--allow-foreign", FLAG, _OPEN, "Input",
+           "Read pickles that refer to other code; none of it runs.", call="parse"),
+    Option("--void-dtype", kinds.STORED_DTYPE, _OPEN, "Input",
+           "Dtype of NumPy arrays of raw bytes (V1, V2): F8_E4M3, ...", call="parse"),
+    Option("--allow-unknown", FLAG, _MAKE, "Input",
+           "Copy tensors that cannot be decoded, as they are stored, and list them.",
+           call="remember", recipe="repeated"),
+
+    Option("--metadata", FLAG, ("parse",), "Output", "Also list the metadata.", ""),
+    Option("--schemes", FLAG, ("parse",), "Output",
+           "List weights instead, each with its encoding, bits per value, and parts by their"
+           " roles.",
+           "List weights instead, with their encodings."),
+    Option("--to", kinds.DTYPE, ("inspect",), "Output",
+           "Dtype of dequantised weights. [default: bf16]",
+           "Dtype of dequantised weights."),
+    Option("--to", kinds.PLAIN, ("remember",), "Output",
+           "Dtype of dequantised weights: bf16, f16 or f32; or a container: safetensors, gguf, npz"
+           " or pth; or both: gguf-f16. [default: bf16]",
+           "bf16 (default), f16, f32, gguf, gguf-f16, ..."),
+    Option("--to", kinds.ENCODING, ("forget",), "Output",
+           "What weights are written in: fp8-block, fp8-channel, int8, ...; --list has all.",
+           "fp8-block, int4, bnb-nf4, ...; --list has all.", quiet="--scheme"),
+    Option("--to", kinds.TARGET, ("convert",), "Output",
+           "A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"
+           " amn convert --list has all.",
+           "gguf, fp8-block, gguf-f16, ...; --list has all.", recipe="key", quiet="--scheme"),
+    Option("--to", kinds.TARGETS, _PLAN, "Output",
+           "A container, an encoding or both, as of amn convert; several are shown side by side:"
+           " int4,fp8-block,nvfp4.",
+           "One or more, as of amn convert: int4,nvfp4.", quiet="--scheme"),
+    Option("--list", FLAG, _FORGET, "Output",
+           "List what can be written, and what loads it; with --to, what codes of each encoding"
+           " become in that one.",
+           "List what can be written, and what loads it.", dest="lists"),
+    Option("--list", FLAG, ("demo",), "Output", "List the demos and what they make.", "",
+           dest="lists"),
+    Option("--all", FLAG, ("demo",), "Output", "Make the inputs of all demos.", "",
+           dest="makes_all"),
+    Option("-o --output", path("OUT"), _WRITE, "Output",
+           "Output file or directory, or - for standard output. A file's extension sets its format:"
+           " .safetensors, .gguf, .npz or .pth; a final / makes a Hugging Face directory of a GGUF."
+           " [default: beside the input, named for what it holds: model-bf16.safetensors]",
+           "Output; its ending says the format. - is stdout.", dest="out"),
+    Option("--dtype", kinds.DTYPE, ("remember",), "Output", "", hidden=True),
+    Option("--dtype", kinds.DTYPE, _ENCODE, "Output",
+           "What weights come out as that are not encoded. [default: plain ones as stored,"
+           " quantised ones in bf16]", call="convert", recipe="repeated"),
+    Option("--rename", kinds.RENAMINGS, _ENCODE, "Output",
+           "Put TO in place of each match of the regular expression FROM in a name.",
+           call="convert", recipe="repeated"),
+    Option("--force", FLAG, _WRITE, "Output",
+           "Replace an output that exists.", "", call="remember"),
+    Option("--skip-existing", FLAG, _WRITE, "Output", "Skip inputs whose output exists."),
+    Option("--cast-all/--no-cast-all", FLAG, ("remember",), "Output",
+           _CAST % "no", "Whether plain floats are cast as well.", call="remember"),
+    Option("--cast-all/--no-cast-all", FLAG, _ENCODE, "Output",
+           _CAST % "where a dtype is named", call="remember", recipe="repeated"),
+    Option("--max-shard-size", SIZE, _MAKE, "Output",
+           "Cut the weights into shards of at most SIZE, such as 5GB.",
+           call="remember", recipe="key"),
+
+    Option("--include", kinds.GLOBS, _ENCODE, "What is encoded",
+           "Encode only weights with such names: '*.mlp.*', ... May be repeated.",
+           call="convert", recipe="repeated", only="encoding"),
+    Option("--exclude", kinds.GLOBS, _ENCODE, "What is encoded",
+           "Leave weights with such names plain.", "",
+           call="convert", recipe="repeated", only="encoding"),
+    Option("--tensor", kinds.OVERRIDES, _ENCODE, "What is encoded",
+           "Write weights with such names otherwise: '*.lm_head.*=bf16'; keep copies them as"
+           " they are stored. The first that fits decides.",
+           "Write some otherwise: '*.lm_head.*=bf16'.", dest="overrides",
+           call="convert", recipe="key"),
+    Option("--experts", one_of("stacked", "split", "keep"), _MAKE, "What is encoded",
+           "Write the experts of a layer as one stack, as a matrix for each layer of each, or as"
+           " the source has them; codes are moved, too. [default: as the encoding's own tool does]",
+           call="remember", recipe="repeated"),
+
+    Option("--sample", kinds.COUNT, _PLAN, "Quality",
+           "Measure what encodings take on N bands of a megabyte or two, spread over the model."
+           " [default: 16, of mixes of GGUF's types 0]",
+           "Measure the loss on N bands of the model. [default: 16]"),
+    Option("--full", FLAG, _PLAN, "Quality", "Measure it on all of the model."),
+    Option("--lossless", FLAG, _ENCODE, "Quality",
+           "Refuse what would round or quantise a value: codes are moved, or cast exactly.",
+           call="convert", recipe="key"),
+    Option("--verify", FLAG, _FORGET, "Quality",
+           "Read back what was written, and compare it.", call="convert", recipe="key"),
+    Option("--expect-same", path("MODEL", exists=True), _FORGET, "Quality",
+           "Write only what has the tensors of MODEL, byte for byte; name those that differ.",
+           call="convert"),
+    Option("--strict", FLAG, _FORGET, "Quality",
+           "Refuse what a program computes otherwise than the model's own class.", call="convert"),
+    Option("--no-loss", kinds.NEGATED, _ENCODE, "Quality", "Measure no loss.",
+           dest="loss", call="convert", recipe="key", default=True),
+    Option("--worst", FLAG, _FORGET, "Quality", "Show the five weights that lose the most."),
+    Option("--math", one_of("float32", "reference"), _MAKE, "Quality",
+           "Decode in float32, rounded once; or to the bits of the encoding's own library, which"
+           " may round in between. [default: float32]",
+           call="remember", recipe="repeated", default="float32"),
+
+    Option("--target-size", SIZE, _PLAN, "GGUF",
+           "Choose a type for each weight, so that the file is at most SIZE with the least error"
+           " of weights, which is not the quality of a model.", call="fit"),
+    Option("--target-bpw", kinds.BITS, _PLAN, "GGUF",
+           "The same, for so many bits a weight on average.", call="fit"),
+    Option("--types", word("TYPE,..."), _PLAN, "GGUF",
+           "What there is to choose from: q4_k, ..., or k, iq, legacy. [default: k]",
+           call="fit"),
+    Option("--least", kinds.BOUNDS, _PLAN, "GGUF",
+           "The fewest bits that such weights may get: '*.attn_v.*=q5_k'.",
+           call="fit"),
+    Option("--most", kinds.BOUNDS, _PLAN, "GGUF",
+           "The most bits that they may get.", call="fit"),
+    Option("--save-recipe", path("FILE.toml", dir_okay=False), _PLAN, "GGUF",
+           "Write what is chosen to a file that convert --recipe takes; else it is printed."),
+    Option("--journal", path("FILE", dir_okay=False), _PLAN, "GGUF",
+           "Keep measured errors in a file, and go on from what it has.", call="fit"),
+    Option("--gguf-metadata", kinds.SETTINGS_FILE, _ENCODE, "GGUF",
+           "Metadata of a GGUF file, over those of the source; null removes a key.",
+           dest="metadata", call="convert", recipe="key", only="gguf"),
+    Option("--gguf-kv", kinds.SETTINGS, _ENCODE, "GGUF",
+           "One of them, over those of the file: general.name=tiny, KEY=TYPE:VALUE, ...",
+           dest="settings", only="gguf"),
+    Option("--split-max-size", SIZE, _ENCODE, "GGUF",
+           "Cut a GGUF file into parts of at most SIZE of tensors, such as 5GB, as gguf-split"
+           " does.", call="convert", recipe="repeated", only="gguf"),
+    Option("--imatrix", path("FILE", exists=True, dir_okay=False), _ENCODE, "GGUF",
+           "How important columns are, as llama-imatrix writes it: .gguf or .dat.",
+           call="convert", recipe="repeated", only="gguf"),
+    Option("--names", one_of("auto", "keep"), _ENCODE, "GGUF",
+           "Tensors of a Hugging Face directory: as llama.cpp calls them (auto), or as they are.",
+           call="convert", recipe="repeated", default="auto"),
+    Option("--tokenizer-pre", word("NAME"), _ENCODE, "GGUF",
+           "What llama.cpp calls the pre-tokenizer, where the tokenizer's files do not tell.",
+           call="convert", recipe="repeated", only="gguf"),
+    Option("--pure", FLAG, _ENCODE, "GGUF",
+           "A mix: its own type for all weights.", call="mix", recipe="key"),
+    Option("--output-tensor-type", kinds.BLOCK_TYPE, _ENCODE, "GGUF",
+           "A mix: the type of output.weight, and of tied embeddings.",
+           call="mix", recipe="key"),
+    Option("--token-embedding-type", kinds.BLOCK_TYPE, _ENCODE, "GGUF",
+           "A mix: the type of the embeddings.", call="mix", recipe="key"),
+    Option("--leave-output-tensor", FLAG, _ENCODE, "GGUF",
+           "A mix: leave output.weight as it is.", call="mix", recipe="repeated"),
+    Option("--override-kv", kinds.HEADER_KEYS, _ENCODE, "GGUF",
+           "A mix: a key of the header, which its rules go by too; int, float, bool or str.",
+           call="mix", recipe="repeated"),
+    Option("--prune-layers", kinds.LAYERS, _ENCODE, "GGUF",
+           "A mix: leave layers out, and number the others anew.",
+           call="mix", recipe="repeated"),
+    Option("--keep-split", FLAG, _ENCODE, "GGUF",
+           "A mix: write as many parts as the input has.",
+           call="mix", recipe="repeated"),
+
+    Option("--untrusted", FLAG, _LIMIT, "Limits",
+           "Set all limits for files that you do not trust: 500MB at once, 1GB in all,"
+           " 2,000,000 items, a ratio of 100.",
+           "Set limits for files that you do not trust.", usual=(*_READ, "scan")),
+    Option("--max-alloc", SIZE, _LIMIT, "Limits",
+           "Limit each allocation that a file asks for: 500MB, ...",
+           dest="max_single_alloc", call="limits"),
+    Option("--max-bytes", SIZE, _LIMIT, "Limits",
+           "Limit all allocations of parsing together.", dest="max_total_bytes", call="limits"),
+    Option("--max-items", kinds.COUNT, _LIMIT, "Limits",
+           "Limit tensors, metadata entries and array items together.",
+           dest="max_item_count", call="limits"),
+    Option("--max-ratio", kinds.RATIO, _LIMIT, "Limits",
+           "Limit how many times larger an archive may get when it is unpacked.",
+           dest="max_decompression_ratio", call="limits"),
+
+    Option("--threads", kinds.COUNT, _MAKE, "Run",
+           "Threads. [default: all CPUs, up to 8]", call="remember"),
+    Option("--resume", FLAG, _WRITE, "Run",
+           "Finish a run that was killed, with the same result.", call="remember"),
+    Option("--sync", FLAG, _WRITE, "Run",
+           "Flush to disk before exiting (slower).", call="remember"),
+    Option("--json", kinds.JSON, (*_LIMIT, "env"), "Run",
+           "Write JSON to stdout; NaN and infinities are strings.", "Write JSON.", dest="as_json"),
+    Option("--jsonl", kinds.JSON_LINES, (*_LIMIT, "env"), "Run",
+           "Write it as a line for each input, as soon as that is done.", dest="as_json"),
+    Option("-q --quiet", FLAG, _WRITE, "Run", "Print only warnings and errors.", ""),
+    Option("-q --quiet", FLAG, ("scan",), "Run", "Show only files that are not safe.", ""),
+)
+# fmt: on
+
+
+def options_of(verb: str, *calls: Call) -> dict[str, Option]:
+    """Return the options of a verb by their names; of those, the ones that some calls take."""
+    return {o.name: o for o in OPTIONS if verb in o.verbs and (not calls or o.call in calls)}
+
+
+def flag_of(name: str) -> str | None:
+    """Return the flag of an option by its name in Python; None if no command has it."""
+    return next((o.flag for o in OPTIONS if o.call and o.name == name), None)

@@ -1,0 +1,141 @@
+"""Recipes: what a conversion is asked for, written down in a TOML file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NoReturn
+
+from anamnesis.base.nearest import did_you_mean
+from anamnesis.convert.request.options import OPTIONS
+from anamnesis.convert.request.request import ConvertOptions
+
+__all__ = ["Recipe", "read_recipe"]
+
+KEYS = {row.key: row.kind for row in OPTIONS if row.recipe}
+_DROP = "drop"  # of a tensor: it is left out
+_MOST_BYTES = 1 << 20
+_TOO_DEEP = "is nested too deep"
+_TYPED = {"type", "value"}  # of one of GGUF's metadata
+
+
+class Recipe(ConvertOptions, total=False):
+    """What a recipe may say: a target, and options of `Model.convert`."""
+
+    to: str
+
+
+def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+    """Return what a recipe asks for, as the arguments that `convert` and `plan` have for it.
+
+    It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
+    `experts`, `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size`, `allow-unknown`,
+    `imatrix`, `pure`, `output-tensor-type`, `token-embedding-type`, `leave-output-tensor`,
+    `prune-layers`, `keep-split`, `names` and `tokenizer-pre` mean what the options of
+    `Model.convert` do, and so do the tables `[rename]`, `[metadata]` and `[override-kv]`.
+    In `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first
+    that fits decides, but what is dropped is so wherever it stands.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    dict
+        `an.convert(model, out, **an.read_recipe(path))` does what it asks for.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ValueError
+        If it is no such file; the message names the file, and the line where it can be told.
+    """
+    name = os.fspath(path)
+    with open(path, "rb") as file:
+        raw = file.read(_MOST_BYTES + 1)
+    if len(raw) > _MOST_BYTES:
+        raise ValueError(f"{name}: is too long for a recipe")
+    return _Reader(name, raw).read()
+
+
+class _Reader:
+    """One recipe on its way to options."""
+
+    def __init__(self, name: str, raw: bytes) -> None:
+        import tomllib  # only here, for the sake of a quick start
+
+        self._name = name
+        try:
+            self._text = raw.decode()
+            self._told = tomllib.loads(self._text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        except RecursionError:
+            raise ValueError(f"{name}: {_TOO_DEEP}") from None
+
+    def read(self) -> Recipe:
+        """Return the options."""
+        made: Any = {}
+        for key, value in self._told.items():
+            known = key.replace("_", "-")
+            if known not in KEYS:
+                self._fail("", key, f"there is no key {key!r}{did_you_mean(known, KEYS)}")
+            option = known.replace("-", "_")
+            if option in made:
+                self._fail("", key, f"{key}: is there already, as {option!r} or {known!r}")
+            take = self._table if KEYS[known].is_table else partial(self._checked, "")
+            made[option] = take(key, value, KEYS[known].taken)
+        tensors = made.pop("tensors", {})
+        dropped = [pattern for pattern, what in tensors.items() if what == _DROP]
+        if dropped:
+            made["drop"] = (*made.get("drop", ()), *dropped)
+        if len(tensors) > len(dropped):
+            made["overrides"] = {name: what for name, what in tensors.items() if what != _DROP}
+        recipe: Recipe = made
+        return recipe
+
+    def _table(self, key: str, value: Any, check: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the rows of a table; names without quotes are nested at their dots."""
+        if not isinstance(value, dict):
+            self._fail("", key, f"{key} must be a table")
+        try:
+            rows = list(_flat(value))
+        except RecursionError:
+            self._fail("", key, f"{key}: {_TOO_DEEP}")
+        return {name: self._checked(key, name, item, check) for name, item in rows}
+
+    def _checked(self, table: str, key: str, value: Any, check: Callable[[Any], Any]) -> Any:
+        try:
+            return check(value)
+        except (TypeError, ValueError) as error:
+            self._fail(table, key, f"{key}: {error}")
+
+    def _fail(self, table: str, key: str, what: str) -> NoReturn:
+        line = _line_of(self._text, table, key) or _line_of(self._text, "", table or key)
+        where = self._name if line is None else f"{self._name}, line {line}"
+        raise ValueError(f"{where}: {what}") from None
+
+
+def _flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict) and value.keys() != _TYPED:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _line_of(text: str, table: str, key: str) -> int | None:
+    """Return the line of a key, or of the table that it is; None if it is written otherwise."""
+    current = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if line.startswith("["):
+            current = line[1:].partition("]")[0].strip()
+            if not table and current == key:
+                return number
+        elif current == table and line.partition("=")[0].strip().strip("\"'") == key:
+            return number
+    return None

@@ -1,0 +1,191 @@
+"""What is asked of a conversion."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+
+from anamnesis.base.cancel import Cancel, check_cancel, stop_if
+from anamnesis.base.dtypes import DType, DTypeLike
+from anamnesis.base.levels import LevelName
+from anamnesis.base.limits import UNLIMITED, ParseLimits
+from anamnesis.base.patterns import chooser
+from anamnesis.convert.request.form import Form
+from anamnesis.convert.request.mix import AskedMix, MixOptions
+from anamnesis.convert.request.options import OPTIONS
+from anamnesis.formats.base import Writer
+from anamnesis.formats.writers import make_writer
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.rounding import MathName
+
+if TYPE_CHECKING:
+    from anamnesis.convert.request.importance import Given
+    from anamnesis.schemes.ggml.imatrix import Imatrix
+
+ExpertsName = Literal["stacked", "split", "keep"]
+NamesName = Literal["auto", "keep"]
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class How(NamedTuple):
+    """By how many threads bands are made, and with which kernels; who is told, and may stop it."""
+
+    threads: int
+    level: int
+    progress: Progress | None = None
+    cancel: Cancel | None = None
+
+    def tell(self, done: int, total: int) -> None:
+        """Tell how far it is."""
+        if self.progress is not None:
+            self.progress(done, total)
+
+    def check(self) -> None:
+        """Raise `Cancelled` if that is wished."""
+        stop_if(self.cancel)
+
+
+class RememberOptions(TypedDict, total=False):
+    """The keyword options of `Model.remember`, whose docstring explains them."""
+
+    threads: int | None
+    progress: Progress | Literal[True] | None
+    cancel: Cancel | None
+    force: bool
+    resume: bool
+    sync: bool
+    cast_all: bool | None
+    allow_unknown: bool
+    max_shard_size: int | None
+    level: LevelName | None
+    math: MathName
+    drop: str | tuple[str, ...] | list[str]
+    edit: Mapping[str, Any] | None
+    experts: ExpertsName | None
+
+
+class ConvertOptions(RememberOptions, MixOptions, total=False):
+    """The keyword options of `Model.convert`, `Model.forget` and `Model.plan`."""
+
+    dtype: DTypeLike | None
+    include: str | tuple[str, ...] | list[str]
+    exclude: str | tuple[str, ...] | list[str]
+    overrides: Mapping[str, str | Encoding] | None
+    rename: Mapping[str, str] | None
+    metadata: Mapping[str, Any] | None
+    split_max_size: int | None
+    loss: bool
+    verify: bool
+    lossless: bool
+    expect_same: str | os.PathLike[str] | None
+    strict: bool
+    imatrix: Given | None
+    names: NamesName
+    tokenizer_pre: str | None
+
+
+def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
+    """Refuse options that there are not."""
+    for name in given:
+        if name not in known.__annotations__:
+            raise TypeError(
+                f"there is no option {name!r}; there are {', '.join(known.__annotations__)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The options of a conversion, resolved."""
+
+    dtype: DType
+    form: Form
+    threads: int
+    level: int
+    progress: Progress | None = None
+    cancel: Cancel | None = None
+    force: bool = False
+    resume: bool = False
+    sync: bool = False
+    cast_all: bool = False
+    allow_unknown: bool = False
+    max_shard_size: int | None = None
+    encoding: Encoding | None = None
+    drop: tuple[str, ...] = ()
+    edit: Mapping[str, Any] = field(default_factory=dict)
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    overrides: tuple[tuple[str, Encoding | None], ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    split_max_size: int | None = None
+    measure: bool = True
+    verify: bool = False
+    lossless: bool = False
+    expect_same: str | os.PathLike[str] | None = None
+    strict: bool | None = False
+    keep_blocks: bool = False
+    math: MathName = "float32"
+    experts: ExpertsName | None = None
+    mix: AskedMix | None = None
+    imatrix: Imatrix | None = None
+    names: NamesName = "auto"
+    tokenizer_pre: str | None = None
+    limits: ParseLimits = UNLIMITED
+    numbered: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for row in OPTIONS:
+            if row.kind.check is not None and row.call in ("remember", "convert"):
+                row.check(getattr(self, row.name))
+        check_cancel(self.cancel)
+        for pattern, replacement in self.rename:
+            try:
+                re.sub(pattern, replacement, "")
+            except re.error as error:
+                raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
+
+    def writer(self) -> Writer:
+        """Return a writer for one file."""
+        return make_writer(self.form.container)
+
+    @property
+    def how(self) -> How:
+        """How its bands are made."""
+        return How(self.threads, self.level, self.progress, self.cancel)
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether another run can be told to be of this request: functions are not known."""
+        return not any(map(callable, self.edit.values()))
+
+    def override(self, *names: str) -> tuple[str, Encoding | None] | None:
+        """Return the first override that one of a weight's names fits."""
+        return next((o for o in self.overrides if _fits(names, o[:1])), None)
+
+    def wants(self, *names: str) -> bool:
+        """Tell whether a weight is to be encoded, by its names."""
+        if self.exclude and _fits(names, self.exclude):
+            return False
+        return not self.include or _fits(names, self.include)
+
+    def renamed(self, name: str) -> str:
+        """Return what a tensor is called in the output."""
+        name = self.numbered.get(name, name)
+        for pattern, replacement in self.rename:
+            name = re.sub(pattern, replacement, name)
+        return name
+
+    def check_renaming(self, names: Sequence[str]) -> None:
+        """Refuse a renaming that matches no name, neither at first nor after those before it."""
+        for i, (pattern, _) in enumerate(self.rename):
+            matches = re.compile(pattern).search
+            before = replace(self, rename=self.rename[:i]).renamed
+            if not any(map(matches, names)) and not any(map(matches, map(before, names))):
+                raise ValueError(f"rename: no tensor's name matches {pattern!r}")
+
+
+def _fits(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    return any(map(chooser(patterns), names))

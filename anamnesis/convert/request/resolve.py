@@ -1,0 +1,73 @@
+"""From names and options to what is asked of a conversion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from anamnesis.base.arguments import check_mapping
+from anamnesis.base.dtypes import OUTPUT_DTYPES, output_dtype
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.limits import UNLIMITED, ParseLimits
+from anamnesis.base.patterns import as_globs
+from anamnesis.base.workers import default_threads
+from anamnesis.convert.request.form import check_ending, form_of
+from anamnesis.convert.request.mix import MIX_OPTIONS, asked_mix
+from anamnesis.convert.request.request import ConvertOptions, Request, check_options
+from anamnesis.convert.request.targets import KEEP, Target, encoding, target
+from anamnesis.schemes.core.encoding import Encoding
+
+if TYPE_CHECKING:
+    from anamnesis.convert.request.importance import Given
+    from anamnesis.schemes.ggml.imatrix import Imatrix
+
+
+def resolve(
+    to: str | Encoding | Target | None,
+    out: Any,
+    *,
+    limits: ParseLimits | None = None,
+    **options: Unpack[ConvertOptions],
+) -> Request:
+    """Return what is asked for by names; `Model.convert` says what they mean."""
+    check_options(options, ConvertOptions)
+    given: dict[str, Any] = {**options}
+    for name in ("overrides", "rename", "metadata", "edit"):
+        given[name] = {} if given.get(name) is None else given[name]
+        check_mapping(name, given[name])
+    found = Target(None) if to is None else target(to)
+    dtype, cast_all = given.pop("dtype", None), given.pop("cast_all", None)
+    wanted = found.dtype if dtype is None else output_dtype(dtype)
+    if found.dtype is not None and wanted is not found.dtype:
+        raise ValueError(f"the target {found.text!r} says another dtype than {dtype!r}")
+    check_ending(found, out)
+    form = form_of(found, out, is_cut=given.get("max_shard_size") is not None)
+    for name in ("split_max_size", "imatrix", "tokenizer_pre"):
+        if given.get(name) is not None and form.container != "gguf":
+            raise ValueError(f"{name} is for GGUF files, not {form.container}")
+    if given.get("threads") is None:
+        given["threads"] = default_threads()
+    if given.get("imatrix") is not None:
+        given["imatrix"] = _importance(given["imatrix"], limits)
+    return Request(
+        mix=asked_mix(found.mix, {k: given.pop(k) for k in MIX_OPTIONS & given.keys()}),
+        dtype=wanted or OUTPUT_DTYPES["bf16"],
+        form=form,
+        encoding=found.encoding,
+        overrides=tuple(
+            (pattern, None if name == KEEP else encoding(name, form.container))
+            for pattern, name in given.pop("overrides").items()
+        ),
+        rename=tuple(given.pop("rename").items()),
+        cast_all=bool(cast_all) if to is None else found.casts_all(dtype, cast_all),
+        measure=given.pop("loss", True),
+        keep_blocks=to is not None and wanted is None,
+        level=resolve_level(given.pop("level", None)),
+        limits=limits or UNLIMITED,
+        **given | {name: as_globs(given.get(name, ())) for name in ("drop", "include", "exclude")},
+    )
+
+
+def _importance(given: Given, limits: ParseLimits | None) -> Imatrix:
+    from anamnesis.convert.request.importance import importance_of  # here, for a quick start
+
+    return importance_of(given, limits)

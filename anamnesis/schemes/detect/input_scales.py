@@ -1,0 +1,62 @@
+"""Scales of a layer's inputs, which ModelOpt stores beside the weight.
+
+    pre_quant_scale F32 | F16 | BF16 [cols], beside the weight
+
+SmoothQuant and AWQ divide the columns of a weight by them before it is quantised. No ordinary model
+multiplies its inputs, so that the weight alone makes a wrong model, and `weight * pre_quant_scale`
+the right one: that comes out where it is asked for. Else the weight comes out as ModelOpt's own
+`dequantize` gives it; the scales stop a conversion, and pass beside the weight where all that is
+unknown may. What ModelOpt has folded into the norm before a layer is not stored, nor asked for.
+"""
+
+from __future__ import annotations
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.views.columns import TimesColumns
+from anamnesis.schemes.views.transposed import Transposed
+
+_NAME = "pre_quant_scale"
+_ADDED = (
+    "svdquant_lora_a",
+    "svdquant_lora_b",
+)  # whose product is added to the weight's, of SVDQuant
+_PASSES = "allow_unknown=True passes them through as they are, beside the weights"
+
+
+def settle_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
+    """Fold them into the weights that were read, or refuse them, without these."""
+    if (facts.method or "").lower() != "modelopt":
+        return
+    for scale in ledger.free():
+        if scale.name.rpartition(".")[2] != _NAME:
+            continue
+        weight = ledger.weights.get(sibling(scale.name, "weight"))
+        if weight is None or scale.dtype.kind != "float" or scale.shape != weight.shape[-1:]:
+            continue
+        if facts.folds and _can_fold(weight, scale, ledger):
+            parts = (*weight.parts, scale)
+            ledger.extend(TimesColumns(weight.name, weight.shape, parts, weight))
+        else:
+            _refuse(weight, scale, ledger)
+
+
+def _can_fold(weight: Weight, scale: StoredTensor, ledger: Ledger) -> bool:
+    is_alone = not any(sibling(scale.name, name) in ledger.stored for name in _ADDED)
+    is_codes = weight.own_dtype is None and not isinstance(weight, Transposed)
+    return is_alone and is_codes and scale.dtype.name in ("F32", "F16", "BF16")
+
+
+def _refuse(weight: Weight, scale: StoredTensor, ledger: Ledger) -> None:
+    can_fold = _can_fold(weight, scale, ledger)
+    folds = f"fold_{_NAME}=True multiplies these by it, as a plain model needs them; "
+    error = scale.unsupported(
+        f"{scale}: the layer's input must be multiplied by it, as no ordinary model does; "
+        f"{weight.name} alone is not the original weight, but its columns times these are",
+        remedy=f"{folds if can_fold else ''}{_PASSES}",
+    )
+    ledger.refuse([scale.name], error)
+    ledger.apart.add(scale.name)

@@ -1,0 +1,39 @@
+"""ComfyUI's markers beside layers, which are dropped with their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.libraries.comfy_metadata import MARKER, ComfyLayer, read_marker
+
+_DROPPED = "marker of a ComfyUI layer"
+
+
+def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> ComfyLayer | None:
+    """Return what is said of the layer that a tensor belongs to; None if nothing is."""
+    layer = layers.get(name.rpartition(".")[0])
+    marker = ledger.stored.get(_beside(name))
+    return layer if layer is not None or marker is None else read_marker(marker)
+
+
+def has_marker(name: str, ledger: Ledger) -> bool:
+    """Tell whether the layer that a tensor belongs to has a marker."""
+    return _beside(name) in ledger.stored
+
+
+def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
+    """Tell whether anything is said of any layer."""
+    return bool(layers) or MARKER in ledger.by_end
+
+
+def drop_marker(name: str, ledger: Ledger) -> None:
+    """Drop the marker of the layer that a tensor belongs to, if there is one."""
+    marker = _beside(name)
+    if ledger.find(marker) is not None:
+        ledger.drop(marker, _DROPPED)
+
+
+def _beside(name: str) -> str:
+    head, dot, _ = name.rpartition(".")
+    return f"{head}{dot}{MARKER}"

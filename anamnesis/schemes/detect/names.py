@@ -1,0 +1,342 @@
+"""Names of stored tensors that are not weights: parts, and what is dropped.
+
+One table for all schemes, also those that are not read yet, so that no scale, zero point or
+codebook can pass for a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.detect.part_names import PART_NAMES
+
+# Last names of modules that are tables: looked up by row, not multiplied with.
+TABLES = frozenset(
+    {
+        *("embed_tokens", "embed_in", "wte", "wpe", "word_embeddings", "tok_embeddings"),
+        *("embeddings", "embedding", "position_embeddings", "token_type_embeddings", "shared"),
+    }
+)
+
+# Last components of parts in encodings that are not read, and of what is refused.
+_OF_UNREAD = frozenset(
+    {
+        "pre_quant_scale",  # ModelOpt's
+        "wscales",  # SVDQuant
+        *("Qidxs", "Wscale"),  # QuIP#
+        *("dense_weights", "col_vals"),  # SpQR
+        "dqweight",  # FP-Quant
+        "oweight",  # OWQ
+        *("svd_up", "svd_down"),  # SDNQ, added to what the codes give
+    }
+)
+_ALWAYS_SUFFIXES = (
+    "_scale_inv",
+    "_weight_scale",
+    "_weight_scale_2",
+    "_weight_zero_point",
+    "_proj_scale",
+    "_proj_bias_scale",
+    "_qzeros",  # stacked experts
+)
+# What torchao adds to the name of a weight, after an underscore: codes, and what lies beside them.
+_TORCHAO_CODES = "_qdata"
+_TORCHAO_PARTS = ("_scale", "_zero_point")
+_STACKED_CODES = ("_qweight", "_qzeros", "_g_idx", "_blocks", "_scales")  # the last gpt-oss's
+
+# Of parts of stacked experts, which follow the name of the weight.
+_STACKED_SUFFIXES = (
+    *("_weight_scale_2", "_weight_scale_inv", "_weight_scale", "_weight_zero_point"),
+    *("_scale_inv", "_scale", *_STACKED_CODES),
+)
+_ALWAYS_INFIXES = (
+    *(".quant_state.bitsandbytes__", "weight_quantizer."),  # the latter is Quark's
+    *(".weight._data", ".weight._scale", ".weight._shift", ".weight._zeropoint"),  # quanto's
+)
+
+# The same, but also ordinary names, so that they count only as integers: HQQ, EXL2, EXL3.
+_AS_INTEGERS = frozenset({"W_q", "q_weight", "q_scale", "trellis", "qweight"})
+# A name of diffusion models without its dots ends so, too: `…attn1to_qweight`.
+_SUFFIXES_AS_INTEGERS = ("_qweight", "_g_idx")
+_OF_INTEGERS = frozenset({"codes", "blocks", "indices"})  # floats of these names are ordinary
+
+# The same, but only where one of these other parts lies beside.
+_WITH = {
+    "qweight": ("qzeros", "scales"),
+    "W_q": ("zero", "meta.zero", "meta.zero_q"),  # HQQ, also as floats; the latter in its pickles
+    **dict.fromkeys(("scale", "zero", "axis"), ("nbits",)),
+    "nbits": ("zero",),
+    "absmax": ("quant_map",),  # bitsandbytes
+    "codebooks": ("codes",),  # AQLM
+    "codes": ("codebooks",),
+    "scales": ("codebooks", "blocks", "tables"),  # AQLM, gpt-oss as OpenAI has it, HIGGS
+    "blocks": ("scales",),
+    **dict.fromkeys(("tables", "tables2"), ("scales",)),  # HIGGS
+    "indices": ("centroids.weight",),  # VPTQ
+    **dict.fromkeys(("perm", "weight_bias"), ("indices",)),
+    "lookup_table": ("qweight",),  # SqueezeLLM
+    **dict.fromkeys(("compressed", "bitmask"), ("shape", "row_offsets")),  # sparse bitmasks
+    **dict.fromkeys(("row_offsets", "shape"), ("compressed", "bitmask")),
+    "meta": ("scale_packed",),  # 2:4 sparse Marlin
+    **dict.fromkeys(("su", "sv", "mcg", "mul1"), ("trellis",)),  # EXL3
+    "_data": ("_scale",),  # quanto
+    **dict.fromkeys(("_scale", "_shift"), ("_data", "_data._data")),
+}
+
+# Marlin and QQQ give their parts a letter each, which counts where codes of theirs are.
+_MARLIN_CODES = ("B", "B_24")
+_MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
+
+# Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
+# is anything else with `scale`, or the weight's own name, in its name.
+_BESIDE_CODES = frozenset(
+    {"biases", "qbiases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"}
+)
+_AFFINE = {"scales": "biases", "biases": "scales"}
+# Last components that only ever belong to a quantised weight: all parts of layouts but those whose
+# names are ordinary, which count where something else says so.
+_ORDINARY = frozenset(
+    {
+        *_AS_INTEGERS,
+        *_OF_INTEGERS,
+        *_WITH,
+        *_MARLIN,
+        *_BESIDE_CODES,
+        *_AFFINE,
+        *("W_q", "_zeropoint", "global_scale", "res_indices", "weight_blocks", "weight_scales"),
+        *("weight_weight_scale", "weight_weight_scale_2", "weight_weight_scale_inv"),
+    }
+)
+_ALWAYS = (PART_NAMES - _ORDINARY) | _OF_UNREAD
+_CODE_NAMES = (
+    *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
+    *("W_q", "B", "q_weight", "_weight_qdata", "weight._data", "weight._data._data"),
+)
+_FP8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+_CODE_DTYPES = _FP8 | {"U8", "I8", "U16", "I16", "U32", "I32", "F4", "F6_E2M3", "F6_E3M2"}
+_STATE = "_extra_state"  # Transformer Engine's: has the scale of 8-bit weights in a pickle
+
+# Integers that models keep beside their weights: masks, tables of positions, ids.
+_BUFFER_ENDINGS = ("bias", "mask", "ids", "idx", "idxs", "index", "indices", "positions", "layout")
+
+# Ranges of activations and of caches, measured for inference in 8 bits: a full-precision model has
+# no use for them. The former lie beside the weight that they are for, the latter in an attention.
+_ACTIVATION = frozenset(
+    {
+        *("input_scale", "input_scale_inv", "input_scale_ub", "activation_scale"),
+        *("activation_scale_inv", "activation_scale_ub", "act_scale", "output_scale"),
+        *("input_zero_point", "output_zero_point", "input_global_scale", "scale_input"),
+        "qscale_act",
+    }
+)
+_CACHE = frozenset(
+    {
+        *("k_scale", "v_scale", "q_scale", "kv_scale", "kv_cache_scale", "prob_scale"),
+        *("k_zero_point", "v_zero_point", "q_zero_point"),
+    }
+)
+_ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
+
+
+_CENTROIDS = (".centroids.weight", ".res_centroids.weight")  # VPTQ's
+_NESTED_PARTS = (".weight._data._data", ".weight._data", *_CENTROIDS)  # the former quanto's
+
+
+def sibling(name: str, last: str) -> str:
+    """Return the name with its last component replaced."""
+    head, dot, _ = name.rpartition(".")
+    return f"{head}{dot}{last}"
+
+
+def module_of(name: str) -> str:
+    """Return the name of the layer that a weight, or a part of one, belongs to."""
+    for part in _NESTED_PARTS:
+        if name.endswith(part):
+            return name.removesuffix(part)
+    name = name.partition(".quant_state.")[0]  # bitsandbytes
+    head = name.rpartition(".")[0]
+    return head.removesuffix(".weight_quantizer").removesuffix(".weight")
+
+
+def weight_of(name: str, stored: Mapping[str, object]) -> str:
+    """Return the name of the weight that a part belongs to, or of the weight itself.
+
+    That is the module; of stacked experts, whose parts are called by a suffix, the weight.
+    """
+    head, dot, last = name.rpartition(".")
+    for suffix in _STACKED_SUFFIXES if last not in _ALWAYS else ():
+        weight = f"{head}{dot}{last.removesuffix(suffix)}"
+        is_stacked = last.endswith(suffix) and last != f"weight{suffix}"
+        if is_stacked and (weight in stored or suffix in _STACKED_CODES):
+            return weight
+    if last != "weight" and any(name + suffix in stored for suffix in _STACKED_SUFFIXES):
+        return name
+    return module_of(name)
+
+
+def is_auxiliary(
+    tensor: StoredTensor, stored: dict[str, StoredTensor], *, is_declared: bool = False
+) -> bool:
+    """Tell whether a stored tensor is a part of some quantised weight and not a weight itself.
+
+    What is called like a range of activations is none, for it may be learned. `is_declared` is
+    whether the config says that the model is quantised.
+    """
+    name = tensor.name
+    last = name.rpartition(".")[2]
+    if last in _AS_INTEGERS and tensor.dtype.kind == "int":
+        return True
+    if last in ("weight", "bias") or _is_range_name(last):
+        return name.endswith(_CENTROIDS)
+    if last in _ALWAYS:
+        return True
+    if last in _WITH:
+        flat = name.replace("._data._data", "._data")
+        beside = (stored.get(sibling(flat, other)) for other in _WITH[last])
+        if _may_be_part(tensor) and any(other and _may_be_part(other) for other in beside):
+            return True
+    if any(infix in name for infix in _ALWAYS_INFIXES) or last.endswith(_ALWAYS_SUFFIXES):
+        return True
+    if last.endswith(_SUFFIXES_AS_INTEGERS) and _is_stacked_code(tensor, stored):
+        return True
+    if last[:1] == "_" and _is_of_torchao(name, last, stored):
+        return True
+    return tensor.dtype.kind == "scale" or _is_beside_codes(tensor, last, stored, is_declared)
+
+
+def _may_be_part(tensor: StoredTensor) -> bool:
+    return tensor.dtype.kind != "float" or tensor.name.rpartition(".")[2] not in _OF_INTEGERS
+
+
+def _is_stacked_code(tensor: StoredTensor, stored: Mapping[str, object]) -> bool:
+    """Tell codes of stacked experts from floats of such names: other parts lie beside."""
+    if tensor.dtype.kind != "float":
+        return True
+    head = tensor.name.removesuffix("_qweight").removesuffix("_g_idx")
+    return any(head + other in stored for other in ("_qzeros", "_scales"))
+
+
+def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> bool:
+    if last.endswith(_TORCHAO_CODES):
+        return True
+    if not last.endswith(_TORCHAO_PARTS):
+        return False
+    ends = (i for i, letter in enumerate(last) if letter == "_" and i)
+    return any(sibling(name, last[:i] + _TORCHAO_CODES) in stored for i in ends)
+
+
+def _is_beside_codes(
+    tensor: StoredTensor, last: str, stored: dict[str, StoredTensor], is_declared: bool
+) -> bool:
+    """Tell whether a tensor is a part by a name that counts only where codes lie beside."""
+    name = tensor.name
+    if last in _MARLIN:
+        packed = (stored.get(sibling(name, c)) for c in _MARLIN_CODES)
+        if any(c is not None and c.dtype.name == "I32" for c in packed):
+            return True
+    if last.endswith(("_blocks", "_scales")) and tensor.dtype.name == "U8":  # gpt-oss
+        return True
+    if name.endswith(".scales") and tensor.dtype.name == "U8" and tensor.shape[1:]:
+        return True  # the same as OpenAI has it; MLX's scales of floats
+    if name.endswith(".blocks") and tensor.dtype.name == "U8" and tensor.shape[2:][-1:] == (16,):
+        return True
+    if last in _AFFINE and _is_affine(tensor, _AFFINE[last], stored, is_declared):
+        return True
+    if last == _STATE:
+        weight = stored.get(sibling(name, "weight"))
+        return tensor.n_bytes > 0 and weight is not None and weight.dtype.name in _FP8
+    if last in _BESIDE_CODES or "scale" in last or last[:7] == "weight_" or ".weight." in name:
+        head = name.rpartition(".")[0]
+        beside = head if head.endswith(".weight") else name
+        names = (head, *(sibling(beside, c) for c in _CODE_NAMES))
+        codes = (stored.get(name) for name in names)
+        return any(c is not None and c.dtype.name in _CODE_DTYPES for c in codes)
+    return False
+
+
+def _is_affine(
+    tensor: StoredTensor, other: str, stored: dict[str, StoredTensor], is_declared: bool
+) -> bool:
+    """Tell whether groups have a scale and a bias each, as MLX's have, and no words are there.
+
+    Plain models may have such beside a weight of floats; models that say that they are not plain
+    have not.
+    """
+    beside = stored.get(sibling(tensor.name, other))
+    if beside is None or (tensor.dtype, tensor.shape) != (beside.dtype, beside.shape):
+        return False
+    weight = stored.get(sibling(tensor.name, "weight"))
+    if weight is not None and not (is_declared and weight.shape[:-1] == tensor.shape[:-1]):
+        return False
+    return len(tensor.shape) > 1
+
+
+def looks_like_codes(tensor: StoredTensor) -> bool:
+    """Tell whether a tensor may hold codes, if anything in its model does.
+
+    Those are integers called a weight, and matrices of narrow ones that are no buffer by their
+    name: indices come as 64-bit integers.
+    """
+    dtype = tensor.dtype
+    if dtype.kind == "float" or (dtype.kind != "int" and dtype.name not in _CODE_DTYPES):
+        return False
+    last = tensor.name.rpartition(".")[2]
+    if last.endswith("weight"):
+        return tensor.n_elements > 1
+    return (
+        len(tensor.shape) > 1 and dtype.name in _CODE_DTYPES and not last.endswith(_BUFFER_ENDINGS)
+    )
+
+
+def activation_side(name: str) -> bool:
+    """Tell whether a name belongs to a range of activations or of a cache."""
+    return _is_range_name(name.rpartition(".")[2])
+
+
+def _is_range_name(last: str) -> bool:
+    return last in _ACTIVATION or last in _CACHE or last.endswith(_ACTIVATION_SUFFIXES)
+
+
+class Ranges:
+    """Tells ranges of activations and of caches from learned parameters that share their names.
+
+    A range is one value; one for each expert, beside the experts' weights; or one for each head
+    where the config says so. It lies beside a weight of an encoding that comes with ranges, or in
+    an attention that has such weights.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, tuple[int, ...]], *, kv_cache: bool, per_head: bool
+    ) -> None:
+        """Take the shapes of all weights that may have ranges."""
+        self._shapes = weights
+        self._modules = {module_of(name) for name in weights}
+        self._attentions = self._modules | {name.rpartition(".")[0] for name in self._modules}
+        self._kv_cache = kv_cache
+        self._per_head = per_head
+
+    def has(self, tensor: StoredTensor) -> bool:
+        """Tell whether a tensor that is called like a range is one."""
+        module, _, last = tensor.name.rpartition(".")
+        if last in _CACHE:
+            lies = self._kv_cache or module.removesuffix(".attn") in self._attentions
+            return lies and (_is_single(tensor) or (self._per_head and _is_per_head(tensor)))
+        return module in self._modules and (_is_single(tensor) or self._is_per_expert(tensor))
+
+    def _is_per_expert(self, tensor: StoredTensor) -> bool:
+        module, _, last = tensor.name.rpartition(".")
+        names = [f"{module}.weight"]
+        names += [tensor.name.removesuffix(s) for s in _ACTIVATION_SUFFIXES if last.endswith(s)]
+        shapes = (self._shapes.get(name, ()) for name in names)
+        return any(
+            len(s) == 3 and tensor.shape in ((s[0],), (s[0], 1), (s[0], 1, 1)) for s in shapes
+        )
+
+
+def _is_single(tensor: StoredTensor) -> bool:
+    return tensor.shape in ((), (1,))
+
+
+def _is_per_head(tensor: StoredTensor) -> bool:
+    return len(tensor.shape) == 3 and tensor.shape[1:] == (1, 1)

@@ -1,0 +1,234 @@
+"""The families in order, and how every stored tensor is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.input_scales import settle_input_scales
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.names import (
+    Ranges,
+    activation_side,
+    is_auxiliary,
+    looks_like_codes,
+    module_of,
+    weight_of,
+)
+from anamnesis.schemes.detect.unread import missing_parts, name_encoding, refuse_encoding
+
+# The folders of the families in the order of their turns, each with what its checkpoints have in a
+# name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
+FAMILIES = {
+    "mixed": ("bitmask",),
+    "bnb": (".quant_state.bitsandbytes__", "SCB"),
+    "exl2": ("q_weight",),
+    "fp4": ("U8 int", "I8 int", "U32 int", "NVFP4 block"),
+    "fp6": ("U8 int",),
+    "fp8": ("F8_", "scaled_fp8", ".scales"),
+    "integers": (
+        *("I32 int", "I8 int", "U32 int", "U8 int", "weight_packed", "weight_zero_point"),
+        *("W_q", "qweight", ".B"),
+    ),
+    "ggml": (" block",),
+    "codebooks": ("codebooks", "centroids"),
+    "exl3": ("trellis",),
+}
+_MARKS = [(name, mark) for name, marks in FAMILIES.items() for mark in marks]
+# What names of parts have, and few of plain models: then the config is asked.
+_OF_PARTS = ("weight_packed", "_scale", "scales", ".scale")
+
+
+def reader(family: str) -> ModuleType:
+    """Import and return the module of a family that has `find_all`."""
+    return import_module(f"anamnesis.schemes.{family}.read")
+
+
+def _hints(stored: Mapping[str, StoredTensor]) -> str:
+    """Return the last two words of all names, and all dtypes, in which marks are looked for."""
+    dtypes = {tensor.dtype for tensor in stored.values()}
+    ends = {".".join(["", *name.rsplit(".", 2)[-2:]]) for name in stored}
+    return "\n".join([*ends, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
+
+
+def _likely(hints: str) -> list[ModuleType]:
+    """Import and return the readers of the families that stored tensors may be of."""
+    likely = dict.fromkeys([name for name, mark in _MARKS if mark in hints])
+    return [reader(name) for name in likely]
+
+
+def claim_all(
+    stored: dict[str, StoredTensor],
+    read_facts: Callable[[], QuantFacts],
+    unreadable: Mapping[str, AnamnesisError] | None = None,
+    *,
+    self_contained: bool = False,
+    whole: bool = False,
+) -> Ledger:
+    """Account for every stored tensor of a model: each is claimed exactly once.
+
+    Families go first; what is a part of a quantised weight by its name, or holds codes by its dtype
+    while the config names an encoding, but was consumed by none, is a problem; then ranges of
+    activations are dropped if anything is quantised at all; the rest are plain weights.
+    Where the config claims something about the whole model that the tensors do not confirm, or
+    that cannot be undone, every tensor is a problem.
+    """
+    ledger = Ledger(stored, read_facts=cache(lambda: _aimed(read_facts(), stored)))
+    for name, error in (unreadable or {}).items():
+        ledger.refuse([name], error)
+    hints = _hints(stored)
+    families = _likely(hints)
+    asks = families or any(mark in hints for mark in _OF_PARTS)
+    asks = asks or (not self_contained and (whole or any(map(looks_like_codes, stored.values()))))
+    facts = ledger.facts if asks else _NO_FACTS
+    if facts.transform is not None:
+        _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
+    if facts.described:
+        from anamnesis.schemes.detect.torchao_parts import (
+            refuse_misdescribed,  # only for torchao's files
+        )
+
+        refuse_misdescribed(ledger, facts)
+    for family in families:
+        family.find_all(ledger, facts)
+    if ledger.weights and not self_contained:
+        # Only here, for the sake of a quick start.
+        from anamnesis.schemes.detect.agreement import refuse_others
+        from anamnesis.schemes.detect.layer_names import refuse_missed
+        from anamnesis.schemes.detect.orientation import turn
+
+        refuse_missed(ledger, facts, whole=whole)
+        refuse_others(ledger, facts)
+        turn(ledger, facts)
+    if not self_contained:
+        settle_input_scales(ledger, facts)
+        _refuse_unread(ledger, facts)
+        _drop_ranges(ledger, facts)
+        if whole and facts.declared and not ledger.weights and not ledger.problems:
+            _refuse_rest(ledger, f"the config says {facts.declared}, {_NOT_SEEN}")
+    ledger.take_rest()
+    return ledger
+
+
+def _aimed(facts: QuantFacts, stored: Mapping[str, StoredTensor]) -> QuantFacts:
+    if facts == _NO_FACTS:
+        return facts
+    from anamnesis.schemes.detect.layer_names import aim  # only here, for the sake of a quick start
+
+    return aim(facts, stored)
+
+
+_NO_FACTS = QuantFacts()
+_TRANSFORMED = (
+    "its weights are rotated or corrected in a way that only the runtime that wrote them can undo"
+)
+_NOT_SEEN = (
+    "but no tensor is in it, or in any other encoding that can be read; if the weights are plain, "
+    "remove that section from the config"
+)
+
+
+def _refuse_rest(ledger: Ledger, why: str) -> None:
+    """Refuse all that is not claimed yet."""
+    rest = ledger.free()
+    if rest:
+        remedy = "allow_unknown=True passes everything through as it is"
+        error = rest[0].unsupported(why, remedy=remedy)
+        ledger.refuse([tensor.name for tensor in rest], error)
+
+
+def _refuse_unread(ledger: Ledger, facts: QuantFacts) -> None:
+    """Refuse parts of weights that no scheme took, and the codes beside all parts refused."""
+    is_declared = facts.declared is not None
+    parts = [
+        tensor
+        for tensor in [*map(ledger.stored.__getitem__, ledger.problems), *ledger.free()]
+        if tensor.name not in ledger.apart
+        and is_auxiliary(tensor, ledger.stored, is_declared=is_declared)
+    ]
+    modules = {module_of(tensor.name) for tensor in parts}
+    if not modules and not facts.declared:
+        return
+    unread = [tensor for tensor in parts if tensor.name not in ledger.problems]
+    names = {tensor.name for tensor in unread}
+    unread += [
+        tensor
+        for tensor in ledger.free()
+        if tensor.name not in names
+        and looks_like_codes(tensor)
+        and (facts.declared or module_of(tensor.name) in modules)
+    ]
+    retracted = [w for w in ledger.weights.values() if module_of(w.name) in modules]
+    errors = _Unread(ledger, facts, [*unread, *(part for w in retracted for part in w.parts)])
+    for tensor in unread:
+        ledger.refuse([tensor.name], errors.of(tensor))
+    for weight in retracted:
+        ledger.retract(weight, errors.of(weight.parts[0]))
+
+
+class _Unread:
+    """Says of each tensor that cannot be read what it is a part of; the parts of a weight
+    share it.
+    """
+
+    def __init__(self, ledger: Ledger, facts: QuantFacts, unread: list[StoredTensor]) -> None:
+        self._ledger = ledger
+        self._facts = facts
+        self._weights: dict[str, dict[str, StoredTensor]] = {}
+        self._errors: dict[str, AnamnesisError] = {}
+        refused = map(ledger.stored.__getitem__, ledger.problems)
+        for tensor in (*refused, *unread):
+            weight = weight_of(tensor.name, ledger.stored)
+            end = tensor.name.removeprefix(weight)
+            end = end[1:] if end.startswith(".") else end.lstrip("_") or "weight"
+            self._weights.setdefault(weight, {})[end] = tensor
+
+    def of(self, tensor: StoredTensor) -> AnamnesisError:
+        weight = weight_of(tensor.name, self._ledger.stored)
+        if weight not in self._errors:
+            self._errors[weight] = self._error(weight, self._weights[weight])
+        return self._errors[weight]
+
+    def _error(self, weight: str, parts: Mapping[str, StoredTensor]) -> AnamnesisError:
+        """Return what is wrong with a weight: what a scheme says of it, if one does."""
+        problems = self._ledger.problems
+        for error in (problems.get(part.name) for part in parts.values()):
+            if isinstance(error, UnsupportedError) and error.encoding:
+                return error
+        codes = max(parts.values(), key=lambda part: part.n_bytes)
+        incomplete = missing_parts(weight, parts, self._ledger.stored, self._facts)
+        if incomplete is not None:
+            return incomplete
+        encoding = None if self._is_plain(weight) else name_encoding(parts, self._facts)
+        if encoding is not None:
+            return refuse_encoding(codes, encoding, self._facts)
+        said = f" (the config says {self._facts.declared})" if self._facts.declared else ""
+        part = next((part for part in parts.values() if part.name not in problems), codes)
+        return part.unsupported(
+            f"{part} looks like a part of a quantised weight{said}, but belongs to none that can be"
+            " read",
+            remedy="drop=... leaves it out; allow_unknown=True copies it as it is stored",
+        )
+
+    def _is_plain(self, weight: str) -> bool:
+        """Tell whether floats are stored under a weight's name, so that there are no codes."""
+        stored = self._ledger.stored.get(f"{weight}.weight")
+        return stored is not None and stored.dtype.kind == "float"
+
+
+def _drop_ranges(ledger: Ledger, facts: QuantFacts) -> None:
+    if not ledger.weights:
+        return
+    named = [tensor for tensor in ledger.free() if activation_side(tensor.name)]
+    if not named:
+        return
+    shapes = {w.name: w.shape for w in ledger.weights.values() if w.has_ranges}
+    ranges = Ranges(shapes, kv_cache=facts.kv_cache, per_head=facts.per_head)
+    for tensor in named:
+        if ranges.has(tensor):
+            ledger.drop(tensor.name, "range of activations or of a cache")

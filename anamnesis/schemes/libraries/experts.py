@@ -1,0 +1,334 @@
+"""Stacks of experts as matrices, as tools save them, or as is asked.
+
+    gate_up_proj  [experts, 2 * inner, outer]    N.gate_proj.weight, N.up_proj.weight [inner, outer]
+    down_proj     [experts, outer, inner]        N.down_proj.weight                   [outer, inner]
+
+under the name of the stack's module, whether the stack is [experts, out, in] or [experts, in, out];
+biases are taken apart with them. Outputs of `gate_up_proj` are those of the gate and then those of
+`up_proj`; in gpt-oss they alternate. Nothing is read or copied here: a matrix is a piece of the
+stack where that lies, or is turned tile by tile. Where there are no gates, shapes tell nothing, and
+such stacks are in no file that transformers saves.
+
+    switch_mlp.gate_proj.weight  [experts, inner, outer]       experts.N.gate_proj.weight
+
+are MLX's, `experts.gate_proj.weight` in gpt-oss. Nobody's tool takes them apart, nor codes. Where
+that is asked for, codes and scales are cut where they lie. Some models' single experts are `w1`,
+`w3` and `w2`, of Mixtral's kind.
+
+What is taken apart is what llm-compressor's `linearize_moe` does, and ModelOpt's
+`_export_fused_experts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.edited import Edited
+from anamnesis.schemes.core.layout import ExpertsTool
+from anamnesis.schemes.core.plain import Plain, PlainColumns
+from anamnesis.schemes.core.weight import Cut, Weight
+from anamnesis.schemes.libraries.stacks import (
+    OF_MIXTRAL,
+    Stacks,
+    is_stack,
+    mlx_stack,
+    names_of_mixtral,
+    stacks_of,
+)
+from anamnesis.schemes.views.transposed import Transposed
+from anamnesis.schemes.views.views import reordered
+
+IN_CODES = "a stack of experts in codes"  # why a tool leaves one that it sees so
+
+
+# Values of an expert in a stack. A plan has some kilobytes for each, and a hostile stack one value.
+_FEWEST = 256
+
+
+class _Ways(NamedTuple):
+    """Which stacks a tool takes apart, beside those that are [experts, out, in] without biases."""
+
+    transposed: frozenset[str] | None
+    alternating: Mapping[str, bool]
+
+
+# ModelOpt has classes of its own for Llama 4 and gpt-oss, which stay stacked; of Qwen3-VL it sees
+# what transformers turns when it loads that.
+_WAYS: dict[ExpertsTool, _Ways] = {
+    "llm-compressor": _Ways(None, {"gpt_oss": True, "openai_privacy_filter": False}),
+    "ModelOpt": _Ways(frozenset({"qwen3_vl_moe", "qwen3_vl_moe_text"}), {}),
+}
+_ALL = _WAYS["llm-compressor"]  # what is known of any stack
+
+
+class _Layer(NamedTuple):
+    """A layer of an expert, and which outputs of a stack are its own."""
+
+    name: str
+    first: int
+    n: int
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class StackedExperts:
+    """The stacks of one module, and what a tool makes of them."""
+
+    names: tuple[str, ...]
+    why_not: str | None
+    _module: str = ""
+    _is_transposed: bool = False
+    _layers: Mapping[str, tuple[_Layer, ...]] = field(default_factory=dict)  # by weights' names
+
+    def taken_apart(self, weights: Mapping[str, Weight]) -> dict[str, list[Weight]]:
+        """Return what becomes of each weight, by its name: matrices, or biases, of all experts."""
+        return {name: list(self._pieces(weights[name])) for name in self.names}
+
+    def _pieces(self, weight: Weight) -> Iterator[Weight]:
+        if not _is_floats(weight):
+            yield from self._pieces_of_codes(weight)
+            return
+        (stored,) = weight.parts
+        for expert in range(weight.shape[0]):
+            own = _at(stored, expert)
+            for layer in self._layers[weight.name]:
+                name = f"{self._module}.{expert}.{layer.name}"
+                is_turned = self._is_transposed and len(own.shape) > 1
+                yield (_turned if is_turned else _rows)(name, own, layer)
+
+    def _pieces_of_codes(self, weight: Weight) -> Iterator[Weight]:
+        if isinstance(weight, Edited):
+            raise _uncut(weight.name, f"it is {weight.scheme}, edited")
+        is_turned = isinstance(weight, Transposed)
+        if is_turned is not self._is_transposed:
+            raise _uncut(weight.name, "its codes are [experts, in, out]")
+        stored = weight.stored if isinstance(weight, Transposed) else weight
+        for expert in range(weight.shape[0]):
+            for layer in self._layers[weight.name]:
+                name = f"{self._module}.{expert}.{layer.name}"
+                rows = Cut(expert, layer.first, layer.n, layer.step)
+                made = stored.cut_out(name, rows)
+                if made is None:
+                    raise _uncut(weight.name, f"{weight.scheme} cannot be cut between its rows")
+                yield made
+
+
+def stacked_experts(
+    weights: Mapping[str, Weight],
+    tool: ExpertsTool,
+    read_model_types: Callable[[], frozenset[str]],
+    *,
+    in_codes: bool = False,
+) -> Iterator[StackedExperts]:
+    """Yield the stacks of a model's experts, module by module."""
+    found = stacks_of({name: weight.shape for name, weight in weights.items()})
+    if not found:
+        return
+    inside, model_types = _inside(weights), read_model_types()
+    for module, stacks in found.items():
+        biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
+        names = (*stacks.names, *biases)
+        alternates = next(
+            (turns for kind, turns in _WAYS[tool].alternating.items() if kind in model_types), None
+        )
+        why = _why_not(stacks, weights, tool, model_types, alternates, in_codes=in_codes)
+        if why is None and not inside.get(module, set()) <= set(names):
+            why = "experts that have more than projections"
+        if why is not None:
+            yield StackedExperts(stacks.names, why)
+            continue
+        yield StackedExperts(
+            names,
+            None,
+            module,
+            stacks.orientation == "transposed",
+            dict(_layers(stacks, weights, bool(alternates))),
+        )
+
+
+def every_stack(
+    weights: Mapping[str, Weight], model_types: frozenset[str]
+) -> Iterator[StackedExperts]:
+    """Yield the stacks of a model's experts, whoever has them so, in values or in codes."""
+    known: set[str] = set()
+    as_mixtral = bool(OF_MIXTRAL & model_types)
+    alternates = next(
+        (turns for kind, turns in _ALL.alternating.items() if kind in model_types), None
+    )
+    for module, stacks in stacks_of({name: w.shape for name, w in weights.items()}).items():
+        biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
+        names = (*stacks.names, *biases)
+        why = _why_nobody(stacks, weights, alternates)
+        if why is not None:
+            raise _uncut(stacks.names[0], why)
+        layers = dict(_layers(stacks, weights, bool(alternates)))
+        yield _asked(names, module, stacks.orientation == "transposed", layers, as_mixtral)
+        known.update(names)
+    for name, weight in weights.items():
+        place = mlx_stack(name, weight.shape)
+        if place is not None:
+            made = _of_mlx(name, *place, weights, as_mixtral)
+            yield made
+            known.update(made.names)
+    for name, weight in weights.items():
+        if name not in known and is_stack(name, weight.shape):
+            raise _uncut(name, "its name is none that is known of a stack")
+
+
+def _of_mlx(
+    name: str, head: str, layer: str, weights: Mapping[str, Weight], as_mixtral: bool
+) -> StackedExperts:
+    """Return a stack of one layer, with its bias if there is one."""
+    parts = {name: _Layer(f"{layer}.weight", 0, weights[name].shape[1])}
+    bias = f"{name.removesuffix('weight')}bias"
+    if bias in weights:
+        parts[bias] = _Layer(f"{layer}.bias", 0, weights[bias].shape[-1])
+    layers = {stored: (part,) for stored, part in parts.items()}
+    return _asked(tuple(parts), f"{head}experts", False, layers, as_mixtral)
+
+
+def _asked(
+    names: tuple[str, ...],
+    module: str,
+    is_transposed: bool,
+    layers: Mapping[str, tuple[_Layer, ...]],
+    as_mixtral: bool,
+) -> StackedExperts:
+    own = {
+        name: tuple(one._replace(name=names_of_mixtral(one.name)) for one in some)
+        if as_mixtral
+        else some
+        for name, some in layers.items()
+    }
+    return StackedExperts(names, None, module, is_transposed, own)
+
+
+def _uncut(name: str, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name!r} cannot be taken apart: {why}", remedy="experts='keep' leaves them as they are"
+    )
+
+
+def _inside(weights: Mapping[str, Weight]) -> dict[str, set[str]]:
+    """Return the names of layers and norms in modules of experts, by the names of these."""
+    found: dict[str, set[str]] = {}
+    for name in weights:
+        head, experts, rest = name.rpartition("experts.")
+        if experts and rest.endswith(".weight"):
+            found.setdefault(f"{head}experts", set()).add(name)
+    return found
+
+
+def _why_not(
+    stacks: Stacks,
+    weights: Mapping[str, Weight],
+    tool: ExpertsTool,
+    model_types: frozenset[str],
+    alternates: bool | None,
+    *,
+    in_codes: bool,
+) -> str | None:
+    """Return why a tool does not take the stacks of a module apart, or nobody could."""
+    ways = _WAYS[tool]
+    if any(0 in weights[name].shape for name in stacks.names):
+        return "no values"
+    if not in_codes and any(not _is_floats(weights[name]) for name in stacks.names):
+        return IN_CODES
+    if stacks.has_biases and alternates is None and not ways.alternating:
+        return "experts with biases"
+    why = _why_nobody(stacks, weights, alternates)
+    if why is not None:
+        return why
+    is_taken = ways.transposed is None or ways.transposed & model_types
+    if stacks.orientation == "transposed" and not is_taken:
+        return f"experts that are [in, out], which {tool} keeps stacked"
+    return None
+
+
+def _why_nobody(
+    stacks: Stacks, weights: Mapping[str, Weight], alternates: bool | None
+) -> str | None:
+    """Return why nobody could take the stacks of a module apart."""
+    if any(0 in weights[name].shape for name in stacks.names):
+        return "no values"
+    if stacks.has_biases and alternates is None:
+        return "experts with biases, of a model_type that is not known"
+    if stacks.has_biases and not _fit(stacks, weights):
+        return "experts whose biases do not fit them"
+    if stacks.orientation is None:
+        return "experts that may be [in, out]"
+    if any(prod(weights[name].shape[1:]) < _FEWEST for name in stacks.names):
+        return f"experts of fewer than {_FEWEST} values"
+    return None
+
+
+def _is_floats(weight: Weight) -> bool:
+    dtype = weight.own_dtype
+    return isinstance(weight, Plain) and dtype is not None and dtype.kind == "float"
+
+
+def _fit(stacks: Stacks, weights: Mapping[str, Weight]) -> bool:
+    """Tell whether each stack has a bias, with a value for each of its outputs."""
+    for name in stacks.names:
+        experts, *sizes = weights[name].shape
+        bias = weights.get(f"{name}_bias")
+        n_outs = sizes[stacks.orientation == "transposed"]
+        if bias is None or not _is_floats(bias) or bias.shape != (experts, n_outs):
+            return False
+    return True
+
+
+def _layers(
+    stacks: Stacks, weights: Mapping[str, Weight], alternates: bool
+) -> Iterator[tuple[str, tuple[_Layer, ...]]]:
+    """Yield the layers that a stack has, and those that its bias has."""
+    for projection, name in stacks.projections.items():
+        n_outs = weights[name].shape[2 if stacks.orientation == "transposed" else 1]
+        for stored, kind in ((name, "weight"), (f"{name}_bias", "bias")):
+            yield stored, tuple(_layers_of(projection, kind, n_outs, alternates))
+
+
+def _layers_of(projection: str, kind: str, n_outs: int, alternates: bool) -> Iterator[_Layer]:
+    if projection != "gate_up_proj":
+        yield _Layer(f"{projection}.{kind}", 0, n_outs)
+        return
+    half = n_outs // 2
+    for i, name in enumerate(("gate_proj", "up_proj")):
+        if alternates:
+            yield _Layer(f"{name}.{kind}", i, half, 2)
+        else:
+            yield _Layer(f"{name}.{kind}", i * half, half)
+
+
+# --- where they lie -------------------------------------------------------------------------------
+
+
+def _at(stored: StoredTensor, expert: int) -> StoredTensor:
+    """Return what of a stack is one expert's."""
+    n_bytes = stored.n_bytes // stored.shape[0]
+    offset = stored.offset + expert * n_bytes
+    return stored._replace(shape=stored.shape[1:], n_bytes=n_bytes, offset=offset)
+
+
+def _rows(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
+    """Return some rows of a matrix, or values of a bias."""
+    shape = (layer.n, *stored.shape[1:])
+    row_bytes = stored.n_bytes // stored.shape[0]
+    offset = stored.offset + layer.first * row_bytes
+    own = stored._replace(shape=shape, n_bytes=layer.n * row_bytes, offset=offset)
+    if layer.step > 1:
+        strides = (layer.step * prod(shape[1:]), 1)[: len(shape)]
+        own = reordered(own, shape, strides, stored.dtype.n_bytes(1))
+    return Plain(name, shape, (own,))
+
+
+def _turned(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
+    """Return the transpose of some columns."""
+    rows = stored.shape[0]
+    columns = PlainColumns(name, (rows, layer.n), (stored,), layer.first, layer.step)
+    return Transposed(name, (layer.n, rows), (stored,), columns)

@@ -1,0 +1,214 @@
+"""What a library's layouts share: which weights its tools encode, its config.
+
+Their rules are imported when they are asked, for readers do not need them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.schemes.core.layout import Field, Layers, Layout
+from anamnesis.schemes.libraries.comfy_metadata import MARKER
+
+if TYPE_CHECKING:
+    from anamnesis.base.dtypes import DType
+    from anamnesis.base.stored import Part
+    from anamnesis.schemes.core.codes import Out
+    from anamnesis.schemes.core.encoding import Encoding
+    from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
+    from anamnesis.schemes.libraries.linear import Tool
+
+
+class _OfLinearLayers(Layout):
+    """The libraries that take layers whose class is nn.Linear, and no Conv1D."""
+
+    conv1d = "left"
+    tool: ClassVar[Tool]
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        from anamnesis.schemes.libraries.linear import linear_refusal
+
+        return linear_refusal(name, shape, dtype, self.tool)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        from anamnesis.schemes.libraries.linear import left_by_class
+        from anamnesis.schemes.libraries.mtp import left_drafts
+
+        return {**left_by_class(shapes, self.tool), **left_drafts(shapes, config, self.tool)}
+
+
+class OfTransformers(_OfLinearLayers):
+    """What transformers' own quantisers take; it has experts as stacks."""
+
+    tool = "transformers"
+
+
+class OfCompressedTensors(_OfLinearLayers):
+    """What llm-compressor takes, from which compressed-tensors has its codes."""
+
+    tool = "llm-compressor"
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        return "llm-compressor"
+
+    def config(
+        self,
+        weights: dict[str, Any],
+        inputs: dict[str, Any] | None,
+        format: str,
+        layers: Layers,
+    ) -> dict[str, Any]:
+        """Return the config of one group of linear layers, by names that fit in
+        transformers, too.
+        """
+        from anamnesis.schemes.libraries.compressed_tensors import config_of
+        from anamnesis.schemes.libraries.endings import as_patterns
+
+        return config_of(weights, inputs, format, as_patterns(layers))
+
+    def config_of_floats(
+        self, bits: int, group_size: int, scales: DType, format: str, layers: Layers
+    ) -> dict[str, Any]:
+        """Return the config of floats with a small scale for each group, beside plain activations.
+
+        A scale that has a scale itself is in E4M3.
+        """
+        has_second = scales.name == "F8_E4M3"
+        weights = {
+            "num_bits": bits,
+            "type": "float",
+            "symmetric": True,
+            "group_size": group_size,
+            "strategy": "tensor_group" if has_second else "group",
+            "dynamic": False,
+            "scale_dtype": f"torch.{scales.torch_name}",
+        }
+        return self.config(weights, None, format, layers)
+
+
+class OfModelOpt(_OfLinearLayers):
+    """What ModelOpt takes, and what its `export_hf_checkpoint` says."""
+
+    tool = "ModelOpt"
+
+    if TYPE_CHECKING:
+
+        @property
+        def algorithm(self) -> str: ...
+
+        @property
+        def group(self) -> int: ...
+
+    @property
+    def experts_tool(self) -> ExpertsTool | None:
+        return "ModelOpt"
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        from anamnesis.schemes.libraries.modelopt import modelopt_refusal
+
+        return super().refuses(name, shape, dtype) or modelopt_refusal(name)
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        from anamnesis.schemes.libraries.modelopt import config_of
+
+        return config_of(self.algorithm, self.group, layers)
+
+    def files(self, layers: Layers) -> dict[str, dict[str, Any]]:
+        from anamnesis.schemes.libraries.modelopt import file_of
+
+        return {"hf_quant_config.json": file_of(self.algorithm, self.group, layers)}
+
+
+class OfMistral(_OfLinearLayers):
+    """What Mistral publishes: params.json, and names of its own; it lists no plain layers."""
+
+    tool = "transformers"  # which takes linear layers, and no more
+    config_name = "params.json"
+    config_keys = ("quantization",)
+
+
+class OfMlx(Layout):
+    """What mlx-lm's `quantize_model` takes; layers of some models are plain, or in 8 bits."""
+
+    conv1d = "left"
+    config_keys = ("quantization", "quantization_config")
+    moves_left = False
+
+    @property
+    def stacks_of(self) -> StacksOf | None:
+        return "mlx-lm"
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        from anamnesis.schemes.libraries.mlx_layers import mlx_refusal
+
+        return mlx_refusal(name, shape, dtype)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        from anamnesis.schemes.libraries.mlx_layers import left_in
+
+        return left_in(shapes, config)
+
+    def others(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        from anamnesis.schemes.libraries.mlx_layers import in_8_bits
+
+        return in_8_bits(shapes, config)
+
+    def declare_each(
+        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        from anamnesis.schemes.libraries.mlx_layers import with_each
+
+        return with_each(self.declare(Layers([], [], {})), layers, config)
+
+
+class OfComfyUi(Layout):
+    """What ComfyUI's tools take of diffusion models; a marker beside each layer says its format."""
+
+    conv1d = "left"
+    marker: ClassVar[Field] = Field("marker", "{module}" + MARKER, ("U8",))
+
+    if TYPE_CHECKING:
+
+        @property
+        def comfy_format(self) -> str:
+            """What ComfyUI calls it."""
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        from anamnesis.schemes.libraries.comfy_layers import comfy_refusal
+
+        return comfy_refusal(name, shape, dtype)
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        from anamnesis.schemes.libraries.comfy_layers import comfy_left
+
+        return comfy_left(shapes)
+
+    def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
+        """Return what is stored beside codes and scales, and its bytes: the marker, the last."""
+        said = self.said(shape)
+        return [(self.marker.part(name, DTYPES["U8"], (len(said),)), said)]
+
+    def said(self, shape: tuple[int, ...]) -> bytes:
+        """Return the marker's JSON, as ComfyUI writes it."""
+        return json.dumps({"format": self.comfy_format}).encode()
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        own = super().parts(name, shape, outs, found)
+        return (*own, *(part for part, _ in self.beside(name, shape)))
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        return {part.name: raw for part, raw in self.beside(name, shape)}
