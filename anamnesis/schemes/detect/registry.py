@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.input_scales import settle_input_scales
@@ -15,12 +15,9 @@ from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.names import (
     Ranges,
     activation_side,
-    is_auxiliary,
     looks_like_codes,
-    module_of,
-    weight_of,
 )
-from anamnesis.schemes.detect.unread import missing_parts, name_encoding, refuse_encoding
+from anamnesis.schemes.detect.orphans import refuse_orphans
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
 # name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
@@ -107,7 +104,7 @@ def claim_all(
         turn(ledger, facts)
     if not self_contained:
         settle_input_scales(ledger, facts)
-        _refuse_unread(ledger, facts)
+        refuse_orphans(ledger, facts)
         _drop_ranges(ledger, facts)
         if whole and facts.declared and not ledger.weights and not ledger.problems:
             _refuse_rest(ledger, f"the config says {facts.declared}, {_NOT_SEEN}")
@@ -140,85 +137,6 @@ def _refuse_rest(ledger: Ledger, why: str) -> None:
         remedy = "allow_unknown=True passes everything through as it is"
         error = rest[0].unsupported(why, remedy=remedy)
         ledger.refuse([tensor.name for tensor in rest], error)
-
-
-def _refuse_unread(ledger: Ledger, facts: QuantFacts) -> None:
-    """Refuse parts of weights that no scheme took, and the codes beside all parts refused."""
-    is_declared = facts.declared is not None
-    parts = [
-        tensor
-        for tensor in [*map(ledger.stored.__getitem__, ledger.problems), *ledger.free()]
-        if tensor.name not in ledger.apart
-        and is_auxiliary(tensor, ledger.stored, is_declared=is_declared)
-    ]
-    modules = {module_of(tensor.name) for tensor in parts}
-    if not modules and not facts.declared:
-        return
-    unread = [tensor for tensor in parts if tensor.name not in ledger.problems]
-    names = {tensor.name for tensor in unread}
-    unread += [
-        tensor
-        for tensor in ledger.free()
-        if tensor.name not in names
-        and looks_like_codes(tensor)
-        and (facts.declared or module_of(tensor.name) in modules)
-    ]
-    retracted = [w for w in ledger.weights.values() if module_of(w.name) in modules]
-    errors = _Unread(ledger, facts, [*unread, *(part for w in retracted for part in w.parts)])
-    for tensor in unread:
-        ledger.refuse([tensor.name], errors.of(tensor))
-    for weight in retracted:
-        ledger.retract(weight, errors.of(weight.parts[0]))
-
-
-class _Unread:
-    """Says of each tensor that cannot be read what it is a part of; the parts of a weight
-    share it.
-    """
-
-    def __init__(self, ledger: Ledger, facts: QuantFacts, unread: list[StoredTensor]) -> None:
-        self._ledger = ledger
-        self._facts = facts
-        self._weights: dict[str, dict[str, StoredTensor]] = {}
-        self._errors: dict[str, AnamnesisError] = {}
-        refused = map(ledger.stored.__getitem__, ledger.problems)
-        for tensor in (*refused, *unread):
-            weight = weight_of(tensor.name, ledger.stored)
-            end = tensor.name.removeprefix(weight)
-            end = end[1:] if end.startswith(".") else end.lstrip("_") or "weight"
-            self._weights.setdefault(weight, {})[end] = tensor
-
-    def of(self, tensor: StoredTensor) -> AnamnesisError:
-        weight = weight_of(tensor.name, self._ledger.stored)
-        if weight not in self._errors:
-            self._errors[weight] = self._error(weight, self._weights[weight])
-        return self._errors[weight]
-
-    def _error(self, weight: str, parts: Mapping[str, StoredTensor]) -> AnamnesisError:
-        """Return what is wrong with a weight: what a scheme says of it, if one does."""
-        problems = self._ledger.problems
-        for error in (problems.get(part.name) for part in parts.values()):
-            if isinstance(error, UnsupportedError) and error.encoding:
-                return error
-        codes = max(parts.values(), key=lambda part: part.n_bytes)
-        incomplete = missing_parts(weight, parts, self._ledger.stored, self._facts)
-        if incomplete is not None:
-            return incomplete
-        encoding = None if self._is_plain(weight) else name_encoding(parts, self._facts)
-        if encoding is not None:
-            return refuse_encoding(codes, encoding, self._facts)
-        said = f" (the config says {self._facts.declared})" if self._facts.declared else ""
-        part = next((part for part in parts.values() if part.name not in problems), codes)
-        return part.unsupported(
-            f"{part} looks like a part of a quantised weight{said}, but belongs to none that can be"
-            " read",
-            remedy="drop=... leaves it out; allow_unknown=True copies it as it is stored",
-        )
-
-    def _is_plain(self, weight: str) -> bool:
-        """Tell whether floats are stored under a weight's name, so that there are no codes."""
-        stored = self._ledger.stored.get(f"{weight}.weight")
-        return stored is not None and stored.dtype.kind == "float"
 
 
 def _drop_ranges(ledger: Ledger, facts: QuantFacts) -> None:
