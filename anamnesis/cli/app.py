@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.version import __version__
+from anamnesis.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -45,10 +46,6 @@ _SPELLINGS = {"dequantize": "dequantise", "quantize": "quantise"}
 _NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 NESTED = "run by another command"  # the `obj` of such a command's context
-
-FAILED = 1
-WRONG_USAGE = 2
-INTERRUPTED = 130  # what shells report of a process that SIGINT ended
 
 
 _MOST_COLUMNS = 80

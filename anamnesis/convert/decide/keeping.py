@@ -16,9 +16,10 @@ from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.detect.config_facts import COMFY_METADATA_KEY, QuantFacts
+from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger, around
 from anamnesis.schemes.detect.registry import claim_all
+from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.module_names import aimed
 from anamnesis.schemes.libraries.torchao_metadata import metadata_without
 

@@ -39,10 +39,10 @@ from anamnesis.convert.report.problems import another_format
 from anamnesis.convert.request.request import Request
 from anamnesis.formats.base import CARRIED_HEADER, Container, Writer
 from anamnesis.schemes.detect.config_facts import (
-    COMFY_METADATA_KEY,
     GPTQ_METADATA_PREFIX,
     SETTINGS_KEY,
 )
+from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"

@@ -36,17 +36,15 @@ leaves no trace, and then once more, for another run may have ended meanwhile. T
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import Enum, auto
-from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.source import Source
-from anamnesis.base.version import __version__
 from anamnesis.convert.plan.files import Job
 from anamnesis.convert.resume.destination import Destination
+from anamnesis.convert.resume.identity import identity
 from anamnesis.convert.resume.staging import ANEW, NO_ROOM, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.tally import Made, Tally
@@ -84,7 +82,7 @@ class Run:
             record_bytes=self.made.record.size,
             check=self.request.how.check,
         )
-        self.identity = self._identity()
+        self.identity = identity(self.destination.checkpoint, self.plan, self.made.record.format)
         self.found: dict[int, bytes] = {}  # by surveys
         self._there = Tally(self.plan)  # what bands come to of an output that is finished
 
@@ -107,23 +105,6 @@ class Run:
             except AnamnesisError:  # the source is broken: to resume would end here again
                 self.staging.discard()
                 raise
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what a partial run must agree in to be resumed."""
-        checkpoint, plan = self.destination.checkpoint, self.plan
-        shards = checkpoint.shards
-        if checkpoint.root is None:  # the same file by whatever path
-            shards = {os.path.realpath(c.source.path or n): c for n, c in shards.items()}
-        sources = [[n, *c.source.stamp()] for n, c in shards.items()]
-        return {
-            "version": __version__,
-            "digest": plan.digest(),
-            "bands": plan.count_jobs(),
-            "record": self.made.record.format,
-            "weights": len(list(plan.weights())),
-            "surveys": len(plan.to_survey),
-            "sources": sources,
-        }
 
     # --- what is there -------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from anamnesis.base.described import Described
-from anamnesis.base.errors import ParseError
-from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer, read_layer
+from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer, read_layers
 from anamnesis.schemes.libraries.sections import (
     QUANT_CONFIG_KEYS,
     pair,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COMFY_METADATA_KEY = "_quantization_metadata"
 SETTINGS_KEY = QUANT_CONFIG_KEYS[0]  # of a lone file's metadata, where no config lies beside
 GPTQ_METADATA_PREFIX = "gptq_"  # AutoGPTQ repeats its config in safetensors' metadata
 
@@ -153,7 +151,7 @@ def read_facts(
     parts = [*_dicts(config, depth=2)]
     said = [tuple(said_in(section)) for section in sections if _quantises(section)]
     layouts = [word for word in map(_layout, sections) if word]
-    comfy_layers = _comfy_layers(metadata)
+    comfy_layers = read_layers(metadata)
     return QuantFacts(
         method=_first(map(_method, sections)),
         blocks=frozenset(block for group in groups for block in _blocks(group)),
@@ -382,18 +380,6 @@ def _words(group: Any, key: str) -> set[str]:
     """Return what a section, or each of a list of them, says under a key in a word."""
     groups = group if isinstance(group, list) else [group]
     return {g[key] for g in groups if isinstance(g, dict) and isinstance(g.get(key), str)}
-
-
-def _comfy_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
-    try:
-        parsed = json.loads(metadata.get(COMFY_METADATA_KEY, "{}"))
-        layers = parsed.get("layers", {})
-        return {
-            name: read_layer({"format": layer} if isinstance(layer, str) else layer)
-            for name, layer in layers.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
 
 
 def _dicts(node: Mapping[str, Any], depth: int) -> Iterator[Mapping[str, Any]]:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from anamnesis.schemes.core.settings import Told
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.detect.config_facts import COMFY_METADATA_KEY, QuantFacts
+from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_marker, has_markers
-from anamnesis.schemes.libraries.comfy_metadata import may_be_of
+from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY, may_be_of
 from anamnesis.schemes.libraries.module_names import aimed, common_end, listed
 from anamnesis.schemes.libraries.targets import Targets
 from anamnesis.schemes.libraries.torchao_metadata import weight_of

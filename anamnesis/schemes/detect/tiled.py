@@ -11,9 +11,10 @@ from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.detect.config_facts import COMFY_METADATA_KEY, QuantFacts
+from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_markers
+from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.module_names import listed
 from anamnesis.schemes.views.tiles import is_tiled
 

@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Told
 
 MARKER = "comfy_quant"
+COMFY_METADATA_KEY = "_quantization_metadata"
 _MAX_MARKER = 65_536
 _BLOCKWISE = "_blockwise"
 # The kind, the bits and the block of each format; of blocks the marker says the size.
@@ -57,6 +59,15 @@ def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
     if type(rows) is not int or type(cols) is not int or rows < 0 or cols < 0:
         raise ValueError(shape)
     return ComfyLayer(name, (rows, cols), block)
+
+
+def read_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
+    """Read what a file's metadata say of layers."""
+    try:
+        layers = json.loads(metadata.get(COMFY_METADATA_KEY, "{}")).get("layers", {})
+        return {name: read_layer(layer) for name, layer in layers.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ParseError(f"__metadata__ {COMFY_METADATA_KEY} must map layers to formats") from None
 
 
 def read_marker(marker: StoredTensor) -> ComfyLayer:

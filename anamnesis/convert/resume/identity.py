@@ -1,0 +1,26 @@
+"""What --resume compares: a partial run is resumed by one that agrees in all of it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from anamnesis.base.version import __version__
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.plan.plan import Plan
+
+
+def identity(checkpoint: Checkpoint, plan: Plan, record: str) -> dict[str, Any]:
+    """Return what a run depends on; `record` is the format of what it notes of each band."""
+    shards = checkpoint.shards
+    if checkpoint.root is None:  # the same file by whatever path
+        shards = {os.path.realpath(c.source.path or n): c for n, c in shards.items()}
+    return {
+        "version": __version__,
+        "digest": plan.digest(),
+        "bands": plan.count_jobs(),
+        "record": record,
+        "weights": len(list(plan.weights())),
+        "surveys": len(plan.to_survey),
+        "sources": [[name, *c.source.stamp()] for name, c in shards.items()],
+    }
