@@ -1,4 +1,4 @@
-"""What --resume compares: a partial run is resumed by one that agrees in all of it."""
+"""What --resume compares: what two runs must agree in to continue each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of weights that no family takes, such as scales without codes: they stop a run."""
+"""Orphans: parts that belong to no weight, such as scales without codes."""
 
 from __future__ import annotations
 
