@@ -25,13 +25,13 @@ COMMANDS = {
     "parse": "List the tensors of a model as they are stored.",
     "inspect": "Show the format, schemes and sizes; only headers are read.",
     "remember": "Dequantise: write weights at full precision, exactly.",
-    "forget": "Quantise: write weights in FP8, INT8, ...; what that takes is measured.",
+    "forget": "Quantise: write weights in FP8, INT8, ...; the loss is measured.",
     "convert": "Write another container, another encoding, or both.",
-    "plan": "Show what convert would write, how small that is, and what it takes.",
+    "plan": "Show what convert would write: its size, its loss, and what loads it.",
     "scan": "Show what pickles refer to, and whether that is safe.",
     "demo": "Make a small model to try things with.",
     "env": "Show versions, processor and settings, for bug reports.",
-    "completion": "Print what lets a shell complete commands, options and targets.",
+    "completion": "Print the script by which a shell completes words of amn.",
     "help": "Show the help of a command, or of all.",
 }
 ALIASES = {"ls": "parse", "info": "inspect", "dequantise": "remember", "quantise": "forget"}

@@ -16,8 +16,8 @@ from anamnesis.cli.shells import HOMES, own_shell, script
 )
 @click.argument("shell", type=click.Choice([*HOMES]), metavar="bash|zsh|fish", required=False)
 def command(shell: str | None) -> None:
-    """Print what lets a shell complete commands, options and targets.
+    """Print the script by which a shell completes words of amn.
 
-    Without a shell it is for that of SHELL. amn --install-completion puts it where it is found.
+    By default the shell is that of SHELL. amn --install-completion installs the script.
     """
     print(script(shell or own_shell()))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "amn forget --list",
 )
 def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
-    """Quantise: write weights in FP8, INT8, ...; what that takes is measured."""
+    """Quantise: write weights in FP8, INT8, ...; the loss is measured."""
     if lists:
         list_targets(to, as_json=given["as_json"], kind="encoding")
         return

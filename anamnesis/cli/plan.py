@@ -1,4 +1,4 @@
-"""`amn plan`: what `amn convert` would write, its size, and what it takes."""
+"""`amn plan`: what `amn convert` would write, its size, and its loss."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def command(
     save_recipe: str | None,
     **given: Any,
 ) -> None:
-    """Show what convert would write, how small that is, and what it takes.
+    """Show what convert would write: its size, its loss, and what loads it.
 
-    Only headers are read, and a few megabytes to measure what encodings take.
+    Only headers are read, and a few megabytes to measure the loss.
     """
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.encoding_voice import found_lines

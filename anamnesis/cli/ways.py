@@ -54,7 +54,7 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
         print(json.dumps(listed, indent=2))
         return
     width = max(map(len, (*rows, "all others")))
-    print(f"What becomes of codes that are to be {name}:\n")
+    print(f"Codes of other encodings, written as {name}:\n")
     for source, (way, unless) in rows.items():
         told = _WAYS[way] + (f"; not all: {unless}" if unless else "")
         for line in hanging(told, f"{source:<{width}}  ", " " * (width + 2)):
