@@ -54,7 +54,7 @@ _WORDS_BESIDE, _WORDS_BELOW = 27, 6  # the columns that words take
 
 
 class Formatter(click.HelpFormatter):
-    """Writes help in the columns that a terminal has, at most 80."""
+    """Writes help as wide as the terminal, at most 80 columns."""
 
     def __init__(self) -> None:
         import shutil
@@ -70,7 +70,7 @@ class Formatter(click.HelpFormatter):
 
 
 class _Commands(click.Group):
-    """A group whose commands have second names, and whose failures are one line each."""
+    """A group whose commands have aliases, and whose failures are one line each."""
 
     def get_help(self, ctx: click.Context) -> str:
         formatter = Formatter()
@@ -156,7 +156,7 @@ class _Commands(click.Group):
 
 
 def no_such_command(name: str, ctx: click.Context) -> click.UsageError:
-    """Return that there is no such command, and which is most like it."""
+    """Return the error for an unknown command, with the most similar one."""
     from anamnesis.base.nearest import did_you_mean
 
     known = [*COMMANDS, *ALIASES, *_SPELLINGS]
@@ -164,13 +164,13 @@ def no_such_command(name: str, ctx: click.Context) -> click.UsageError:
 
 
 def full_name(name: str) -> str:
-    """Return what a command is called that has second names."""
+    """Return the full name of a command or its alias."""
     name = _SPELLINGS.get(name, name)
     return ALIASES.get(name, name)
 
 
 def _left_behind(ctx: click.Context) -> str:
-    """Return what an interrupted conversion leaves, and what to do with it."""
+    """Return what an interrupted conversion leaves behind, and what to do with it."""
     from anamnesis.base.printable import printable
     from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
     from anamnesis.cli.errors import WRITING
@@ -194,14 +194,14 @@ def _complain_of_usage(error: click.UsageError) -> None:
 
 
 def _named(error: click.BadParameter) -> str:
-    """Return the longest name of the option that has no such value."""
+    """Return the longest name of the option whose value is wrong."""
     if error.param is None:
         return ""
     return f"{max(error.param.opts, key=len)}: "
 
 
 def _forget_stdout() -> None:
-    """Let nothing more go to a pipe that is closed or a disk that is full, not even at exit."""
+    """Discard further output: the pipe is closed, or the disk is full."""
     with suppress(OSError):
         sys.stdout.flush()
         return

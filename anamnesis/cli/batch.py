@@ -1,4 +1,4 @@
-"""One command over several inputs: each fails on its own, in one line."""
+"""Runs a command over several inputs, each of which fails on its own."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def run_batch(
                 complain(failures[path])
     finally:
         if as_json and not in_lines and (results or listed):
-            told = results if listed or len(paths) > 1 else results[0]
-            print(json.dumps(told, indent=2, allow_nan=False))
+            shown = results if listed or len(paths) > 1 else results[0]
+            print(json.dumps(shown, indent=2, allow_nan=False))
     return failures
 
 
 def finish(failures: Collection[str]) -> None:
-    """Exit with 1 if anything failed; writing to stdout may be what did, so not before it is."""
+    """Exit with 1 if anything failed; first flush stdout, which may fail, too."""
     sys.stdout.flush()
     if failures:
         click.get_current_context().exit(1)

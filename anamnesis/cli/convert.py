@@ -40,7 +40,7 @@ def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any
 
 
 def _container_of(out: str | None) -> Target | None:
-    """Return the container that the output's name says."""
+    """Return the container that the output's extension names."""
     from anamnesis.formats.writers import asked_format
 
     container = None if out is None else asked_format(out)
@@ -48,7 +48,7 @@ def _container_of(out: str | None) -> Target | None:
 
 
 def _why_none(out: str | None) -> str | None:
-    """Return why the output's name says no container, and which names do; None without a name."""
+    """Return why the output's extension names no container; None without an output."""
     from anamnesis.cli.streams import is_stdout
     from anamnesis.formats.writers import WRITERS
 

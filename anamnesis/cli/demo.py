@@ -50,7 +50,7 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
 
 
 def _by_input(name: str) -> str:
-    """Return the demo that makes an input of this name; else the name, if it may be a folder's.
+    """Return the demo that makes this input; else the name itself, if it may be a folder's.
 
     A folder may be called anything, but a lone word that is almost a demo's name, and no folder
     that is there, is a slip.

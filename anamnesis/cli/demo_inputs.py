@@ -1,4 +1,4 @@
-"""Puts the files of a demo into a folder, over nobody else's."""
+"""Writes the files of a demo into a folder, and replaces nobody else's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anamnesis.cli.demo_models import DEMOS, Demo
 
 
 def make_demo(name: str, directory: str) -> None:
-    """Make what a demo is called after, and say so."""
+    """Make a demo, and print what it is."""
     from anamnesis.base.sizes import format_size
 
     demo = DEMOS[name]
@@ -33,7 +33,7 @@ def _shown(folder: Path, demo: Demo) -> str:
 
 
 def _check_own(folder: Path, files: dict[str, bytes]) -> bool:
-    """Tell whether all files are there; refuse to replace one that is not the demo's."""
+    """Whether all files exist; refuse to replace one that is not the demo's."""
     present = [path for path in files if (folder / path).exists()]
     for path in present:
         target = folder / path

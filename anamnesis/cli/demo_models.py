@@ -28,7 +28,7 @@ Files = dict[str, bytes]
 
 
 class Demo(NamedTuple):
-    """What `amn demo NAME` makes."""
+    """What `amn demo NAME` makes, and how."""
 
     path: str
     what: str
@@ -36,7 +36,7 @@ class Demo(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """A tensor as a file holds it."""
+    """A tensor as it is stored."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -52,7 +52,7 @@ _SCALE = 1e-3  # of GGUF's random codes
 
 
 def _generator(name: str) -> np.random.Generator:
-    """Return random numbers of a demo's own, so that none depends on another."""
+    """Return a demo's own random numbers, so that no demo depends on another."""
     import numpy as np
 
     return np.random.default_rng(crc32(name.encode()))
@@ -116,8 +116,8 @@ _LLAMA_CONFIG = {
 # --- files --------------------------------------------------------------------------------------
 
 
-def _json(told: Mapping[str, Any]) -> bytes:
-    return (json.dumps(told, indent=2) + "\n").encode()
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def _file(
@@ -244,7 +244,7 @@ def _gguf() -> Files:
 
 
 def _mxfp4() -> Files:
-    """Return 4-bit floats as compressed-tensors has them."""
+    """Return 4-bit floats as compressed-tensors stores them."""
     import numpy as np
 
     rng = _generator("mxfp4")
@@ -257,7 +257,7 @@ def _mxfp4() -> Files:
 
 
 def _mixed() -> Files:
-    """Return thirty small files of several formats, the last of which was cut short."""
+    """Return thirty small files of several formats; the last one is truncated."""
     import numpy as np
 
     from anamnesis.formats.gguf.write import GgufWriter
@@ -281,7 +281,7 @@ def _mixed() -> Files:
 
 
 def _uploads() -> Files:
-    """Return what strangers may send: models, settings, an attack, and what was cut short."""
+    """Return files that strangers may send: models, settings, an attack, a truncated file."""
     import pickle
 
     import numpy as np
@@ -304,7 +304,7 @@ def _uploads() -> Files:
 
 
 def _ckpt() -> Files:
-    """Return a checkpoint of a training run: weights, averages of them, and the optimizer's."""
+    """Return a training checkpoint: weights, their averages, and the optimizer's state."""
     import numpy as np
 
     rng = _generator("ckpt")
@@ -335,9 +335,9 @@ class _NestedPickle:
     def __init__(self) -> None:
         self.storages: list[bytes] = []
 
-    def of(self, told: Mapping[str, Any]) -> bytes:
+    def of(self, value: Mapping[str, Any]) -> bytes:
         """Return a pickle of protocol 2."""
-        return b"\x80\2" + self._value(told) + b"."
+        return b"\x80\2" + self._value(value) + b"."
 
     def _value(self, value: Any) -> bytes:
         if isinstance(value, Mapping):

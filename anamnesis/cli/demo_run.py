@@ -72,7 +72,7 @@ def original_weights() -> dict[str, Array]:
 
 
 def checkpoint(weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Quantise as publishers do: each scale is the largest magnitude it serves, over 448."""
+    """Quantise as publishers do: each scale is its block's largest magnitude, over 448."""
     stored = _full_precision()
     for layer in LAYERS:
         codes, scale = _quantise(weights[layer.name], layer.scaling)
@@ -83,7 +83,7 @@ def checkpoint(weights: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _full_precision() -> dict[str, Array]:
-    """Return what is never quantised."""
+    """Return the tensors that are never quantised."""
     import ml_dtypes
     import numpy as np
 
@@ -135,7 +135,7 @@ def _expand(scale: Array, shape: tuple[int, ...], block: int = 128) -> Array:
 
 
 def stored_dtype(array: Array) -> str:
-    """Return what safetensors calls an array's dtype."""
+    """Return safetensors' name of an array's dtype."""
     return _DTYPE_NAMES[array.dtype.name]
 
 
@@ -195,7 +195,7 @@ def run_demo(directory: str | os.PathLike[str] = ".") -> bool:
 
 
 def _check_own(paths: list[Path]) -> bool:
-    """Tell whether files of an earlier demo are there; refuse to replace anybody else's."""
+    """Whether files of an earlier demo exist; refuse to replace anybody else's."""
     present = [path for path in paths if path.exists()]
     for path in present:
         if not _is_own(path):

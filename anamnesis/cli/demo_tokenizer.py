@@ -1,4 +1,4 @@
-"""A small byte-level tokenizer for demo models, as tokenizer.json has it."""
+"""A small byte-level tokenizer for demo models, in the form of tokenizer.json."""
 
 from __future__ import annotations
 

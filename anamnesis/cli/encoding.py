@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def what_is_asked(
     target: Target, given: dict[str, Any], out: str | None
 ) -> tuple[Form, dict[str, Any]]:
-    """Return the form of the output, and what the library is asked for; it is taken out."""
+    """Return the output's form and the library's arguments, which are taken out of `given`."""
     from anamnesis.convert.request.form import form_of
 
     form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
@@ -42,7 +42,7 @@ def what_is_asked(
 
 
 def _check_use(target: Target, container: str, given: dict[str, Any]) -> None:
-    """Refuse options that are for other outputs."""
+    """Refuse options that do not apply to the output."""
     for row in OPTIONS:
         if not given.get(row.name):
             continue
@@ -81,7 +81,7 @@ class Encode(Task):
         self._is_asked = bool(dtype or target.dtype)
         self._options["cast_all"] = target.casts_all(dtype, self._options.get("cast_all"))
         self._is_folder = form.is_named_directory
-        # Of what has no name yet.
+        # The form of outputs that are not named yet.
         self._form = form._replace(is_named_directory=False, name="", is_named_file=False)
 
     @property
@@ -117,8 +117,8 @@ class Encode(Task):
         keeps_blocks = self._form.container == "gguf" and not self._is_asked
         if keeps_blocks and any(w.parts[0].dtype.kind == "block" for w in weights):
             return self.naming._replace(word=None, keeps_dtypes=True, full_stem=True)
-        told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
-        return self.naming if told else self.naming._replace(word=None)
+        has_dtype = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+        return self.naming if has_dtype else self.naming._replace(word=None)
 
     def _makes_directory(self, model: Model) -> bool:
         """Tell whether a GGUF model becomes a Hugging Face directory: a final `/` asks for one."""

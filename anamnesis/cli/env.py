@@ -1,4 +1,4 @@
-"""`amn env`: what a bug report needs to say of the machine."""
+"""`amn env`: facts of the machine for bug reports."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def command(as_json: bool) -> None:
         print(json.dumps(facts, indent=2))
         return
     for name, value in facts.items():
-        told = value
+        text = value
         if isinstance(value, dict):
-            told = ", ".join(f"{key} {item}" for key, item in value.items()) or "none set"
+            text = ", ".join(f"{key} {item}" for key, item in value.items()) or "none set"
         elif isinstance(value, list):
-            told = ", ".join(map(str, value))
-        print(f"{name + ':':<14}{told}")
+            text = ", ".join(map(str, value))
+        print(f"{name + ':':<14}{text}")
     print("\nSettings, as environment variables:")
     for name, meaning in ENVIRONMENT.items():
         print(f"  {name:<21}{meaning}")

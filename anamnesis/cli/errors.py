@@ -14,7 +14,7 @@ from anamnesis.base.printable import printable
 from anamnesis.formats.writers import promised_format
 
 TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
-WRITING = "anamnesis.writing"  # what a context keeps the output under that is being written
+WRITING = "anamnesis.writing"  # key of the output that is being written, in a context
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or name an output elsewhere with -o",
@@ -34,11 +34,11 @@ _FUNCTION = re.compile(r"\banamnesis\.([a-z]+)\b")
 
 
 class StdoutError(OSError):
-    """Standard output takes nothing more: what fails is the command, not one of its inputs."""
+    """Standard output fails: an error of the command, not of an input."""
 
 
 def wants_traceback() -> bool:
-    """Whether errors are to be raised as they are, for whoever works on this package."""
+    """Whether errors keep their tracebacks, for maintainers."""
     return os.environ.get(TRACEBACK_VARIABLE, "") not in ("", "0")
 
 
@@ -58,12 +58,12 @@ def _option(argument: re.Match[str]) -> str:
 
 
 def describe_error(error: BaseException, path: str | None = None) -> str:
-    """Return one line that says what went wrong, where, and what to do about it."""
+    """Return one line: what went wrong, where, and what to do."""
     if isinstance(error, OSError):
         where = error.filename
         remedy = _remedy_of_system(error)
         what = error.strerror or str(error) or type(error).__name__
-        if not isinstance(where, str | bytes | os.PathLike):  # a call by descriptor names that
+        if not isinstance(where, str | bytes | os.PathLike):  # a descriptor
             where = path
         message = ": ".join(os.fsdecode(part) for part in (where, what) if part is not None)
         return printable(f"{message}; {remedy}" if remedy else message)
@@ -78,14 +78,14 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
             f"internal error, please report it: {type(error).__name__}: {error}"
             f" ({TRACEBACK_VARIABLE}=1 shows where)"
         )
-    # An output's trouble is told of the output, and `-` goes by its name.
+    # Errors of an output name the output, and `-` has a name of its own.
     named = path in (None, "-") or isinstance(error, OutputError)
     named = named or os.path.normpath(path or "") in message
     return printable(message if named else f"{path}: {message}")
 
 
 def _as_typed(message: str) -> str:
-    """Return what is said of the output with its name as the user, or the naming, has it."""
+    """Return a message with the output's path as the user wrote it."""
     import click
 
     context = click.get_current_context(silent=True)
@@ -97,7 +97,7 @@ def _as_typed(message: str) -> str:
 
 
 def _remedy_of_system(error: OSError) -> str | None:
-    """Return what to do about a system's error; of an address, that only local files are read."""
+    """Return what to do about a system error; None if nothing helps."""
     where = error.filename
     if error.errno == errno.ENOENT and isinstance(where, str):
         if _ADDRESS.match(where):
@@ -109,7 +109,7 @@ def _remedy_of_system(error: OSError) -> str | None:
 
 
 def _remedy(error: BaseException) -> str | None:
-    """Return what to do about an error, in options."""
+    """Return an error's remedy in the command line's words; None if it has none."""
     if isinstance(error, LimitExceeded):
         from anamnesis.convert.request.options import flag_of  # only here, for a quick start
 
@@ -121,7 +121,7 @@ def _remedy(error: BaseException) -> str | None:
 
 
 def error_dict(error: BaseException, path: str) -> dict[str, Any]:
-    """Return an error for programs: what `docs/json.md` says of `error`."""
+    """Return an error as JSON has it: `error` in docs/json.md."""
     file = getattr(error, "source", None) or getattr(error, "filename", None)
     return {
         "class": type(error).__name__,
@@ -136,6 +136,6 @@ def error_dict(error: BaseException, path: str) -> dict[str, Any]:
 
 def complain(message: str, severity: str = "error") -> None:
     """Write an error or a warning to stderr, as one line."""
-    with suppress(OSError):  # its own failure is told at the end
+    with suppress(OSError):  # its own failure shows at the end
         sys.stdout.flush()
     print(f"amn: {severity}: {printable(message)}", file=sys.stderr, flush=True)

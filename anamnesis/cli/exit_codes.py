@@ -1,4 +1,4 @@
-"""What the command exits with, but for 0."""
+"""Exit codes of failures."""
 
 FAILED = 1
 WRONG_USAGE = 2

@@ -1,4 +1,4 @@
-"""`amn plan --target-size`: a type for each weight, and the recipe that says so."""
+"""`amn plan --target-size`: a type for each weight, and the recipe for them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run_fit(
 
 
 def _lines(found: Fit) -> Iterator[str]:
-    """Yield what is chosen."""
+    """Yield the chosen types, and what they cost."""
     from anamnesis.base.sizes import format_size
     from anamnesis.cli.mix_table import mix_lines
 

@@ -1,4 +1,4 @@
-"""How a command shows its options: the usual ones with -h, all with --help."""
+"""How a command shows its options: the usual ones by -h, all by --help."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Command(click.Command):
         return formatter.getvalue().rstrip("\n")
 
     def usual_help(self, ctx: click.Context) -> str:
-        """Return the options that are used most, on one screen."""
+        """Return the short help, on one screen."""
         formatter = Formatter()
         self.format_usage(ctx, formatter)
         formatter.write_paragraph()
@@ -81,7 +81,7 @@ class Command(click.Command):
                     formatter.write_dl(padded, col_max=width)
 
     def groups(self) -> Iterator[tuple[str, list[Option]]]:
-        """Yield the groups of options, as help shows them."""
+        """Yield the groups of options in the order of help."""
         options = [param for param in self.params if isinstance(param, Option)]
         for title in _GROUPS:
             yield title, [each for each in options if each.group == title]
@@ -107,7 +107,7 @@ class Command(click.Command):
 
 
 def _verbs_with(name: str, ctx: click.Context | None) -> str:
-    """Return the other commands that have an option, in words; empty if none has."""
+    """Return the other commands that have an option, as text; empty if none has."""
     if ctx is None or not isinstance(ctx.command, click.Group):
         return ""
     group = ctx.command
@@ -121,7 +121,7 @@ def _verbs_with(name: str, ctx: click.Context | None) -> str:
 
 
 def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str] | None:
-    """Return an option's names, and what it means; None if it is not shown."""
+    """Return an option's names and help; None if it is not shown."""
     record = option.get_help_record(ctx)
     if record is None or (briefly and option.brief is None):
         return None
@@ -129,7 +129,7 @@ def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str
 
 
 def _help_option() -> Option:
-    """Return the option that shows help; which of its names was given is its value."""
+    """Return the option that shows help, briefly as -h."""
 
     def show(ctx: click.Context, _: click.Parameter, usual: bool | None) -> None:
         if usual is None or ctx.resilient_parsing:

@@ -1,4 +1,4 @@
-"""`amn help`: what --help shows, where one looks for it first."""
+"""`amn help`: the help that --help shows."""
 
 from __future__ import annotations
 

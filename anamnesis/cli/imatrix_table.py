@@ -1,4 +1,4 @@
-"""What an importance matrix says: what `amn inspect` shows of one."""
+"""What `amn inspect` shows of an importance matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIGURES = "{:>8}  {:>8}  {:>6}  {:>8}  {:>8}"
 
 
 class _Figures(NamedTuple):
-    """What is shown of an entry; a matrix that was never used has an importance of 1."""
+    """The figures of an entry; a matrix that was never used has importance 1."""
 
     n_columns: int
     n_matrices: int
@@ -26,7 +26,7 @@ class _Figures(NamedTuple):
 
 
 def imatrix_dict(found: ImatrixFile) -> dict[str, Any]:
-    """Return what a file holds as values that JSON has."""
+    """Return the file's content as JSON."""
     return {
         "format_id": f"imatrix-{found.kind}",
         "datasets": list(found.datasets),
@@ -41,7 +41,7 @@ def imatrix_dict(found: ImatrixFile) -> dict[str, Any]:
 
 
 def imatrix_lines(found: ImatrixFile) -> Iterator[str]:
-    """Yield what a file is, and a row for each weight; names are cut to fit a terminal."""
+    """Yield facts of the file, and a row for each weight; long names are cut."""
     from anamnesis.base.printable import printable, shortened
 
     yield f"Format:      importance matrix, {_KINDS[found.kind]}"

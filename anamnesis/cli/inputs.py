@@ -1,4 +1,4 @@
-"""Which models a command line names: paths, or what lies below them."""
+"""The models that a command line names, or that lie below its paths."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def models_below(paths: Sequence[str]) -> dict[str, str]:
 
 
 def outputs_below(models: Iterable[str], roots: Sequence[str], out: str | None) -> list[str]:
-    """Return the models that lie in the output, where that is a folder below one that is named."""
+    """Return the models that lie in the output, a folder below an input."""
     if out is None or not os.path.isdir(out):
         return []
     folder = os.path.realpath(out)
@@ -74,7 +74,7 @@ def _is_of_a_model(name: str) -> bool:
 
 
 def with_components(paths: Sequence[str]) -> list[str]:
-    """Return paths with the folders of its models in the place of each pipeline."""
+    """Return paths, each pipeline replaced by the folders of its models."""
     from anamnesis.checkpoint.pipelines import components
 
     return [
@@ -85,7 +85,7 @@ def with_components(paths: Sequence[str]) -> list[str]:
 
 
 def misnomer(path: str, format_id: str, format: str) -> str | None:
-    """Return a warning if a file's extension promises another format than its content is of."""
+    """Return a warning if a file's extension contradicts its content."""
     from anamnesis.formats.writers import WRITERS, promised_format
 
     promised = promised_format(path)

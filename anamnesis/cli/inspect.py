@@ -64,7 +64,7 @@ def command(
 
 
 def _is_dat(path: str) -> bool:
-    """Tell whether a file is an importance matrix that is no model by its format."""
+    """Whether a file is an importance matrix in the older format."""
     from anamnesis.formats.imatrix import is_dat
 
     if not os.path.isfile(path):  # a pipe can be read only once

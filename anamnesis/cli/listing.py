@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _INDENT = "  "
 _GAP = "  "
 _MIN_NAME = 29
-_LONGEST_NAME = 1000  # of one that is shown whole
+_LONGEST_NAME = 1000  # a longer name is shortened
 _MAX_NAME = 100  # a longer name moves its own row only
 _MIN_KIND = 18
 _MAX_KIND = 40
@@ -61,7 +61,7 @@ def listing(
 
 
 class _Row(NamedTuple):
-    """What is said of a tensor or a weight: its name, what it is, what it costs, and more below."""
+    """A row of the listing: name, dtype or scheme, size, and a line below."""
 
     name: str
     kind: str
@@ -70,11 +70,11 @@ class _Row(NamedTuple):
 
 
 def _parts(weight: Tensor) -> str:
-    """Return what a weight is stored as, if that is several tensors: the role of each."""
+    """Return the roles and dtypes of a weight's parts; empty if it has one."""
     if len(weight.parts) == 1:
         return ""
-    told = zip(weight.roles, weight.parts, strict=True)
-    return ", ".join(f"{role} {part.describe()}" for role, part in told)
+    parts = zip(weight.roles, weight.parts, strict=True)
+    return ", ".join(f"{role} {part.describe()}" for role, part in parts)
 
 
 def _scheme(weight: Tensor) -> str:
@@ -82,10 +82,10 @@ def _scheme(weight: Tensor) -> str:
 
 
 def _cost(weights: list[Tensor]) -> str:
-    """Return parameters, and bits for each of them, scales and the like included."""
+    """Return the parameters, and the bits for each, scales included."""
     n = sum(weight.size for weight in weights)
-    told = f"{n:,} parameter{'' if n == 1 else 's'}"
-    return f"{told}, {_bits(weights):.4g} bits each" if n else told
+    count = f"{n:,} parameter{'' if n == 1 else 's'}"
+    return f"{count}, {_bits(weights):.4g} bits each" if n else count
 
 
 def _short_cost(weight: Tensor) -> str:
@@ -130,7 +130,7 @@ def _metadata_line(model: Model, listed: bool) -> str:
 
 
 def _metadata_rows(model: Model) -> Iterator[str]:
-    """Yield a line for each key: its type where it has one, and its value."""
+    """Yield a line for each key: its type, if it has one, and its value."""
     from anamnesis.formats.gguf.metadata import GgufMetadata
 
     rows: dict[str, tuple[str, str]] = {}
@@ -149,7 +149,7 @@ def _metadata_rows(model: Model) -> Iterator[str]:
 
 
 def _glance(metadata: GgufMetadata, key: str) -> str:
-    """Return a value in short: of an array the first items, of what is long the beginning."""
+    """Return a short form of a value: first items of an array, the start of a text."""
     field = metadata.fields[key]
     if field.span is None:
         return _shown(metadata.text(key))
@@ -176,7 +176,7 @@ def _entry(key: str, value: str) -> str:
 
 
 def _rows(rows: list[_Row], width: int | None) -> Iterator[str]:
-    """Yield columns: a name, what it is, what it costs."""
+    """Yield the rows in columns, as wide as the terminal allows."""
     kind_width = min(_MAX_KIND, max((len(row.kind) for row in rows), default=0))
     kind_width = max(_MIN_KIND, kind_width)
     size_width = max((len(row.cost) for row in rows), default=0)
@@ -207,7 +207,7 @@ def _narrow_rows(rows: list[_Row], width: int) -> Iterator[str]:
 
 
 def _below(text: str, width: int | None) -> Iterator[str]:
-    """Yield what stands below a row, in the columns that there are."""
+    """Yield the text below a row, wrapped to the terminal."""
     indent = _INDENT * 2
     if width is None:
         yield from [indent + text] if text else []
@@ -218,12 +218,12 @@ def _below(text: str, width: int | None) -> Iterator[str]:
 
 
 def listing_dict(model: Model, *, schemes: bool = False) -> dict[str, Any]:
-    """Return what a listing shows, and where each tensor's bytes lie, as values that JSON has.
+    """Return the listing as JSON, with where each tensor's bytes lie.
 
     NaN and infinities in metadata are the strings `NaN`, `Infinity` and `-Infinity`.
 
-    A tensor has no offset if its bytes are not in the file as they are: deflated, column-major,
-    or swapped. With `schemes` the weights are told of as well.
+    A tensor has no offset if the file stores other bytes: deflated, column-major or swapped.
+    With `schemes` the weights are listed, too.
     """
     shards = model.files
     files = {id(c.source.base): name for name, c in shards.items()}

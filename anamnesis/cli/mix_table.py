@@ -1,4 +1,4 @@
-"""What each tensor of a GGUF becomes in a mix: the table that `amn plan` prints."""
+"""The table of a mix that `amn plan` prints: the type of each tensor."""
 
 from __future__ import annotations
 

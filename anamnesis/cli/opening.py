@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OpenModel(NamedTuple):
-    """Opens a model by its path as the options say."""
+    """Opens a model by its path and the options."""
 
     opening: dict[str, Any]
     choice: dict[str, Any]
@@ -26,7 +26,7 @@ class OpenModel(NamedTuple):
         return _open(self.opening, self.choice, path)
 
     def of_pipeline(self, pipeline: Pipeline, model: str) -> OpenModel:
-        """Return what opens a model of a pipeline: not all of them may have the variant."""
+        """Return the opener for one model of a pipeline, which may lack the variant."""
         return self._replace(opening=pipeline.opening(model, self.opening))
 
 
@@ -42,10 +42,10 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
     below = opening["select"] if choice["keep_names"] else None
     if below is not None:
         opening = {**opening, "select": None}
-    gc.disable()  # a tenth of the time would go into walking a header that grows
+    gc.disable()  # walking a growing header would take a tenth of the time
     whole = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
-    gc.freeze()  # it lives as long as the command: nothing for the collector to walk, even at exit
+    gc.freeze()  # the header lives as long as the command: do not walk it, not even at exit
     with whole:
         model = _chosen(whole, path, below, choice)
         warning = misnomer(path, model.format_id, model.format)
@@ -55,7 +55,7 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
 
 
 def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> Model:
-    """Return the weights below a name that the globs take; all without either."""
+    """Return the weights that --select with --keep-names, --only and --drop leave."""
     if below is None and not (choice["only"] or choice["drop"]):
         return model
     from glob import escape  # only here, for the sake of a quick start
@@ -70,7 +70,7 @@ def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) 
     if only or exclude:
         model = _selected(model, n, only, exclude)
     if drop and choice["writes"]:
-        gone = unfitting(drop, list(model))  # with what was not taken
+        gone = unfitting(drop, list(model))  # with what --only left out
         left = [glob for glob in drop if glob not in gone]
         model = model.select(drop=left) if left else model
     return model
@@ -86,7 +86,7 @@ def _selected(model: Model, n: int, only: Sequence[str], exclude: Sequence[str] 
 
 
 def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:
-    """Return globs of which each fits a name; one that does not is only warned of in a batch."""
+    """Return the globs that match a name; another one is an error, in a batch a warning."""
     from anamnesis.base.errors import UnsupportedError
     from anamnesis.base.patterns import unfitting
     from anamnesis.cli.errors import complain
@@ -94,9 +94,9 @@ def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequen
     unfit = unfitting(globs, list(model))
     paths = click.get_current_context().params.get("paths", ())
     for glob in unfit:
-        told = f"{name}: no weight matches {glob!r}"
+        message = f"{name}: no weight matches {glob!r}"
         if len(paths) == 1 and path in paths:
-            raise UnsupportedError(told)
-        complain(f"{path}: {told}", "warning")
-    # If none fits that says what is taken, then nothing is.
+            raise UnsupportedError(message)
+        complain(f"{path}: {message}", "warning")
+    # If no glob of --only matches, nothing is taken.
     return globs if name == "--only" else [glob for glob in globs if glob not in unfit]

@@ -1,4 +1,4 @@
-"""Commands with the options that the table of all options has for them."""
+"""Commands, with their options made from the table of all options."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def verb(
 
 
 def _paths(*, required: bool) -> click.Argument:
-    """Return the argument of inputs; --list needs none, which click cannot say."""
+    """Return the argument of inputs; with --list there may be none."""
     # click.Path only so that shells complete names of files.
     return click.Argument(
         ["paths"], metavar="PATH...", nargs=-1, required=required, type=click.Path()
@@ -145,7 +145,7 @@ def _type(row: table.Option) -> click.ParamType[Any]:
 
 
 class _Parsed(_ParamType):
-    """An option whose text a function turns into a value, or refuses with ValueError."""
+    """The type of an option whose kind reads its text."""
 
     def __init__(self, row: table.Option) -> None:
         self.name = row.name
@@ -204,7 +204,7 @@ def _take_recipe(
 
 
 def needs(paths: tuple[str, ...], name: str, value: object, why: str | None = None) -> None:
-    """Refuse a command line without paths, or, with what `why` says, without this option."""
+    """Refuse a command line without paths or without an option; `why` explains the latter."""
     context = click.get_current_context()
     given = {"paths": bool(paths), name: value is not None}
     for param in context.command.params:

@@ -70,7 +70,7 @@ _MOST_MODELS = len(_COPIES) + 2  # in a folder that is one: its own, and an outp
 
 
 class Naming(NamedTuple):
-    """How outputs are called."""
+    """How outputs are named."""
 
     word: str | None
     form: Form = Form()
@@ -117,7 +117,7 @@ def derived_name(
 
 
 def _ends_in(stem: str, word: str) -> bool:
-    """Tell whether a name says at its end already what the output holds."""
+    """Whether a name ends in a word already."""
     return stem.lower().endswith(tuple(f"{mark}{word.lower()}" for mark in _SEPARATORS))
 
 
@@ -187,13 +187,13 @@ def derived_path(
 
 
 def any_of_dtype(weights: Iterable[Tensor], dtype: DTypeName, *, cast_all: bool) -> bool:
-    """Tell whether any weight comes out at the dtype that is asked for."""
+    """Whether any weight comes out at this dtype."""
     wanted = dtype.upper()
     return any(weight.dtype_out(dtype, cast_all=cast_all) == wanted for weight in weights)
 
 
 def becomes_directory(model: Model, form: Form) -> bool:
-    """Tell whether `-o model/` makes a Hugging Face directory: of a GGUF that llama.cpp runs."""
+    """Whether `-o model/` makes a Hugging Face directory: of a GGUF that llama.cpp runs."""
     if not form.has_directories or model.format_id != "gguf":
         return False
     from anamnesis.convert.decide.renames import is_of_llama_cpp  # only here: a large table
@@ -219,7 +219,7 @@ class _Beside:
         self._n_models = len({_model_of(name) for name in self._weights})
 
     def is_spoilt_by(self, name: str) -> bool:
-        """Tell whether a file would be one too many, which may be there from an earlier run."""
+        """Whether a new file would pass for a part of the folder's model."""
         if not name.endswith(EXTENSION):
             return False
         if self._is_indexed:
@@ -233,7 +233,7 @@ class _Beside:
 
 
 def _model_of(shard: str) -> str:
-    """Return what the shards of one model have in common, in either format."""
+    """Return the name that the shards of one model share, in either format."""
     return _SHARD.sub("", os.path.splitext(shard)[0]).removeprefix("pytorch_")
 
 
@@ -273,7 +273,7 @@ class OutputNames:
         self._full_stems = {path for path, key in keys.items() if many[key] > 1}
 
     def leave_out_outputs(self) -> dict[str, str]:
-        """Forget inputs that an earlier run seems to have made of others; return them and these."""
+        """Leave out inputs that are outputs of others; return both."""
         found = {}
         for path in self._inputs.values() if self._several else ():
             file = _identity(self._name(path, self._naming))
@@ -284,11 +284,11 @@ class OutputNames:
         return found
 
     def planned(self, path: str, naming: Naming | None = None) -> str:
-        """Return what the output for an input would be called, whatever is there."""
+        """Return the output for an input, whatever exists."""
         return self._name(path, naming or self._naming)
 
     def of(self, path: str, naming: Naming | None = None) -> str:
-        """Return the output for an input, which from now on is taken."""
+        """Return and reserve the output for an input."""
         output = self.planned(path, naming)
         file = _identity(output)
         if file is not None and self._inputs.get(file, path) != path:
@@ -311,7 +311,7 @@ class OutputNames:
         return output
 
     def _refuse_to_spoil(self, output: str) -> None:
-        """Refuse an output that nobody has named among the shards of a model."""
+        """Refuse an unnamed output among the shards of a model."""
         folder, name = os.path.split(output)
         folder = folder or os.curdir
         if folder not in self._beside:
@@ -342,7 +342,7 @@ def _key(path: str) -> str:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return what two paths that lead to one file have in common; None if nothing is there."""
+    """Return the identity of the file at a path; None if there is none."""
     with suppress(OSError, ValueError):
         status = os.stat(path)
         return status.st_dev, status.st_ino

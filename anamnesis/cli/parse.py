@@ -41,7 +41,7 @@ def command(
 
 
 def _terminal_width() -> int | None:
-    """Return the columns of the terminal; None where nothing is to be folded."""
+    """Return the columns of the terminal; None if stdout is none."""
     if not sys.stdout.isatty():
         return None
     try:

@@ -23,7 +23,7 @@ _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
 
 
 def _usual_sample(target: Target) -> int:
-    """Return how many bands are measured if nobody says: none of mixes."""
+    """Return how many bands are measured by default: none of mixes."""
     if target.mix is not None:
         return 0
     from anamnesis.convert.write.sample import SAMPLE  # only here, for the sake of a quick start
@@ -82,12 +82,12 @@ def command(
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             plans = {target.text: planned(model, target) for target in to}
-            told = {name: plan.to_dict() for name, plan in plans.items()} if as_json else {}
+            found = {name: plan.to_dict() for name, plan in plans.items()} if as_json else {}
             lines = _lines(plans[to[0].text], model.stored) if len(to) == 1 else _table(plans)
             if as_json and len(to) == 1:
-                return told[to[0].text]
+                return found[to[0].text]
             if as_json:
-                return {"plans": [{"target": name, **plan} for name, plan in told.items()]}
+                return {"plans": [{"target": name, **plan} for name, plan in found.items()]}
             for line in (*found_lines(model.inspect()), *lines):
                 print(line)
             return {}
@@ -155,7 +155,7 @@ def _snr(plan: Plan) -> str:
 
 
 def _loss(plan: Plan) -> Iterator[str]:
-    """Yield what encodings take, as far as it was measured."""
+    """Yield the loss, as far as it was measured."""
     from anamnesis.cli.encoding_voice import loss_lines
 
     measured = plan.measured
@@ -167,7 +167,7 @@ def _loss(plan: Plan) -> Iterator[str]:
 
 
 def _lines(plan: Plan, stored: Any) -> Iterator[str]:
-    """Yield what would be written, and what would become of everything."""
+    """Yield the plan of one target."""
     from anamnesis.base.printable import printable
     from anamnesis.base.sizes import format_size
     from anamnesis.cli.encoding_voice import outcome_lines
@@ -197,7 +197,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
 
 
 def _stops(plan: Plan, target: str) -> Iterator[str]:
-    """Yield what cannot be read: what is passed through, or where the conversion would stop."""
+    """Yield the tensors that pass through unread, or stop the conversion."""
     from anamnesis.base.printable import abbreviate, printable, shortened
     from anamnesis.cli.narration import hanging
 
@@ -209,7 +209,7 @@ def _stops(plan: Plan, target: str) -> Iterator[str]:
 
 
 def _loads_lines(plan: Plan) -> Iterator[str]:
-    """Yield which programs load the output, and which do not, and why."""
+    """Yield the programs that load the output, and why others do not."""
     from anamnesis.cli.errors import in_options
     from anamnesis.cli.narration import hanging
 
@@ -221,7 +221,7 @@ def _loads_lines(plan: Plan) -> Iterator[str]:
             label = "Otherwise:" if verdict.outcome == "otherwise" else "Not in:"
             wrong = "loads it wrong, without an error: " if verdict.outcome == "wrong" else ""
             instead = f"; {verdict.instead}" if verdict.instead else ""
-            told = in_options(f"{verdict.program}: {wrong}{verdict.why}{instead}")
-            yield from hanging(told, f"{label:<13}", "             ")
+            text = in_options(f"{verdict.program}: {wrong}{verdict.why}{instead}")
+            yield from hanging(text, f"{label:<13}", "             ")
     if any(verdict.outcome == "wrong" for verdict in plan.verdicts):
         yield "             it is written with --force alone"

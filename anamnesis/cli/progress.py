@@ -1,4 +1,4 @@
-"""How far a conversion is: a live line on a terminal, plain lines elsewhere."""
+"""Progress of a conversion: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bar(fraction: float, width: int) -> str:
 
 
 class _LogMeter(Meter):
-    """Writes a whole line now and then."""
+    """Writes a line each minute."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
         super().__init__(label)
@@ -48,7 +48,7 @@ class _LogMeter(Meter):
 
 
 class _LiveLine:
-    """The live line, as rich draws it: what fits into the width."""
+    """The live line for rich, as much of it as fits the width."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -59,7 +59,7 @@ class _LiveLine:
         yield Text(self.line(options.max_width), no_wrap=True, overflow="crop")
 
     def line(self, width: int) -> str:
-        """Return label, bar and facts, at most `width` columns if they can be made to fit."""
+        """Return label, bar and facts, in at most `width` columns if possible."""
         meter = self._meter
         facts = meter.facts(with_bytes=width >= _ROOM_FOR_BYTES)
         widths = [w for w in _FACT_WIDTHS if width >= _ROOM_FOR_BYTES or w != _BYTES_WIDTH]
@@ -72,7 +72,7 @@ class _LiveLine:
 
 
 def _without_a_bar(label: str, facts: list[str], width: int) -> str:
-    """Return a label and as many facts as fit behind it; the first, the percentage, always does."""
+    """Return a label, the percentage, and as many other facts as fit."""
     while len(facts) > 1 and len(f"{label} {'  '.join(facts)}") >= width:
         facts = facts[:-1]
     shown = "  ".join(facts)

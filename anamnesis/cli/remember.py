@@ -42,7 +42,7 @@ def command(
 
 
 def _asked(to: Target | None, dtype: DTypeName | None) -> DTypeName | None:
-    """Return the dtype that is asked for by name."""
+    """Return the dtype that the user names; None if there is none."""
     if to is None or to.dtype is None:
         return dtype
     named: DTypeName = to.dtype.name.lower()  # type: ignore[assignment]
@@ -87,8 +87,8 @@ class _Remember(Task):
         if self._is_folder and becomes_directory(model, form):
             return self.naming._replace(form=form._replace(is_named_directory=True))
         weights = model.weights.values()
-        told = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
-        return self.naming if told else self.naming._replace(word=None)
+        has_dtype = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
+        return self.naming if has_dtype else self.naming._replace(word=None)
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         if self._container is None:

@@ -1,4 +1,4 @@
-"""`amn scan`: what pickles refer to."""
+"""`amn scan`: what pickles refer to, and whether that is safe."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _scan(path: str, limits: ParseLimits | None) -> Scan:
 
 
 def _reasons(path: str, result: Scan) -> Iterator[str]:
-    """Yield why a file is not safe, in short."""
+    """Yield short reasons why a file is not safe."""
     from anamnesis.base.printable import printable
 
     found = [g for pickle in result.pickles for g in pickle.globals if g.verdict != "safe"]
@@ -100,5 +100,5 @@ def _reasons(path: str, result: Scan) -> Iterator[str]:
 def _summary(n: int, verdicts: Counter[str], n_failed: int) -> str:
     counts = {name: verdicts[name] for name in ("safe", "dangerous", "unknown")}
     counts[_UNREADABLE] = n_failed
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return f"\n{n:,} file{'' if n == 1 else 's'}{f': {told}' if told else ''}"
+    text = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return f"\n{n:,} file{'' if n == 1 else 's'}{f': {text}' if text else ''}"

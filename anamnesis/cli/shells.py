@@ -1,4 +1,4 @@
-"""Scripts by which shells complete words, and where each shell looks for its own."""
+"""Completion scripts of shells, and where each shell looks for its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEEDS = {
 
 
 def install() -> str:
-    """Put the script of the user's shell where that looks for it; return a sentence about it."""
+    """Install the script of the user's shell; return what to do next."""
     shell = own_shell()
     variable, usual, name = HOMES[shell]
     base = Path(os.environ.get(variable) or Path.home() / usual)
@@ -36,7 +36,7 @@ def install() -> str:
 
 
 def own_shell() -> str:
-    """Return the shell of SHELL."""
+    """Return the name of the user's shell, from SHELL."""
     shell = os.path.basename(os.environ.get("SHELL", ""))
     if shell not in HOMES:
         known = ", ".join(HOMES)
@@ -45,7 +45,7 @@ def own_shell() -> str:
 
 
 def script(shell: str) -> str:
-    """Return what a shell runs to complete this program's words."""
+    """Return the script by which a shell completes this program's words."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

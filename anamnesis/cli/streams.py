@@ -1,4 +1,4 @@
-"""`-`: a model from standard input, and data on standard output."""
+"""Standard input and output, written `-`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Named:
 
 
 class _Redirected(_Named):
-    """Standard input, if that is a file."""
+    """Standard input that is redirected from a file."""
 
     def fileno(self) -> int:
         return sys.stdin.fileno()
 
 
 def is_pipe(path: str) -> bool:
-    """Tell whether an input is `-`, or a pipe by whatever name: it can be read only once."""
+    """Whether an input is `-` or a named pipe, which can be read only once."""
     if path == "-":
         return True
     with suppress(OSError, ValueError):
@@ -45,17 +45,17 @@ def is_pipe(path: str) -> bool:
 
 
 def is_nameless(path: str) -> bool:
-    """Tell whether no output can be called after an input."""
+    """Whether no output can be named after an input."""
     return path in _STDIN or is_pipe(path)
 
 
 def is_stdout(out: str | None) -> bool:
-    """Tell whether an output is standard output."""
+    """Whether an output is standard output."""
     return out in _STDOUT
 
 
 def spooled(path: str) -> Readable:
-    """Return what a pipe holds as a file that can seek: in memory, or if it is long on disk."""
+    """Return a pipe's content as a seekable file, in memory or, if it is long, on disk."""
     from anamnesis.sources.spool import spooled as copy_of
 
     if path in _STDIN:
@@ -73,7 +73,7 @@ def spooled(path: str) -> Readable:
 
 
 class _Stdout:
-    """A stream to standard output, which names itself in errors."""
+    """A stream to standard output; its errors name it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -101,7 +101,7 @@ def _named(do: Callable[..., Any], *args: Any) -> Any:
 
 @contextmanager
 def named_stdout() -> Iterator[None]:
-    """Let standard output name itself in errors, which would be taken for an input's."""
+    """Let errors of standard output name it, lest they be taken for an input's."""
     stream = sys.stdout
     if stream is not None:
         sys.stdout = cast("TextIO", _Stdout(stream))

@@ -1,4 +1,4 @@
-"""What `--list` shows: all targets, or what codes become in one of them."""
+"""What `--list` shows: all targets, or how codes get into one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WAYS = {"moved": "moved: the same codes", "cast": "cast: other codes for the sa
 
 
 def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -> None:
-    """Print what can be written, and what loads it; of one what codes of others become in it."""
+    """Print all targets and what loads them; of one, how codes of others get there."""
     if to is not None:
         _list_ways(to, as_json=as_json)
         return
@@ -38,7 +38,7 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
 
 
 def _list_ways(target: Target, *, as_json: bool) -> None:
-    """Print what codes of each encoding become in one."""
+    """Print how codes of each encoding get into another one."""
     from anamnesis.cli.narration import hanging  # only here, for the sake of a quick start
     from anamnesis.schemes.ways import WAYS
 
@@ -56,8 +56,8 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
     width = max(map(len, (*rows, "all others")))
     print(f"Codes of other encodings, written as {name}:\n")
     for source, (way, unless) in rows.items():
-        told = _WAYS[way] + (f"; not all: {unless}" if unless else "")
-        for line in hanging(told, f"{source:<{width}}  ", " " * (width + 2)):
+        text = _WAYS[way] + (f"; not all: {unless}" if unless else "")
+        for line in hanging(text, f"{source:<{width}}  ", " " * (width + 2)):
             print(line)
     rest = "not taken" if target.encoding.codes is None else "re-quantised"
     print(f"{'all others':<{width}}  {rest}")
@@ -65,6 +65,6 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
 
 
 def _names(name: str) -> list[str]:
-    """Return a name, and what it is called without its settings, one after another."""
+    """Return a name, and the same without its settings, one by one."""
     words = name.split("-")
     return ["-".join(words[:n]) for n in range(len(words), 0, -1)]

@@ -1,4 +1,4 @@
-"""What commands that write models share: their options, and how a batch runs."""
+"""What commands that write models share: tasks, and how a batch runs."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ class Task(ABC):
     @property
     @abstractmethod
     def naming(self) -> Naming:
-        """How outputs are called for which the user has no name."""
+        """How outputs are named if the user does not name them."""
 
     @property
     @abstractmethod
     def voice(self) -> Voice:
-        """What is said."""
+        """How the run is narrated."""
 
     def naming_of(self, model: Model) -> Naming:
-        """Return how the output of a model is called: for what is in it."""
+        """Return how the output of one model is named, by its content."""
         return self.naming
 
     @abstractmethod
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
-        """Write a model; `progress`, if there is any, is to be called."""
+        """Write a model; `progress` may have a callback."""
 
     def write_component(self, model: Model, out: Any, **progress: Any) -> Report:
         """Write a model of a pipeline."""
         return self.write(model, out, **progress)
 
     def why_skipped(self, model: Model) -> str | None:
-        """Return why a model, one of several, is left as it is."""
+        """Return why a model of a batch is skipped; None if it is not."""
         return None
 
 
 class _Skipped(Exception):
-    """Why an input is left as it is."""
+    """An input is skipped; the message says why."""
 
 
 def run(
@@ -66,7 +66,7 @@ def run(
     quiet: bool,
     open_model: OpenModel,
 ) -> None:
-    """Write the outputs of all inputs, tell of them, and exit with 1 if any failed."""
+    """Write and report the outputs of all inputs; exit with 1 if any failed."""
     from anamnesis.base.printable import abbreviate
     from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.errors import complain
@@ -138,7 +138,7 @@ def _models(paths: tuple[str, ...], out: str | None, *, recursive: bool) -> dict
 
 @dataclass(frozen=True, slots=True)
 class _Outputs:
-    """Where the models of one command go."""
+    """Writes the models of one command to their outputs."""
 
     task: Task
     names: OutputNames
@@ -147,10 +147,10 @@ class _Outputs:
     narrator: Narrator
     open_model: OpenModel
     several: bool
-    warns: bool  # nothing else is said
+    warns: bool  # and prints nothing else
 
     def write(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
-        """Write one model; raise `_Skipped` if nothing is to be written."""
+        """Write one model, or raise `_Skipped`."""
         with self.open_model(path) as model:
             output = None
             if self.stream is None:
@@ -158,7 +158,7 @@ class _Outputs:
             return _report_dict(self._put(model, path, output, self.task.write))
 
     def write_pipeline(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
-        """Write a pipeline: each of its models, and then what goes with them."""
+        """Write a pipeline: each of its models, then the other files."""
         from anamnesis.checkpoint.pipelines import read_pipeline
         from anamnesis.cli.errors import complain, in_options
         from anamnesis.convert.pipelines import PipelineOutput
@@ -168,14 +168,14 @@ class _Outputs:
         made = PipelineOutput(pipeline, self.names.of(path), self.task.naming.form)
         if skip_existing and made.is_there():
             raise _Skipped(f"{made.out} exists")
-        told: list[dict[str, Any]] = []
+        written: list[dict[str, Any]] = []
 
         def write(inner: str, output: str) -> Report | None:
             if skip_existing and _is_there(output):
                 return None
             with self.open_model.of_pipeline(pipeline, inner)(inner) as model:
                 report = self._put(model, inner, output, self.task.write_component)
-            told.append({"path": inner, **_report_dict(report)})
+            written.append({"path": inner, **_report_dict(report)})
             return report
 
         asked = click.get_current_context().params
@@ -183,10 +183,10 @@ class _Outputs:
         variant = self.open_model.opening["variant"]
         report = made.write(write, replaces=replaces, variant=variant)
         self.narrator.copied(report)
-        for sentence in report.notes:  # weights that are lost: -q silences no such thing
+        for sentence in report.notes:  # about lost weights: -q does not silence them
             complain(f"{path}: {in_options(sentence)}", "warning")
         rest = {name: report.to_dict()[name] for name in ("copied", "dropped")}
-        return {"output": made.out, "models": told, **rest}
+        return {"output": made.out, "models": written, **rest}
 
     def _put(
         self, model: Model, path: str, output: str | None, write: Callable[..., Report]
@@ -215,7 +215,7 @@ class _Outputs:
 
 
 def _is_there(output: str) -> bool:
-    """Tell whether an output exists: a file, its parts, or a directory that holds anything."""
+    """Whether an output exists: a file, its parts, or a directory that is not empty."""
     from anamnesis.checkpoint.gguf_parts import has_parts
 
     is_directory = os.path.isdir(output) and bool(os.listdir(output))
@@ -223,13 +223,13 @@ def _is_there(output: str) -> bool:
 
 
 def _report_dict(report: Report) -> dict[str, Any]:
-    """Return the report, with the path under a name that leaves `path` to the input."""
-    told = report.to_dict()
-    return {"output": told.pop("path"), **told}
+    """Return the report, with its path as `output`, since `path` is the input."""
+    fields = report.to_dict()
+    return {"output": fields.pop("path"), **fields}
 
 
 def _check_level() -> None:
-    """Refuse a level that there is not, before anything is read."""
+    """Refuse an unknown kernel level before anything is read."""
     from anamnesis.base.levels import LEVEL_VARIABLE, resolve_level
 
     try:

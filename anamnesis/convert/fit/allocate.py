@@ -1,4 +1,4 @@
-"""Which option each weight gets, so that all fit a size with the least error."""
+"""Allocates options to weights, so that all fit a size with the least error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def allocate(
 
 
 def _along_hulls(options: Mapping[str, Sequence[Option]], least: Chosen, budget: int) -> Chosen:
-    """Return what the best steps come to that fit, all steps of a weight in order."""
+    """Take the best steps that fit, those of a weight in order."""
     steps = sorted(
         (
             (_slope(one, other), name, i, other)
@@ -63,7 +63,7 @@ def _along_hulls(options: Mapping[str, Sequence[Option]], least: Chosen, budget:
 
 
 def _hull(options: Sequence[Option]) -> list[Option]:
-    """Return the options that no line between two others is below, from small to large."""
+    """Return the lower convex hull of options, from small to large."""
     hull: list[Option] = []
     for option in sorted(options, key=lambda o: (o.n_bytes, o.error)):
         if hull and option.error >= hull[-1].error:
@@ -79,12 +79,12 @@ def _pairs(hull: Sequence[Option]) -> Iterable[tuple[Option, Option]]:
 
 
 def _slope(one: Option, other: Option) -> float:
-    """Return the error that each byte more saves."""
+    """Return the error that one more byte saves."""
     return (one.error - other.error) / max(other.n_bytes - one.n_bytes, 1)
 
 
 def _filled(chosen: Chosen, options: Mapping[str, Sequence[Option]], budget: int) -> Chosen:
-    """Return what the rest of a budget makes better, one weight after the other."""
+    """Spend the rest of a budget, one weight after another."""
     chosen, left = dict(chosen), budget - _bytes(chosen)
     while True:
         better = [
@@ -101,7 +101,7 @@ def _filled(chosen: Chosen, options: Mapping[str, Sequence[Option]], budget: int
 
 
 def _of_types(options: Mapping[str, Sequence[Option]], types: Mapping[str, str]) -> Chosen | None:
-    """Return the options of some types; None if a weight has no such one."""
+    """Return the options of some types; None if a weight lacks one."""
     chosen = {}
     for name, some in options.items():
         option = next((one for one in some if one.type == types.get(name)), None)

@@ -1,4 +1,4 @@
-"""What each type takes of each weight, measured by the encoders themselves."""
+"""The error of each weight in each type, measured with the encoders themselves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Job(NamedTuple):
 
 
 class Journal:
-    """Errors in a file of JSON lines, so that a run that was stopped goes on."""
+    """Errors in a file of JSON lines, by which a stopped run goes on."""
 
     def __init__(self, path: str | os.PathLike[str] | None, of: str) -> None:
         self.errors: Errors = {}
@@ -60,24 +60,26 @@ class Journal:
             file.truncate(len(whole))
         for number, line in enumerate(whole.splitlines()):
             try:
-                told = json.loads(line)
-                if number == 0 and told["of"] != digest:
+                entry = json.loads(line)
+                if number == 0 and entry["of"] != digest:
                     raise OutputError(f"{path}: has errors of another model, or of other settings")
                 if number:
-                    self.errors.setdefault(told["weight"], {})[told["type"]] = float(told["error"])
+                    self.errors.setdefault(entry["weight"], {})[entry["type"]] = float(
+                        entry["error"]
+                    )
             except (ValueError, TypeError, KeyError):
                 raise OutputError(f"{path}, line {number + 1}: is no journal of errors") from None
 
     def add(self, weight: str, errors: Mapping[str, float]) -> None:
-        """Take in the errors of a weight."""
+        """Add the errors of a weight."""
         self.errors.setdefault(weight, {}).update(errors)
         if self._file is not None:
             for type, error in errors.items():
                 self._write({"weight": weight, "type": type, "error": error})
 
-    def _write(self, told: Mapping[str, object]) -> None:
+    def _write(self, entry: Mapping[str, object]) -> None:
         assert self._file is not None
-        self._file.write(json.dumps(told) + "\n")
+        self._file.write(json.dumps(entry) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -115,7 +117,7 @@ def measure_errors(
 
 
 def _bands(shape: tuple[int, ...], sample: int | None) -> list[Band]:
-    """Return whole rows: all of them, or some stretches that are spread evenly."""
+    """Return all rows, or some stretches that are spread evenly."""
     cols, n = shape[-1], prod(shape)
     rows = n // cols
     if sample is None or sample >= n:

@@ -1,4 +1,4 @@
-"""Types for a size: each weight's, with the least error in all."""
+"""Chooses a type for each weight, so that all fit a size with the least error."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ FAMILIES = {
     "iq": ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
     "legacy": ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
 }
-# By type, a mix of which it is the own one: the one that is called like it, if there is.
+# Default mix of each type: the mix of the same name, if there is one.
 _NAMED = {name: MIXES[ALIASES.get(name, name)].base for name in (*MIXES, *ALIASES)}
 _BASES = {
     base: f"gguf-{base.lower() if _NAMED.get(base.lower()) == base else name}"
     for name, base in _NAMED.items()
 }
-_LARGEST_BLOCK = 256  # values, of which all others are a part
+_LARGEST_BLOCK = 256  # values; the sizes of other blocks divide it
 _ALIGNMENT = 32  # of tensors in a GGUF file
 _WORDS = (
     "The error of weights is not the quality of a model: look at what it says",
@@ -53,14 +53,14 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitOptions:
-    """What is asked for.
+    """The options of `Model.fit`.
 
     Attributes
     ----------
     size : int or None
         Bytes that the file may have.
     bits : float or None
-        Bits that a value may take, if no size is told.
+        Bits that a value may take, if `size` is None.
     types : tuple of str
         Types, or families of them: `k`, `iq`, `legacy`.
     least, most : tuple of (str, str)
@@ -89,7 +89,7 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class Fit:
-    """What each weight gets.
+    """The types that were chosen.
 
     Attributes
     ----------
@@ -121,9 +121,9 @@ class Fit:
         return sum(self.errors.values())
 
     def recipe(self) -> str:
-        """Return the recipe by which `convert` writes it, as TOML; metadata are not part of it."""
+        """Return the recipe for `convert` as TOML, without metadata."""
         counts = Counter(self.types.values()).most_common()
-        told = ", ".join(f"{n} {type}" for type, n in counts)
+        shares = ", ".join(f"{n} {type}" for type, n in counts)
         figures = f"{self.plan.bits_per_weight:.4g} bits a weight, {self.plan.n_bytes:,} bytes"
         said: dict[str, Any] = {}
         for row in OPTIONS:
@@ -136,7 +136,7 @@ class Fit:
         if "dtype" in said:
             said["dtype"] = output_dtype(said["dtype"]).name.lower()
         own = {name: getattr(to, "id", to) for name, to in self.options["overrides"].items()}
-        head = (f"{figures}:", told, *_WORDS)
+        head = (f"{figures}:", shares, *_WORDS)
         return recipe_text(self.to, self.base, self.types, head, said, own)
 
 
@@ -216,10 +216,10 @@ class _Fitting:
         is_sample = self._asked.sample is not None
         return Fit(types, found, to, base, plan, is_sample, self._options)
 
-    # --- what there is -------------------------------------------------------------------------
+    # --- the weights -------------------------------------------------------------------------
 
     def _resolved(self, to: str, overrides: Mapping[str, str]) -> Request:
-        """Return a request for one type of all weights, but for those of overrides."""
+        """Return a request for one type of all weights but the overridden ones."""
         own = {**self._options["overrides"], **overrides}
         return resolve(to, None, **{**self._options, "overrides": own, "pure": True})
 
@@ -234,7 +234,7 @@ class _Fitting:
                 raise ValueError(f"{option}: no weight matches {pattern!r}")
 
     def _types_of(self, weight: Weight) -> list[str]:
-        """Return the types that a weight may get, from few bits to many."""
+        """Return the types that a weight may have, from few bits to many."""
         if self._request.override(weight.name) is not None:
             return []
         imatrix = self._request.imatrix
@@ -256,7 +256,7 @@ class _Fitting:
         return within
 
     def _errors(self) -> dict[str, dict[str, float]]:
-        told = [str(self._asked.sample)]
+        identity = [str(self._asked.sample)]
         imatrix = self._request.imatrix
         for name, weight in self._weights.items():
             importance = None if imatrix is None else imatrix.importance(name, weight.shape)
@@ -264,8 +264,8 @@ class _Fitting:
                 (part.name, part.dtype.name, part.shape, part.offset, _seen(part.source))
                 for part in weight.parts
             ]
-            told.append(repr((name, parts, importance and importance.digest)))
-        journal = Journal(self._asked.journal, "\n".join(told))
+            identity.append(repr((name, parts, importance and importance.digest)))
+        journal = Journal(self._asked.journal, "\n".join(identity))
         try:
             measured = measure_errors(
                 self._weights,
@@ -281,7 +281,7 @@ class _Fitting:
         return {name: {**zeros, **measured[name]} for name, zeros in unchanged.items()}
 
     def _measured(self, weight: Weight) -> list[str]:
-        """Return the types that take something: blocks of a type stay what they are in it."""
+        """Return the types that lose something: blocks stay the same in their own type."""
         own = weight.parts[0].dtype.name if isinstance(weight, GgmlWeight) else ""
         return [type for type in self._types[weight.name] if type != own]
 
@@ -290,7 +290,7 @@ class _Fitting:
         return n_bytes if self._asked.size is None else _padded(n_bytes)
 
     def _budget(self) -> int:
-        """Return the bytes that are left for the weights that are chosen for."""
+        """Return the bytes for the weights whose types are chosen."""
         if self._asked.size is not None:
             return self._asked.size - self._fixed
         assert self._asked.bits is not None
@@ -298,14 +298,14 @@ class _Fitting:
         return int(self._asked.bits * n / 8) - self._fixed_tensors
 
     def _in_all(self, n_bytes: int) -> str:
-        """Return in words what a model takes in which these weights take so many bytes."""
+        """Return the size of the model, as text, if these weights take so many bytes."""
         if self._asked.size is not None:
             return f"{n_bytes + self._fixed:,} bytes"
         n_bits = 8 * (n_bytes + self._fixed_tensors)
         return f"{n_bits / self._plan.account.n_parameters:.4g} bits a weight"
 
     def _mixes(self) -> Iterator[dict[str, str]]:
-        """Yield what llama-quantize's own mixes give the weights: nothing worse is wanted."""
+        """Yield the types of llama-quantize's own mixes, which a choice must not be worse than."""
         for name in MIXES:
             if name == COPY or MIXES[name].base not in TYPES:
                 continue
@@ -322,10 +322,10 @@ class _Fitting:
                 if isinstance(codes := typed.encoding.codes, BlockCodes)
             }
 
-    # --- what it becomes -----------------------------------------------------------------------
+    # --- the result -----------------------------------------------------------------------
 
     def _base(self, types: Mapping[str, str]) -> str:
-        """Return the type of most values, of those that a mix is called by."""
+        """Return the type of most values, among those with a mix of their name."""
         counts: Counter[str] = Counter()
         for name, type in types.items():
             counts[type] += prod(self._weights[name].shape) if type in _BASES else 0
@@ -336,7 +336,7 @@ class _Fitting:
 
 
 def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return options in which the types of output and embeddings are overrides as all others."""
+    """Return options with the types of output and embeddings as overrides."""
     left = dict(options)
     output, embedding = (
         left.pop(f"{name}_type", None) for name in ("output_tensor", "token_embedding")
@@ -352,12 +352,12 @@ def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, 
 
 
 def _seen(source: Source) -> tuple[str, list[int]]:
-    """Return which of a source's bytes it shows, and what changes with them."""
+    """Return the identity of a source's bytes."""
     return source.way, source.stamp()
 
 
 def _bits(type: str) -> float:
-    """Return what a value takes."""
+    """Return the bits that a value takes."""
     dtype = BLOCK_DTYPES.get(type) or DTYPES[type]
     return 8 * dtype.n_bytes(_LARGEST_BLOCK) / _LARGEST_BLOCK
 
@@ -390,7 +390,7 @@ def _named_types(words: Iterable[str]) -> list[str]:
 
 
 def _bits_of(name: str, pairs: Sequence[tuple[str, str]], default: float) -> float:
-    """Return the bits of the type that the first pattern says which fits a name."""
+    """Return the bits of the first bound that matches a name."""
     for pattern, type in pairs:
         if chooser((pattern,))(name):
             return _bits(block_type(type))

@@ -1,4 +1,4 @@
-"""A recipe of types, as people write it: one for most, patterns for others."""
+"""The text of a recipe: one type for most weights, patterns for others."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def recipe_text(
 ) -> str:
     """Return the text of a recipe by which `convert` gives weights these types."""
     lines = [f"# {part}" for line in head for part in wrap(line, _COLUMNS)]
-    told = {"to": to, "pure": True, **(options or {})}
-    plain = {name: value for name, value in told.items() if not isinstance(value, Mapping)}
+    given = {"to": to, "pure": True, **(options or {})}
+    plain = {name: value for name, value in given.items() if not isinstance(value, Mapping)}
     lines += [f"{name.replace('_', '-')} = {_toml(value)}" for name, value in plain.items()]
     tensors: dict[str, str] = {}
     for pattern, type in (*(own or {}).items(), *_patterns(base, types)):
         tensors.setdefault(pattern, type.lower())
-    for name, table in told.items():
+    for name, table in given.items():
         if name not in plain:
             lines += _table(f"[{name.replace('_', '-')}]", table)
     lines += _table("[tensors]  # the first that fits decides", tensors)
@@ -40,7 +40,7 @@ def recipe_text(
 
 
 def _table(head: str, rows: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table with its rows; TOML has no way to say None."""
+    """Yield a table with its rows; None is left out, for TOML has no word for it."""
     said = {key: value for key, value in rows.items() if value is not None}
     if said:
         yield from ("", head)
@@ -48,7 +48,7 @@ def _table(head: str, rows: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
-    """Return a value as TOML has it."""
+    """Return a value in TOML."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_toml(key)} = {_toml(item)}' for key, item in value.items())} }}"
     if isinstance(value, list | tuple):
@@ -57,7 +57,7 @@ def _toml(value: Any) -> str:
 
 
 def _patterns(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield patterns with their types; what another pattern would take comes first."""
+    """Yield patterns with their types; exceptions to a pattern come before it."""
     rows = list(_by_layers(base, types))
     fits = [(chooser((pattern,)), type) for pattern, type in rows]
     for name, type in types.items():
@@ -67,7 +67,7 @@ def _patterns(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _by_layers(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield patterns with their types; of layers' weights the rarer types come first."""
+    """Yield patterns with their types; among layers, rarer types come first."""
     kinds: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
     for name, type in types.items():
         found = _LAYER.fullmatch(name)

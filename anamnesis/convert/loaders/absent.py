@@ -1,4 +1,4 @@
-"""Encodings that are known and not written, and who writes them."""
+"""Encodings that are known, but not written, and the tools that write them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LAYOUTS = {
 
 
 def absent(name: str) -> str | None:
-    """Return that an encoding is not written, and what writes it; None of a name nobody has."""
+    """Return why an encoding is not written; None if the name is unknown."""
     tool = next((who for word, who in _OTHERS.items() if name.lower().startswith(word)), None)
     return None if tool is None else f"amn does not quantise to {name} yet; {tool} does"
 
 
 def who_quantises(layout: str) -> str:
-    """Return what quantises to a layout that only moves codes."""
+    """Return the tool that quantises to a layout for moved codes only."""
     return absent(layout) or _LAYOUTS.get(layout, "use an encoding that does")

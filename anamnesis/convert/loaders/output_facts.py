@@ -1,4 +1,4 @@
-"""What of an output decides which programs load it: encodings and architecture."""
+"""Facts of an output that decide which programs load it."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ _USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
 
 
 class Facts(NamedTuple):
-    """What verdicts depend on."""
+    """The facts that verdicts depend on."""
 
     encodings: tuple[str, ...]
     kinds: frozenset[str]
 
 
 def listed_name(encoding: str) -> str | None:
-    """Return what the table calls an encoding: `int4-asym` for `int4-128-asym`; None of others."""
+    """Return the table's name of an encoding: `int4-asym` for `int4-128-asym`; else None."""
     words = encoding.split("-")
     known = [name for name in _NAMES if _follow(name.split("-"), words)]
     return max(known, key=lambda name: name.count("-"), default=None)
 
 
 def _follow(wanted: list[str], words: list[str]) -> bool:
-    """Tell whether all words that are wanted come in their order, and the first of them first."""
+    """Whether all wanted words occur in order, beginning with the first."""
     rest = iter(words)
     return words[0] == wanted[0] and all(word in rest for word in wanted)
 
 
 class Output(NamedTuple):
-    """What facts are found in, of an output that is planned."""
+    """The parts of a planned output that facts come from."""
 
     container: str
     metadata: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Output(NamedTuple):
 
 
 def facts_of_output(output: Output) -> Facts:
-    """Return the facts of an output that is planned."""
+    """Return the facts of a planned output."""
     container, config, names = output.container, output.config, output.names
     ids = set(output.coded.values())
     encodings = tuple(sorted(filter(None, map(listed_name, ids)))) if ids else (container,)
@@ -102,20 +102,22 @@ def facts_of_output(output: Output) -> Facts:
 
 
 def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
-    """Return the facts of a GGUF that is there."""
+    """Return the facts of an existing GGUF."""
     return Facts(("gguf",), frozenset(_lacks(list(names), metadata)))
 
 
 def _model_types(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the types that config.json says the model and its sections are of."""
-    told = [config, *(section for section in config.values() if isinstance(section, dict))]
-    return frozenset(kind for section in told if isinstance(kind := section.get("model_type"), str))
+    """Return the model types that config.json gives for the model and its sections."""
+    sections = [config, *(section for section in config.values() if isinstance(section, dict))]
+    return frozenset(
+        kind for section in sections if isinstance(kind := section.get("model_type"), str)
+    )
 
 
 def _experts(
     coded: Collection[str], names: Collection[str], types: frozenset[str]
 ) -> Iterator[str]:
-    """Yield the kinds of experts: those that are encoded count, or all of a plain output."""
+    """Yield the kinds of experts: the encoded ones, or all of a plain output."""
     is_split = types & SPLIT_BY_TOOLS and any(_SPLIT_EXPERT.search(name) for name in names)
     if is_split:
         yield next((f"apart-{short}" for short, kind in _APART.items() if kind in types), "apart")
@@ -153,7 +155,7 @@ def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
 def _seeing(
     coded: Collection[str], config: Mapping[str, Any], types: frozenset[str]
 ) -> Iterator[str]:
-    """Yield the kinds of models with a part that sees, by what of them is encoded."""
+    """Yield the kinds of vision models, by which part is encoded."""
     if not isinstance(config.get("vision_config"), dict):
         return
     has_tower = any(map(_TOWER.search, coded))
@@ -164,7 +166,7 @@ def _seeing(
 
 
 def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
-    """Yield the kinds that say where codes lie."""
+    """Yield the kinds of where codes lie."""
     usual = {_USUAL.get(name, "safetensors") for name in encodings}
     if encodings and usual != {output.container}:
         yield "elsewhere"
@@ -173,7 +175,7 @@ def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
 
 
 def _lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a GGUF lacks that llama.cpp asks for."""
+    """Yield what llama.cpp needs and a GGUF lacks."""
     if not any(_OF_LLAMA_CPP.match(name) for name in names) and any(
         _OF_HUGGING_FACE.search(name) for name in names
     ):

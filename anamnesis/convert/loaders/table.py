@@ -17,14 +17,14 @@ ANY = "any"
 
 
 class Program(NamedTuple):
-    """A program, and the version that the rows are of; empty where none was run or read whole."""
+    """A program, and the version that was run or read; empty if none was."""
 
     title: str
     version: str
 
 
 class Cell(NamedTuple):
-    """What a program makes of some encodings."""
+    """How a program treats some encodings."""
 
     program: str
     encodings: tuple[str, ...]

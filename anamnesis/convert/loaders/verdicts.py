@@ -1,4 +1,4 @@
-"""What programs make of an output, by the table, and the sentences that say it."""
+"""Which programs load an output, by the table, and the sentences for it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class Verdict(NamedTuple):
         `wrong`: it loads other values, and no error says so.
     why, instead : str
         What is in the way, and what works; arguments stand with a value, as in errors' remedies.
-    is_told : bool
-        Whether a user is to be told at the end of a run.
+    warns : bool
+        Whether the end of a run warns of it.
     """
 
     program: str
     outcome: Outcome
     why: str = ""
     instead: str = ""
-    is_told: bool = False
+    warns: bool = False
 
     def __str__(self) -> str:
         return sentence([self.program], self.outcome, self.why, self.instead)
 
     def to_dict(self) -> dict[str, str]:
-        """Return everything as values that JSON has."""
+        """Return the verdict as JSON."""
         return {
             "program": self.program,
             "outcome": self.outcome,
@@ -52,12 +52,12 @@ class Verdict(NamedTuple):
 
 @cache
 def _rows() -> dict[tuple[str, str, str], Cell]:
-    """Return the rows by program, encoding and kind; a later one takes the place of another."""
+    """Return the rows by program, encoding and kind; later rows replace earlier ones."""
     return {(row.program, name, row.kind): row for row in CELLS for name in row.encodings}
 
 
 def cell(program: str, encoding: str, kind: str) -> Cell | None:
-    """Return the row of a cell of the table; None where the program does not know the encoding."""
+    """Return the row of a cell; None if the program does not know the encoding."""
     rows = _rows()
     return rows.get((program, encoding, kind)) or rows.get((program, encoding, ANY))
 
@@ -74,18 +74,18 @@ def verdicts(facts: Facts) -> tuple[Verdict, ...]:
 
 
 def otherwise(found: Sequence[Verdict], why: Sequence[str]) -> tuple[Verdict, ...]:
-    """Return verdicts with those of llama.cpp's that say what it computes otherwise."""
-    told = [Verdict(_LLAMA_CPP, "otherwise", one, is_told=True) for one in why]
-    hides = bool(told)
+    """Return verdicts, with what llama.cpp computes otherwise."""
+    otherwise = [Verdict(_LLAMA_CPP, "otherwise", one, warns=True) for one in why]
+    hides = bool(otherwise)
     rest = [one for one in found if not (hides and one[:2] == (_LLAMA_CPP, "loads"))]
-    return (*rest, *told)
+    return (*rest, *otherwise)
 
 
 def _of(program: str, encoding: str, kinds: Iterable[str]) -> list[Cell]:
-    """Return the rows of all kinds of models; where a kind has none, the one of any kind."""
+    """Return the rows of all kinds; the row of any kind, where a kind has none."""
     rows = _rows()
     own = [rows[key] for kind in sorted(kinds) if (key := (program, encoding, kind)) in rows]
-    own = [row for row in own if row.outcome != "unwritten"]  # it was not refused, so it is not so
+    own = [row for row in own if row.outcome != "unwritten"]  # such an output is never written
     usual = rows.get((program, encoding, ANY))
     return [row for row in own if row.kind in PLACES] or own or ([usual] if usual else [])
 
@@ -93,18 +93,18 @@ def _of(program: str, encoding: str, kinds: Iterable[str]) -> list[Cell]:
 def _verdict(row: Cell) -> Verdict:
     title = PROGRAMS[row.program].title
     needs = f" (with {row.needs})" if row.needs and row.outcome == "loads" else ""
-    # Of an encoding that the program has a library for, people expect that it loads.
+    # People expect a program to load an encoding that it has a library for.
     is_expected = row.kind != ANY or bool(row.needs)
-    is_told = row.outcome == "wrong" or (row.outcome == "refuses" and is_expected)
+    warns = row.outcome == "wrong" or (row.outcome == "refuses" and is_expected)
     outcome: Outcome = "refuses" if row.outcome == "unwritten" else row.outcome
-    return Verdict(f"{title}{needs}", outcome, row.why, row.instead, is_told)
+    return Verdict(f"{title}{needs}", outcome, row.why, row.instead, warns)
 
 
 def warnings(found: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return a sentence for each reason that a user must know of, with all its programs."""
+    """Return a sentence, with its programs, for each reason that a user must know."""
     by_reason: dict[tuple[Outcome, str, str], list[str]] = {}
     for one in found:
-        if one.is_told:
+        if one.warns:
             by_reason.setdefault((one.outcome, one.why, one.instead), []).append(one.program)
     return tuple(
         sentence(programs, outcome, why, instead)
@@ -113,19 +113,19 @@ def warnings(found: Sequence[Verdict]) -> tuple[str, ...]:
 
 
 def sentence(programs: Sequence[str], outcome: Outcome, why: str, instead: str) -> str:
-    """Return why programs do not load an output, and what they do load."""
+    """Return a sentence: why programs do not load an output, and what they load."""
     *first, last = programs
     who = f"{', '.join(first)} and {last}" if first else last
     if outcome == "otherwise":
         return f"{who} computes this otherwise: {why}"
     do = "do" if first else "does"
     verb = f"load{'' if first else 's'} this wrong, without an error"
-    told = f"{who} {verb if outcome == 'wrong' else f'{do} not load this'}: {why}"
-    return f"{told}; {instead}" if instead else told
+    text = f"{who} {verb if outcome == 'wrong' else f'{do} not load this'}: {why}"
+    return f"{text}; {instead}" if instead else text
 
 
 def loaders(encoding: str) -> str:
-    """Return which programs load an encoding of a model of linear layers, for a listing."""
+    """Return the programs that load an encoding of linear layers, for a listing."""
     found = []
     for program in PROGRAMS:
         some = [row for row in CELLS if row.program == program and encoding in row.encodings]

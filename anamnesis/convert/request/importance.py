@@ -1,4 +1,4 @@
-"""The importance matrix that a conversion is asked to quantise by."""
+"""The importance matrix that a conversion quantises by."""
 
 from __future__ import annotations
 

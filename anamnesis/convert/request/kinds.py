@@ -1,4 +1,4 @@
-"""What values options take: how a command line writes one, and how a recipe does."""
+"""Kinds of options: how a command line and a recipe write their values."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Kind(NamedTuple):
     value: Any = None
 
     def taken(self, value: Any) -> Any:
-        """Return what a value in a recipe means."""
+        """Return the value that a recipe's means."""
         return self.read(_text(value)) if self.take is None else self.take(value)
 
 
 def one_of(*choices: str) -> Kind:
-    """Return the kind of options that are one of a few words."""
+    """Return the kind of options that take one of a few words."""
 
     def check(name: str, value: Any) -> None:
         if value not in choices:
@@ -185,7 +185,7 @@ def _layers(text: str) -> tuple[int, ...]:
 
 
 def _dtype(text: str) -> str:
-    """Return the short name of an output dtype, also for the names that other tools have for it."""
+    """Return the short name of an output dtype, for other tools' names, too."""
     from anamnesis.base.dtypes import OUTPUT_DTYPES
     from anamnesis.convert.request.spellings import spelt
 
@@ -202,7 +202,7 @@ def _stored_dtype(text: str) -> str:
 
 
 def _pair(text: str, what: str) -> tuple[str, str]:
-    """Return what stands before and behind the last `=`."""
+    """Split a text at its last `=`."""
     first, equals, second = text.rpartition("=")
     if not first or not equals:
         raise ValueError(f"write {what}, not {text!r}")
@@ -252,7 +252,7 @@ def _settings_file(path: str) -> dict[str, Any]:
 
 
 def read_target(text: str) -> Target:
-    """Return a target, which is called in lower case from here on."""
+    """Return a target; its text is in lower case."""
     from dataclasses import replace
 
     from anamnesis.convert.request.targets import target
@@ -293,7 +293,7 @@ def _plain(text: str) -> Target:
 
 
 def _listed(*kinds: str) -> Callable[[], list[str]]:
-    """Return what lists the targets of some kinds; of all without."""
+    """Return a function that lists the targets of some kinds, or of all."""
 
     def names() -> list[str]:
         from anamnesis.convert.request.targets import listed

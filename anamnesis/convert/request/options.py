@@ -57,7 +57,7 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The flag by which it is spoken of."""
+        """The flag that messages use."""
         return self.flags.split()[-1].partition("/")[0]
 
     @property
@@ -71,7 +71,7 @@ class Option(NamedTuple):
         return "tensors" if self.name == "overrides" else self.name.replace("_", "-")
 
     def check(self, value: Any) -> None:
-        """Refuse an argument in Python that it does not take."""
+        """Refuse a wrong argument in Python."""
         if self.kind.check is not None and (value is not None or self.default is not None):
             self.kind.check(self.name, value)
 

@@ -1,4 +1,4 @@
-"""Recipes: what a conversion is asked for, written down in a TOML file."""
+"""Recipes: the options of a conversion in a TOML file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TYPED = {"type", "value"}  # of one of GGUF's metadata
 
 
 class Recipe(ConvertOptions, total=False):
-    """What a recipe may say: a target, and options of `Model.convert`."""
+    """The keys of a recipe: a target, and options of `Model.convert`."""
 
     to: str
 
 
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
-    """Return what a recipe asks for, as the arguments that `convert` and `plan` have for it.
+    """Return a recipe as arguments for `convert` and `plan`.
 
     It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
     `experts`, `verify`, `lossless`, `loss`, `max-shard-size`, `split-max-size`, `allow-unknown`,
@@ -35,7 +35,7 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     `prune-layers`, `keep-split`, `names` and `tokenizer-pre` mean what the options of
     `Model.convert` do, and so do the tables `[rename]`, `[metadata]` and `[override-kv]`.
     In `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first
-    that fits decides, but what is dropped is so wherever it stands.
+    match decides, but `drop` wins wherever it stands.
 
     Parameters
     ----------
@@ -44,14 +44,14 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     Returns
     -------
     dict
-        `an.convert(model, out, **an.read_recipe(path))` does what it asks for.
+        `an.convert(model, out, **an.read_recipe(path))` follows the recipe.
 
     Raises
     ------
     OSError
         If it cannot be read.
     ValueError
-        If it is no such file; the message names the file, and the line where it can be told.
+        If it is not a recipe; the message names the file, and the line if it can be found.
     """
     name = os.fspath(path)
     with open(path, "rb") as file:
@@ -70,7 +70,7 @@ class _Reader:
         self._name = name
         try:
             self._text = raw.decode()
-            self._told = tomllib.loads(self._text)
+            self._values = tomllib.loads(self._text)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         except RecursionError:
@@ -79,7 +79,7 @@ class _Reader:
     def read(self) -> Recipe:
         """Return the options."""
         made: Any = {}
-        for key, value in self._told.items():
+        for key, value in self._values.items():
             known = key.replace("_", "-")
             if known not in KEYS:
                 self._fail("", key, f"there is no key {key!r}{did_you_mean(known, KEYS)}")

@@ -1,4 +1,4 @@
-"""What is asked of a conversion."""
+"""What a conversion is to do: its options, resolved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 class How(NamedTuple):
-    """By how many threads bands are made, and with which kernels; who is told, and may stop it."""
+    """How bands are made: threads, kernels, and who watches or stops them."""
 
     threads: int
     level: int
@@ -39,12 +39,12 @@ class How(NamedTuple):
     cancel: Cancel | None = None
 
     def tell(self, done: int, total: int) -> None:
-        """Tell how far it is."""
+        """Report the progress."""
         if self.progress is not None:
             self.progress(done, total)
 
     def check(self) -> None:
-        """Raise `Cancelled` if that is wished."""
+        """Raise `Cancelled` if it is requested."""
         stop_if(self.cancel)
 
 
@@ -88,7 +88,7 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
 
 
 def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
-    """Refuse options that there are not."""
+    """Refuse unknown options."""
     for name in given:
         if name not in known.__annotations__:
             raise TypeError(
@@ -158,28 +158,28 @@ class Request:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether another run can be told to be of this request: functions are not known."""
+        """Whether a later run can recognise this request: functions cannot be compared."""
         return not any(map(callable, self.edit.values()))
 
     def override(self, *names: str) -> tuple[str, Encoding | None] | None:
-        """Return the first override that one of a weight's names fits."""
+        """Return the first override that matches one of a weight's names."""
         return next((o for o in self.overrides if _fits(names, o[:1])), None)
 
     def wants(self, *names: str) -> bool:
-        """Tell whether a weight is to be encoded, by its names."""
+        """Whether include and exclude let a weight be encoded."""
         if self.exclude and _fits(names, self.exclude):
             return False
         return not self.include or _fits(names, self.include)
 
     def renamed(self, name: str) -> str:
-        """Return what a tensor is called in the output."""
+        """Return a tensor's name in the output."""
         name = self.numbered.get(name, name)
         for pattern, replacement in self.rename:
             name = re.sub(pattern, replacement, name)
         return name
 
     def check_renaming(self, names: Sequence[str]) -> None:
-        """Refuse a renaming that matches no name, neither at first nor after those before it."""
+        """Refuse a renaming that matches no name, before or after earlier ones."""
         for i, (pattern, _) in enumerate(self.rename):
             matches = re.compile(pattern).search
             before = replace(self, rename=self.rename[:i]).renamed

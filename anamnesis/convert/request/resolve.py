@@ -1,4 +1,4 @@
-"""From names and options to what is asked of a conversion."""
+"""Resolves names and options to a request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolve(
     limits: ParseLimits | None = None,
     **options: Unpack[ConvertOptions],
 ) -> Request:
-    """Return what is asked for by names; `Model.convert` says what they mean."""
+    """Return the request that arguments make; `Model.convert` explains them."""
     check_options(options, ConvertOptions)
     given: dict[str, Any] = {**options}
     for name in ("overrides", "rename", "metadata", "edit"):

@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def spelt(text: str, known: Iterable[str]) -> str:
-    """Return the name that a text is another spelling of; else the text in lower case."""
+    """Return the name that a text spells differently; else the text in lower case."""
     lowered = text.strip().lower()
     names = {_folded(name): name for name in known}
     folded = _folded(lowered)

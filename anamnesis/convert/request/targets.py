@@ -41,7 +41,7 @@ class Target:
     text: str = field(default="", compare=False)
 
     def casts_all(self, dtype: DTypeLike | None, asked: bool | None) -> bool:
-        """Tell whether floats that are plain are cast: where a dtype is named, unless told."""
+        """Whether plain floats are cast: by default if a dtype is named."""
         return not (self.dtype is None and dtype is None) if asked is None else asked
 
 
