@@ -31,13 +31,11 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.decide.account import account_of
 from anamnesis.convert.decide.decided import Decided
-from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.plan.shard_names import Named, shard_names
-from anamnesis.convert.report.problems import another_format
 from anamnesis.convert.request.request import Request
-from anamnesis.formats.base import CARRIED_HEADER, Container, Writer
+from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import (
     GPTQ_METADATA_PREFIX,
     SETTINGS_KEY,
@@ -59,7 +57,7 @@ def make_plan(decided: Decided) -> Plan:
         raise ParseError(
             "its files hold no tensors, so there is nothing to write", source=str(root)
         )
-    weights = [_output(piece, decided.writer) for piece in decided.pieces]
+    weights = [OutputWeight(piece) for piece in decided.pieces]
     form = request.form
     if not form.becomes_file(directory=root is not None):
         return _Directory(decided, weights).plan()
@@ -75,20 +73,6 @@ def make_plan(decided: Decided) -> Plan:
         name = form.name or _NAMELESS
         files = _parts(weights, request, request.split_max_size, metadata, name)
     return Plan(files, decided, account_of(decided, left))
-
-
-def _output(piece: Piece, writer: Writer) -> OutputWeight:
-    """Return a weight as it is written; refuse what the format does not hold."""
-    made = OutputWeight(piece)
-    for part in made.parts:
-        why = writer.refuses(part)
-        if why is not None:
-            raise UnsupportedError(
-                f"{piece.weight.parts[0].source.name}: tensor {part.name!r} cannot be written:"
-                f" {why}",
-                remedy=None if writer.holds(part.dtype) else another_format(part.dtype),
-            )
-    return made
 
 
 def _parts(
