@@ -32,7 +32,6 @@ Kind = Literal[
     "quantised",  # codes of its values
     "requantised",  # codes of what other codes decode to
     "moved",  # its own codes in another layout
-    "already",  # in what is asked for
     "blocks",  # in the blocks that it is stored in, which the format has
     "kept",  # all that it is stored as, byte for byte
     "passed",  # a tensor that nobody can read
@@ -181,8 +180,6 @@ class Possible:
 
     def _encoded(self, weight: Weight, turned: Weight, encoding: Encoding) -> _Made:
         piece = self._piece(turned, encoding)
-        if self._has_blocks(weight) and piece.dtype is weight.parts[0].dtype:
-            return "already", self._same(weight.parts)
         if piece.is_plain:
             return "typed", (piece,)
         is_replaced = isinstance(weight, Edited) and not weight.is_made
@@ -225,9 +222,9 @@ def _check_lossless(fate: Fate) -> None:
     if fate.kind in ("quantised", "requantised"):
         anew = "" if own is not None else f" anew: {weight.scheme} is not moved there"
         why = f"it would be quantised as {piece.encoding.id}{anew}"
-    elif fate.kind == "cast" and own is not None and not _holds_all(own, dtype):
+    elif fate.kind in ("cast", "typed") and own is not None and not _holds_all(own, dtype):
         why = f"it would be rounded from {own} to {dtype}"
-    elif fate.kind == "decoded" and dtype.name != "F32":
+    elif fate.kind in ("decoded", "typed") and own is None and dtype.name != "F32":
         why = f"it would be decoded, and rounded to {dtype}"
     elif fate.repack is not None and not fate.repack.is_exact:
         why = "only BF16 and F16 would come out equal, and not F32"
@@ -260,5 +257,5 @@ def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
 
 
 def _holds_all(own: DType, dtype: DType) -> bool:
-    """Tell whether a dtype has all values of another one."""
-    return dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)
+    """Tell whether a dtype has all values of another."""
+    return own is dtype or dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)
