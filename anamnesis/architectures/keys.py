@@ -59,7 +59,7 @@ _WINDOW, _RMS, _LAYER_NORM = (
 )
 _REQUIRED_OF: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("bert", "nomic-bert", "starcoder2", "stablelm"), (_LAYER_NORM,)),
-    **dict.fromkeys(("granite", "granitemoe"), (_RMS, "logit_scale")),
+    **dict.fromkeys(("granite", "granitemoe"), (_RMS, "logit_scale", "attention.scale")),
     **dict.fromkeys(("gemma4", "gpt-oss"), (_RMS, _WINDOW)),
     **dict.fromkeys(("deepseek2", "glm4moe"), (_RMS, "expert_shared_count")),
     "cohere2": (_LAYER_NORM, _WINDOW, "logit_scale"),

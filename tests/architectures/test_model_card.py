@@ -72,7 +72,7 @@ def test_what_is_of_another_type_is_not_taken(value: Any) -> None:
 
 def test_the_hub_knows_what_it_is_based_on() -> None:
     readme, _ = model_card(GENERAL, 7_000_000_000)
-    card = front_matter(readme.decode())
+    card: dict[str, Any] = front_matter(readme.decode())
     assert card["base_model"][0] == "Qwen/Qwen3-8B"
     assert card["language"] == ["en", "no", "de"]
     assert card["license"] == "apache-2.0"

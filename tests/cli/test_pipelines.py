@@ -168,6 +168,7 @@ def check_odd(report: an.PipelineReport) -> None:
 def test_every_file_of_weights_is_accounted_for(pipe: Path) -> None:
     make_odd(pipe)
     report = an.convert(pipe, "out", "f16", cast_all=True)
+    assert isinstance(report, an.PipelineReport)
     check_odd(report)
     assert report.n_out == sum(one.n_out for one in report.models.values()) == 6
     assert "left out (a link to a folder): away, self" in str(report)

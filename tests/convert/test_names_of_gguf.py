@@ -24,7 +24,7 @@ def folder(root: Path, file: str, tensors: dict[str, Any], **configs: Any) -> Pa
     return root
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[tuple[str, dict[str, Any], dict[str, Any]], str, str]] = {
     "no class": (
         ("model.safetensors", LAYER, {"config": {"model_type": "qwen3", "num_hidden_layers": 1}}),
         "names no class in `architectures`",

@@ -71,6 +71,21 @@ def test_disk_that_is_full_to_the_brim(model: an.Model, tiny_disk: Path) -> None
     assert [p.name for p in tiny_disk.iterdir()] == ["filler"]
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_writes_that_are_short(
+    threads: int, model: an.Model, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system may write less than is asked for, though there is room."""
+    model.remember(out.with_name("whole"), threads=threads, resume=True)
+    for name in ("write", "pwrite") if hasattr(os, "pwrite") else ("write",):
+        write = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda fd, data, *at, write=write: write(fd, data[: len(data) // 3 + 1], *at)
+        )
+    model.remember(out, threads=threads, resume=True)
+    assert tree(out) == tree(out.with_name("whole"))
+
+
 LIMITED = """
 import resource, sys, anamnesis as an
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))

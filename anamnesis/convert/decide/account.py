@@ -97,8 +97,6 @@ def _of_weights(fates: Iterable[Fate], stored: Mapping[str, StoredTensor]) -> di
         "inexact": tuple([name for name, repack in repacks.items() if not repack.is_exact]),
         "requantised": {name: fate.weight.scheme for name, fate in anew.items()},
         "unmovable": {name: error.why for name, error in unmovable.items()},
-        "cast": {
-            name: (str(f.weight.own_dtype), str(f.pieces[0].dtype)) for name, f in cast.items()
-        },
+        "cast": {name: (str(f.weight.own_dtype), str(f.piece.dtype)) for name, f in cast.items()},
         "kept": {name: f.weight.parts[0].dtype.name for name, f in of_kind["blocks"].items()},
     }

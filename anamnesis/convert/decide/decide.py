@@ -12,7 +12,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.names import Named, as_asked, codes_apart, put_together, taken_apart
-from anamnesis.convert.decide.possible import Move, Possible, given_up, moves_of
+from anamnesis.convert.decide.possible import Possible, given_up, moves_of
 from anamnesis.convert.decide.renames import Seen
 from anamnesis.convert.decide.wish import Asked, Wish
 from anamnesis.convert.report.problems import unwritable_weights
@@ -40,14 +40,18 @@ def decide(seen: Seen) -> Decided:
     asked = _asked(request, mix, checkpoint, ledger)
     named = Named(list(weights.values()) if mix is None else mix.weights)
     named, asked = _with_experts(named, asked, checkpoint, ledger, may_join=not problems)
-    wished, moves = _wished(named, asked)
+    wishes = _wishes(named, asked)
+    moves = moves_of(named.weights, wishes)
     apart = codes_apart(named, asked, ledger, moves)
     if apart is not named:
-        named, (wished, moves) = apart, _wished(apart, asked)
+        named, wishes = apart, _wishes(apart, asked)
+        moves = moves_of(named.weights, wishes)
     asked.check_patterns([*ledger.weights, *named.stack_of])
-    possible = Possible(asked, writer, ledger.stored, named.stack_of)
-    wished = _in_order(wished, asked, ledger.stored)
-    fates = [possible.fate(weight, wish, moves.get(weight.name)) for weight, wish in wished]
+    possible = Possible(asked, asked.request, writer, ledger.stored, named.stack_of)
+    fates = [
+        possible.fate(weight, wish, moves.get(weight.name))
+        for weight, wish in _in_order(named.weights, wishes, asked, ledger.stored)
+    ]
     unread = _unread(problems, ledger) if request.allow_unknown else []
     fates += [possible.passed(tensor) for tensor in unread if not _is_only_told_of(tensor)]
     left = [Dropped(tensor.name, _ONLY_TOLD_OF) for tensor in unread if _is_only_told_of(tensor)]
@@ -115,24 +119,24 @@ def _with_experts(
     return named, asked
 
 
-def _wished(named: Named, asked: Asked) -> tuple[list[tuple[Weight, Wish]], dict[str, Move]]:
-    """Return what is asked of each weight, and whose codes can be moved."""
+def _wishes(named: Named, asked: Asked) -> list[Wish]:
+    """Return what is asked of each weight."""
     asked = replace(asked, left={**asked.left, **named.left}) if named.left else asked
     also = named.aliases.get
-    wished = [(weight, asked.wish(weight, also(weight.name))) for weight in named.weights]
-    return wished, moves_of(wished)
+    return [asked.wish(weight, also(weight.name)) for weight in named.weights]
 
 
 def _in_order(
-    wished: list[tuple[Weight, Wish]], asked: Asked, stored: Mapping[str, StoredTensor]
-) -> list[tuple[Weight, Wish]]:
+    weights: list[Weight], wishes: list[Wish], asked: Asked, stored: Mapping[str, StoredTensor]
+) -> Iterable[tuple[Weight, Wish]]:
     """Return weights as they are stored; safetensors sort theirs anyway, and a mix has sorted."""
+    each = zip(weights, wishes, strict=True)
+    if asked.mix is not None or asked.request.form.container == "safetensors":
+        return each
     places = {name: i for i, name in enumerate(stored)}
-    firsts = {weight.parts[0].name for weight, _ in wished}
-    is_sorted = asked.mix is not None or asked.request.form.container == "safetensors"
-    if is_sorted or not firsts <= places.keys():  # else of other names
-        return wished
-    return sorted(wished, key=lambda case: places[case[0].parts[0].name])
+    if not {weight.parts[0].name for weight in weights} <= places.keys():  # of other names
+        return each
+    return sorted(each, key=lambda one: places[one[0].parts[0].name])
 
 
 def _declarable(decided: Decided, possible: Possible) -> Decided:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
@@ -21,14 +21,10 @@ from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.plain_encoding import plain_encoding
-from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.names import is_auxiliary
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.mix import Mix
-
-_DECODE = "decode it instead"
-_DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
 
 
 @dataclass(frozen=True)
@@ -156,25 +152,6 @@ class Decided:
                     f"{piece.weight.name!r} cannot be called {name!r}, which is read as a part of a"
                     " quantised weight; give it another name"
                 )
-
-    def check_kept(self, config: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-        """Refuse codes that are kept, and would be read as something else."""
-        if not self.kept.codes:
-            return
-        writer, own = self.writer, self.seen.ledger.facts
-
-        def facts() -> QuantFacts:
-            said = QuantFacts() if writer.self_contained else read_facts(config, metadata)
-            tiles = own.tiles if writer.id == "safetensors" else False
-            return said.given(None, own.conv1d, tiles, folds=own.folds)
-
-        self.kept.check(
-            facts,
-            self.request.renamed,
-            self.passed,
-            self_contained=writer.self_contained,
-            remedy=_DECODE if self.seen.checkpoint.root is None else _DIRECTORY,
-        )
 
 
 def _who_quantises(encoding: Encoding) -> str | None:

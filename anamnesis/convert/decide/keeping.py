@@ -10,18 +10,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.ledger import Ledger, around
 from anamnesis.schemes.detect.registry import claim_all
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.module_names import aimed
 from anamnesis.schemes.libraries.torchao_metadata import metadata_without
+
+if TYPE_CHECKING:
+    from anamnesis.convert.decide.decided import Decided
+
+_DECODE = "decode it instead"
+_DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
 
 
 class Kept:
@@ -30,8 +36,8 @@ class Kept:
     def __init__(self, ledger: Ledger, weights: Iterable[Weight]) -> None:
         self._ledger = ledger
         kept = {weight.name: weight for weight in weights}
-        self._plain = {n for n, w in kept.items() if w.own_dtype is not None and len(w.parts) == 1}
-        self.codes = {name: weight for name, weight in kept.items() if name not in self._plain}
+        self.plain = {n for n, w in kept.items() if w.own_dtype is not None and len(w.parts) == 1}
+        self.codes = {name: weight for name, weight in kept.items() if name not in self.plain}
 
     @cached_property
     def beside(self) -> list[tuple[StoredTensor, Dropped]]:
@@ -41,7 +47,7 @@ class Kept:
         Where a module's codes are decoded or left out, so is what says how they are read.
         """
         ledger = self._ledger
-        is_all = bool(self._plain) and self._plain == ledger.weights.keys()
+        is_all = bool(self.plain) and self.plain == ledger.weights.keys()
         if not self.codes and not is_all:
             return []  # they would be of no codes
         ruled = [left for left in ledger.dropped if left.reason != ASKED]
@@ -51,11 +57,11 @@ class Kept:
             for left in ledger.dropped
             if left.reason == ASKED and _may_be_codes(ledger.stored.get(left.name))
         }
-        if left_out or self.codes.keys() | self._plain < ledger.weights.keys():
+        if left_out or self.codes.keys() | self.plain < ledger.weights.keys():
             known = {module for name in ledger.weights for module in around(name)} | left_out
-            others = ledger.weights.keys() - self.codes.keys() - self._plain
+            others = ledger.weights.keys() - self.codes.keys() - self.plain
             decoded = {_module(name) for name in others if ledger.weights[name].own_dtype is None}
-            kept = {_module(name) for name in self._plain} - decoded - left_out
+            kept = {_module(name) for name in self.plain} - decoded - left_out
             kept |= {module for name in self.codes for module in around(name)}
             dropped = [
                 left
@@ -63,38 +69,6 @@ class Kept:
                 if next((module for module in around(left.name) if module in known), None) in kept
             ]
         return [(ledger.stored[left.name], left) for left in dropped]
-
-    def check(
-        self,
-        read_facts: Callable[[], QuantFacts],
-        renamed: Callable[[str], str],
-        passed: Iterable[str],
-        *,
-        self_contained: bool,
-        remedy: str,
-    ) -> None:
-        """Refuse codes that would not be read as what they are where they are written.
-
-        So it is where only a config says what they are, and none is written.
-        """
-        ledger = self._ledger
-        names = [*self._plain, *(stored.name for stored, _ in self.beside), *passed]
-        names += [part.name for weight in self.codes.values() for part in weight.parts]
-        names += [name for name, weight in ledger.weights.items() if weight.own_dtype is not None]
-        there = {}
-        for name in dict.fromkeys(names):
-            stored = ledger.stored.get(name)
-            if stored is not None:
-                there[renamed(name)] = stored._replace(name=renamed(name))
-        again = claim_all(there, read_facts, self_contained=self_contained)
-        for weight in self.codes.values():
-            found = again.weights.get(renamed(weight.name))
-            if found is None or _facts_of(found, str) != _facts_of(weight, renamed):
-                as_what = "" if found is None else f", but as {found.scheme} {list(found.shape)}"
-                raise UnsupportedError(
-                    f"{weight.name!r} cannot be kept as it is stored: what is written would not be"
-                    f" read as {weight.scheme} {list(weight.shape)}{as_what}; {remedy}"
-                )
 
     def metadata(
         self, metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
@@ -117,6 +91,40 @@ class Kept:
                 parsed["layers"] = {k: layer for k, layer in layers.items() if k not in goes}
                 kept[COMFY_METADATA_KEY] = json.dumps(parsed)
         return kept
+
+
+def check_kept(decided: Decided, config: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Refuse codes that would not be read as what they are where they are written.
+
+    So it is where only a config says what they are, and none is written.
+    """
+    kept, ledger, writer = decided.kept, decided.seen.ledger, decided.writer
+    if not kept.codes:
+        return
+
+    def facts() -> QuantFacts:
+        said, own = QuantFacts(), ledger.facts
+        if not writer.self_contained:
+            said = read_facts(config, metadata)
+        tiles = own.tiles if writer.id == "safetensors" else False
+        return said.given(None, own.conv1d, tiles, folds=own.folds)
+
+    renamed = decided.request.renamed
+    names = [*kept.plain, *(stored.name for stored, _ in kept.beside), *decided.passed]
+    names += [part.name for weight in kept.codes.values() for part in weight.parts]
+    names += [name for name, weight in ledger.weights.items() if weight.own_dtype is not None]
+    there = [ledger.stored[name] for name in dict.fromkeys(names) if name in ledger.stored]
+    written = {renamed(one.name): one._replace(name=renamed(one.name)) for one in there}
+    again = claim_all(written, facts, self_contained=writer.self_contained)
+    for weight in kept.codes.values():
+        found = again.weights.get(renamed(weight.name))
+        if found is None or _facts_of(found, str) != _facts_of(weight, renamed):
+            as_what = "" if found is None else f", but as {found.scheme} {list(found.shape)}"
+            raise UnsupportedError(
+                f"{weight.name!r} cannot be kept as it is stored: what is written would not be"
+                f" read as {weight.scheme} {list(weight.shape)}{as_what};"
+                f" {_DECODE if decided.seen.checkpoint.root is None else _DIRECTORY}"
+            )
 
 
 def _may_be_codes(tensor: StoredTensor | None) -> bool:

@@ -10,6 +10,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.decide.wish import Asked, Wish
+from anamnesis.convert.request.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
@@ -31,7 +32,6 @@ Kind = Literal[
     "quantised",  # codes of its values
     "requantised",  # codes of what other codes decode to
     "moved",  # its own codes in another layout
-    "already",  # in what is asked for
     "blocks",  # in the blocks that it is stored in, which the format has
     "kept",  # all that it is stored as, byte for byte
     "passed",  # a tensor that nobody can read
@@ -58,10 +58,16 @@ class Fate(NamedTuple):
 
     weight: Weight
     kind: Kind
-    pieces: tuple[Piece, ...]
+    piece: Piece
     why: str | None = None  # it is plain although an encoding is asked for
     wish: Wish = Wish()
     move: Move | None = None
+    rest: tuple[Piece, ...] = ()  # of what is written as several: one tuple less for most weights
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All that it is written as."""
+        return (self.piece, *self.rest)
 
     @property
     def repack(self) -> Repack | None:
@@ -82,15 +88,15 @@ class Fate(NamedTuple):
         return {one.id for one in repack.encodings}.isdisjoint(way.id for way in ways)
 
 
-def moves_of(asked: Iterable[tuple[Weight, Wish]]) -> dict[str, Move]:
+def moves_of(weights: Iterable[Weight], wishes: Iterable[Wish]) -> dict[str, Move]:
     """Return whose own codes can be moved; an encoding is asked of all its weights at once."""
     by_way: dict[str, tuple[Encoding, list[Weight]]] = {}
-    for weight, wish in asked:
+    for weight, wish in zip(weights, wishes, strict=True):
         for way in wish.ways:
             by_way.setdefault(way.id, (way, []))[1].append(weight)
     found: dict[str, Move] = {}
-    for way, weights in by_way.values():
-        for name, move in way.repacks(weights).items():
+    for way, some in by_way.values():
+        for name, move in way.repacks(some).items():
             if isinstance(move, Unmovable) and way.codes is None and not move.is_cast:
                 raise move
             if isinstance(move, Repack) or not isinstance(found.get(name), Repack):
@@ -103,14 +109,16 @@ class Possible:
     """What an output may hold of a model."""
 
     asked: Asked
+    request: Request
     writer: Writer
     stored: Mapping[str, StoredTensor]
     stack_of: Mapping[str, str]
 
     def fate(self, weight: Weight, wish: Wish, move: Move | None) -> Fate:
         """Return what becomes of a weight: kept, or moved, or encoded, or else its values."""
-        fate = Fate(weight, *self._becomes(weight, wish, move), wish, move)
-        if self.asked.request.lossless:
+        kind, pieces, why = self._becomes(weight, wish, move)
+        fate = Fate(weight, kind, pieces[0], why, wish, move, pieces[1:])
+        if self.request.lossless:
             _check_lossless(fate)
         return fate
 
@@ -133,9 +141,13 @@ class Possible:
                     f" {wish.pattern!r} asks for: {why_not}"
                 )
             why = why_not if move is None else f"{move.why}; {why_not}"
-        if self.asked.request.keep_blocks and self._has_blocks(weight):
+        if self.request.keep_blocks and self._has_blocks(weight):
             return "blocks", self._same(weight.parts), why
-        return *self._values(weight), why
+        own = weight.own_dtype
+        dtype = self.writer.floats(weight.shape, self.request.dtype)
+        dtype = plain_dtype(weight, dtype, cast=self.request.cast_all)
+        kind: Kind = "decoded" if own is None else "copied" if own is dtype else "cast"
+        return kind, (self._piece(weight, plain_encoding(dtype)),), why
 
     def _kept(self, weight: Weight) -> _Made:
         """Keep all that a weight is stored as; of a piece of a stack its values."""
@@ -168,27 +180,18 @@ class Possible:
 
     def _encoded(self, weight: Weight, turned: Weight, encoding: Encoding) -> _Made:
         piece = self._piece(turned, encoding)
-        if self._has_blocks(weight) and piece.dtype is weight.parts[0].dtype:
-            return "already", self._same(weight.parts)
         if piece.is_plain:
             return "typed", (piece,)
         is_replaced = isinstance(weight, Edited) and not weight.is_made
         has_codes = weight.own_dtype is None and not is_replaced
         return "requantised" if has_codes else "quantised", (piece,)
 
-    def _values(self, weight: Weight) -> _Made:
-        request, own = self.asked.request, weight.own_dtype
-        target = self.writer.floats(weight.shape, request.dtype)
-        dtype = plain_dtype(weight, target, cast=request.cast_all)
-        kind: Kind = "decoded" if own is None else "copied" if own is dtype else "cast"
-        return kind, (self._piece(weight, plain_encoding(dtype)),)
-
     def passed(self, tensor: StoredTensor) -> Fate:
         """Pass a tensor on; as its bytes, if the format has those but no such dtype."""
         if not self.writer.holds(tensor.dtype) and self.writer.holds(DTYPES["U8"]):
             tensor = tensor._replace(dtype=DTYPES["U8"], shape=(tensor.n_bytes,))
-        pieces = self._same([tensor])
-        return Fate(pieces[0].weight, "passed", pieces)
+        (piece,) = self._same([tensor])
+        return Fate(piece.weight, "passed", piece)
 
     def _same(self, stored: Iterable[StoredTensor]) -> tuple[Piece, ...]:
         """Return stored tensors as they are."""
@@ -197,7 +200,7 @@ class Possible:
 
     def _piece(self, weight: Weight, encoding: Encoding, *, is_moved: bool = False) -> Piece:
         """Return a weight as it is written, under its new name."""
-        request, name = self.asked.request, weight.name
+        request, name = self.request, weight.name
         is_plain = isinstance(encoding, PlainEncoding)
         if request.math == "reference":
             target = encoding.dtype if isinstance(encoding, PlainEncoding) else encoding.values
@@ -214,14 +217,14 @@ class Possible:
 
 def _check_lossless(fate: Fate) -> None:
     """Refuse what would change values."""
-    weight, (piece, *_) = fate.weight, fate.pieces
+    weight, piece = fate.weight, fate.piece
     own, dtype, why = weight.own_dtype, piece.dtype, None
     if fate.kind in ("quantised", "requantised"):
         anew = "" if own is not None else f" anew: {weight.scheme} is not moved there"
         why = f"it would be quantised as {piece.encoding.id}{anew}"
-    elif fate.kind == "cast" and own is not None and not _holds_all(own, dtype):
+    elif fate.kind in ("cast", "typed") and own is not None and not _holds_all(own, dtype):
         why = f"it would be rounded from {own} to {dtype}"
-    elif fate.kind == "decoded" and dtype.name != "F32":
+    elif fate.kind in ("decoded", "typed") and own is None and dtype.name != "F32":
         why = f"it would be decoded, and rounded to {dtype}"
     elif fate.repack is not None and not fate.repack.is_exact:
         why = "only BF16 and F16 would come out equal, and not F32"
@@ -254,5 +257,5 @@ def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
 
 
 def _holds_all(own: DType, dtype: DType) -> bool:
-    """Tell whether a dtype has all values of another one."""
-    return dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)
+    """Tell whether a dtype has all values of another."""
+    return own is dtype or dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)

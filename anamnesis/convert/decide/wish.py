@@ -101,7 +101,7 @@ class Asked:
         if not request.wants(*names):
             return Wish(encoding, refused=_EXCLUDED)
         own = request.encoding if self.mix is None else None  # of a mix one of several
-        both = (own, self.others.get(name)) if self.encodings else ()
+        both = own, self.others.get(name)
         return Wish(
             encoding,
             refused=next((self.left[one] for one in names if one in self.left), None),

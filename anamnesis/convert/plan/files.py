@@ -8,12 +8,16 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.shard_names import Named
+from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.budget import band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.weight import Band, Bands
+
+_NONE: dict[int, bytes] = {}  # of the constants of values
 
 
 class Slice(NamedTuple):
@@ -86,8 +90,21 @@ class OutputWeight:
         self.found, self._bands = found, None
         shape = self.weight.shape
         self.parts = self.encoding.parts(self.name, shape, found)
-        self.constants = {} if self.is_plain else self.encoding.constants(self.name, shape, found)
+        self.constants = (
+            _NONE if self.is_plain else self.encoding.constants(self.name, shape, found)
+        )
         self.n_bytes = sum([part.n_bytes for part in self.parts])
+
+    def check(self, writer: Writer) -> None:
+        """Refuse what a format does not hold; say whose it is, and which format does."""
+        for part in self.parts:
+            why = writer.refuses(part)
+            if why is not None:
+                raise UnsupportedError(
+                    f"{self.weight.parts[0].source.name}: tensor {part.name!r} cannot be written:"
+                    f" {why}",
+                    remedy=None if writer.holds(part.dtype) else another_format(part.dtype),
+                )
 
     def bands(self) -> Bands:
         """Return the bands in which it is made, each of a megabyte or two.
@@ -141,7 +158,12 @@ class OutputFile:
         weights = self.given
         self.writer = self._make_writer()
         parts = [part for weight in weights for part in weight.parts]
-        layout = self.writer.lay_out(parts, self.metadata)
+        try:
+            layout = self.writer.lay_out(parts, self.metadata)
+        except UnsupportedError:
+            for made in weights:
+                made.check(self.writer)
+            raise
         self.n_bytes = layout.n_bytes
         offsets = iter(layout.offsets)
         fixed = list(layout.fixed)

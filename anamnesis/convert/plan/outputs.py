@@ -31,13 +31,11 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.decide.account import account_of
 from anamnesis.convert.decide.decided import Decided
-from anamnesis.convert.decide.possible import Piece
+from anamnesis.convert.decide.keeping import check_kept
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.plan.shard_names import Named, shard_names
-from anamnesis.convert.report.problems import another_format
-from anamnesis.convert.request.request import Request
-from anamnesis.formats.base import CARRIED_HEADER, Container, Writer
+from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import (
     GPTQ_METADATA_PREFIX,
     SETTINGS_KEY,
@@ -59,71 +57,41 @@ def make_plan(decided: Decided) -> Plan:
         raise ParseError(
             "its files hold no tensors, so there is nothing to write", source=str(root)
         )
-    weights = [_output(piece, decided.writer) for piece in decided.pieces]
+    weights = [OutputWeight(piece) for piece in decided.pieces]
     form = request.form
     if not form.becomes_file(directory=root is not None):
         return _Directory(decided, weights).plan()
     beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
     left = [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside] if root is not None else []
     metadata = {**_metadata(checkpoint.shards.values(), decided), **_settings(decided)}
-    decided.check_kept({}, metadata)
-    if request.mix is not None and request.mix.keep_split:
-        files = _same_parts(checkpoint, weights, request, metadata)
-    elif request.split_max_size is None:
-        files = [OutputFile(form.name, weights, request.writer, metadata)]
+    check_kept(decided, {}, metadata)
+    if request.split_max_size is not None or (request.mix is not None and request.mix.keep_split):
+        files = _parts(decided, weights, metadata)
     else:
-        name = form.name or _NAMELESS
-        files = _parts(weights, request, request.split_max_size, metadata, name)
+        files = [OutputFile(form.name, weights, request.writer, metadata)]
     return Plan(files, decided, account_of(decided, left))
 
 
-def _output(piece: Piece, writer: Writer) -> OutputWeight:
-    """Return a weight as it is written; refuse what the format does not hold."""
-    made = OutputWeight(piece)
-    for part in made.parts:
-        why = writer.refuses(part)
-        if why is not None:
-            raise UnsupportedError(
-                f"{piece.weight.parts[0].source.name}: tensor {part.name!r} cannot be written:"
-                f" {why}",
-                remedy=None if writer.holds(part.dtype) else another_format(part.dtype),
-            )
-    return made
-
-
 def _parts(
-    weights: list[OutputWeight],
-    request: Request,
-    max_size: int,
-    metadata: Mapping[str, Any],
-    name: str,
+    decided: Decided, weights: list[OutputWeight], metadata: Mapping[str, Any]
 ) -> list[OutputFile]:
-    """Return the parts of a GGUF model; one is as if nothing were cut."""
-    from anamnesis.formats.gguf.split import split
+    """Return the parts of a GGUF model: those of the input, or of a size; one is as if uncut."""
+    from anamnesis.formats.gguf.split import split, split_as
 
-    sizes = [[part.n_bytes for part in weight.parts] for weight in weights]
+    request = decided.request
+    name = request.form.name or _NAMELESS
+    if request.mix is not None and request.mix.keep_split:
+        shards = decided.seen.checkpoint.shards.values()
+        places = {id(container.source.base): i for i, container in enumerate(shards)}
+        of_part = Counter(places[id(made.weight.parts[0].source.base)] for made in weights)
+        n_tensors = sum([len(made.parts) for made in weights])
+        parts = split_as(name, [of_part[i] for i in range(len(places))], n_tensors, metadata)
+    else:
+        sizes = [[part.n_bytes for part in weight.parts] for weight in weights]
+        parts = split(name, sizes, metadata, request.split_max_size or 0)
     return [
-        OutputFile(file.name, weights[file.start : file.stop], request.writer, file.metadata)
-        for file in split(name, sizes, metadata, max_size)
-    ]
-
-
-def _same_parts(
-    checkpoint: Checkpoint,
-    weights: list[OutputWeight],
-    request: Request,
-    metadata: Mapping[str, Any],
-) -> list[OutputFile]:
-    """Return the parts that the input has, with the weights of each."""
-    from anamnesis.formats.gguf.split import split_as
-
-    places = {id(c.source.base): i for i, c in enumerate(checkpoint.shards.values())}
-    of_part = Counter(places[id(made.weight.parts[0].source.base)] for made in weights)
-    counts = [of_part[i] for i in range(len(places))]
-    n_tensors = sum([len(made.parts) for made in weights])
-    return [
-        OutputFile(file.name, weights[file.start : file.stop], request.writer, file.metadata)
-        for file in split_as(request.form.name or _NAMELESS, counts, n_tensors, metadata)
+        OutputFile(part.name, weights[part.start : part.stop], request.writer, part.metadata)
+        for part in parts
     ]
 
 
@@ -218,7 +186,8 @@ class _Directory:
             return  # all is as it was
         told = {} if directory.config is None else json.loads(directory.config)
         containers = self.checkpoint.shards.values()
-        decided.check_kept({**self.checkpoint.quant_config, **told}, self._metadata(containers))
+        config = {**self.checkpoint.quant_config, **told}
+        check_kept(decided, config, self._metadata(containers))
 
     def _still_describing(self) -> list[str]:
         """Return the files that go on describing the quantisation, if some of it is left."""

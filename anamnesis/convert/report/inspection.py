@@ -289,20 +289,7 @@ def inspect_claim(
     wanted: DType,
     notes: Iterable[str | None] = (),
 ) -> Inspection:
-    """Count what a model's stored tensors make.
-
-    Parameters
-    ----------
-    ledger : Ledger
-    shards : mapping of str to Container
-        Its files by name.
-    config : mapping
-        Of its config.json, empty if there is none.
-    wanted : DType
-        What it would come out as.
-    notes : iterable of str or None
-        What else to say of it.
-    """
+    """Count what a model's stored tensors make, and what they would be in the dtype `wanted`."""
     containers = list(shards.values())
     quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -319,27 +319,20 @@ class Report(Outcome):
             line += f" ({', '.join(f'{reason}: {n:,}' for reason, n in reasons.most_common())})"
         if self.n_consumed:
             line += f"; {self.n_consumed:,} scale{'' if self.n_consumed == 1 else 's'} applied"
-        if self.edited:
-            line += f"; {len(self.edited):,} edited"
-        if self.repacked:
-            line += f"; {len(self.repacked):,} repacked without loss"
-            line += f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""
-        if self.requantised:
-            line += f"; {len(self.requantised):,} re-quantised"
-        if self.taken_apart:
-            line += f"; {len(self.taken_apart):,} tensors taken apart"
-        if self.put_together:
-            line += f"; {len(self.put_together):,} tensors put together"
-        if self.made:
-            line += f"; {len(self.made):,} made of config.json"
-        if self.cast:
-            line += f"; {len(self.cast):,} cast"
-        if self.kept:
-            line += f"; {len(self.kept):,} kept as stored"
-        if self.plain:
-            reasons = Counter(self.plain.values())
-            told = ", ".join(f"{reason}: {n:,}" for reason, n in reasons.most_common())
-            line += f"; {len(self.plain):,} left plain ({told})"
+        exact = f" ({len(self.inexact):,} in BF16 and F16 only)" if self.inexact else ""
+        why = Counter(self.plain.values()).most_common()
+        counts: dict[str, Sized] = {
+            "edited": self.edited,
+            f"repacked without loss{exact}": self.repacked,
+            "re-quantised": self.requantised,
+            "tensors taken apart": self.taken_apart,
+            "tensors put together": self.put_together,
+            "made of config.json": self.made,
+            "cast": self.cast,
+            "kept as stored": self.kept,
+            f"left plain ({', '.join(f'{reason}: {n:,}' for reason, n in why)})": self.plain,
+        }
+        line += "".join([f"; {len(some):,} {what}" for what, some in counts.items() if some])
         if self.loss is not None:
             line += f"; {self.loss.total}"
         if self.unknown:

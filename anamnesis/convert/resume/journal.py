@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from zlib import crc32
 
@@ -28,11 +28,13 @@ class _Journal:
 
     def __init__(self, home: Folder, name: str) -> None:
         self._fd = home.open_or_create(name, os.O_APPEND)
+        self._lock = threading.Lock()
 
     def _append(self, record: bytes) -> None:
-        record += _CRC.pack(crc32(record))
-        if os.write(self._fd, record) != len(record):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        rest = memoryview(record + _CRC.pack(crc32(record)))
+        with self._lock:  # a system may write less than is asked for
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
 
     def clear(self) -> None:
         """Forget all."""

@@ -306,7 +306,7 @@ def test_tiles_without_a_marker_may_be_padded() -> None:
 
 def test_a_layout_that_nobody_has() -> None:
     with pytest.raises(ValueError, match="layout must be modelopt or comfyui; got 'x'"):
-        an.parse(safetensors_bytes({}), layout="x")
+        an.parse(safetensors_bytes({}), layout="x")  # type: ignore[arg-type]
 
 
 # --- what is left ---------------------------------------------------------------------------------
