@@ -77,7 +77,8 @@ class Encode(Task):
         form, self._options = what_is_asked(target, given, out)
         self._options["strict"] = self._options["strict"] or None
         dtype = self._options.get("dtype")
-        self._dtype: DTypeName = dtype or _dtype_of(target) or "bf16"
+        own: Any = None if target.dtype is None else target.dtype.name.lower()
+        self._dtype: DTypeName = dtype or own or "bf16"
         self._is_asked = bool(dtype or target.dtype)
         self._options["cast_all"] = target.casts_all(dtype, self._options.get("cast_all"))
         self._is_folder = form.is_named_directory
@@ -142,7 +143,3 @@ class Encode(Task):
             return write_component(model, out, self._target.text, options, self._verb)
         except ValueError as error:
             raise as_options(error) from None
-
-
-def _dtype_of(target: Target) -> Any:
-    return None if target.dtype is None else target.dtype.name.lower()
