@@ -29,7 +29,7 @@ def what_is_asked(
     form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
     _check_use(target, form.container, given)
     if target.dtype is not None and given["dtype"] not in (None, target.dtype.name.lower()):
-        raise click.UsageError(f"the target {target.text} says another dtype than --dtype")
+        raise click.UsageError(f"the target {target.text} contradicts --dtype")
     settings, recipe = dict(given.pop("settings")), given.pop("recipe")
     names = {row.name for row in OPTIONS if row.call in ("remember", "convert", "mix")}
     options = {name: given.pop(name) for name in names & given.keys()}

@@ -172,7 +172,7 @@ class _Fitting:
         if chosen is None:
             least = sum([min(o.n_bytes for o in some) for some in options.values()])
             raise UnsupportedError(
-                f"with the smallest of these types it takes {self._in_all(least)}",
+                f"the smallest of these types take {self._in_all(least)}",
                 remedy="allow a larger size, or smaller types",
             )
         types = {name: option.type for name, option in chosen.items()}
@@ -218,7 +218,7 @@ class _Fitting:
         within = sorted([type for type in found if low <= _bits(type) <= high], key=_bits)
         if found and not within:
             raise UnsupportedError(
-                f"{weight.name!r}: none of the types is within its bounds",
+                f"{weight.name!r}: no type is within its bounds",
                 remedy="name more of them in types=..., or widen least=... and most=...",
             )
         return within
@@ -343,7 +343,7 @@ def _named_types(words: Iterable[str]) -> list[str]:
         for type in types:
             if type not in TYPES:
                 every = ", ".join(TYPES)
-                raise ValueError(f"types: {type} is no type of blocks; name some of {every}")
+                raise ValueError(f"types: {type} is not a block type; choose from {every}")
         found |= dict.fromkeys(types)
     return list(found)
 
