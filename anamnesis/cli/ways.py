@@ -45,9 +45,7 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
     name = "" if target.encoding is None else target.encoding.id
     rows = next((WAYS[row] for row in _names(name) if row in WAYS), None)
     if rows is None or target.encoding is None:
-        raise click.UsageError(
-            f"{target.text} is not an encoding; --list alone shows all targets"
-        )
+        raise click.UsageError(f"{target.text} is not an encoding; --list alone shows all targets")
     if as_json:
         keys = ("source", "way", "unless")
         listed = [dict(zip(keys, (source, *way), strict=True)) for source, way in rows.items()]
