@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from math import prod
 from typing import Any
 
@@ -62,8 +61,14 @@ def _spoiled_shapes(choices: Choices, model: Model) -> Model:
     return model.with_shapes({**shapes, name: choices.pick(made)})
 
 
+def _copied(facts: Any) -> Any:
+    """Return facts whose objects are others; lists are as long as vocabularies."""
+    is_object = isinstance(facts, dict)
+    return {key: _copied(value) for key, value in facts.items()} if is_object else facts
+
+
 def _spoiled_facts(choices: Choices, model: Model) -> Model:
-    facts = copy.deepcopy(dict(model.facts))
+    facts = _copied(model.facts)
     section = facts.get("text_config") if choices.below(2) else facts
     section = section if isinstance(section, dict) else facts
     names = [key for key in section if not key.startswith(("token", "general"))]

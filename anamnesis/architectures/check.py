@@ -62,6 +62,8 @@ def check_tensors(
             raise header.error(
                 f"{_because(header, group)}{called(name)!r} is no tensor of its layer"
             )
+        if 0 in weight.shape:
+            raise header.error(f"{called(name)!r} has no values: {list(weight.shape)}")
         check_shape(header, layer, tail, weight, called(name))
 
 

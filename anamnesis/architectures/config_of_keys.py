@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 # What transformers calls a fact, where the first of the converter's spellings is a rare one.
 _MOST_FACTORS = 1 << 16  # of a rope
 _SPELT = {"feed_forward_length": "intermediate_size"}
+_TYPES = "tokenizer.ggml.token_type_count"
 _TOKENS = {
     "tokenizer.ggml.bos_token_id": "bos_token_id",
     "tokenizer.ggml.eos_token_id": "eos_token_id",
@@ -115,6 +116,13 @@ def config_facts(
     embedding = weights.get("token_embd.weight")
     if embedding is not None and embedding.shape:
         config["vocab_size"] = embedding.shape[0]
+    types = weights.get("token_types.weight")
+    if types is not None and types.shape:
+        config["type_vocab_size"] = types.shape[0]
+        if metadata.get(_TYPES, types.shape[0]) != types.shape[0]:
+            raise ParseError(
+                f"{_TYPES} is {metadata[_TYPES]!r}, and 'token_types.weight' has {types.shape[0]:,}"
+            )
     config["tie_word_embeddings"] = "output.weight" not in weights
     tokens = metadata.get("tokenizer.ggml.tokens")
     n_tokens = len(tokens) if isinstance(tokens, Sized) else 0

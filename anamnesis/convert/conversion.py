@@ -31,6 +31,9 @@ from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.core.roles import roles
 from anamnesis.schemes.detect.ledger import Ledger
 
+_NO_NUMBERS = "values are too large, and come back as infinities or NaNs"
+_ERASED = "what comes back is no nearer than zeros"
+
 
 class Conversion:
     """One conversion of one model."""
@@ -220,11 +223,9 @@ def _of_scales(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def _spoiled(losses: Losses | None) -> Iterator[str]:
-    """Yield which weights have values next to the largest of all, whose codes stand for none."""
-    names = [] if losses is None else losses.not_finite
-    if names:
+    """Yield which weights come back as no numbers, or as none that were there."""
+    found = {} if losses is None else {_NO_NUMBERS: losses.not_finite, _ERASED: losses.erased}
+    for why, names in found.items():
         more = f" and {len(names) - 1:,} more weights" if len(names) > 1 else ""
-        yield (
-            f"{names[0]!r}{more}: values are too large, and come back as infinities or NaNs;"
-            " exclude such weights, so that they stay as they are"
-        )
+        if names:
+            yield f"{names[0]!r}{more}: {why}; exclude such weights, so that they stay as they are"

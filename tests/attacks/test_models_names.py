@@ -249,6 +249,7 @@ def test_a_tied_head_may_be_stored_too() -> None:
         ("gemma4", {"gemma4.attention.value_length": 8}, "key_length and value_length differ"),
         ("bert", {"bert.attention.causal": True}, "causal is True, and config.json of BertModel"),
         ("bert", {"bert.attention.causal": None}, "has no bert.attention.causal, and config.json"),
+        ("bert", {"tokenizer.ggml.token_type_count": 3}, "token_type_count is 3, and 'token_types"),
         ("glm4moe", {"glm4moe.expert_gating_func": 1}, "expert_gating_func is 1, and config.json"),
         ("deepseek3", {"deepseek2.expert_gating_func": None}, "no deepseek2.expert_gating_func"),
         ("granite", {"granite.attention.scale": None}, "the header has no granite.attention.scale"),
@@ -331,6 +332,15 @@ def test_layers_that_predict_may_be_said_and_not_stored(make: Any) -> None:
         there, _ = tensors_as_gguf(model.facts, models.ledger(model.with_shapes(shapes)))
         assert there.metadata["glm4moe.block_count"]["value"] == 4
         assert there.metadata["glm4moe.nextn_predict_layers"]["value"] == 1
+
+
+@pytest.mark.parametrize("make", [models.directory, models.gguf])
+def test_tensors_have_values(make: Any) -> None:
+    model = make("granite")
+    name = "token_embd.weight" if model.is_gguf else "model.embed_tokens.weight"
+    facts = {key: value for key, value in model.facts.items() if not key.endswith("vocab_size")}
+    with pytest.raises(an.ParseError, match=f"{name}' has no values"):
+        models.seen(model.with_facts(facts).with_shapes({**model.shapes, name: (0, 128)}))
 
 
 def test_one_bias_says_that_there_are_all() -> None:

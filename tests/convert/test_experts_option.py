@@ -489,5 +489,5 @@ def test_stacks_of_a_gguf(tmp_path: Path) -> None:
 
 def test_what_experts_can_be(tmp_path: Path) -> None:
     source = models(tmp_path)["stacks"]
-    with an.parse(source) as model, pytest.raises(ValueError, match="stacked, split or keep"):
+    with an.parse(source) as model, pytest.raises(ValueError, match="'stacked', 'split' or 'keep'"):
         model.plan("bf16", experts="apart")  # type: ignore[arg-type]

@@ -213,3 +213,31 @@ def test_limits_of_a_model_hold_for_its_importance(tmp_path: Path) -> None:
     told = pytest.raises(an.LimitExceeded, match="the importance of a")
     with an.parse(raw, limits=limits) as model, told:
         model.plan("gguf-q4_k_m", imatrix=tmp_path / "imatrix.dat")
+
+
+@pytest.mark.parametrize(
+    ("importance", "count", "words"),
+    [
+        (1e38, 1.0, "'a.weight': what comes back is no nearer than zeros"),
+        (1.0, -3.0, "the importance matrix says nothing of 1 of the matrices"),
+        (1.0, 1.0, ""),
+    ],
+)
+def test_what_an_importance_spoils_is_said(
+    importance: float, count: float, words: str, tmp_path: Path
+) -> None:
+    values = np.random.default_rng(0).standard_normal((32, 256)).astype(np.float32)
+    an.save({"a.weight": values}, tmp_path / "in.safetensors")
+    sums = entry("a.weight", (importance,) * 256, (count,))
+    (tmp_path / "m.gguf").write_bytes(gguf(sums))
+    report = an.convert(
+        tmp_path / "in.safetensors",
+        tmp_path / "out.gguf",
+        "gguf-iq4_xs",
+        imatrix=tmp_path / "m.gguf",
+        names="keep",
+        overrides={"a.weight": "iq4_xs"},
+    )
+    said = "; ".join(report.warnings)
+    assert words in said
+    assert bool(words) == ("importance" in said or "zeros" in said)

@@ -108,6 +108,13 @@ class Losses:
         """The weights of which values come back as infinities or NaNs."""
         return [name for name, loss in self.weights.items() if not loss.is_finite]
 
+    @property
+    def erased(self) -> list[str]:
+        """The weights that come back no nearer than zeros."""
+        return [
+            name for name, loss in self.weights.items() if 0 < loss.power <= loss.squared < math.inf
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         weights = {name: loss.to_dict() for name, loss in self.weights.items()}

@@ -18,5 +18,9 @@ def importance_of(given: Given, limits: ParseLimits | None = None) -> Imatrix:
         return given
     found = given if isinstance(given, ImatrixFile) else read_imatrix(given, limits)
     entries = {name: entry.values.view("u1").data for name, entry in found.entries.items()}
-    unused = {n: e.counts.count(0) for n, e in found.entries.items() if found.kind == "gguf"}
+    unused = {
+        n: sum(count <= 0 for count in e.counts)
+        for n, e in found.entries.items()
+        if found.kind == "gguf"
+    }
     return Imatrix(found.file, entries, found.datasets, found.n_chunks, unused)

@@ -41,7 +41,7 @@ def one_of(*choices: str) -> Kind:
 
     def check(name: str, value: Any) -> None:
         if value not in choices:
-            raise ValueError(f"{name} must be {_or(choices)}, not {value!r}")
+            raise ValueError(f"{name} must be {_or(tuple(map(repr, choices)))}, not {value!r}")
 
     def take(value: Any) -> str:
         if _text(value) not in choices:
