@@ -64,7 +64,7 @@ def _plain(array: Array, dtype: str) -> _Stored:
     return _Stored(dtype, array.shape, array.astype(DTYPES[dtype].numpy()).tobytes())
 
 
-def _llama(dtype: str = "BF16") -> dict[str, _Stored]:
+def _llama() -> dict[str, _Stored]:
     """Return the weights of a Llama that transformers loads."""
     import numpy as np
 
@@ -89,7 +89,7 @@ def _llama(dtype: str = "BF16") -> dict[str, _Stored]:
     for name, shape in shapes.items():
         spread = 0.02 * np.exp(rng.normal(0.0, 0.25, (shape[0], 1)))
         values = rng.normal(1.0, 0.1, shape) if len(shape) == 1 else rng.normal(size=shape) * spread
-        tensors[f"{name}.weight"] = _plain(values.astype(np.float32), dtype)
+        tensors[f"{name}.weight"] = _plain(values.astype(np.float32), "BF16")
     return tensors
 
 
@@ -216,15 +216,11 @@ def _gguf() -> Files:
     rng = _generator("gguf")
     scale = np.float16(_SCALE).tobytes()
 
-    def q4_k(rows: int, columns: int) -> _Stored:
-        blocks = rng.integers(0, 256, (rows * columns // 256, 144), dtype=np.uint8)
-        blocks[:, :4] = np.frombuffer(scale * 2, np.uint8)
-        return _Stored("Q4_K", (rows, columns), blocks.tobytes())
-
-    def q6_k(rows: int, columns: int) -> _Stored:
-        blocks = rng.integers(0, 256, (rows * columns // 256, 210), dtype=np.uint8)
-        blocks[:, 208:] = np.frombuffer(scale, np.uint8)
-        return _Stored("Q6_K", (rows, columns), blocks.tobytes())
+    def blocks(dtype: str, rows: int, columns: int) -> _Stored:
+        size, first, last = {"Q4_K": (144, 0, 4), "Q6_K": (210, 208, 210)}[dtype]  # of scales
+        raw = rng.integers(0, 256, (rows * columns // 256, size), dtype=np.uint8)
+        raw[:, first:last] = np.frombuffer(scale * ((last - first) // 2), np.uint8)
+        return _Stored(dtype, (rows, columns), raw.tobytes())
 
     keys = {
         "general.architecture": "llama",
@@ -234,11 +230,11 @@ def _gguf() -> Files:
         "tokenizer.ggml.tokens": ["<s>", "</s>", "a", "b"],
     }
     tensors = {
-        "token_embd.weight": q6_k(64, 256),
+        "token_embd.weight": blocks("Q6_K", 64, 256),
         "blk.0.attn_norm.weight": _plain(np.ones(256), "F32"),
-        "blk.0.attn_q.weight": q4_k(256, 256),
-        "blk.0.ffn_down.weight": q6_k(256, 512),
-        "blk.0.ffn_up.weight": q4_k(512, 256),
+        "blk.0.attn_q.weight": blocks("Q4_K", 256, 256),
+        "blk.0.ffn_down.weight": blocks("Q6_K", 256, 512),
+        "blk.0.ffn_up.weight": blocks("Q4_K", 512, 256),
     }
     return {"llama-tiny-Q4_K_M.gguf": _file(GgufWriter(), tensors, keys)}
 
@@ -340,9 +336,13 @@ class _NestedPickle:
         return b"\x80\2" + self._value(value) + b"."
 
     def _value(self, value: Any) -> bytes:
+        if isinstance(value, bytes):  # a pickle already
+            return value
         if isinstance(value, Mapping):
             items = b"".join(self._value(k) + self._value(v) for k, v in value.items())
             return b"}(" + items + b"u"
+        if isinstance(value, tuple):
+            return b"(" + b"".join(map(self._value, value)) + b"t"
         if isinstance(value, str):
             return b"X" + len(value.encode()).to_bytes(4, "little") + value.encode()
         if isinstance(value, int):
@@ -352,28 +352,11 @@ class _NestedPickle:
     def _tensor(self, array: Array) -> bytes:
         key = str(len(self.storages))
         self.storages.append(array.tobytes())
-        storage = (
-            b"("
-            + self._value("storage")
-            + b"ctorch\nFloatStorage\n"
-            + self._value(key)
-            + self._value("cpu")
-            + self._value(array.size)
-            + b"tQ"
-        )
-        shape = b"(" + b"".join(map(self._value, array.shape)) + b"t"
-        strides = b"(" + b"".join(self._value(n // 4) for n in array.strides) + b"t"
+        storage = ("storage", b"ctorch\nFloatStorage\n", key, "cpu", array.size)
+        strides = tuple(n // 4 for n in array.strides)
         hooks = b"ccollections\nOrderedDict\n)R"
-        return (
-            b"ctorch._utils\n_rebuild_tensor_v2\n("
-            + storage
-            + self._value(0)
-            + shape
-            + strides
-            + b"\x89"
-            + hooks
-            + b"tR"
-        )
+        given = (self._value(storage) + b"Q", 0, array.shape, strides, b"\x89", hooks)
+        return b"ctorch._utils\n_rebuild_tensor_v2\n" + self._value(given) + b"R"
 
 
 DEMOS: Mapping[str, Demo] = {
