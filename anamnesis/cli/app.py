@@ -139,9 +139,9 @@ class _Commands(click.Group):
             print(f"amn: interrupted{_left_behind(ctx)}", file=sys.stderr)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            if ctx.obj is NESTED:  # whoever runs the outer command hears no more either
-                raise
             _forget_stdout()
+            if ctx.obj is NESTED:  # nobody reads the outer command either
+                raise
             ctx.exit(FAILED)
         except (click.ClickException, click.exceptions.Exit):
             raise

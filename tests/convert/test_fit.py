@@ -79,7 +79,7 @@ def test_bits_a_weight(path: Path) -> None:
             assert bits - 0.2 < told <= bits
             errors.append(found.error)
         assert errors == sorted(errors, reverse=True)
-        with pytest.raises(an.UnsupportedError, match=r"it takes 2\.\d+ bits a weight; allow"):
+        with pytest.raises(an.UnsupportedError, match=r"types take 2\.\d+ bits a weight; allow"):
             model.fit(target_bpw=1.0)
         least = model.fit(target_bpw=2.8, most={"*": "q2_k"}).plan.n_bytes
         with pytest.raises(an.UnsupportedError, match=f"it takes {least:,} bytes; allow a larger"):
