@@ -186,18 +186,12 @@ def _complain_of_usage(error: click.UsageError) -> None:
     from anamnesis.cli.errors import complain
 
     if type(error) is click.BadParameter:  # it says itself what to do, of an option that is named
-        complain(" ".join(f"{_named(error)}{error.message}".split()).rstrip("."))
+        flag = f"{max(error.param.opts, key=len)}: " if error.param else ""
+        complain(" ".join(f"{flag}{error.message}".split()).rstrip("."))
         return
     message = " ".join(error.format_message().split()).rstrip(".").replace(". (", " (")
     command = error.ctx.command_path if error.ctx else "amn"
     complain(f"{message}; see {command} --help")
-
-
-def _named(error: click.BadParameter) -> str:
-    """Return the longest name of the option whose value is wrong."""
-    if error.param is None:
-        return ""
-    return f"{max(error.param.opts, key=len)}: "
 
 
 def _forget_stdout() -> None:

@@ -72,7 +72,7 @@ def _no_such(name: str) -> click.UsageError:
     from anamnesis.cli.demo_models import DEMOS
 
     like = did_you_mean(name, [*DEMOS, *(demo.path for demo in DEMOS.values())], 1)
-    return click.UsageError(f"there is no demo {name!r}{like}; amn demo --list has all")
+    return click.UsageError(f"there is no demo {name!r}{like}; amn demo --list shows all")
 
 
 def _list() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from anamnesis.base.errors import OutputError
-from anamnesis.cli.demo_models import DEMOS, Demo
+from anamnesis.cli.demo_models import DEMOS
 
 
 def make_demo(name: str, directory: str) -> None:
@@ -24,12 +24,8 @@ def make_demo(name: str, directory: str) -> None:
         target.write_bytes(raw)
     size = format_size(sum(map(len, files.values())))
     made = "is there already" if is_there else demo.what
-    print(f"{_shown(folder, demo)}: {made} ({size})")
-
-
-def _shown(folder: Path, demo: Demo) -> str:
-    path = folder / demo.path
-    return f"{path}/" if path.is_dir() else str(path)
+    shown = folder / demo.path
+    print(f"{shown}{'/' if shown.is_dir() else ''}: {made} ({size})")
 
 
 def _check_own(folder: Path, files: dict[str, bytes]) -> bool:

@@ -29,7 +29,7 @@ def what_is_asked(
     form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
     _check_use(target, form.container, given)
     if target.dtype is not None and given["dtype"] not in (None, target.dtype.name.lower()):
-        raise click.UsageError(f"the target {target.text} says another dtype than --dtype")
+        raise click.UsageError(f"the target {target.text} contradicts --dtype")
     settings, recipe = dict(given.pop("settings")), given.pop("recipe")
     names = {row.name for row in OPTIONS if row.call in ("remember", "convert", "mix")}
     options = {name: given.pop(name) for name in names & given.keys()}
@@ -77,7 +77,8 @@ class Encode(Task):
         form, self._options = what_is_asked(target, given, out)
         self._options["strict"] = self._options["strict"] or None
         dtype = self._options.get("dtype")
-        self._dtype: DTypeName = dtype or _dtype_of(target) or "bf16"
+        own: Any = None if target.dtype is None else target.dtype.name.lower()
+        self._dtype: DTypeName = dtype or own or "bf16"
         self._is_asked = bool(dtype or target.dtype)
         self._options["cast_all"] = target.casts_all(dtype, self._options.get("cast_all"))
         self._is_folder = form.is_named_directory
@@ -142,7 +143,3 @@ class Encode(Task):
             return write_component(model, out, self._target.text, options, self._verb)
         except ValueError as error:
             raise as_options(error) from None
-
-
-def _dtype_of(target: Target) -> Any:
-    return None if target.dtype is None else target.dtype.name.lower()

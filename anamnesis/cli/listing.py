@@ -47,7 +47,12 @@ def listing(
         weights = list(model.weights.values())
         yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
         rows = [
-            _Row(shortened(w.name, _LONGEST_NAME), _scheme(w), _short_cost(w), _parts(w))
+            _Row(
+                shortened(w.name, _LONGEST_NAME),
+                f"{printable(w.scheme)} {list(w.shape)}",
+                f"{w.size:,} x {_bits([w]):.4g} bits",
+                _parts(w),
+            )
             for w in weights
         ]
     else:
@@ -77,19 +82,11 @@ def _parts(weight: Tensor) -> str:
     return ", ".join(f"{role} {part.describe()}" for role, part in parts)
 
 
-def _scheme(weight: Tensor) -> str:
-    return f"{printable(weight.scheme)} {list(weight.shape)}"
-
-
 def _cost(weights: list[Tensor]) -> str:
     """Return the parameters, and the bits for each, scales included."""
     n = sum(weight.size for weight in weights)
     count = f"{n:,} parameter{'' if n == 1 else 's'}"
     return f"{count}, {_bits(weights):.4g} bits each" if n else count
-
-
-def _short_cost(weight: Tensor) -> str:
-    return f"{weight.size:,} x {_bits([weight]):.4g} bits"
 
 
 def _bits(weights: list[Tensor]) -> float:
@@ -108,15 +105,11 @@ def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
         yield "Dtypes", dtypes[0][0]
     elif dtypes:
         yield "Dtypes", ", ".join(f"{name} ({n:,})" for name, n in dtypes)
-    yield from _byte_order(model)
-    if model.metadata:
-        yield "Metadata", _metadata_line(model, metadata)
-
-
-def _byte_order(model: Model) -> Iterator[tuple[str, str]]:
     first = next(iter(model.files.values()))
     if not first.self_contained and "byte_order" in first.facts:
         yield "Byte order", f"{first.facts['byte_order']}-endian"
+    if model.metadata:
+        yield "Metadata", _metadata_line(model, metadata)
 
 
 def _metadata_line(model: Model, listed: bool) -> str:

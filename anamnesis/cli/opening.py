@@ -82,7 +82,7 @@ def _selected(model: Model, n: int, only: Sequence[str], exclude: Sequence[str] 
     try:
         return model.select(*only, exclude=exclude)
     except ValueError:
-        raise UnsupportedError(f"none of the {n:,} weights has a name that is chosen") from None
+        raise UnsupportedError(f"none of the {n:,} weights is selected") from None
 
 
 def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:

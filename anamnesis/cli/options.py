@@ -43,7 +43,9 @@ def verb(
         if "untrusted" in options:
             function = _limiting(function, name)
         found = click.command(name, cls=Command, epilog=_epilog(examples, exit_codes))(function)
-        found.params[-1:-1] = _click_options(name)  # before -h
+        rows = [row for row in table.OPTIONS if name in row.verbs]
+        flags = {flag for row in rows for flag in row.flags.split()}
+        found.params[-1:-1] = [_click_option(row, name, flags) for row in rows]  # before -h
         if "untrusted" in options:
             found.params.insert(0, _paths(required="lists" not in options))
         return found
@@ -107,12 +109,6 @@ def _opening(function: _Function, verb: str) -> _Function:
 # --- from rows of the table to click's options ------------------------------------------------
 
 
-def _click_options(verb: str) -> list[click.Parameter]:
-    rows = [row for row in table.OPTIONS if verb in row.verbs]
-    flags = {flag for row in rows for flag in row.flags.split()}
-    return [_click_option(row, verb, flags) for row in rows]
-
-
 def _click_option(row: table.Option, verb: str, flags: set[str]) -> Option:
     settings: dict[str, Any] = {"metavar": row.kind.metavar, "multiple": row.kind.many}
     if row.kind.value is None:
@@ -166,13 +162,10 @@ class _Parsed(_ParamType):
         try:
             return self._kind.read(value)
         except ValueError as error:
-            self.fail(f"{error}{_what_lists_all(error)}", param, ctx)
+            from anamnesis.base.nearest import UnknownWord
 
-
-def _what_lists_all(error: ValueError) -> str:
-    from anamnesis.base.nearest import UnknownWord  # only here, for the sake of a quick start
-
-    return "; amn convert --list has all" if isinstance(error, UnknownWord) else ""
+            remedy = "; amn convert --list shows all" if isinstance(error, UnknownWord) else ""
+            self.fail(f"{error}{remedy}", param, ctx)
 
 
 def _take_recipe(

@@ -302,7 +302,7 @@ class OutputNames:
             first = next((of for out, of in self._taken.items() if _identity(out) == file), None)
         if first is not None:
             raise OutputError(
-                f"{path}: its output {output} is that of {first} too",
+                f"{path}: its output {output} is the output of {first}, too",
                 remedy="run it alone, with -o",
             )
         if output != self._out:

@@ -47,7 +47,7 @@ def _asked(to: Target | None, dtype: DTypeName | None) -> DTypeName | None:
         return dtype
     named: DTypeName = to.dtype.name.lower()  # type: ignore[assignment]
     if dtype not in (None, named):
-        raise click.UsageError(f"--to {to.text} says another dtype than --dtype {dtype}")
+        raise click.UsageError(f"--to {to.text} contradicts --dtype {dtype}")
     return named
 
 

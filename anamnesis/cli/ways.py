@@ -30,11 +30,11 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
     first, second, _ = (max(map(len, column)) for column in zip(*cells, strict=True))
     for name, container, loaders in cells:
         print(f"{name:<{first}}  {container:<{second}}  {loaders}")
-    print("\nOf models of linear layers; experts and others: amn plan, docs/loading.md")
+    print("\nFor models of linear layers; for experts and others: amn plan, docs/loading.md")
     if kind is None:
-        print("* only takes weights that are in such codes already, and moves their bits")
-        print("A container and one of the others go together: gguf-f16, npz-f32")
-    print("--list --to TARGET: from which codes it is moved, cast exactly, or re-quantised")
+        print("* takes only weights that are in such codes already, and moves their bits")
+        print("A container goes with one of the others: gguf-f16, npz-f32")
+    print("--list --to TARGET shows which codes are moved, cast exactly, or re-quantised")
 
 
 def _list_ways(target: Target, *, as_json: bool) -> None:
@@ -45,9 +45,7 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
     name = "" if target.encoding is None else target.encoding.id
     rows = next((WAYS[row] for row in _names(name) if row in WAYS), None)
     if rows is None or target.encoding is None:
-        raise click.UsageError(
-            f"{target.text} is no encoding; --list alone shows what can be written"
-        )
+        raise click.UsageError(f"{target.text} is not an encoding; --list alone shows all targets")
     if as_json:
         keys = ("source", "way", "unless")
         listed = [dict(zip(keys, (source, *way), strict=True)) for source, way in rows.items()]
@@ -61,7 +59,7 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
             print(line)
     rest = "not taken" if target.encoding.codes is None else "re-quantised"
     print(f"{'all others':<{width}}  {rest}")
-    print("\namn plan says it of a model; --lossless refuses to re-quantise")
+    print("\namn plan shows it for a model; --lossless refuses to re-quantise")
 
 
 def _names(name: str) -> list[str]:

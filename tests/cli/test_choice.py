@@ -153,7 +153,7 @@ def test_weights_are_taken_with_all_their_parts(
 def test_a_choice_of_nothing_is_an_error(write_model: WriteModel) -> None:
     done = run("inspect", write_model(MODEL), "--exclude", "*")
     assert done.exit_code == 1
-    assert done.stderr.endswith("none of the 3 weights has a name that is chosen\n")
+    assert done.stderr.endswith("none of the 3 weights is selected\n")
     done = run("remember", "-o", "x", write_model(MODEL), "--drop", "*")
     assert done.stderr.endswith("none of the 3 weights is left\n")
 

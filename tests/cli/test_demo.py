@@ -141,7 +141,7 @@ def test_the_name_of_an_input_finds_its_demo(tmp_path: Path) -> None:
 def test_a_mistyped_demo_is_no_folder(tmp_path: Path, typed: str, meant: str) -> None:
     done = amn("demo", typed, cwd=tmp_path)
     assert done.returncode == 2
-    told = f"there is no demo {typed!r} (did you mean {meant!r}?); amn demo --list has all"
+    told = f"there is no demo {typed!r} (did you mean {meant!r}?); amn demo --list shows all"
     assert told in done.stderr
     assert not list(tmp_path.iterdir())
     assert amn("demo", f"{typed}/", cwd=tmp_path).returncode == 0  # a folder may be called so

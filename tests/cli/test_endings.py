@@ -80,7 +80,7 @@ def test_arrays_are_saved_by_the_same_rule(tmp_path: Path, ending: str) -> None:
 def test_another_container_than_the_ending_is_refused(model: Path, verb: str, ending: str) -> None:
     to = "npz" if ENDINGS[ending] != "npz" else "gguf"
     told = run(verb, model, "--to", to, "-o", f"out{ending}", code=1)
-    assert f"is named as {WRITERS[ENDINGS[ending]].title}, but the target is {to}" in told
+    assert f"has the extension of {WRITERS[ENDINGS[ending]].title}, but the target is {to}" in told
 
 
 @pytest.mark.parametrize("ending", [".gguf", ".bin", ".pth"])

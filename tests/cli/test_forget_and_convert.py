@@ -396,7 +396,7 @@ def test_verify(model: Path) -> None:
         (("convert",), "Missing option '--to'"),
         (("plan",), "Missing option '--to'"),
         (("convert", "--to", "npz", "--include", "*"), "--include says which weights are quant"),
-        (("convert", "--to", "f16", "--dtype", "f32"), "the target f16 says another dtype than"),
+        (("convert", "--to", "f16", "--dtype", "f32"), "the target f16 contradicts --dtype"),
         (("convert", "--to", "int8", "--tensor", "int8"), "write PATTERN=ENCODING, not 'int8'"),
         (("convert", "--to", "int8", "--tensor", "*=int9"), "there is no encoding 'int9'"),
         (("convert", "--to", "int8", "--rename", "(=x"), "'(=x': "),
@@ -419,7 +419,7 @@ def test_no_path_is_wrong_usage() -> None:
 
 def test_an_output_of_another_format_is_refused(model: Path) -> None:
     done = run("convert", model, "--to", "gguf", "-o", "x.npz", code=1)
-    assert "x.npz: is named as NPZ, but the target is gguf" in done.stderr
+    assert "x.npz: has the extension of NPZ, but the target is gguf" in done.stderr
 
 
 # --- lists and plans ------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def test_a_list_says_what_becomes_of_codes() -> None:
     moved_only = run("convert", "--list", "--to", "gguf-mxfp4").stdout
     assert "all others      not taken" in moved_only
     done = run("convert", "--list", "--to", "gguf", code=2)
-    assert "gguf is no encoding" in done.stderr
+    assert "gguf is not an encoding" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_outputs_that_are_one_file(tmp_path: Path) -> None:
     first.write_bytes(b"1")
     if not (tmp_path / "A-bf16.safetensors").exists():
         (tmp_path / "A-bf16.safetensors").hardlink_to(first)
-    with pytest.raises(OutputError, match=r"is that of a-fp8\.gguf too"):
+    with pytest.raises(OutputError, match=r"is the output of a-fp8\.gguf, too"):
         names.of("A-fp8.gguf")
 
 

@@ -37,7 +37,7 @@ def allocate(
         chosen = _of_types(options, types)
         if chosen is not None and _bytes(chosen) <= budget:
             found.append(_filled(chosen, options, budget))
-    return min(found, key=_error)
+    return min(found, key=lambda chosen: sum([option.error for option in chosen.values()]))
 
 
 def _along_hulls(options: Mapping[str, Sequence[Option]], least: Chosen, budget: int) -> Chosen:
@@ -46,7 +46,7 @@ def _along_hulls(options: Mapping[str, Sequence[Option]], least: Chosen, budget:
         (
             (_slope(one, other), name, i, other)
             for name, some in options.items()
-            for i, (one, other) in enumerate(_pairs(_hull(some)))
+            for i, (one, other) in enumerate(pairwise(_hull(some)))
         ),
         key=lambda step: (-step[0], step[1], step[2]),
     )
@@ -72,10 +72,6 @@ def _hull(options: Sequence[Option]) -> list[Option]:
             hull.pop()
         hull.append(option)
     return hull
-
-
-def _pairs(hull: Sequence[Option]) -> Iterable[tuple[Option, Option]]:
-    return pairwise(hull)
 
 
 def _slope(one: Option, other: Option) -> float:
@@ -113,7 +109,3 @@ def _of_types(options: Mapping[str, Sequence[Option]], types: Mapping[str, str])
 
 def _bytes(chosen: Chosen) -> int:
     return sum([option.n_bytes for option in chosen.values()])
-
-
-def _error(chosen: Chosen) -> float:
-    return sum([option.error for option in chosen.values()])

@@ -62,13 +62,13 @@ class Journal:
             try:
                 entry = json.loads(line)
                 if number == 0 and entry["of"] != digest:
-                    raise OutputError(f"{path}: has errors of another model, or of other settings")
+                    raise OutputError(f"{path}: holds errors of another model or setting")
                 if number:
-                    self.errors.setdefault(entry["weight"], {})[entry["type"]] = float(
-                        entry["error"]
-                    )
+                    of_weight = self.errors.setdefault(entry["weight"], {})
+                    of_weight[entry["type"]] = float(entry["error"])
             except (ValueError, TypeError, KeyError):
-                raise OutputError(f"{path}, line {number + 1}: is no journal of errors") from None
+                where = f"{path}, line {number + 1}"
+                raise OutputError(f"{where}: is not a journal of errors") from None
 
     def add(self, weight: str, errors: Mapping[str, float]) -> None:
         """Add the errors of a weight."""

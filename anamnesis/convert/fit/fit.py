@@ -53,24 +53,7 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitOptions:
-    """The options of `Model.fit`.
-
-    Attributes
-    ----------
-    size : int or None
-        Bytes that the file may have.
-    bits : float or None
-        Bits that a value may take, if `size` is None.
-    types : tuple of str
-        Types, or families of them: `k`, `iq`, `legacy`.
-    least, most : tuple of (str, str)
-        Names of weights, with wildcards, and the type that has the fewest or the most bits which
-        they may get; the first that fits decides.
-    sample : int or None
-        How many values of a weight are looked at; None looks at all.
-    journal : path or None
-        Where errors are kept, so that another run need not measure them again.
-    """
+    """The options of `Model.fit`; `sample` is how many values of a weight are measured, or all."""
 
     size: int | None = None
     bits: float | None = None
@@ -143,23 +126,7 @@ class Fit:
 def fit(
     checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
 ) -> Fit:
-    """Choose the types of a model's weights.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    ledger : Ledger
-    asked : FitOptions
-    options : mapping
-        Other options of `Model.convert`.
-
-    Raises
-    ------
-    UnsupportedError
-        If no types are small enough, or one cannot be chosen without an importance matrix.
-    ValueError
-        If a pattern fits no weight, or there is no such type.
-    """
+    """Choose the types of a model's weights; `options` are others of `Model.convert`."""
     return _Fitting(checkpoint, ledger, asked, options).fit()
 
 
@@ -205,13 +172,14 @@ class _Fitting:
         if chosen is None:
             least = sum([min(o.n_bytes for o in some) for some in options.values()])
             raise UnsupportedError(
-                f"with the smallest of these types it takes {self._in_all(least)}",
+                f"the smallest of these types take {self._in_all(least)}",
                 remedy="allow a larger size, or smaller types",
             )
         types = {name: option.type for name, option in chosen.items()}
         base = self._base(types)
         to = _BASES[base]
-        _, plan = self._planned(self._resolved(to, self._named(types)))
+        own = {literal(name): f"gguf-{type.lower()}" for name, type in types.items()}
+        _, plan = self._planned(self._resolved(to, own))
         found = {name: option.error for name, option in chosen.items()}
         is_sample = self._asked.sample is not None
         return Fit(types, found, to, base, plan, is_sample, self._options)
@@ -250,7 +218,7 @@ class _Fitting:
         within = sorted([type for type in found if low <= _bits(type) <= high], key=_bits)
         if found and not within:
             raise UnsupportedError(
-                f"{weight.name!r}: none of the types is within its bounds",
+                f"{weight.name!r}: no type is within its bounds",
                 remedy="name more of them in types=..., or widen least=... and most=...",
             )
         return within
@@ -269,7 +237,7 @@ class _Fitting:
         try:
             measured = measure_errors(
                 self._weights,
-                {name: self._measured(weight) for name, weight in self._weights.items()},
+                {name: self._lossy_types(weight) for name, weight in self._weights.items()},
                 imatrix,
                 self._asked.sample,
                 self._request.how,
@@ -280,7 +248,7 @@ class _Fitting:
         unchanged = {name: dict.fromkeys(self._types[name], 0.0) for name in self._weights}
         return {name: {**zeros, **measured[name]} for name, zeros in unchanged.items()}
 
-    def _measured(self, weight: Weight) -> list[str]:
+    def _lossy_types(self, weight: Weight) -> list[str]:
         """Return the types that lose something: blocks stay the same in their own type."""
         own = weight.parts[0].dtype.name if isinstance(weight, GgmlWeight) else ""
         return [type for type in self._types[weight.name] if type != own]
@@ -331,9 +299,6 @@ class _Fitting:
             counts[type] += prod(self._weights[name].shape) if type in _BASES else 0
         return counts.most_common(1)[0][0] if counts else "Q8_0"
 
-    def _named(self, types: Mapping[str, str]) -> dict[str, str]:
-        return {literal(name): f"gguf-{type.lower()}" for name, type in types.items()}
-
 
 def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return options with the types of output and embeddings as overrides."""
@@ -367,13 +332,7 @@ def _padded(n_bytes: int) -> int:
 
 
 def _named_types(words: Iterable[str]) -> list[str]:
-    """Return types by their names and those of families.
-
-    Raises
-    ------
-    ValueError
-        If there is no such one, or nothing encodes to it.
-    """
+    """Return types by their names and those of families."""
     found: dict[str, None] = {}
     for word in words:
         own = FAMILIES.get(word.lower())
@@ -384,7 +343,7 @@ def _named_types(words: Iterable[str]) -> list[str]:
         for type in types:
             if type not in TYPES:
                 every = ", ".join(TYPES)
-                raise ValueError(f"types: {type} is no type of blocks; name some of {every}")
+                raise ValueError(f"types: {type} is not a block type; choose from {every}")
         found |= dict.fromkeys(types)
     return list(found)
 

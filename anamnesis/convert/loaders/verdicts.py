@@ -16,7 +16,7 @@ _LLAMA_CPP = "llama.cpp"
 
 
 class Verdict(NamedTuple):
-    """What a program makes of an output.
+    """Whether a program loads an output.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
         With what it needs beside.
     outcome : str
         `loads`, `refuses`, `otherwise`: it computes something else with the same values; or
-        `wrong`: it loads other values, and no error says so.
+        `wrong`: it loads other values without an error.
     why, instead : str
         What is in the way, and what works; arguments stand with a value, as in errors' remedies.
     warns : bool
@@ -42,12 +42,7 @@ class Verdict(NamedTuple):
 
     def to_dict(self) -> dict[str, str]:
         """Return the verdict as JSON."""
-        return {
-            "program": self.program,
-            "outcome": self.outcome,
-            "why": self.why,
-            "instead": self.instead,
-        }
+        return {name: getattr(self, name) for name in ("program", "outcome", "why", "instead")}
 
 
 @cache

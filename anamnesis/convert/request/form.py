@@ -72,7 +72,7 @@ def _promised(target: Target, out: str | os.PathLike[str]) -> str | None:
         raise _unwritable(name)
     if promised is not None and target.container not in (None, promised):
         raise OutputError(
-            f"{name}: is named as {WRITERS[promised].title}, but the target is"
+            f"{name}: has the extension of {WRITERS[promised].title}, but the target is"
             f" {target.container}; name another output"
         )
     return promised

@@ -18,40 +18,18 @@ _MOST = 2**31
 
 
 class Kind(NamedTuple):
-    """What values some options take. Functions raise ValueError for others.
+    """What values an option takes; functions raise ValueError for others."""
 
-    Attributes
-    ----------
-    read
-        From a text of the command line to a value.
-    metavar
-        What help calls the text.
-    take
-        From a value in a recipe; without it a recipe has the text.
-    check
-        Of an argument in Python, by its name.
-    listed
-        What a shell may complete.
-    choices
-        All texts that there are, where they are few.
-    many, is_table
-        Whether the option may be repeated, and is a table in a recipe.
-    path
-        What a path must be, as `click.Path` says it.
-    value
-        What a flag without a text stands for.
-    """
-
-    read: Callable[[str], Any] = str
+    read: Callable[[str], Any] = str  # from a text of the command line
     metavar: str | None = None
-    take: Callable[[Any], Any] | None = None
-    check: Callable[[str, Any], object] | None = None
-    listed: Callable[[], Iterable[str]] = tuple
+    take: Callable[[Any], Any] | None = None  # from a value of a recipe; by default a text
+    check: Callable[[str, Any], object] | None = None  # of an argument in Python, with its name
+    listed: Callable[[], Iterable[str]] = tuple  # for completion
     choices: tuple[str, ...] = ()
     many: bool = False
-    is_table: bool = False
-    path: Mapping[str, bool] | None = None
-    value: Any = None
+    is_table: bool = False  # in a recipe
+    path: Mapping[str, bool] | None = None  # as click.Path takes it
+    value: Any = None  # of a flag without a text
 
     def taken(self, value: Any) -> Any:
         """Return the value that a recipe's means."""

@@ -12,47 +12,21 @@ Call = Literal["parse", "limits", "select", "remember", "convert", "mix", "fit",
 
 
 class Option(NamedTuple):
-    """An option.
-
-    Attributes
-    ----------
-    flags
-        How a command line has it.
-    verbs
-        The commands that take it.
-    group, help, brief
-        How `--help` shows it; and `-h`, if there is a brief text. An empty one is that of `--help`.
-    dest
-        Its name in Python, where that is not the last of `flags`.
-    call
-        What takes it in Python.
-    recipe
-        Whether a recipe may have it, and whether one that `fit` writes repeats it.
-    default
-        Its value where none is given.
-    only
-        What else must be asked for.
-    quiet
-        Other flags for it, of which help is silent; only where they are no options themselves.
-    usual
-        The verbs whose `-h` shows it, if not all.
-    hidden
-        Whether no help shows it.
-    """
+    """An option of commands, functions and recipes."""
 
     flags: str
     kind: Kind
     verbs: tuple[str, ...]
     group: str
     help: str
-    brief: str | None = None
-    dest: str = ""
+    brief: str | None = None  # the help of -h, if that shows it; empty if it is that of --help
+    dest: str = ""  # its name in Python, if it is not the last of the flags
     call: Call = ""
-    recipe: Literal["", "key", "repeated"] = ""
+    recipe: Literal["", "key", "repeated"] = ""  # repeated in recipes that `fit` writes
     default: Any = None
-    only: Literal["", "gguf", "encoding"] = ""
-    quiet: str = ""
-    usual: tuple[str, ...] = ()
+    only: Literal["", "gguf", "encoding"] = ""  # what else the output must be
+    quiet: str = ""  # other flags, not in help, where they are no options of their own
+    usual: tuple[str, ...] = ()  # the verbs whose -h shows it, if not all
     hidden: bool = False
 
     @property

@@ -38,7 +38,7 @@ def resolve(
     dtype, cast_all = given.pop("dtype", None), given.pop("cast_all", None)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
     if found.dtype is not None and wanted is not found.dtype:
-        raise ValueError(f"the target {found.text!r} says another dtype than {dtype!r}")
+        raise ValueError(f"the target {found.text!r} contradicts {dtype!r}")
     check_ending(found, out)
     form = form_of(found, out, is_cut=given.get("max_shard_size") is not None)
     for name in ("split_max_size", "imatrix", "tokenizer_pre"):
