@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.names import Named, as_asked, codes_apart, put_together, taken_apart
-from anamnesis.convert.decide.possible import Possible, given_up, moves_of
+from anamnesis.convert.decide.possible import Fate, Possible, moves_of
 from anamnesis.convert.decide.renames import Seen
-from anamnesis.convert.decide.wish import Asked, Wish
+from anamnesis.convert.decide.wish import NOTHING, Asked, Wish
 from anamnesis.convert.report.problems import unwritable_weights
 from anamnesis.convert.request.request import Request
+from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.orientation import conv1d_layers
 
 if TYPE_CHECKING:
-    from anamnesis.convert.decide.mix import Mix
+    pass
 
 _ONLY_TOLD_OF = "unreadable, without bytes to pass on"
 _DECODE = "decode it instead"
@@ -31,15 +31,14 @@ _DIRECTORY = "write a directory of safetensors, which has a config that says so,
 
 def decide(seen: Seen) -> Decided:
     """Return what becomes of a model: names, wishes, what is possible, what a config can say."""
-    checkpoint, ledger, request = seen.checkpoint, seen.ledger, _of_mix(seen)
+    ledger, request = seen.ledger, _of_mix(seen)
     writer = request.writer()
     unwritable = unwritable_weights(ledger.weights.values(), writer)
     problems = {**ledger.problems, **unwritable}
     weights = {name: w for name, w in ledger.weights.items() if name not in unwritable}
-    mix = mix_for(request, checkpoint, ledger, weights)
-    asked = _asked(request, mix, checkpoint, ledger)
-    named = Named(list(weights.values()) if mix is None else mix.weights)
-    named, asked = _with_experts(named, asked, checkpoint, ledger, may_join=not problems)
+    asked = _asked(request, seen, weights)
+    named = Named(list(weights.values()) if asked.mix is None else asked.mix.weights)
+    named, asked = _with_experts(named, asked, seen, may_join=not problems)
     wishes = _wishes(named, asked)
     moves = moves_of(named.weights, wishes)
     apart = codes_apart(named, asked, ledger, moves)
@@ -74,43 +73,34 @@ def _of_mix(seen: Seen) -> Request:
     return replace(request, keep_blocks=keeps, cast_all=False)
 
 
-def mix_for(
-    request: Request, checkpoint: Checkpoint, ledger: Ledger, weights: Mapping[str, Weight]
-) -> Mix | None:
-    """Return what the mix that is asked for makes of a model; None if there is none."""
+def _asked(request: Request, seen: Seen, weights: Mapping[str, Weight]) -> Asked:
+    """Return what is asked for, with what a mix makes of the model or which layers are Conv1D."""
+    checkpoint, ledger = seen.checkpoint, seen.ledger
     if request.mix is None:
-        return None
+        asked = Asked(request)
+        turns = any(encoding.layout.conv1d != "as stored" for encoding in asked.encodings)
+        has_conv1d = turns and not checkpoint.self_contained
+        return replace(asked, conv1d=conv1d_layers(ledger)) if has_conv1d else asked
     from anamnesis.convert.decide.mix import mix_of  # only here, for the sake of a quick start
     from anamnesis.formats.gguf.values import untyped
 
     of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
-    return mix_of(request.mix, request, weights, ledger.stored, untyped(next(of_gguf, {})))
+    mix = mix_of(request.mix, request, weights, ledger.stored, untyped(next(of_gguf, {})))
+    typed = mix.types.items()
+    return Asked(
+        replace(request, numbered=mix.names if mix.dropped else {}),
+        mix,
+        {name: one.why for name, one in typed if one.encoding is None},
+        {name: one.encoding for name, one in typed if one.encoding is not None},
+    )
 
 
-def _asked(request: Request, mix: Mix | None, checkpoint: Checkpoint, ledger: Ledger) -> Asked:
-    if mix is not None:
-        typed = mix.types.items()
-        return Asked(
-            replace(request, numbered=mix.names if mix.dropped else {}),
-            mix,
-            {name: one.why for name, one in typed if one.encoding is None},
-            {name: one.encoding for name, one in typed if one.encoding is not None},
-        )
-    asked = Asked(request)
-    turns = any(encoding.layout.conv1d != "as stored" for encoding in asked.encodings)
-    if turns and not checkpoint.self_contained:
-        return replace(asked, conv1d=conv1d_layers(ledger))
-    return asked
-
-
-def _with_experts(
-    named: Named, asked: Asked, checkpoint: Checkpoint, ledger: Ledger, *, may_join: bool
-) -> tuple[Named, Asked]:
+def _with_experts(named: Named, asked: Asked, seen: Seen, *, may_join: bool) -> tuple[Named, Asked]:
     """Return the weights with experts as is asked, or as tools do, and what the tool does else."""
-    weights, container = named.weights, asked.request.writer()
+    weights, ledger, container = named.weights, seen.ledger, asked.request.writer()
     if asked.request.experts is not None:
         named = as_asked(weights, asked, ledger, container.id)
-    asked = asked.by_tool(named.weights, checkpoint.config)
+    asked = asked.by_tool(named.weights, seen.checkpoint.config)
     if asked.experts_tool is not None:
         return taken_apart(named, asked, ledger)[0], asked
     is_plain = may_join and not (asked.encodings or asked.request.overrides)
@@ -121,6 +111,8 @@ def _with_experts(
 
 def _wishes(named: Named, asked: Asked) -> list[Wish]:
     """Return what is asked of each weight."""
+    if not (asked.encodings or asked.request.overrides or asked.others):
+        return [NOTHING] * len(named.weights)
     asked = replace(asked, left={**asked.left, **named.left}) if named.left else asked
     also = named.aliases.get
     return [asked.wish(weight, also(weight.name)) for weight in named.weights]
@@ -145,27 +137,27 @@ def _declarable(decided: Decided, possible: Possible) -> Decided:
     Plain weights stay plain beside codes in settings of their own; if that is not enough, no such
     codes are moved.
     """
-    why = (
-        decided.why_undeclared
-        if any(f.is_beside for f in decided.fates if f.kind == "moved")
-        else None
-    )
+    why = decided.why_undeclared if any(fate.is_beside for fate in decided.fates) else None
     if why is None:
         return decided
-    fates = [
-        possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
-        if fate.kind == "quantised" and fate.wish.pattern is None
-        else fate
+
+    def plain(fate: Fate) -> Fate:
+        return possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
+
+    def unmoved(fate: Fate) -> Fate:
+        weight = fate.weight
+        error = unmovable(weight.parts[0], weight.name, weight.shape, why)
+        return possible.fate(weight, fate.wish, error)
+
+    each = [
+        plain(fate) if fate.kind == "quantised" and fate.wish.pattern is None else fate
         for fate in decided.fates
     ]
-    plainer = replace(decided, fates=fates)
+    plainer = replace(decided, fates=each)
     if plainer.why_undeclared is None:
         return plainer
-    fates = [
-        possible.fate(fate.weight, fate.wish, given_up(fate, why)) if fate.is_beside else fate
-        for fate in decided.fates
-    ]
-    return replace(decided, fates=fates)
+    each = [unmoved(fate) if fate.is_beside else fate for fate in decided.fates]
+    return replace(decided, fates=each)
 
 
 def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:

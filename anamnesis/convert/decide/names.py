@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,13 +31,19 @@ class Named(NamedTuple):
     weights: list[Weight]
     stack_of: Mapping[str, str] = {}
     pieces_of: Mapping[str, tuple[str, ...]] = {}
-    taken_apart: Mapping[str, int] = {}
     left: Mapping[str, str] = {}  # stacks that stay whole, and why
 
     @property
     def aliases(self) -> dict[str, str]:
         """By weight, what patterns may call it too: its stack, or a piece of it, all alike."""
         return {**self.stack_of, **{stack: pieces[0] for stack, pieces in self.pieces_of.items()}}
+
+    @property
+    def taken_apart(self) -> dict[str, int]:
+        """Stacks of which the pieces are written, and how many."""
+        names = {weight.name for weight in self.weights} if self.stack_of else set()
+        found = ((piece, stack) for piece, stack in self.stack_of.items() if stack not in names)
+        return dict(Counter(stack for piece, stack in found if piece in names))
 
     @property
     def put_together(self) -> dict[str, int]:
@@ -82,9 +89,7 @@ def taken_apart(
         else:
             left |= {name: each[0] or "" for name, each in whys.items()}
     left = {name: why for name, why in left.items() if name not in pieces}
-    apart = {**named.taken_apart, **{name: len(made) for name, made in pieces.items()}}
-    weights = _replaced(named.weights, pieces)
-    return Named(weights, stack_of, taken_apart=apart, left=left), encoded
+    return Named(_replaced(named.weights, pieces), stack_of, left=left), encoded
 
 
 def codes_apart(named: Named, asked: Asked, ledger: Ledger, moves: Mapping[str, Move]) -> Named:
@@ -165,8 +170,7 @@ def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
                 f"{stack!r} cannot be taken apart: there is a weight {name!r} already",
                 remedy=_KEEP,
             )
-    apart = {name: len(made) for name, made in pieces.items()}
-    return Named(_replaced(weights, pieces), stack_of, taken_apart=apart)
+    return Named(_replaced(weights, pieces), stack_of)
 
 
 def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:

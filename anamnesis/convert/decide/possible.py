@@ -14,7 +14,7 @@ from anamnesis.convert.request.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Repack, Unmovable, unmovable
+from anamnesis.schemes.core.layout import Repack, Unmovable
 from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.weight import Weight
@@ -82,10 +82,10 @@ class Fate(NamedTuple):
     @property
     def is_beside(self) -> bool:
         """Whether codes are moved to settings of their own, though others could be quantised."""
-        repack, ways = self.repack, self.wish.ways
-        if repack is None or ways[0].codes is None:
+        ways = self.wish.ways
+        if self.kind != "moved" or self.repack is None or ways[0].codes is None:
             return False
-        return {one.id for one in repack.encodings}.isdisjoint(way.id for way in ways)
+        return {one.id for one in self.repack.encodings}.isdisjoint(way.id for way in ways)
 
 
 def moves_of(weights: Iterable[Weight], wishes: Iterable[Wish]) -> dict[str, Move]:
@@ -230,12 +230,6 @@ def _check_lossless(fate: Fate) -> None:
         why = "only BF16 and F16 would come out equal, and not F32"
     if why is not None:
         raise fate.unmovable or UnsupportedError(f"{weight.name!r}: {why}", remedy=_MAY_LOSE)
-
-
-def given_up(fate: Fate, why: str) -> Unmovable:
-    """Return why codes that could be moved are not."""
-    weight = fate.weight
-    return unmovable(weight.parts[0], weight.name, weight.shape, why)
 
 
 def is_as_stored(fate: Fate, stored: Mapping[str, StoredTensor]) -> bool:

@@ -47,7 +47,7 @@ class Wish(NamedTuple):
         return self.pattern is not None and self.encoding is None
 
 
-_NOTHING = Wish()
+NOTHING = Wish()
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Asked:
             return Wish(encoding, pattern, values=why, ways=() if encoding is None else (encoding,))
         encoding, is_left = self.others.get(name, request.encoding), name in self.left
         if encoding is None:
-            return _NOTHING
+            return NOTHING
         if not request.wants(*names):
             return Wish(encoding, refused=_EXCLUDED)
         own = request.encoding if self.mix is None else None  # of a mix one of several

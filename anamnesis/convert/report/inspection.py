@@ -26,6 +26,7 @@ from anamnesis.schemes.detect.unread import ADVICE, UNREAD
 
 __all__ = ["Inspection", "inspect_claim"]
 
+_OF_VALUES = ("float", "complex")  # all else are buffers
 _TRAINED_BYTES = 2  # of each weight before it was quantised
 _LONGEST = 2000  # characters of a line
 _ROOM = 66  # characters beside a label
@@ -317,7 +318,8 @@ def inspect_claim(
         problems=problems,
         n_bytes=n_bytes,
         n_bytes_out=sum(
-            _size(w, plain_dtype(w, wanted, cast=False)) for w in ledger.weights.values()
+            plain_dtype(w, wanted, cast=False).n_bytes(w.n_elements)
+            for w in ledger.weights.values()
         )
         + sum(t.n_bytes for t in unread),
         dtype_out=wanted.name,
@@ -355,12 +357,9 @@ def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) 
     return sum(
         weight.n_elements
         for name, weight in weights.items()
-        if name not in again and not _is_buffer(weight)
+        if name not in again
+        and not (isinstance(weight, Plain) and weight.parts[0].dtype.kind not in _OF_VALUES)
     )
-
-
-def _is_buffer(weight: Weight) -> bool:
-    return isinstance(weight, Plain) and weight.parts[0].dtype.kind not in ("float", "complex")
 
 
 def _lost(weight: Weight) -> int:
@@ -381,10 +380,6 @@ def _unread_bytes(ledger: Ledger) -> dict[str, int]:
     for name, error in ledger.problems.items():
         sizes[_encoding(error)] += ledger.stored[name].n_bytes
     return dict(sizes.most_common())
-
-
-def _size(weight: Weight, dtype: DType) -> int:
-    return dtype.n_bytes(weight.n_elements)
 
 
 def _counts(items: Iterable[str]) -> dict[str, int]:
@@ -419,15 +414,9 @@ def _count(n: int, what: str) -> str:
 
 
 def _kinds(plain: Iterable[Weight]) -> tuple[str, ...]:
-    found = Counter(_kind(w.name.lower()) for w in plain)
+    names = (weight.name.lower() for weight in plain)
+    found = Counter(next((k for part, k in _KINDS if part in n), "others") for n in names)
     return tuple(kind for kind, _ in sorted(found.items(), key=lambda k: (k[0] == "others", -k[1])))
-
-
-def _kind(name: str) -> str:
-    for part, kind in _KINDS:
-        if part in name:
-            return kind
-    return "others"
 
 
 def _dropped(dropped: Iterable[Dropped]) -> str:
