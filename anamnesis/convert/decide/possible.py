@@ -82,10 +82,10 @@ class Fate(NamedTuple):
     @property
     def is_beside(self) -> bool:
         """Whether codes are moved to settings of their own, though others could be quantised."""
-        ways = self.wish.ways
-        if self.kind != "moved" or self.repack is None or ways[0].codes is None:
+        repack, ways = self.repack, self.wish.ways
+        if repack is None or ways[0].codes is None:
             return False
-        return {one.id for one in self.repack.encodings}.isdisjoint(way.id for way in ways)
+        return {one.id for one in repack.encodings}.isdisjoint(way.id for way in ways)
 
 
 def moves_of(weights: Iterable[Weight], wishes: Iterable[Wish]) -> dict[str, Move]:
