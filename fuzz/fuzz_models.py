@@ -22,7 +22,8 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (1,), (2,), (128,), (1, 1), (0,
 MAY_LACK = (
     *("nextn.embed_tokens.weight", "nextn.shared_head_head.weight", "shared_head_norm.weight"),
     *("output.weight", "lm_head.weight", "layer_output_scale.weight", "layer_scalar"),
-    *("rope_freqs.weight", "3.embed_tokens.weight", "3.shared_head.head.weight"),
+    *("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"),
+    *("3.embed_tokens.weight", "3.shared_head.head.weight"),
     *("shared_head.norm.weight", "mtp.norm.weight"),
 )
 MAY_BE_CUT = "embed_tokens.weight"  # at the number of tokens

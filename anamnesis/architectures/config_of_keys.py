@@ -141,10 +141,10 @@ def config_facts(
             ) from None
     if arch.unextra is not None:
         config |= arch.unextra(lambda name: small_values(weights.get(name)), config)
-    _match_factors(arch, config, weights)
     if KEPT in metadata:
         config |= kept_facts(metadata[KEPT])
         taken.add(KEPT)
+    _match_factors(arch, config, weights)
     return dict(config), taken
 
 
@@ -305,7 +305,7 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     if config["rope_parameters"]["rope_type"] in LONGROPE:
         config |= longrope_said(lambda name: small_values(weights.get(name)), config)
     stored = weights.get("rope_freqs.weight")
-    if stored is None:
+    if stored is None or config["rope_parameters"].get("rope_type") == "llama3":  # which is kept
         return
     from anamnesis.architectures.model_facts import read_facts
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.rope import LONGROPE, scaled_factors
+from anamnesis.architectures.rope import ENDS, LENGTHS, LONGROPE, scaled_factors
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
@@ -100,6 +100,15 @@ def _is_scaled_otherwise(case: Case) -> bool:
     if kind == "proportional":
         return case.arch.gguf != "gemma4"
     return kind not in ("linear", "yarn") or case.key("rope.scaling.type") != kind
+
+
+def _is_unusual(case: Case) -> bool:
+    """Tell whether factors are those of no scaling that the way back knows."""
+    rope = case.facts.rope
+    if rope.get("rope_type") != "llama3" or case.arch.extra is not scaled_factors:
+        return False
+    length = rope.get("original_max_position_embeddings", LENGTHS[0])
+    return length not in LENGTHS or any(rope.get(name, n) != n for name, n in ENDS.items())
 
 
 def _is_yarn(case: Case) -> bool:
@@ -229,6 +238,7 @@ DIFFERENCES = (
         "does not scale frequencies so in this architecture",
         kept=_ROPE,
     ),
+    Difference("rope_type", "", _is_unusual, "", kept=_ROPE),
     *(
         Difference(fact, "", partial(_has_another_ramp, fact), f"takes {n}", kept=())
         for fact, n in _RAMP.items()

@@ -15,7 +15,8 @@ from anamnesis.base.errors import ParseError
 LONGROPE = ("longrope", "su")  # the second is Phi-3's older word
 ORIGINAL, ATTENTION_FACTOR = "rope.scaling.original_context_length", "rope.scaling.attn_factor"
 LONG = {"rope_factors_long.weight": "long_factor", "rope_factors_short.weight": "short_factor"}
-_LENGTHS = (8192, *(1 << i for i in range(6, 21)))  # Meta's first
+LENGTHS = (8192, *(1 << i for i in range(6, 21)))  # Meta's first
+ENDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of the ramp, in all published models
 
 
 def llama3_scalings(factors: NDArray[np.float32]) -> Iterator[dict[str, Any]]:
@@ -23,12 +24,11 @@ def llama3_scalings(factors: NDArray[np.float32]) -> Iterator[dict[str, Any]]:
 
     The ends of the ramp are those of all published models, and lengths are powers of 2.
     """
-    for length in _LENGTHS:
+    for length in LENGTHS:
         yield {
             "rope_type": "llama3",
             "factor": float(factors[-1]),
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
+            **ENDS,
             "original_max_position_embeddings": length,
         }
 

@@ -106,6 +106,16 @@ def test_it_is_said_and_comes_back(
     assert {fact: back[fact] for fact in expected} == expected
 
 
+@pytest.mark.parametrize(
+    "odd", [{"high_freq_factor": 5.0}, {"original_max_position_embeddings": 100}]
+)
+def test_a_ramp_of_no_preset_comes_back(odd: dict[str, Any], tmp_path: Path) -> None:
+    rope = {**LLAMA3, **odd}
+    root = edited("llama", tmp_path, {"rope_parameters": rope})
+    assert written("llama", root, strict=True).warnings == ()
+    assert config_back(root)["rope_parameters"] == rope
+
+
 def test_biases_that_no_fact_says_are_said(tmp_path: Path) -> None:
     root = remake("glm4moe", tmp_path / "hf")
     config = json.loads((root / "config.json").read_text())

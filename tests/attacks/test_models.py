@@ -22,34 +22,24 @@ N_SAMPLED = 6
 
 # Facts that no tensor's name or shape shows.
 UNSEEN = {
-    *("context_length", "max_position_embeddings", "original_max_position_embeddings", "n_ctx"),
+    *("context_length", "max_position_embeddings", "original_max_position_embeddings"),
     *("rope.scaling.original_context_length", "max_window_layers", "no_rope_layer_interval"),
     *("attention.sliding_window", "sliding_window", "_sliding_window_pattern"),
-    *("expert_used_count", "num_experts_per_tok", "top_k_experts", "expert_gating_func"),
-    *("n_group", "topk_group", "expert_group_count", "expert_group_used_count"),
-    *("rope.dimension_count", "rope.dimension_count_swa", "full_attention_interval"),
+    *("expert_used_count", "num_experts_per_tok", "top_k_experts"),
+    *("n_group", "expert_group_count", "rope.dimension_count", "full_attention_interval"),
     *("sliding_window_pattern", "vocab_size_per_layer_input", "block_multiple_of"),
-    *("bos_token_id", "eos_token_id", "pad_token_id", "rotary_emb_base", "pretraining_tp"),
-    *("pad_vocab_size_multiple", "n_positions", "n_inner"),
-    # llama.cpp says the number of tokens, and it counts; of layers that predict, the tensors do.
-    *("vocab_size", "mtp_num_hidden_layers"),
+    *("eos_token_id", "rotary_emb_base", "pad_vocab_size_multiple", "n_inner"),
 }
-# Those that a row computes otherwise, or shares keys and values by, as files of the hub do.
+# Those that a row computes otherwise, as files of the hub do.
 UNSEEN_BY_ROW = {
-    "deepseek": {
-        *("head_dim", "num_key_value_heads", "qk_head_dim", "num_nextn_predict_layers"),
-        *("attention.key_length", "attention.value_length", "attention.head_count_kv"),
-    },
-    "gemma4": {"num_kv_shared_layers", "attention.shared_kv_layers"},
+    "deepseek": {"head_dim", "num_key_value_heads", "qk_head_dim"},
     # A head as often as a key, and as long as the others leave it.
     "bert": {"num_attention_heads", "attention.head_count"},
-    "nomic_bert": {"num_attention_heads", "attention.head_count"},
     # No layer is dense.
     **{
         row: {"intermediate_size", "feed_forward_length"}
         for row in ("qwen2moe", "qwen35moe", "qwen3moe", "qwen3next")
     },
-    "gpt_oss": {"feed_forward_length"},
 }
 
 

@@ -253,9 +253,11 @@ def _linear_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     inner, rotating = find(_INNER), find(_ROTATING)
     if inner is not None:
         told["linear_value_head_dim"] = inner // config["linear_num_value_heads"]
+    head = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    told["head_dim"] = head
     if rotating is not None:
         rope = dict(config["rope_parameters"])
-        told["rope_parameters"] = {**rope, "partial_rotary_factor": rotating / config["head_dim"]}
+        told["rope_parameters"] = {**rope, "partial_rotary_factor": rotating / head}
     return told | {"mtp_num_hidden_layers": n_further} if n_further else told
 
 

@@ -30,6 +30,7 @@ from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.architectures.tokenizers.wordpiece import wordpiece
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.limits import Budget
+from anamnesis.formats.gguf.strings import Strings
 
 _SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
 _ADD_BOS = "tokenizer.ggml.add_bos_token"
@@ -106,11 +107,18 @@ def _gpt2(asked: _Asked) -> dict[str, Any]:
     pre = pre_tokenizer(asked.folder, asked.pre)
     keys = found.keys("gpt2", pre, scored=False)
     merges = merges_of(asked.folder)
-    if not merges and pre != _KIMI:
-        raise asked.folder.malformed(FAST, "no merges, without which llama.cpp loads no such file")
-    if merges:
-        keys[_MERGES] = merges
+    if not merges and pre != _KIMI and _has_pieces(asked.folder):
+        raise asked.folder.malformed(FAST, "no merges, without which llama.cpp joins no letters")
+    if merges or pre != _KIMI:
+        keys[_MERGES] = merges or Strings()  # llama.cpp asks for the key
     return keys | _special(asked, len(found))
+
+
+def _has_pieces(folder: Folder) -> bool:
+    """Whether there are tokens that merges would make."""
+    vocab = vocabulary_of(folder)
+    added = {token.text for token in added_tokens(folder, vocab).values()}
+    return any(len(text) > 1 and text not in added for text in vocab)
 
 
 def _first_of(asked: _Asked) -> dict[str, Any]:

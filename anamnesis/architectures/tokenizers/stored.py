@@ -67,7 +67,12 @@ class StoredVocabulary:
             raise ParseError("tokenizer.ggml.scores has one that is no finite number")
         merges = self._array("merges", str, MERGES_MAX_COUNT)
         self.merges = [_pair(merge) for merge in merges]
-        if self.model in _MERGING and not merges and self.pre != _UNMERGED:
+        needs = self.model in _MERGING and self.pre != _UNMERGED
+        if (
+            needs
+            and not merges
+            and (metadata.get("tokenizer.ggml.merges") is None or self._has_pieces())
+        ):
             raise ParseError(
                 "the GGUF has no tokenizer.ggml.merges, without which all words fall apart"
             )
@@ -148,6 +153,11 @@ class StoredVocabulary:
         if self.model == "bert" and "bos" in found:  # llama.cpp calls what begins a text BOS, too
             found["cls"] = found["bos"]
         return found
+
+    def _has_pieces(self) -> bool:
+        """Whether there are tokens that merges would make."""
+        told = zip(self.tokens, self.types, strict=True)
+        return any(len(text) > 1 and kind == TokenType.NORMAL for text, kind in told)
 
     def _text(self, key: str) -> str | None:
         told = self._metadata.get(f"tokenizer.ggml.{key}")

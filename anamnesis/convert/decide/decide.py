@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
@@ -21,12 +20,7 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.orientation import conv1d_layers
 
-if TYPE_CHECKING:
-    pass
-
-_ONLY_TOLD_OF = "unreadable, without bytes to pass on"
-_DECODE = "decode it instead"
-_DIRECTORY = "write a directory of safetensors, which has a config that says so, or decode it"
+_WITHOUT_BYTES = "unreadable, without bytes to pass on"
 
 
 def decide(seen: Seen) -> Decided:
@@ -36,9 +30,11 @@ def decide(seen: Seen) -> Decided:
     unwritable = unwritable_weights(ledger.weights.values(), writer)
     problems = {**ledger.problems, **unwritable}
     weights = {name: w for name, w in ledger.weights.items() if name not in unwritable}
+    # names
     asked = _asked(request, seen, weights)
     named = Named(list(weights.values()) if asked.mix is None else asked.mix.weights)
     named, asked = _with_experts(named, asked, seen, may_join=not problems)
+    # wishes, and whose codes they move; stacks come apart where they are not moved whole
     wishes = _wishes(named, asked)
     moves = moves_of(named.weights, wishes)
     apart = codes_apart(named, asked, ledger, moves)
@@ -46,16 +42,17 @@ def decide(seen: Seen) -> Decided:
         named, wishes = apart, _wishes(apart, asked)
         moves = moves_of(named.weights, wishes)
     asked.check_patterns([*ledger.weights, *named.stack_of])
+    # what is possible
     possible = Possible(asked, asked.request, writer, ledger.stored, named.stack_of)
     fates = [
         possible.fate(weight, wish, moves.get(weight.name))
         for weight, wish in _in_order(named.weights, wishes, asked, ledger.stored)
     ]
     unread = _unread(problems, ledger) if request.allow_unknown else []
-    fates += [possible.passed(tensor) for tensor in unread if not _is_only_told_of(tensor)]
-    left = [Dropped(tensor.name, _ONLY_TOLD_OF) for tensor in unread if _is_only_told_of(tensor)]
-    decided = Decided(seen, asked, writer, named, problems, fates, left)
-    decided = _declarable(decided, possible)
+    fates += [possible.passed(tensor) for tensor in unread if _has_bytes(tensor)]
+    left = [Dropped(tensor.name, _WITHOUT_BYTES) for tensor in unread if not _has_bytes(tensor)]
+    # what a config can say
+    decided = _declarable(Decided(seen, asked, writer, named, problems, fates, left), possible)
     decided.check_names()
     return decided
 
@@ -167,9 +164,9 @@ def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:
     return [tensor for some in of_each for tensor in some]
 
 
-def _is_only_told_of(tensor: StoredTensor) -> bool:
-    """Tell whether a stored tensor that nobody can decode has no bytes of its own either.
+def _has_bytes(tensor: StoredTensor) -> bool:
+    """Tell whether an unreadable tensor has bytes of its own.
 
-    So it is with torch's sparse and quantised tensors, which are made of others.
+    torch's sparse and quantised tensors have none, for they are made of others.
     """
-    return tensor.dtype.name not in DTYPES and not tensor.n_bytes
+    return tensor.dtype.name in DTYPES or tensor.n_bytes > 0

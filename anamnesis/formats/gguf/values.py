@@ -82,8 +82,6 @@ def typed(value: Any) -> Value:
 
 
 def _of_strings(value: Strings) -> Value:
-    if not len(value):
-        raise ValueError("an empty array has no type that its items would show")
     if len(value) > GGUF_MAX_ARRAY_ITEMS:
         raise ValueError(f"an array of {len(value):,} strings")
     head = _ARRAY_HEAD.pack(ValueType.STRING, len(value))

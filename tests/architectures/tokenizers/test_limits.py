@@ -125,6 +125,19 @@ def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
         read_vocabulary(tmp_path, {}, "none", Budget())
 
 
+def test_letters_alone_need_no_merges(tmp_path: Path) -> None:
+    """llama.cpp loads an empty list of them, and none without."""
+    told = fast()
+    vocab = {letter: i for i, letter in enumerate("abcdefgh")}
+    model = {**told["model"], "vocab": vocab, "merges": []}
+    letters = {**told, "model": model, "added_tokens": []}
+    write(Directory("gpt2", {"tokenizer.json": letters}), tmp_path)
+    keys = read_vocabulary(tmp_path, {}, "gpt2", Budget(), pre="gpt-2")
+    assert len(keys["tokenizer.ggml.merges"]) == 0
+    made = vocabulary_files({**keys, "tokenizer.ggml.merges": []})
+    assert json.loads(made["tokenizer.json"])["model"]["merges"] == []
+
+
 def test_a_vocabulary_that_llama_cpp_does_not_load_is_refused(tmp_path: Path) -> None:
     """A token called as a place that no token has, and none that joins others."""
     told = fast()
