@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import MISSING, fields
 from inspect import signature
 from pathlib import Path
@@ -98,6 +99,11 @@ def test_an_argument_is_called_by_its_flag() -> None:
             flags.setdefault(row.name, set()).add(row.flag)
     assert all(len(some) == 1 for some in flags.values())
     assert options_of("scan", "limits").keys() == named("limits")
+
+
+def test_the_page_of_recipes_has_all_keys() -> None:
+    told = set(re.findall(r"`\[?([a-z-]+)\]?`", an.read_recipe.__doc__ or ""))
+    assert told >= KEYS.keys()
 
 
 VALUES: list[Any] = [True, 0, 1, -1, 1.5, "", "x", "bf16", [], [1], ["x"], [["x"]], {}, {"a": 1}]

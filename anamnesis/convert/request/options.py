@@ -192,7 +192,7 @@ OPTIONS = (
            call="convert"),
     Option("--strict", FLAG, _FORGET, "Quality",
            "Refuse outputs that a program computes otherwise than the model's own class.",
-           call="convert"),
+           call="convert", recipe="key"),
     Option("--no-loss", kinds.NEGATED, _ENCODE, "Quality", "Do not measure the loss.",
            dest="loss", call="convert", recipe="key", default=True),
     Option("--worst", FLAG, _FORGET, "Quality", "Show the five weights that lose the most."),
