@@ -31,9 +31,10 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
 
     It is a TOML file. The keys `to`, `dtype`, `include`, `exclude`, `drop`, `cast-all`, `math`,
     `experts`, `verify`, `lossless`, `strict`, `loss`, `max-shard-size`, `split-max-size`,
-    `allow-unknown`, `imatrix`, `pure`, `output-tensor-type`, `token-embedding-type`, `leave-output-tensor`,
-    `prune-layers`, `keep-split`, `names` and `tokenizer-pre` mean what the options of
-    `Model.convert` do, and so do the tables `[rename]`, `[metadata]` and `[override-kv]`.
+    `allow-unknown`, `imatrix`, `pure`, `output-tensor-type`, `token-embedding-type`,
+    `leave-output-tensor`, `prune-layers`, `keep-split`, `names` and `tokenizer-pre` mean what the
+    options of `Model.convert` do, and so do the tables `[rename]`, `[metadata]` and
+    `[override-kv]`.
     In `[tensors]` names of weights, with wildcards, have an encoding, `keep` or `drop`: the first
     match decides, but `drop` wins wherever it stands.
 
