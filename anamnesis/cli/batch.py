@@ -53,6 +53,15 @@ def run_batch(
     return failures
 
 
+def run_each(
+    paths: Sequence[str], work: Callable[[str], dict[str, Any]], *, as_json: bool | str
+) -> None:
+    """Do `work` for each model, under its name; exit with 1 if any failed."""
+    from anamnesis.cli.inputs import with_components
+
+    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+
+
 def finish(failures: Collection[str]) -> None:
     """Exit with 1 if anything failed; first flush stdout, which may fail, too."""
     sys.stdout.flush()

@@ -30,21 +30,9 @@ def run_fit(
     as_json: bool,
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
-    from anamnesis.cli.batch import finish, run_batch
-    from anamnesis.cli.inputs import with_components
+    from anamnesis.cli.batch import run_each
 
-    if [target.text for target in to] != ["gguf"]:
-        raise click.UsageError(
-            "--target-size and --target-bpw choose types by themselves: --to gguf"
-        )
-    if (asked["target_size"] is None) == (asked["target_bpw"] is None):
-        raise click.UsageError("give one of --target-size and --target-bpw")
-    if asked.pop("sample") is not None or not asked.pop("loss"):
-        raise click.UsageError(
-            "--target-size and --target-bpw measure some values of each weight, or all with --full"
-        )
-    if recipe is not None and os.path.exists(recipe):
-        raise OutputError(f"{recipe}: exists already; name another file")
+    _check(to, asked, recipe)
     types = [word.strip() for word in (asked["types"] or "k").split(",")]
     asked |= {"types": types, "least": dict(asked["least"]), "most": dict(asked["most"])}
     _, options = what_is_asked(read_target("gguf-q8_0"), given, None)  # as of any type of blocks
@@ -67,7 +55,23 @@ def run_fit(
         print(f"\n{text.rstrip()}" if recipe is None else f"Recipe:      {recipe}")
         return {}
 
-    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+    run_each(paths, work, as_json=as_json)
+
+
+def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) -> None:
+    """Refuse options that do not go together; take out those that only say so."""
+    if [target.text for target in to] != ["gguf"]:
+        raise click.UsageError(
+            "--target-size and --target-bpw choose types by themselves: --to gguf"
+        )
+    if (asked["target_size"] is None) == (asked["target_bpw"] is None):
+        raise click.UsageError("give one of --target-size and --target-bpw")
+    if asked.pop("sample") is not None or not asked.pop("loss"):
+        raise click.UsageError(
+            "--target-size and --target-bpw measure some values of each weight, or all with --full"
+        )
+    if recipe is not None and os.path.exists(recipe):
+        raise OutputError(f"{recipe}: exists already; name another file")
 
 
 def _lines(found: Fit) -> Iterator[str]:

@@ -30,9 +30,8 @@ def command(
     """
     from dataclasses import replace
 
-    from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.batch import run_each
     from anamnesis.cli.errors import in_options
-    from anamnesis.cli.inputs import with_components
 
     def imatrix(path: str) -> dict[str, Any]:
         from anamnesis.cli.imatrix_table import imatrix_dict, imatrix_lines
@@ -60,7 +59,7 @@ def command(
         print(inspection)
         return {}
 
-    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+    run_each(paths, work, as_json=as_json)
 
 
 def _is_dat(path: str) -> bool:

@@ -23,8 +23,7 @@ def command(
     paths: tuple[str, ...], metadata: bool, schemes: bool, as_json: bool, open_model: OpenModel
 ) -> None:
     """List the tensors of a model as they are stored."""
-    from anamnesis.cli.batch import finish, run_batch
-    from anamnesis.cli.inputs import with_components
+    from anamnesis.cli.batch import run_each
     from anamnesis.cli.listing import listing, listing_dict
 
     width = _terminal_width()
@@ -37,7 +36,7 @@ def command(
                 print(line)
         return {}
 
-    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+    run_each(paths, work, as_json=as_json)
 
 
 def _terminal_width() -> int | None:

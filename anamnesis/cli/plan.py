@@ -53,9 +53,8 @@ def command(
 
     Only headers are read, and a few megabytes to measure the loss.
     """
-    from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.batch import run_each
     from anamnesis.cli.encoding_voice import found_lines
-    from anamnesis.cli.inputs import with_components
 
     needs(paths, "to", to or None)
     assert to is not None
@@ -71,17 +70,12 @@ def command(
             flag = options_of("plan")[name].flag
             raise click.UsageError(f"{flag} is for --target-size and --target-bpw")
 
-    def planned(model: Model, target: Target) -> Plan:
-        measure = loss and (full or sample or _usual_sample(target))
-        _, options = what_is_asked(target, dict(given), None)
-        try:
-            return model.plan(target.text, measure=measure, **options)
-        except ValueError as error:
-            raise as_options(error) from None
-
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
-            plans = {target.text: planned(model, target) for target in to}
+            plans = {}
+            for target in to:
+                measure = loss and (full or sample or _usual_sample(target))
+                plans[target.text] = _planned(model, target, measure, dict(given))
             found = {name: plan.to_dict() for name, plan in plans.items()} if as_json else {}
             lines = _lines(plans[to[0].text], model.stored) if len(to) == 1 else _table(plans)
             if as_json and len(to) == 1:
@@ -92,7 +86,15 @@ def command(
                 print(line)
             return {}
 
-    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+    run_each(paths, work, as_json=as_json)
+
+
+def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
+    _, options = what_is_asked(target, given, None)
+    try:
+        return model.plan(target.text, measure=measure, **options)
+    except ValueError as error:
+        raise as_options(error) from None
 
 
 def _table(plans: dict[str, Plan]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from anamnesis.base.arguments import check_mapping
@@ -30,10 +31,7 @@ def resolve(
 ) -> Request:
     """Return the request that arguments make; `Model.convert` explains them."""
     check_options(options, ConvertOptions)
-    given: dict[str, Any] = {**options}
-    for name in ("overrides", "rename", "metadata", "edit"):
-        given[name] = {} if given.get(name) is None else given[name]
-        check_mapping(name, given[name])
+    given: dict[str, Any] = {**options, **_mappings(options)}
     found = Target(None) if to is None else target(to)
     dtype, cast_all = given.pop("dtype", None), given.pop("cast_all", None)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
@@ -44,11 +42,10 @@ def resolve(
     for name in ("split_max_size", "imatrix", "tokenizer_pre"):
         if given.get(name) is not None and form.container != "gguf":
             raise ValueError(f"{name} is for GGUF files, not {form.container}")
-    if given.get("threads") is None:
-        given["threads"] = default_threads()
-    if given.get("imatrix") is not None:
-        given["imatrix"] = _importance(given["imatrix"], limits)
+    threads = given.pop("threads", None)
     return Request(
+        threads=default_threads() if threads is None else threads,
+        imatrix=_importance(given.pop("imatrix", None), limits),
         mix=asked_mix(found.mix, {k: given.pop(k) for k in MIX_OPTIONS & given.keys()}),
         dtype=wanted or OUTPUT_DTYPES["bf16"],
         form=form,
@@ -67,7 +64,18 @@ def resolve(
     )
 
 
-def _importance(given: Given, limits: ParseLimits | None) -> Imatrix:
+def _mappings(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the arguments that are mappings, empty where they are None."""
+    found = {}
+    for name in ("overrides", "rename", "metadata", "edit"):
+        found[name] = {} if options.get(name) is None else options[name]
+        check_mapping(name, found[name])
+    return found
+
+
+def _importance(given: Given | None, limits: ParseLimits | None) -> Imatrix | None:
+    if given is None:
+        return None
     from anamnesis.convert.request.importance import importance_of  # here, for a quick start
 
     return importance_of(given, limits)
