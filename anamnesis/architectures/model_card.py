@@ -16,6 +16,7 @@ from anamnesis.architectures.general import LISTS, OF_PARENT, PARENTS, TEXTS, pa
 CARD_NAME = "README.md"
 _SPELLINGS = {"languages": "language"}  # the hub's, where it is not the first in the tables
 # What ends a line, or must not stand in YAML, and is no escape of JSON's.
+_PLAIN = re.compile(r"[A-Za-z0-9][\w./-]*", re.ASCII)
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
 
 
@@ -80,7 +81,7 @@ def _lines(key: str, value: Any) -> Iterator[str]:
 
 def _scalar(text: str) -> str:
     """Return text as YAML has it: plain, where that is read as it stands."""
-    is_plain = re.fullmatch(r"[A-Za-z0-9][\w./-]*", text, re.ASCII) is not None
+    is_plain = _PLAIN.fullmatch(text) is not None
     if is_plain and front_matter(f"---\nx: {text}\n---") == {"x": text}:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
