@@ -39,6 +39,7 @@ DIFFER: dict[str, set[str]] = {
     "gemma3_linear": {"sliding_window_pattern"},  # layer_types says it
     "glm4moe": {"scoring_func"},
     "glm4moe_nextn": {"scoring_func"},
+    "glm4moe_saved": {"scoring_func"},
     "mistral": _MISTRAL,
     "mistral_tekken": _MISTRAL,
     "phi3": {"partial_rotary_factor"},
