@@ -395,16 +395,15 @@ class Model(Writing, Mapping[str, Tensor]):
             notes=[
                 self._checkpoint.below,
                 *self._checkpoint.notes,
-                self._unheard() if self._checkpoint.is_whole else None,
+                self._unmatched() if self._checkpoint.is_whole else None,
             ],
         )
 
-    def _unheard(self) -> str | None:
-        from anamnesis.schemes.detect.layer_names import (
-            unheard,  # only here, for the sake of a quick start
-        )
+    def _unmatched(self) -> str | None:
+        # Only here, for the sake of a quick start.
+        from anamnesis.schemes.detect.layer_names import unmatched_note
 
-        return unheard(self._ledger)
+        return unmatched_note(self._ledger)
 
     # --- closing -------------------------------------------------------------------------------
 

@@ -37,6 +37,9 @@ def test_options_of_parse(options: Any, error: type[Exception], told: str) -> No
     [
         ({"overrides": [("*", "bf16")]}, TypeError, "overrides must be a mapping"),
         ({"rename": [("a", "b")]}, TypeError, "rename must be a mapping"),
+        ({"overrides": {"a": None}}, TypeError, "overrides cannot map 'a' to None"),
+        ({"overrides": {3: "int4"}}, TypeError, "overrides cannot map 3 to 'int4'"),
+        ({"rename": {"a": None}}, TypeError, "rename cannot map 'a' to None"),
         ({"metadata": ["a"]}, TypeError, "metadata must be a mapping"),
         ({"threads": "2"}, TypeError, "threads must be a whole number, not '2'"),
         ({"threads": 0}, ValueError, "threads must be at least 1, got 0"),

@@ -13,10 +13,13 @@ def check_kind(name: str, value: Any, kind: type, *, optional: bool = True) -> N
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
 
 
-def check_mapping(name: str, value: Any) -> None:
-    """Refuse what is no mapping, as a list of pairs."""
+def check_mapping(name: str, value: Any, of: type | tuple[type, ...] = object) -> None:
+    """Refuse what is no mapping from texts to values of a type, such as a list of pairs."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a mapping, such as a dict, not {type(value).__name__}")
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, of):
+            raise TypeError(f"{name} cannot map {key!r} to {item!r}")
 
 
 def check_block_size(value: Any) -> None:

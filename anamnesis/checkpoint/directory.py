@@ -348,15 +348,15 @@ class _Directory:
         if is_alien:
             alien = f" (none of the shards in {index.name} is here; remove it if it is stale)"
         raise self.error(
-            f"{shard} is missing: the index says that it holds {missing[0]!r}; {len(missing):,}"
-            f" tensors are missing in all{alien}"
+            f"{shard} is missing: the index says that it holds {missing[0]!r};"
+            f" {_tensors_are(len(missing))} missing in all{alien}"
         )
 
     def lacking(self, index: Index, lost: list[str]) -> ParseError:
         shard = index.weight_map[lost[0]]
-        n = f"{len(lost):,} tensors are" if len(lost) > 1 else "1 tensor is"
         return ParseError(
-            f"{shard} has no tensor {lost[0]!r}, which {index.name} says it holds; {n} missing",
+            f"{shard} has no tensor {lost[0]!r}, which {index.name} says it holds;"
+            f" {_tensors_are(len(lost))} missing",
             source=str(self.root),
             remedy="get the file anew, or remove the index if it is stale",
         )
@@ -377,3 +377,7 @@ class _Directory:
         """Return the indexes to rewrite: the ones of shards that exist, else one."""
         live = [index for index in indexes if not names.isdisjoint(index.shards())]
         return live or indexes[:1]
+
+
+def _tensors_are(n: int) -> str:
+    return "1 tensor is" if n == 1 else f"{n:,} tensors are"

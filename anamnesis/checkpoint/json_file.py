@@ -101,7 +101,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object; leave one")
+        raise ValueError(f"the key {twice!r} appears twice in one object; remove one")
     return value
 
 

@@ -179,7 +179,7 @@ def test_index_of_the_model_before_it_was_quantised(root: Path) -> None:
     write_index(root, old)
     an.parse(root)
     write_index(root, {**old, "n.weight": SECOND})
-    with pytest.raises(an.ParseError, match=r"'n\.weight'; 1 tensors"):
+    with pytest.raises(an.ParseError, match=r"'n\.weight'; 1 tensor is"):
         an.parse(root)
 
 
@@ -201,7 +201,7 @@ def test_index_that_names_a_tensor_twice(root: Path) -> None:
     two_shards(root)
     index = write_index(root, {"a": FIRST, "b": SECOND})
     index.write_text(f'{{"weight_map": {{"a": "{FIRST}", "b": "{SECOND}", "a": "{SECOND}"}}}}')
-    with pytest.raises(an.ParseError, match=r"index\.json: .*'a' stands twice"):
+    with pytest.raises(an.ParseError, match=r"index\.json: .*'a' appears twice"):
         an.parse(root)
 
 

@@ -20,7 +20,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.ledger import Ledger, around
 from anamnesis.schemes.detect.registry import claim_all
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
-from anamnesis.schemes.libraries.module_names import aimed
+from anamnesis.schemes.libraries.module_names import match_names
 from anamnesis.schemes.libraries.torchao_metadata import metadata_without
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Kept:
                 return kept  # it says nothing of any layer
             others = set(map(_module, (*decoded, *gone)))
             modules = set(map(_module, self._ledger.stored))
-            called, _ = aimed({name: name for name in layers}, modules)
+            called, _ = match_names({name: name for name in layers}, modules)
             goes = {name for module, name in called.items() if module in others}
             if goes:
                 parsed["layers"] = {k: layer for k, layer in layers.items() if k not in goes}

@@ -64,12 +64,21 @@ def resolve(
     )
 
 
+# The arguments that are mappings, and the types of their values.
+_MAPPINGS: dict[str, Any] = {
+    "overrides": (str, Encoding),
+    "rename": str,
+    "metadata": object,
+    "edit": object,
+}
+
+
 def _mappings(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the arguments that are mappings, empty where they are None."""
     found = {}
-    for name in ("overrides", "rename", "metadata", "edit"):
+    for name, of in _MAPPINGS.items():
         found[name] = {} if options.get(name) is None else options[name]
-        check_mapping(name, found[name])
+        check_mapping(name, found[name], of)
     return found
 
 

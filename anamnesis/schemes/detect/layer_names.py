@@ -1,6 +1,6 @@
-"""What is said of single layers must hit, or it would change nothing.
+"""Statements about single layers: each must match a layer, or it is an error.
 
-Names are settled once, before weights are looked for: all others look up a module's own.
+Names are matched once, before weights are detected; all later lookups use the module's own name.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from anamnesis.base.printable import abbreviate
 from anamnesis.schemes.core.settings import Told
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_marker, has_markers
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY, may_be_of
-from anamnesis.schemes.libraries.module_names import aimed, common_end, listed
+from anamnesis.schemes.libraries.module_names import common_end, match_names
 from anamnesis.schemes.libraries.targets import Targets
 from anamnesis.schemes.libraries.torchao_metadata import weight_of
 
@@ -23,6 +24,7 @@ _UNMARKED = (
     "nothing says how it is encoded, while the file says so of other layers, and ComfyUI's order of"
     " codes and scales may be another; give it a marker, or an entry in the metadata"
 )
+_MOST_NAMED = 3
 _REMEDY = "correct the names; allow_unknown=True copies the codes as they are stored"
 
 
@@ -78,8 +80,8 @@ _ROWS = {
 }
 
 
-def aim(facts: QuantFacts, stored: Collection[str]) -> QuantFacts:
-    """Return facts that speak of layers by the model's own names, and of what hit none."""
+def with_matched_names(facts: QuantFacts, stored: Collection[str]) -> QuantFacts:
+    """Return facts under the model's own names of layers, with those that match none apart."""
     if facts.said:
         facts = replace(facts, unmatched=_unmatched(facts, stored))
     found: dict[str, Any] = {}
@@ -87,7 +89,7 @@ def aim(facts: QuantFacts, stored: Collection[str]) -> QuantFacts:
     for field, row in _ROWS.items():
         said = getattr(facts, field)
         if said:
-            found[field], names = aimed(said, row.names(stored))
+            found[field], names = match_names(said, row.names(stored))
             others = {name: said[name] for name in names if said[name] != said.get("")}
             if others:
                 missed[field] = others
@@ -95,9 +97,9 @@ def aim(facts: QuantFacts, stored: Collection[str]) -> QuantFacts:
 
 
 def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
-    """Retract the weights that something may be said of under a name that is not theirs.
+    """Retract the weights that a statement under an unknown name may be meant for.
 
-    Where files are not all of a model, only a layer of the same number and name can be meant.
+    In a part of a model, only a layer of the same number and name can be meant.
     """
     for field, missed in facts.missed.items():
         row, places = _ROWS[field], dict[Any, set[str]]()
@@ -112,7 +114,7 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
         ]
         if meant:
             _retract(ledger, meant, row.by, [*missed])
-        elif missed and (row.is_of_file and (whole or field == _COMFY)):
+        elif row.is_of_file and (whole or field == _COMFY):
             _retract_nearest(ledger, _coded(ledger), row.by, [*missed])
     if whole and facts.unmatched:
         unnamed = _unnamed_in_config(ledger, facts)
@@ -126,7 +128,7 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
 
 
 def _unmatched(facts: QuantFacts, stored: Collection[str]) -> tuple[tuple[str, Told], ...]:
-    """What is said of single modules, and of no others, that are neither layers nor hold any."""
+    """Return statements about a single module that is no layer and holds none."""
     usual = {told._replace(by="") for target, told in facts.said if not target}
     said = {
         target: told
@@ -134,15 +136,15 @@ def _unmatched(facts: QuantFacts, stored: Collection[str]) -> tuple[tuple[str, T
         if _is_path(target) and told._replace(by="") not in usual
     }
     modules = _modules(stored) if said else set()
-    missed = aimed(said, modules)[1]
+    missed = match_names(said, modules)[1]
     if missed:
         parents = {parent for module in modules for parent in _parents(module)}
-        missed = aimed(dict.fromkeys(missed), parents)[1]
+        missed = match_names(dict.fromkeys(missed), parents)[1]
     return tuple((target, said[target]) for target in missed)
 
 
-def unheard(ledger: Ledger) -> str | None:
-    """Return in a sentence which layers are spoken of that there are none of; None without any."""
+def unmatched_note(ledger: Ledger) -> str | None:
+    """Return a sentence that lists the names of layers that the model lacks; None without any."""
     if all(weight.own_dtype is not None for weight in ledger.weights.values()):
         return None
     facts = ledger.facts
@@ -153,8 +155,10 @@ def unheard(ledger: Ledger) -> str | None:
     if left:
         text = "\n".join(ledger.stored)  # of some tools parts of names are enough
         others = dict.fromkeys(sorted(target for target in left if target not in text))
-        names += aimed(others, _modules(ledger.stored))[1]
-    return f"the config speaks of {listed(names)}, which no layer here is called" if names else None
+        names += match_names(others, _modules(ledger.stored))[1]
+    if not names:
+        return None
+    return f"named in the config, but not in the model: {abbreviate(names, _MOST_NAMED)}"
 
 
 def _is_path(target: str) -> bool:
@@ -171,7 +175,7 @@ def _parents(module: str) -> Iterator[str]:
 
 
 def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
-    """Return the weights of codes of which nothing is said by their names, nor beside them."""
+    """Return the quantised weights without a statement under their names, or a marker."""
     return [
         weight
         for weight in ledger.weights.values()
@@ -187,7 +191,7 @@ def _coded(ledger: Ledger) -> list[Weight]:
 
 
 def _unnamed_in_config(ledger: Ledger, facts: QuantFacts) -> list[Weight]:
-    """Return the quantised weights that the config does not speak of by a name or a pattern."""
+    """Return the quantised weights that no name and no pattern of the config matches."""
     coded = {weight.name.removesuffix(".weight"): weight for weight in _coded(ledger)}
     targets = Targets(facts.said, coded)
     return [weight for module, weight in coded.items() if not targets.by_name(module)]
@@ -201,11 +205,11 @@ def _retract_nearest(ledger: Ledger, may_be: list[Weight], by: str, missed: list
 
 
 def _retract(ledger: Ledger, meant: list[Weight], by: str, missed: list[str]) -> None:
-    """Refuse weights for one reason, which has the names and what comes nearest to the first."""
+    """Refuse weights for one reason: the unknown names, and the layer nearest to the first."""
     nearest = max(meant, key=lambda weight: common_end(weight.name, missed[0])).parts[0]
     error = nearest.unsupported(
-        f"{by} speaks of {listed(missed)}, which names no layer of the model, or several; the "
-        f"nearest is {nearest}",
+        f"{by} names {abbreviate(missed, _MOST_NAMED)}, which matches no single layer of the model;"
+        f" the nearest is {nearest}",
         remedy=_REMEDY,
     )
     for weight in dict.fromkeys(meant):
@@ -213,7 +217,7 @@ def _retract(ledger: Ledger, meant: list[Weight], by: str, missed: list[str]) ->
 
 
 def _place(name: str) -> str:
-    """Return what a name has from its last number on."""
+    """Return the end of a name from its last number on."""
     parts = name.removesuffix(".weight").split(".")
     numbers = [n for n, part in enumerate(parts) if part.isdecimal()]
     return ".".join(parts[numbers[-1] :] if numbers else parts[-1:])

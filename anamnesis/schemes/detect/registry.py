@@ -75,7 +75,7 @@ def claim_all(
     Where the config claims something about the whole model that the tensors do not confirm, or
     that cannot be undone, every tensor is a problem.
     """
-    ledger = Ledger(stored, read_facts=cache(lambda: _aimed(read_facts(), stored)))
+    ledger = Ledger(stored, read_facts=cache(lambda: _matched(read_facts(), stored)))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     hints = _hints(stored)
@@ -86,9 +86,8 @@ def claim_all(
     if facts.transform is not None:
         _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
     if facts.described:
-        from anamnesis.schemes.detect.torchao_parts import (
-            refuse_misdescribed,  # only for torchao's files
-        )
+        # Only for torchao's files.
+        from anamnesis.schemes.detect.torchao_parts import refuse_misdescribed
 
         refuse_misdescribed(ledger, facts)
     for family in families:
@@ -112,12 +111,13 @@ def claim_all(
     return ledger
 
 
-def _aimed(facts: QuantFacts, stored: Mapping[str, StoredTensor]) -> QuantFacts:
+def _matched(facts: QuantFacts, stored: Mapping[str, StoredTensor]) -> QuantFacts:
     if facts == _NO_FACTS:
         return facts
-    from anamnesis.schemes.detect.layer_names import aim  # only here, for the sake of a quick start
+    # Only here, for the sake of a quick start.
+    from anamnesis.schemes.detect.layer_names import with_matched_names
 
-    return aim(facts, stored)
+    return with_matched_names(facts, stored)
 
 
 _NO_FACTS = QuantFacts()

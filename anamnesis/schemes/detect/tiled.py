@@ -10,12 +10,12 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_markers
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
-from anamnesis.schemes.libraries.module_names import listed
 from anamnesis.schemes.views.tiles import is_tiled
 
 PRODUCERS = {"modelopt": False, "comfyui": True}  # and whether scales are in tiles
@@ -73,7 +73,7 @@ def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
     missed = facts.missed.get("comfy_layers")
     other = "and no config or marker says which"
     if missed:
-        other = f"and __metadata__ {COMFY_METADATA_KEY} speaks of {listed([*missed])} instead"
+        other = f"and __metadata__ {COMFY_METADATA_KEY} names {abbreviate(missed, 3)} instead"
     elif has_markers(ledger, facts.comfy_layers):
         other = "and nothing says which, while the file says so of other layers"
     raise codes.unsupported(

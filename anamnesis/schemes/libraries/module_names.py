@@ -1,19 +1,18 @@
-"""Which modules of a model are meant by names that were given elsewhere.
+"""Matches names of modules that were given elsewhere to a model's own.
 
-A model is named inside another (`model.diffusion_model.blocks.0` where its tool saw `blocks.0`), or
-its wrappers change places (`model.language_model.` and `language_model.model.`); some tools name
-the weight of a module instead.
+A model may lie inside another (`model.diffusion_model.blocks.0` where the tool saw `blocks.0`), its
+wrappers may change places (`model.language_model.` and `language_model.model.`), and some tools
+name the weight of a module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
 
 _WEIGHT = ".weight"
-_MOST_NAMED = 3
 # What names begin with where a whole model lies inside another, and no part of it.
 _WRAPPERS = frozenset(
     {
@@ -23,10 +22,12 @@ _WRAPPERS = frozenset(
 )
 
 
-def aimed(said: Mapping[str, T], modules: Collection[str]) -> tuple[dict[str, T], tuple[str, ...]]:
-    """Return what is said of each module, and the names that hit none, or more than one.
+def match_names(
+    said: Mapping[str, T], modules: Collection[str]
+) -> tuple[dict[str, T], tuple[str, ...]]:
+    """Return the statement about each module, and the names that match none, or several.
 
-    What is said under no name is said of all others. A module's own name comes first.
+    The empty name stands for all other modules. A module's own name comes first.
     """
     hits = {name: value for name, value in said.items() if not name or name in modules}
     others = [name for name in said if name not in hits]
@@ -49,12 +50,6 @@ def common_end(name: str, other: str) -> int:
     """Return how many dotted parts two names have in common at their ends."""
     pairs = zip(*(reversed(_bare(one).split(".")) for one in (name, other)), strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(map(_length, (name, other))))
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first few names, and how many more there are."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 class _Ends:

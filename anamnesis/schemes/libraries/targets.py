@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
-from anamnesis.schemes.libraries.module_names import aimed
+from anamnesis.schemes.libraries.module_names import match_names
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Targets(Generic[T]):
                 self._patterns += [(glob, value) for glob in globs]
             else:
                 self._others.append(value)
-        hits, missed = aimed(elsewhere, known or ())
+        hits, missed = match_names(elsewhere, known or ())
         self._named = {**hits, **self._named}
         self._others += [value for target in missed for value in elsewhere[target]]
 

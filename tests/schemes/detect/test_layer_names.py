@@ -159,7 +159,7 @@ def test_settings_of_a_layer_that_is_not_there(tmp_path: Path) -> None:
     tensors = below("model.layers.0.wq", MLX)
     with in_mlx(tmp_path, tensors, quantization={"layers.0.attn.q": OTHER}) as model:
         error = model.problems["model.layers.0.wq.weight"]
-        assert "quantization in config.json speaks of layers.0.attn.q" in str(error)
+        assert "quantization in config.json names layers.0.attn.q" in str(error)
     same = {"layers.0.attn.q": {"bits": 4, "group_size": 128}}  # as all others
     with in_mlx(tmp_path, tensors, quantization=same) as model:
         assert not model.problems
@@ -203,7 +203,7 @@ def test_what_a_config_says_of_no_layer(section: str, name: str, tmp_path: Path)
     config = {"quantization_config": NAMED[section](name)}
     with an.parse(directory(tmp_path, config, tensors)) as model:
         error = str(next(iter(model.problems.values())))
-    assert f"{name}, which names no layer of the model, or several; the nearest is" in error
+    assert f"{name}, which matches no single layer of the model; the nearest is" in error
     assert section.removesuffix("ized_layers") in error
 
 
@@ -215,7 +215,7 @@ def test_all_layers_are_spoken_of_but_some_are_not_there(tmp_path: Path) -> None
     tensors = below("model.a.0.up", parts) | below("model.a.0.gate", parts)
     with an.parse(directory(tmp_path, {"quantization_config": config}, tensors)) as model:
         assert not model.problems
-        assert "the config speaks of a.1.up" in str(model.inspect().notes)
+        assert "named in the config, but not in the model: a.1.up" in str(model.inspect().notes)
 
 
 def test_what_a_config_says_of_what_holds_layers(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_what_torchao_says_under_another_prefix(said: str) -> None:
     text = json.dumps({"_type": "NVFP4Tensor", "_data": data, "_tensor_data_names": [*names]})
     exact = values(tensors, {"model.layers.0.weight": text})
     assert values(tensors, {said: text}) == exact
-    assert "speaks of other" in str(refusal(tensors, metadata={"other": text}))
+    assert "names other" in str(refusal(tensors, metadata={"other": text}))
 
 
 # --- whose tiles they are -------------------------------------------------------------------------
@@ -319,4 +319,4 @@ def test_layers_of_an_ignore_list_that_are_not_there_are_listed(tmp_path: Path) 
     tensors |= below("model.l.1.up", PARTS["mxfp8"])
     with an.parse(directory(tmp_path, {"quantization_config": config}, tensors)) as model:
         notes = model.inspect().notes
-        assert "the config speaks of model.l.7.up, which no layer here is called" in notes
+        assert "named in the config, but not in the model: model.l.7.up" in notes

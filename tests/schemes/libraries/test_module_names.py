@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anamnesis.schemes.libraries.module_names import aimed, common_end
+from anamnesis.schemes.libraries.module_names import common_end, match_names
 from anamnesis.schemes.libraries.targets import Targets
 
 MODULES = {"model.layers.0.up", "model.layers.1.up", "mtp.layers.2.up", "lm_head", "a.b.c", "d.b.c"}
@@ -30,20 +30,20 @@ MODULES = {"model.layers.0.up", "model.layers.1.up", "mtp.layers.2.up", "lm_head
     ],
 )
 def test_what_a_name_means(name: str, module: str | None) -> None:
-    hits, missed = aimed({name: 1}, MODULES)
+    hits, missed = match_names({name: 1}, MODULES)
     assert (hits, missed) == (({module: 1}, ()) if module else ({}, (name,)))
 
 
 def test_its_own_name_comes_first() -> None:
     said = {"layers.0.up": 1, "model.layers.0.up": 2, "": 3}
-    assert aimed(said, MODULES) == ({"": 3, "model.layers.0.up": 2}, ())
+    assert match_names(said, MODULES) == ({"": 3, "model.layers.0.up": 2}, ())
 
 
 def test_two_names_of_one_module() -> None:
     same = {"layers.0.up": 1, "language_model.layers.0.up": 1}
-    assert aimed(same, MODULES) == ({"model.layers.0.up": 1}, ())
+    assert match_names(same, MODULES) == ({"model.layers.0.up": 1}, ())
     other = {"layers.0.up": 1, "language_model.layers.0.up": 2}
-    assert aimed(other, MODULES) == ({}, tuple(other))
+    assert match_names(other, MODULES) == ({}, tuple(other))
 
 
 def test_how_much_of_two_names_is_alike() -> None:
