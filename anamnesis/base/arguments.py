@@ -13,11 +13,11 @@ def check_kind(name: str, value: Any, kind: type, *, optional: bool = True) -> N
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
 
 
-def check_mapping(name: str, value: Any, of: type | tuple[type, ...] = object) -> None:
-    """Refuse what is no mapping from texts to values of a type, such as a list of pairs."""
+def check_mapping(name: str, value: Any, of: tuple[type, ...] = ()) -> None:
+    """Refuse what is no mapping, such as a list of pairs; or not from texts to values of a type."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a mapping, such as a dict, not {type(value).__name__}")
-    for key, item in value.items():
+    for key, item in value.items() if of else ():
         if not isinstance(key, str) or not isinstance(item, of):
             raise TypeError(f"{name} cannot map {key!r} to {item!r}")
 

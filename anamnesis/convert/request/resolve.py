@@ -64,12 +64,12 @@ def resolve(
     )
 
 
-# The arguments that are mappings, and the types of their values.
-_MAPPINGS: dict[str, Any] = {
+# The arguments that are mappings, and the types of their values where nobody else checks them.
+_MAPPINGS: dict[str, tuple[type, ...]] = {
     "overrides": (str, Encoding),
-    "rename": str,
-    "metadata": object,
-    "edit": object,
+    "rename": (str,),
+    "metadata": (),
+    "edit": (),
 }
 
 
