@@ -83,6 +83,7 @@ def test_a_variant_alone_is_the_model(root: Path) -> None:
     assert set(an.parse(root)) == {"a", "b"}
 
 
+@pytest.mark.oracle
 def test_the_plain_one_may_be_torchs(root: Path) -> None:
     torch = pytest.importorskip("torch")
     write(root, "diffusion_pytorch_model.fp16.safetensors", HALF)
