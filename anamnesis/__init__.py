@@ -35,15 +35,7 @@ if TYPE_CHECKING:
     from anamnesis.formats.imatrix import read_imatrix
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
-    from anamnesis.opening import (
-        convert,
-        detect_format,
-        forget,
-        inspect,
-        parse,
-        plan,
-        remember,
-    )
+    from anamnesis.opening import convert, detect_format, forget, inspect, parse, plan, remember
     from anamnesis.saving import save
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.tensor import Tensor

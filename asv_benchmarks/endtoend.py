@@ -29,12 +29,7 @@ from pathlib import Path
 from statistics import median
 
 from asv_benchmarks.benchmarks.families import FAMILIES
-from asv_benchmarks.benchmarks.models import (
-    bare_read,
-    bare_write,
-    cp,
-    temporary_folder,
-)
+from asv_benchmarks.benchmarks.models import bare_read, bare_write, cp, temporary_folder
 
 MIB = 1 << 20
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024

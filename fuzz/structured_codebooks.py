@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from structured import Choices
-from structured_parts import (
-    SCALES,
-    Family,
-    Tensors,
-    Told,
-    bytes_of,
-    module_of,
-    numbers,
-    under,
-)
+from structured_parts import SCALES, Family, Tensors, Told, bytes_of, module_of, numbers, under
 
 __all__ = ["FAMILIES"]
 

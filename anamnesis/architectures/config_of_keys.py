@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.architectures.arch import Arch, Find, Key
-from anamnesis.architectures.keys import (
-    BEFORE_ROPE,
-    BEHIND_ROPE,
-    BLOCK_COUNT,
-    model_keys,
-    why_not,
-)
+from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, model_keys, why_not
 from anamnesis.architectures.llama_cpp import KEPT, kept_facts
 from anamnesis.architectures.model_facts import LAYERS_MAX, Facts
 from anamnesis.architectures.names import patterns

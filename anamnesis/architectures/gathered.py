@@ -10,7 +10,7 @@ from itertools import accumulate
 from math import prod
 from typing import Self
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from anamnesis import _io
+import anamnesis._io as _io
 
 _POLYNOMIAL = 0xEDB88320  # without x^32; the bit of x^31 is the lowest, as in all that follows
 _ONE = 1 << 31

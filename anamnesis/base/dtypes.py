@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from anamnesis import _core
+import anamnesis._core as _core
 
 if TYPE_CHECKING:
     import numpy as np

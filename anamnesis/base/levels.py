@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Literal, cast
 
-from anamnesis import _core
+import anamnesis._core as _core
 
 __all__ = ["LEVEL_VARIABLE", "LevelName", "resolve_level", "supported_levels"]
 

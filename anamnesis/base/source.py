@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol, Self, runtime_checkable
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.errors import ParseError
 
 

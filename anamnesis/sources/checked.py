@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.crc import Run, RunsRead
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source

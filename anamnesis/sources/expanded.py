@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor

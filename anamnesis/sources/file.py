@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 

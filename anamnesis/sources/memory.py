@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.source import Source
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import DerivedSource, Source

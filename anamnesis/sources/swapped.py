@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.source import DerivedSource, Source
 
 

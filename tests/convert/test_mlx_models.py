@@ -14,12 +14,7 @@ import pytest
 import torch
 from mlx.nn import Module
 from mlx.utils import tree_flatten
-from mlx_lm.utils import (
-    MODEL_ARCHITECTURE_REMAPPING,
-    MODEL_REMAPPING,
-    load_model,
-    quantize_model,
-)
+from mlx_lm.utils import MODEL_ARCHITECTURE_REMAPPING, MODEL_REMAPPING, load_model, quantize_model
 from transformers import DeepseekV3Config, GraniteConfig
 
 import anamnesis as an
@@ -33,9 +28,7 @@ from anamnesis.schemes.libraries.mlx_models import (
     ROWS,
     class_of,
 )
-from anamnesis.schemes.libraries.mlx_models import (
-    CLASSES as TYPES,
-)
+from anamnesis.schemes.libraries.mlx_models import CLASSES as TYPES
 from helpers.mlx_classes import classes, config_of, made
 from helpers.tiny_models import DECODER, EXPERTS, MODELS, _decoder
 

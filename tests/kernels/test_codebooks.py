@@ -8,15 +8,7 @@ import pytest
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES
-from helpers.kernel_calls import (
-    OUTPUTS,
-    PROJECT,
-    SUPPORTED,
-    Blocks,
-    Bytes,
-    load_by_path,
-    run,
-)
+from helpers.kernel_calls import OUTPUTS, PROJECT, SUPPORTED, Blocks, Bytes, load_by_path, run
 
 # Where the half floats of a block lie.
 SCALES_AT = {

@@ -8,10 +8,7 @@ import bitsandbytes.functional as library
 import pytest
 import torch
 from bitsandbytes.nn import Linear4bit, Linear8bitLt
-from transformers import (
-    AutoModelForCausalLM,
-    BitsAndBytesConfig,
-)
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 import anamnesis as an
 from helpers.as_transformers_load import assert_loads_as, tiny_llama

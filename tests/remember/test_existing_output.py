@@ -9,12 +9,7 @@ import pytest
 
 import anamnesis as an
 from helpers.handmade import write_safetensors
-from helpers.models import (
-    partials,
-    small_model,
-    tree,
-    write_directory,
-)
+from helpers.models import partials, small_model, tree, write_directory
 
 pytestmark = pytest.mark.usefixtures("small_bands")
 

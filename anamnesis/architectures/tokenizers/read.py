@@ -19,12 +19,7 @@ from anamnesis.architectures.tokenizers.pieces import MODEL, model_of, sentencep
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
-from anamnesis.architectures.tokenizers.tiktoken import (
-    RANKS,
-    merges_of_ranks,
-    ranked,
-    ranks_of,
-)
+from anamnesis.architectures.tokenizers.tiktoken import RANKS, merges_of_ranks, ranked, ranks_of
 from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size, text_config
 from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.architectures.tokenizers.wordpiece import wordpiece

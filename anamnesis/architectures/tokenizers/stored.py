@@ -8,11 +8,7 @@ from math import isfinite
 from typing import Any
 
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
-from anamnesis.architectures.tokenizers.tokens import (
-    VOCABULARY_MAX_TOKENS,
-    TokenType,
-    check_unique,
-)
+from anamnesis.architectures.tokenizers.tokens import VOCABULARY_MAX_TOKENS, TokenType, check_unique
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.printable import shortened
 

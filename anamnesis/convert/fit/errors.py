@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.errors import OutputError
 from anamnesis.base.workers import run

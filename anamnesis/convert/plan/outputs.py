@@ -36,10 +36,7 @@ from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeig
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.plan.shard_names import Named, shard_names
 from anamnesis.formats.base import CARRIED_HEADER, Container
-from anamnesis.schemes.detect.config_facts import (
-    GPTQ_METADATA_PREFIX,
-    SETTINGS_KEY,
-)
+from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 

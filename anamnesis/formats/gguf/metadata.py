@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from anamnesis import _parse
+import anamnesis._parse as _parse
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.plain_json import plain_json

@@ -15,7 +15,7 @@ from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget

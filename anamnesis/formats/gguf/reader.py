@@ -11,7 +11,7 @@ import struct
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from anamnesis import _parse
+import anamnesis._parse as _parse
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source

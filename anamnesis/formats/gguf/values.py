@@ -16,7 +16,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from anamnesis import _parse
+import anamnesis._parse as _parse
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.metadata import (
     CODES,

@@ -19,7 +19,7 @@ from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-define
 from math import isinf
 from operator import attrgetter
 
-from anamnesis import _parse
+import anamnesis._parse as _parse
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget

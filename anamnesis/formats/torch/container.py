@@ -14,9 +14,7 @@ from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.torch.flatten import Flattened
 from anamnesis.formats.torch.tensors import Place, list_lost, place_all
-from anamnesis.formats.torch.values import (
-    Storage,
-)
+from anamnesis.formats.torch.values import Storage
 
 if TYPE_CHECKING:
     from anamnesis.formats.zip.members import ZipDirectory, ZipEntry

@@ -24,14 +24,7 @@ from anamnesis.formats.pickle.costs import (
 )
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
-from anamnesis.formats.torch.values import (
-    Attributed,
-    Refused,
-    Storage,
-    TorchTensor,
-    Wrapper,
-    whole,
-)
+from anamnesis.formats.torch.values import Attributed, Refused, Storage, TorchTensor, Wrapper, whole
 
 if TYPE_CHECKING:
     from anamnesis.formats.torch.pickled_arrays import PickledArray

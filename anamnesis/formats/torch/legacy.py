@@ -24,16 +24,10 @@ from anamnesis.formats.pickle.machine import (
 from anamnesis.formats.pickle.nodes import Global, in_words
 from anamnesis.formats.torch.container import container_of, storage_id
 from anamnesis.formats.torch.flatten import flatten
-from anamnesis.formats.torch.globals import (
-    find_torch_global,
-    storage_from,
-)
+from anamnesis.formats.torch.globals import find_torch_global, storage_from
 from anamnesis.formats.torch.read import kind_of
 from anamnesis.formats.torch.tensors import Place
-from anamnesis.formats.torch.values import (
-    Storage,
-    item_bytes,
-)
+from anamnesis.formats.torch.values import Storage, item_bytes
 
 MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001

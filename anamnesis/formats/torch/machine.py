@@ -9,12 +9,8 @@ from anamnesis.formats.pickle.costs import text_cost
 from anamnesis.formats.pickle.machine import FindGlobal, PickleMachine
 from anamnesis.formats.pickle.opcodes import Problem
 from anamnesis.formats.torch.container import storage_id
-from anamnesis.formats.torch.globals import (
-    storage_from,
-)
-from anamnesis.formats.torch.values import (
-    Storage,
-)
+from anamnesis.formats.torch.globals import storage_from
+from anamnesis.formats.torch.values import Storage
 
 
 class TorchMachine(PickleMachine):

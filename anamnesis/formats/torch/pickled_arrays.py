@@ -13,10 +13,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import NPY_MAX_ELEMENTS, dtype_of
 from anamnesis.formats.pickle.nodes import Call, Global, in_words
-from anamnesis.formats.torch.values import (
-    PTH_MAX_DIMS,
-    Refused,
-)
+from anamnesis.formats.torch.values import PTH_MAX_DIMS, Refused
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.strided import Strips, column_major, strided
 from anamnesis.sources.swapped import Region, SwappedSource

@@ -17,16 +17,10 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.torch.container import container_of, read_pickle
 from anamnesis.formats.torch.flatten import Flattened, flatten
-from anamnesis.formats.torch.globals import (
-    find_torch_global,
-)
+from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.machine import TorchMachine
 from anamnesis.formats.torch.tensors import Place
-from anamnesis.formats.torch.values import (
-    Storage,
-    TorchTensor,
-    Wrapper,
-)
+from anamnesis.formats.torch.values import Storage, TorchTensor, Wrapper
 
 if TYPE_CHECKING:
     from anamnesis.formats.zip.members import ZipDirectory, ZipEntry

@@ -11,12 +11,7 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.pickle.nodes import Call
-from anamnesis.formats.torch.values import (
-    Refused,
-    Storage,
-    TorchTensor,
-    item_bytes,
-)
+from anamnesis.formats.torch.values import Refused, Storage, TorchTensor, item_bytes
 from anamnesis.sources.strided import StridedSource, Strips, strided
 from anamnesis.sources.swapped import Region, SwappedSource
 

@@ -19,13 +19,8 @@ from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import Layout, Writer
 from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES
-from anamnesis.formats.torch.globals import (
-    STORAGES,
-)
-from anamnesis.formats.torch.values import (
-    PTH_MAX_DIMS,
-    too_large,
-)
+from anamnesis.formats.torch.globals import STORAGES
+from anamnesis.formats.torch.values import PTH_MAX_DIMS, too_large
 from anamnesis.formats.zip.directory import HAS_DESCRIPTOR
 from anamnesis.formats.zip.write import (
     LOCAL_BYTES,

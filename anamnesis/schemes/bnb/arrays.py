@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.schemes.bnb import layouts
 from anamnesis.schemes.bnb.layouts import ABSMAX, STORAGE
 from anamnesis.schemes.bnb.state import END, State, check_four_bit, check_int8

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, NotFinite, Out, Survey, Task
 from anamnesis.schemes.core.weight import Band

@@ -6,12 +6,7 @@ from collections.abc import Callable
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.bnb.layouts import (
-    FourBitLayout,
-    Int8Layout,
-    four_bit_weight,
-    int8_weight,
-)
+from anamnesis.schemes.bnb.layouts import FourBitLayout, Int8Layout, four_bit_weight, int8_weight
 from anamnesis.schemes.bnb.state import QUANT_STATE
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.bnb.weight import Nested

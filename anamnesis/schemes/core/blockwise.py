@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import NamedTuple, Self
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.core.codes import (
     VALUES_SLOT,

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import LevelName, resolve_level

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from anamnesis import _core
+import anamnesis._core as _core
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType

@@ -13,7 +13,8 @@ from math import lcm, prod
 from mmap import mmap
 from typing import ClassVar, NamedTuple, Self, TypeVar
 
-from anamnesis import _core, _io
+import anamnesis._core as _core
+import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source

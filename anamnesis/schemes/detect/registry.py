@@ -12,11 +12,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.input_scales import settle_input_scales
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import (
-    Ranges,
-    activation_side,
-    looks_like_codes,
-)
+from anamnesis.schemes.detect.names import Ranges, activation_side, looks_like_codes
 from anamnesis.schemes.detect.orphans import refuse_orphans
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a

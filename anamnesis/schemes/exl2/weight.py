@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from anamnesis import _core, _io
+import anamnesis._core as _core
+import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor

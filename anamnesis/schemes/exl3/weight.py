@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.budget import stripe_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut

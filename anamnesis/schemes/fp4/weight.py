@@ -8,7 +8,7 @@ from math import prod
 from struct import pack
 from typing import ClassVar, Self, TypeVar
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown

@@ -19,7 +19,7 @@ from itertools import pairwise
 from math import frexp, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable

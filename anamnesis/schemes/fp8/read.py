@@ -13,7 +13,7 @@ from math import prod
 from struct import pack
 from typing import NamedTuple
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
@@ -27,13 +27,7 @@ from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.fp8 import layouts
 from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
-from anamnesis.schemes.views.grid import (
-    MX_BLOCK,
-    AmbiguousBlock,
-    ScaleGrid,
-    resolve,
-    resolve_even,
-)
+from anamnesis.schemes.views.grid import MX_BLOCK, AmbiguousBlock, ScaleGrid, resolve, resolve_even
 from anamnesis.schemes.views.scaled import scale_dtype
 from anamnesis.schemes.views.tiles import cropped, is_tiled, untiled
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType
 from anamnesis.schemes.core.codes import (
     Codes,

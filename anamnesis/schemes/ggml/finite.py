@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.codes import Loss, NotFinite, Task, place_of
 from anamnesis.schemes.core.plain_encoding import PlainCodes, PlainEncoding, PlainLayout

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.core.blockwise import Blockwise, Item
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, NamedTuple, TypeVar
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes, stripe_bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 from typing import NamedTuple, Self
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.weight import (

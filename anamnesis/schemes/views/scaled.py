@@ -6,19 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.weight import (
-    Band,
-    Bands,
-    Cut,
-    Run,
-    Scratch,
-    TiledWeight,
-    Weight,
-    cut,
-)
+from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, TiledWeight, Weight, cut
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
 

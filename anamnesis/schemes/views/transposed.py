@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import Self, TypeVar
 
-from anamnesis import _io
+import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.settings import Shown

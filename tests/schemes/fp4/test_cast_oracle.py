@@ -20,10 +20,7 @@ from helpers.fp8_layouts import quiet
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what it imports
-    from modelopt.torch.export.shard_cast_utils import (
-        mxfp4_kmax,
-        quantize_mxfp4_to_nvfp4_lossless,
-    )
+    from modelopt.torch.export.shard_cast_utils import mxfp4_kmax, quantize_mxfp4_to_nvfp4_lossless
     from modelopt.torch.quantization.qtensor import NVFP4QTensor
 
 pytestmark = pytest.mark.against(

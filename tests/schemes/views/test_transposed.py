@@ -15,11 +15,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.bnb import weight as bnb
 from anamnesis.schemes.views import transposed
 from helpers.handmade import write_safetensors
-from helpers.weight_cases import (
-    CASES,
-    NAME,
-    tensors_of,
-)
+from helpers.weight_cases import CASES, NAME, tensors_of
 
 DTYPES_OUT = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 

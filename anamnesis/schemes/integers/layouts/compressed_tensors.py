@@ -26,7 +26,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, ClassVar
 
-from anamnesis import _core
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part, StoredTensor
@@ -46,11 +46,7 @@ from anamnesis.schemes.core.layout import (
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.integers.checks import (
-    PACKED_MAX_GROUPS,
-    check_scale_dtype,
-    group_size,
-)
+from anamnesis.schemes.integers.checks import PACKED_MAX_GROUPS, check_scale_dtype, group_size
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
 from anamnesis.schemes.libraries.libraries import OfCompressedTensors
 from anamnesis.schemes.views.kinds import Integers, Words
