@@ -99,7 +99,8 @@ class Writing:
         level : str, optional
             Kernel level, see `anamnesis.base.levels`.
         drop : str or sequence of str
-            Names of weights, with wildcards, that are left out, as `select` has them.
+            Names of weights, with wildcards, that are left out, as `select` has them; or, between
+            a Hugging Face directory and a GGUF, names of the output.
         edit : mapping of str to array, function or None
             For names of weights, with wildcards, what takes the place of their values; the first
             that fits decides. An array of numpy, ml_dtypes, torch or what has `__dlpack__`, of any

@@ -372,6 +372,7 @@ def test_options_are_told_once() -> None:
         "keep_blocks",
         "mix",
         "numbered",
+        "spelt",
         "limits",
     }
     assert not known & set(taken)

@@ -23,6 +23,14 @@ def chooser(include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Callabl
     return is_chosen
 
 
+class UnmatchedError(ValueError):
+    """A pattern of an option matches no weight: it is misspelt."""
+
+    def __init__(self, option: str, pattern: str, hint: str = "") -> None:
+        super().__init__(f"{option}: no weight matches {pattern!r}{hint}")
+        self.option, self.pattern = option, pattern
+
+
 def unfitting(globs: Iterable[str], names: Sequence[str]) -> list[str]:
     """Return those globs that fit none of some names: they are misspelt."""
     return [glob for glob in globs if not any(map(_any_of((glob,)), names))]

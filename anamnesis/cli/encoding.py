@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.base.errors import UnsupportedError
 from anamnesis.cli.writing import Task
-from anamnesis.convert.request.options import OPTIONS, flag_of
+from anamnesis.convert.request.options import OPTIONS
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -56,13 +55,6 @@ def _check_use(target: Target, container: str, given: dict[str, Any]) -> None:
             raise click.UsageError(
                 f"{row.flag} is for a mix of GGUF's types, such as gguf-q4_k_m, not {target.text}"
             )
-
-
-def as_options(error: ValueError) -> Exception:
-    """Return what the library says of an argument as said of its option; else the error itself."""
-    name, _, rest = str(error).partition(": ")
-    flag = flag_of(name)
-    return UnsupportedError(f"{flag}: {rest}") if flag else error
 
 
 class Encode(Task):
@@ -130,16 +122,10 @@ class Encode(Task):
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         verb = model.forget if self._verb == "forget" else model.convert
-        try:
-            return verb(out, self._target.text, **self._options, **progress)
-        except ValueError as error:
-            raise as_options(error) from None
+        return verb(out, self._target.text, **{**self._options, **progress})
 
     def write_component(self, model: Model, out: Any, **progress: Any) -> Report:
         from anamnesis.pipelines import write_component
 
         options = {**self._options, **progress}
-        try:
-            return write_component(model, out, self._target.text, options, self._verb)
-        except ValueError as error:
-            raise as_options(error) from None
+        return write_component(model, out, self._target.text, options, self._verb)

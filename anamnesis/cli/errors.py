@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from anamnesis.base.errors import AnamnesisError, LimitExceeded, OutputError
+from anamnesis.base.errors import AnamnesisError, LimitExceeded, OutputError, UnsupportedError
 from anamnesis.base.printable import printable
 from anamnesis.formats.writers import promised_format
 
@@ -45,6 +45,15 @@ def wants_traceback() -> bool:
 def in_options(remedy: str) -> str:
     """Return a remedy in the command line's words: `force=True` as `--force`."""
     return _FUNCTION.sub(r"amn \1", _ARGUMENT.sub(_option, remedy))
+
+
+def as_options(error: ValueError) -> Exception:
+    """Return what the library says of an argument as said of its option; else the error itself."""
+    from anamnesis.convert.request.options import flag_of
+
+    name, _, rest = str(error).partition(": ")
+    flag = flag_of(name)
+    return UnsupportedError(f"{flag}: {rest}") if flag else error
 
 
 def _option(argument: re.Match[str]) -> str:

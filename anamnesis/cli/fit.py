@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.errors import OutputError
-from anamnesis.cli.encoding import as_options, what_is_asked
+from anamnesis.cli.encoding import what_is_asked
+from anamnesis.cli.errors import as_options
 from anamnesis.convert.request.kinds import read_target
 
 if TYPE_CHECKING:

@@ -231,6 +231,8 @@ def joined_lines(outcome: Outcome) -> Iterator[str]:
     if outcome.made:
         names = printable(", ".join(outcome.made))
         yield f"  {count(len(outcome.made), 'tensor')} made of config.json: {names}"
+    for pattern, matched in outcome.matched.items():
+        yield from hanging(f"{pattern!r} matches {abbreviate(matched)}")
 
 
 def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterator[str]:

@@ -56,24 +56,17 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
 
 def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> Model:
     """Return the weights that --select with --keep-names, --only and --drop leave."""
-    if below is None and not (choice["only"] or choice["drop"]):
+    drop = choice.get("drop", ())
+    if below is None and not (choice["only"] or drop):
         return model
     from glob import escape  # only here, for the sake of a quick start
 
-    from anamnesis.base.patterns import unfitting
-
-    only, drop = (_fitting(f"--{name}", choice[name], model, path) for name in ("only", "drop"))
+    only = _fitting("--only", choice["only"], model, path)
+    drop = _fitting("--drop", drop, model, path)
     n = len(model.weights)
     if below is not None:
         model = _selected(model, n, [escape(below.removesuffix("."))])
-    exclude = () if choice["writes"] else drop
-    if only or exclude:
-        model = _selected(model, n, only, exclude)
-    if drop and choice["writes"]:
-        gone = unfitting(drop, list(model))  # with what --only left out
-        left = [glob for glob in drop if glob not in gone]
-        model = model.select(drop=left) if left else model
-    return model
+    return _selected(model, n, only, drop) if only or drop else model
 
 
 def _selected(model: Model, n: int, only: Sequence[str], exclude: Sequence[str] = ()) -> Model:

@@ -93,13 +93,12 @@ def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
 
 def _opening(function: _Function, verb: str) -> _Function:
     opens, selects = table.options_of(verb, "parse"), table.options_of(verb, "select")
-    writes = "allow_unknown" in table.options_of(verb)
 
     @wraps(function)
     def run(limits: ParseLimits | None, **given: Any) -> None:
         from anamnesis.cli.opening import OpenModel
 
-        chosen = {name: given.pop(name) for name in selects} | {"writes": writes}
+        chosen = {name: given.pop(name) for name in selects}
         opening = {name: given.pop(name) for name in opens} | {"limits": limits}
         function(open_model=OpenModel(opening, chosen, limits), **given)
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.encoding import as_options, what_is_asked
+from anamnesis.cli.encoding import what_is_asked
+from anamnesis.cli.errors import as_options
 from anamnesis.cli.options import needs, verb
 from anamnesis.convert.request.options import options_of
 

@@ -92,8 +92,8 @@ class _Remember(Task):
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         if self._container is None:
-            return model.remember(out, self._dtype, **progress, **self._options)
-        how = {**progress, **self._options}
+            return model.remember(out, self._dtype, **{**self._options, **progress})
+        how = {**self._options, **progress}
         return model.convert(out, self._container, dtype=self._dtype, **how)
 
     def why_skipped(self, model: Model) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from anamnesis.cli.narration import Narrator, Voice
     from anamnesis.cli.opening import OpenModel
@@ -191,10 +191,16 @@ class _Outputs:
     def _put(
         self, model: Model, path: str, output: str | None, write: Callable[..., Report]
     ) -> Report:
-        from anamnesis.cli.errors import WRITING, complain
+        from anamnesis.cli.errors import WRITING, as_options, complain
 
-        click.get_current_context().meta[WRITING] = output
-        report = self.narrator.convert(model, path, self.stream or output, write)
+        context = click.get_current_context()
+        context.meta[WRITING] = output
+        if self.several or path not in context.params["paths"]:
+            write = _dropping_what_is_there(path, context.params["drop"], write)
+        try:
+            report = self.narrator.convert(model, path, self.stream or output, write)
+        except ValueError as error:
+            raise as_options(error) from None
         for warning in self.narrator.warnings(report) if self.warns else ():
             complain(f"{path}: {warning}" if self.several else warning, "warning")
         return report
@@ -212,6 +218,28 @@ class _Outputs:
         if skip_existing and _is_there(output):
             raise _Skipped(f"{output} exists")
         return self.names.of(path, naming)
+
+
+def _dropping_what_is_there(
+    path: str, drop: Iterable[str], write: Callable[..., Report]
+) -> Callable[..., Report]:
+    """Return `write` with patterns of --drop that need not match something in each input."""
+    from anamnesis.base.patterns import UnmatchedError
+    from anamnesis.cli.errors import complain
+
+    left = list(drop)
+
+    def lenient(model: Model, out: Any, **progress: Any) -> Report:
+        while True:
+            try:
+                return write(model, out, drop=left, **progress)
+            except UnmatchedError as error:
+                if error.option != "drop":
+                    raise
+                complain(f"{path}: --{error}", "warning")
+                left.remove(error.pattern)
+
+    return lenient
 
 
 def _is_there(output: str) -> bool:

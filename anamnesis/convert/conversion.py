@@ -41,7 +41,7 @@ class Conversion:
     def __init__(self, checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
         self.started = time.monotonic()
         self.checkpoint = checkpoint
-        self.decided = decide(seen_as_asked(checkpoint, ledger.without(request.drop), request))
+        self.decided = decide(seen_as_asked(checkpoint, ledger, request))
         self.request = self.decided.request
         self.decided.check()
 

@@ -15,7 +15,7 @@ def plan(
     checkpoint: Checkpoint, ledger: Ledger, request: Request, measure: bool | int = False
 ) -> Plan:
     """Return what a conversion would write: a directory if the model is one, and that may be."""
-    made = make_plan(decide(seen_as_asked(checkpoint, ledger.without(request.drop), request)))
+    made = make_plan(decide(seen_as_asked(checkpoint, ledger, request)))
     if measure:
         from anamnesis.convert.write import sample  # only here, for the sake of a quick start
 

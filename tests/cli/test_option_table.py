@@ -48,7 +48,7 @@ def test_functions_take_the_options_of_the_table() -> None:
     own = set(ConvertOptions.__annotations__) - remember - mix
     assert named("parse") == set(ParseOptions.__annotations__) - IN_PYTHON_ALONE - {"strict"}
     assert named("limits") == {field.name for field in fields(an.ParseLimits)}
-    assert named("remember") == remember - IN_PYTHON_ALONE - {"drop"}
+    assert named("remember") == remember - IN_PYTHON_ALONE
     assert named("convert") == own
     assert named("mix") == mix
     assert named("fit") == set(signature(an.Model.fit).parameters) - {"self", "options", "full"}

@@ -266,6 +266,7 @@ def test_options_reach_the_library(
     assert seen == {
         "out": out,
         "dtype": "f32",
+        "drop": (),
         "experts": "keep",
         "threads": 3,
         "force": True,

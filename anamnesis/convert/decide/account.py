@@ -76,6 +76,7 @@ def account_of(
         put_together={**decided.seen.put_together, **decided.named.put_together},
         made=tuple([name for name, stored in decided.seen.names.items() if not stored]),
         edited=tuple([weight.name for weight in edited]),
+        matched={glob: tuple(names) for glob, names in decided.request.spelt.items()},
         n_bytes_edited=sum(made[-min(2, decided.request.threads) :]),
     )
 

@@ -59,7 +59,7 @@ def decide(seen: Seen) -> Decided:
 
 def _of_mix(seen: Seen) -> Request:
     """Return what a request for a mix means of a model: one of plain values is of GGUF files."""
-    request, mix = seen.request, seen.request.mix
+    request, mix = seen.spelt(seen.request), seen.request.mix
     if mix is None:
         return request
     if request.encoding is None and not seen.checkpoint.self_contained:

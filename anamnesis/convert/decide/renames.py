@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
+from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.request.mix import asked_mix
@@ -56,6 +57,39 @@ class Seen(NamedTuple):
     names: Mapping[str, tuple[str, ...]]
     otherwise: tuple[str, ...] = ()
 
+    def spelt(self, request: Request) -> Request:
+        """Return a request, whose patterns may also be of the names that the source has."""
+        overridden = [pattern for pattern, _ in request.overrides]
+        globs = dict.fromkeys((*request.include, *request.exclude, *overridden))
+        spelt = {glob: self._spelt(glob) for glob in unfitting(globs, list(self.ledger.weights))}
+        spelt = {glob: names for glob, names in spelt.items() if names}
+        # A name without wildcards means that weight, even if a mix leaves it.
+        whole = {glob: name for glob, (name, *more) in spelt.items() if not more}
+        whole = {glob: name for glob, name in whole.items() if glob in self.names[name]}
+        overrides = tuple([(whole.get(glob, glob), one) for glob, one in request.overrides])
+        return replace(request, spelt=spelt, overrides=overrides)
+
+    def _spelt(self, glob: str) -> dict[str, None]:
+        """Return the weights that a glob matches by the names of what they are made of."""
+        fits, found = chooser((glob,)), []
+        for name, stored in self.names.items():
+            n = sum(map(fits, stored))
+            if 0 < n < len(stored):
+                raise ValueError(
+                    f"{glob!r} matches {n:,} of the {len(stored):,} tensors that become {name!r}"
+                )
+            if n:
+                found.append(name)
+        return dict.fromkeys(found)
+
+    def sources(self, globs: Sequence[str]) -> set[str]:
+        """Return what alone the weights are made of whose names match."""
+        for glob in unfitting(globs, list(self.ledger.weights)):
+            raise UnmatchedError("drop", glob)
+        goes = chooser(globs)
+        gone = {one for name, stored in self.names.items() if goes(name) for one in stored}
+        return gone.difference(*[some for name, some in self.names.items() if not goes(name)])
+
     @property
     def put_together(self) -> dict[str, int]:
         """Tensors that are made of several stored ones, and of how many."""
@@ -72,8 +106,19 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     """Return a model under the names of what it becomes, if asked for; all else as it is.
 
     A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
-    directory has transformers', with config.json and a tokenizer.
+    directory has transformers', with config.json and a tokenizer. What is dropped is called by
+    either name.
     """
+    later = unfitting(request.drop, [*ledger.weights, *ledger.problems]) if request.drop else []
+    ledger = ledger.without([glob for glob in request.drop if glob not in later])
+    seen = _seen(checkpoint, ledger, request)
+    if not later:
+        return seen
+    gone = seen.sources(later)
+    return _seen(checkpoint, ledger.dropping(gone.__contains__), request)
+
+
+def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     if request.form.container == "gguf":
         checkpoint = _with_header(checkpoint, request)
         ledger = _as_stored(ledger, checkpoint.shapes) if checkpoint.shapes else ledger
@@ -119,8 +164,9 @@ def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
 
 def _check_kept(seen: Seen) -> None:
     """Refuse to keep what is stored as several tensors, whose rows go to other places."""
+    request = seen.spelt(seen.request)
     for name, weight in seen.ledger.weights.items():
-        override = seen.request.override(name)
+        override = request.override(name)
         if override is None or override[1] is not None:
             continue
         if len(weight.parts) != 1 or weight.parts[0].name != name:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.base.patterns import unfitting
+from anamnesis.base.patterns import UnmatchedError, unfitting
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
@@ -147,8 +147,8 @@ class Asked:
         overridden = tuple([pattern for pattern, _ in request.overrides])
         options = {"include": request.include, "exclude": request.exclude, "overrides": overridden}
         for option, patterns in options.items():
-            for pattern in unfitting(patterns, names):
-                raise ValueError(f"{option}: no weight matches {pattern!r}")
+            for pattern in unfitting([p for p in patterns if p not in request.spelt], names):
+                raise UnmatchedError(option, pattern)
 
 
 def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:

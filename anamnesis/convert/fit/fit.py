@@ -11,7 +11,7 @@ from typing import Any
 
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, output_dtype
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.patterns import chooser, unfitting
+from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decide import decide
@@ -138,9 +138,9 @@ class _Fitting:
     ) -> None:
         self._asked, self._options = asked, _with_pinned(options, ledger.weights)
         request = self._resolved("gguf-q8_0", {})
-        self._seen = seen_as_asked(checkpoint, ledger.without(request.drop), request)
+        self._seen = seen_as_asked(checkpoint, ledger, request)
         self._options = _with_pinned(options, self._seen.ledger.weights)
-        self._request = self._resolved("gguf-q8_0", {})
+        self._request = self._seen.spelt(self._resolved("gguf-q8_0", {}))
         decided, self._plan = self._planned(self._request)
         assert decided.mix is not None
         mixed = {name for name, typed in decided.mix.types.items() if typed.encoding is not None}
@@ -199,7 +199,7 @@ class _Fitting:
     def _check_patterns(self) -> None:
         for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
             for pattern in unfitting([pattern for pattern, _ in pairs], list(self._weights)):
-                raise ValueError(f"{option}: no weight matches {pattern!r}")
+                raise UnmatchedError(option, pattern)
 
     def _types_of(self, weight: Weight) -> list[str]:
         """Return the types that a weight may have, from few bits to many."""

@@ -22,7 +22,7 @@ from anamnesis.base.crc import crc32
 from anamnesis.base.dtypes import DType
 from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.nearest import did_you_mean
-from anamnesis.base.patterns import chooser, unfitting
+from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import stored_array
 from anamnesis.convert.request.request import Request
@@ -97,7 +97,7 @@ def _chosen(ledger: Ledger, edit: Mapping[str, Any]) -> Iterator[tuple[str, str]
             raise TypeError(f"edit: the name of a weight must be a str, not {pattern!r}")
     names = [*ledger.weights, *(name for name in ledger.problems if name not in ledger.weights)]
     for pattern in unfitting(edit, names):
-        raise ValueError(f"edit: no weight matches {pattern!r}{did_you_mean(pattern, names)}")
+        raise UnmatchedError("edit", pattern, did_you_mean(pattern, names))
     fits = [(pattern, chooser((pattern,))) for pattern in edit]
     for name in names:
         for pattern, is_chosen in fits:

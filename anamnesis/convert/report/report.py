@@ -206,6 +206,8 @@ class Outcome:
         Weights that stay in the blocks that they are stored in, and what these are called.
     edited : tuple of str
         Weights that have other values than those that are stored.
+    matched : dict of str to tuple of str
+        For patterns of the source's names, in an output with names of its own: what they match.
     """
 
     unknown: tuple[str, ...] = ()
@@ -223,6 +225,7 @@ class Outcome:
     cast: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=dict)
     edited: tuple[str, ...] = ()
+    matched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def outcome(self) -> dict[str, Any]:
         """Return these fields alone, by name."""

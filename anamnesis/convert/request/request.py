@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
@@ -135,6 +135,7 @@ class Request:
     tokenizer_pre: str | None = None
     limits: ParseLimits = UNLIMITED
     numbered: Mapping[str, str] = field(default_factory=dict)
+    spelt: Mapping[str, Collection[str]] = field(default_factory=dict)  # by patterns of others
 
     def __post_init__(self) -> None:
         for row in OPTIONS:
@@ -163,13 +164,19 @@ class Request:
 
     def override(self, *names: str) -> tuple[str, Encoding | None] | None:
         """Return the first override that matches one of a weight's names."""
-        return next((o for o in self.overrides if _fits(names, o[:1])), None)
+        return next((o for o in self.overrides if self._fits(names, o[:1])), None)
 
     def wants(self, *names: str) -> bool:
         """Whether include and exclude let a weight be encoded."""
-        if self.exclude and _fits(names, self.exclude):
+        if self.exclude and self._fits(names, self.exclude):
             return False
-        return not self.include or _fits(names, self.include)
+        return not self.include or self._fits(names, self.include)
+
+    def _fits(self, names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+        if any(map(chooser(patterns), names)):
+            return True
+        spelt = [self.spelt[pattern] for pattern in patterns if pattern in self.spelt]
+        return any(name in some for some in spelt for name in names)
 
     def renamed(self, name: str) -> str:
         """Return a tensor's name in the output."""
@@ -185,7 +192,3 @@ class Request:
             before = replace(self, rename=self.rename[:i]).renamed
             if not any(map(matches, names)) and not any(map(matches, map(before, names))):
                 raise ValueError(f"rename: no tensor's name matches {pattern!r}")
-
-
-def _fits(names: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    return any(map(chooser(patterns), names))

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
-from anamnesis.base.patterns import chooser, unfitting
+from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
@@ -130,7 +130,7 @@ class Ledger:
             return self
         names = [*self.weights, *self.problems]
         for glob in unfitting(globs, names):
-            raise ValueError(f"drop: no weight matches {glob!r}")
+            raise UnmatchedError("drop", glob)
         return self.dropping(chooser(globs))
 
     def dropping(self, goes: Callable[[str], bool]) -> Ledger:
