@@ -231,7 +231,7 @@ def remember(
 def convert(
     where: Where,
     out: str | os.PathLike[str] | Writable,
-    to: str | Encoding = "safetensors",
+    to: str | Encoding | None = None,
     **options: Unpack[AllConvertOptions],
 ) -> Report:
     """Write a model in another encoding or container: `parse` and `Model.convert` in one.
@@ -242,7 +242,8 @@ def convert(
         Of a pipeline of diffusers', each model is converted in its folder, and the files that go
         with them are copied; the report is a `PipelineReport`.
     out : path or writable file object
-    to : str or Encoding
+    to : str or Encoding, optional
+        By default what the name of `out` asks for, as of `Model.convert`.
     **options : keyword options
         Those of `parse`, and those of `Model.convert`.
 

@@ -36,13 +36,15 @@ def write_pipeline(
     """Write each model of a pipeline, and what goes with them."""
     from anamnesis.convert.pipelines import PipelineOutput
     from anamnesis.convert.request.form import form_of
-    from anamnesis.convert.request.targets import target
+    from anamnesis.convert.request.targets import output_target, target
 
     if not isinstance(out, (str, os.PathLike)):
         raise OutputError(f"{pipeline.root}: is a pipeline, which becomes a directory; name a path")
     opens = inspect.signature(parse).parameters
     opening = {name: value for name, value in options.items() if name in opens}
     options = {name: value for name, value in options.items() if name not in opens}
+    if to is None:
+        to = output_target(out, of_gguf=False)
     asked = target("safetensors" if verb == "remember" else to)
     form = form_of(asked, out, is_cut=options.get("max_shard_size") is not None)
 

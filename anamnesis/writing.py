@@ -196,7 +196,7 @@ class Writing:
     def convert(
         self,
         out: str | os.PathLike[str] | Writable,
-        to: str | Encoding = "safetensors",
+        to: str | Encoding | None = None,
         **options: Unpack[ConvertOptions],
     ) -> Report:
         """Write the model in another encoding, another container, or both; in constant memory.
@@ -208,11 +208,13 @@ class Writing:
             becomes one file. A file object gets the bytes in one pass, if they come in order. Those
             of NPZ, of torch's files, and of weights that are written as several tensors do not:
             they are written to a temporary file first, and then copied.
-        to : str or Encoding
+        to : str or Encoding, optional
             A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
             both (`gguf-f16`). A weight that is in such codes already is repacked: its bits move,
             and nothing is lost. Where a closed form gives codes that stand for the same values,
-            it is cast. Else it is decoded and quantised anew, which the report counts.
+            it is cast. Else it is decoded and quantised anew, which the report counts. Without it,
+            the ending of `out` says the container; a GGUF whose `out` has none becomes a directory
+            that transformers loads, in `bf16` or `dtype`, and all else stays in safetensors.
 
         Other Parameters
         ----------------
@@ -275,7 +277,11 @@ class Writing:
             If there is no such target, or a pattern fits no weight.
         """
         from anamnesis.convert.request.resolve import resolve
+        from anamnesis.convert.request.targets import output_target
 
+        if to is None:
+            of_gguf = next(iter(self._checkpoint.shards.values())).id == "gguf"
+            to = output_target(out, of_gguf=of_gguf, dtype=options.get("dtype"))
         return self._written(out, partial(resolve, to, out, limits=self._limits), options)
 
     def forget(

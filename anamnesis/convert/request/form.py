@@ -52,9 +52,8 @@ def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
     promised = _promised(target, out)
     name = os.path.basename(os.path.abspath(out))
     is_file = asked_format(name) is not None and not os.path.isdir(out)
-    is_directory = names_directory(out)
     container = target.container or promised or target.usual
-    return Form(container, name, is_file, is_cut, is_directory and not is_file)
+    return Form(container, name, is_file, is_cut, is_named_directory=not is_file)
 
 
 def names_directory(out: str | os.PathLike[str]) -> bool:

@@ -7,14 +7,17 @@ usually lies in. An encoding may have settings behind its name: `int4-32`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
+from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
+from anamnesis.convert.request.form import check_ending
 from anamnesis.convert.request.spellings import spelt
-from anamnesis.formats.writers import WRITERS
+from anamnesis.formats.writers import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
 from anamnesis.schemes.encodings import ENCODINGS, GGUF, LAYOUTS, find, made
@@ -98,6 +101,17 @@ def target(to: str | Encoding | Target) -> Target:
         return to
     if isinstance(to, Encoding):
         return Target(None, to)
+    found = _named(to)
+    if found is not None:
+        return found
+    _refuse_absent(to)
+    if asked_format(to) is not None:
+        raise UnknownWord(f"there is no target {to!r}: it is the name of an output")
+    raise no_such("target", to, [*names(), *_TOGETHER])
+
+
+def _named(to: str) -> Target | None:
+    """Return what a word stands for; None if it is no target."""
     name = spelt(to, names())
     if _container(name) is not None:
         return Target(_container(name), text=to)
@@ -119,8 +133,31 @@ def target(to: str | Encoding | Target) -> Target:
     entry = find(rest)
     if container is not None and entry is not None:
         return Target(container, made(entry), name=rest, text=to)
-    _refuse_absent(to)
-    raise no_such("target", to, [*names(), *_TOGETHER])
+    return None
+
+
+def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) -> Target:
+    """Return what the name of an output asks for, where no target is named.
+
+    Its ending says the container. Without one a GGUF becomes a directory that transformers loads,
+    in BF16 unless a `dtype` is asked for; all else stays in safetensors.
+    """
+    if not isinstance(out, (str, os.PathLike)):
+        return Target("safetensors")
+    path = os.fspath(out)
+    word = None if os.path.dirname(path) or asked_format(path) else _named(path)
+    if word is not None:
+        name = f"model{WRITERS[word.container or word.usual].endings[0]}"
+        raise OutputError(
+            f"{path!r} is a target, not the name of an output",
+            remedy=f"put to={path!r} beside a name, such as {name}; ./{path} is a file or folder"
+            " of that name",
+        )
+    check_ending(Target(None), path)
+    container = None if os.path.isdir(path) else asked_format(path)
+    if container is None and of_gguf and dtype is None:
+        return target("bf16")
+    return Target(container or "safetensors")
 
 
 def _mixed(name: str) -> Target | None:
