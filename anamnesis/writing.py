@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request
+    from anamnesis.convert.request.targets import Target
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.schemes.core.encoding import Encoding
 
@@ -277,12 +278,15 @@ class Writing:
             If there is no such target, or a pattern fits no weight.
         """
         from anamnesis.convert.request.resolve import resolve
-        from anamnesis.convert.request.targets import output_target
 
-        if to is None:
-            of_gguf = next(iter(self._checkpoint.shards.values())).id == "gguf"
-            to = output_target(out, of_gguf=of_gguf, dtype=options.get("dtype"))
-        return self._written(out, partial(resolve, to, out, limits=self._limits), options)
+        asked = self._asked(to, out, options.get("dtype"))
+        return self._written(out, partial(resolve, asked, out, limits=self._limits), options)
+
+    def _asked(self, to: str | Encoding | None, out: Any, dtype: DTypeLike | None) -> Target:
+        from anamnesis.convert.request.targets import asked_target
+
+        of_gguf = next(iter(self._checkpoint.shards.values())).id == "gguf"
+        return asked_target(to, out, of_gguf=of_gguf, dtype=dtype)
 
     def forget(
         self,
@@ -347,7 +351,8 @@ class Writing:
 
         if measure is not True and measure < 0:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
-        asked = resolve(to, None, limits=self._limits, **options)
+        target = self._asked(to, None, options.get("dtype"))
+        asked = resolve(target, None, limits=self._limits, **options)
         return plan(self._checkpoint, self._edited(asked), asked, measure)
 
     def fit(

@@ -88,7 +88,9 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
-            raise no_such_command(name, ctx)
+            if not _is_path(name):
+                raise no_such_command(name, ctx)
+            args = ["inspect", *args]
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -155,12 +157,28 @@ class _Commands(click.Group):
             ctx.exit(FAILED)
 
 
-def no_such_command(name: str, ctx: click.Context) -> click.UsageError:
-    """Return the error for an unknown command, with the most similar one."""
-    from anamnesis.base.nearest import did_you_mean
+def _is_path(word: str) -> bool:
+    """Whether a word in the place of a command names a model."""
+    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+    from anamnesis.formats.writers import promised_format
 
-    known = [*COMMANDS, *ALIASES, *_SPELLINGS]
-    return click.UsageError(f"No such command {name!r}{did_you_mean(name, known, 1)}", ctx)
+    is_path = os.sep in word or "/" in word or word.startswith(OLLAMA_PREFIX)
+    return is_path or promised_format(word) is not None or os.path.lexists(word)
+
+
+def no_such_command(name: str, ctx: click.Context) -> click.UsageError:
+    """Return the error for an unknown command, with what does it, or the most similar one."""
+    from anamnesis.base.nearest import did_you_mean, mistyped
+    from anamnesis.cli.hints import USUAL, VERBS
+
+    hint = VERBS.get(name.lower().replace("_", "-"))
+    alike = (
+        []
+        if hint
+        else [verb for verb in (*COMMANDS, *ALIASES, *_SPELLINGS) if mistyped(name, [verb])]
+    )
+    nearest = did_you_mean(name, alike, 1)
+    return click.UsageError(f"No such command {name!r}{nearest or f': {hint or USUAL}'}", ctx)
 
 
 def full_name(name: str) -> str:
@@ -230,7 +248,7 @@ def _install_completion(ctx: click.Context, _: click.Parameter, wanted: bool) ->
     callback=_install_completion,
     help="Let your shell complete commands, options and targets.",
 )
-@click.version_option(__version__, "-V", "--version", message="anamnesis %(version)s")
+@click.version_option(__version__, "-V", "-v", "--version", message="anamnesis %(version)s")
 def cli() -> None:
     """Parse any tensor format, recover any precision, write any of them.
 

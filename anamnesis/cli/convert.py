@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.cli.encoding import Encode
 from anamnesis.cli.options import needs, verb
+from anamnesis.cli.places import asked_for
 from anamnesis.cli.ways import list_targets
 from anamnesis.cli.writing import run
-from anamnesis.convert.request.kinds import read_target
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @verb(
     "convert",
-    "amn convert model.pth -o model.safetensors",
+    "amn convert model.pth model.safetensors",
     "amn convert model-fp8.safetensors --to gguf-f16 --gguf-kv general.name=tiny",
-    "amn convert Qwen3-8B-FP8/ --to gguf-q4_k_m",
-    "amn convert model.gguf --to bf16 -o model/",
+    "amn convert Qwen3-8B-FP8/ --to Q4_K_M",
+    "amn convert model.gguf model/",
     "amn convert Qwen3-8B/ --to fp8-block --tensor '*.mlp.*=fp8-channel'",
     "amn convert sd.ckpt --to f16 --select state_dict --drop 'model_ema.*'",
     "amn convert --list",
@@ -28,23 +28,15 @@ if TYPE_CHECKING:
 def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
     """Write another container, another encoding, or both.
 
-    Without --to, the extension of OUT says which container.
+    Without --to, the ending of OUT says which container; a GGUF without one becomes a directory.
     """
     if lists:
         list_targets(to, as_json=given["as_json"])
         return
-    to = to or _container_of(given["out"])
+    to = asked_for(paths, to, given["out"])
     needs(paths, "to", to, None if to else _why_none(given["out"]))
     assert to is not None
     run(Encode("convert", to, given["out"], given), paths, **given)
-
-
-def _container_of(out: str | None) -> Target | None:
-    """Return the container that the output's extension names."""
-    from anamnesis.formats.writers import asked_format
-
-    container = None if out is None else asked_format(out)
-    return None if container is None else read_target(container)
 
 
 def _why_none(out: str | None) -> str | None:

@@ -120,6 +120,9 @@ class Encode(Task):
         is_asked = self._is_folder and self._options.get("names") != "keep"
         return is_asked and becomes_directory(model, self._form)
 
+    def target(self, paths: tuple[str, ...], out: str | None) -> Target:
+        return self._target
+
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         verb = model.forget if self._verb == "forget" else model.convert
         return verb(out, self._target.text, **{**self._options, **progress})

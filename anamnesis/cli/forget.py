@@ -12,9 +12,12 @@ from anamnesis.cli.writing import run
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
 
+_WHICH = "Name a type, such as Q4_K_M, fp8-block or bnb-nf4: amn quantize IN TYPE [OUT]"
+
 
 @verb(
     "forget",
+    "amn quantize Qwen3-8B/ Q4_K_M",
     "amn forget model-bf16.safetensors --to fp8-fine-grained",
     "amn forget Qwen3-8B/ --to int8 --exclude '*.lm_head.*' --worst",
     "amn forget -r loras/ --to fp8-tensor -o small/ --skip-existing",
@@ -25,6 +28,6 @@ def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any
     if lists:
         list_targets(to, as_json=given["as_json"], kind="encoding")
         return
-    needs(paths, "to", to)
+    needs(paths, "to", to, _WHICH)
     assert to is not None
     run(Encode("forget", to, given["out"], given), paths, **given)

@@ -9,6 +9,7 @@ import click
 
 from anamnesis.cli.app import Formatter
 
+ARGUMENTS = "anamnesis.arguments"  # key of a command's own words, in a context
 _GROUPS = ("Input", "Output", "What is encoded", "Quality", "GGUF", "Limits", "Run")
 
 
@@ -92,6 +93,7 @@ class Command(click.Command):
         return [name for option in options for name in (*option.opts, *option.secondary_opts)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -99,10 +101,13 @@ class Command(click.Command):
 
     def _no_such_option(self, name: str, ctx: click.Context) -> str:
         from anamnesis.base.nearest import did_you_mean
+        from anamnesis.cli.hints import OPTIONS
 
         others = _verbs_with(name, ctx.parent)
         if others:
             return f"No such option {name!r}, which {others} has"
+        if name in OPTIONS:
+            return f"No such option {name!r}: {OPTIONS[name]}"
         return f"No such option {name!r}{did_you_mean(name, self.names(), marks='-')}"
 
 

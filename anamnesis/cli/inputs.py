@@ -43,6 +43,15 @@ def models_below(paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def models_in(folder: str) -> bool:
+    """Whether a folder is a model, or holds some."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    return any(_is_model(name) or _is_of_a_model(name) for name in names)
+
+
 def outputs_below(models: Iterable[str], roots: Sequence[str], out: str | None) -> list[str]:
     """Return the models that lie in the output, a folder below an input."""
     if out is None or not os.path.isdir(out):

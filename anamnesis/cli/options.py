@@ -38,6 +38,8 @@ def verb(
     options = table.options_of(name)
 
     def made(function: _Function) -> click.Command:
+        if "out" in options:
+            function = _placing(function, name)
         if "select" in options:
             function = _opening(function, name)
         if "untrusted" in options:
@@ -67,6 +69,23 @@ def _epilog(examples: Sequence[str], exit_codes: Sequence[str]) -> str:
         "\n".join(["\b", f"{title}:", *(f"  {line}" for line in lines)])
         for title, lines in sections.items()
     )
+
+
+def _placing(function: _Function, verb: str) -> _Function:
+    """Let inputs, a target and the output stand side by side."""
+    read = table.options_of(verb)["to"].kind.read
+
+    @wraps(function)
+    def run(paths: tuple[str, ...], to: Any, out: str | None, **given: Any) -> None:
+        if len(paths) > 1 and not given.get("lists"):
+            from anamnesis.cli.places import placed
+
+            paths, to, out = placed(paths, to, out, read, needs_target=verb != "remember")
+        placed_as = {"paths": paths, "to": to, "out": out}
+        click.get_current_context().params.update(placed_as)
+        function(**placed_as, **given)
+
+    return run
 
 
 def _limiting(function: _Function, verb: str) -> _Function:
@@ -118,6 +137,8 @@ def _click_option(row: table.Option, verb: str, flags: set[str]) -> Option:
         settings["default"] = row.default
     if row.name == "recipe":
         settings |= {"is_eager": True, "callback": _take_recipe}
+    if row.name == "to":
+        settings |= {"multiple": True, "callback": _all if verb == "plan" else _only}
     usual = not row.usual or verb in row.usual
     return Option(
         [*row.flags.split(), row.name],
@@ -167,6 +188,21 @@ class _Parsed(_ParamType):
             self.fail(f"{error}{remedy}", param, ctx)
 
 
+def _all(_: click.Context, __: click.Parameter, given: tuple[tuple[Any, ...], ...]) -> Any:
+    """Return all targets of an option that lists some, and may be repeated."""
+    return tuple(dict.fromkeys(one for some in given for one in some)) or None
+
+
+def _only(ctx: click.Context, param: click.Parameter, given: tuple[Any, ...]) -> Any:
+    """Return the one value of an option that may be repeated, but not contradict itself."""
+    first, *others = given or (None,)
+    if any(other != first for other in others):
+        each = " and ".join(str(getattr(one, "text", one)) for one in given)
+        message = f"takes one target, not {each}; amn plan compares several"
+        raise click.BadParameter(message, ctx, param)
+    return first
+
+
 def _take_recipe(
     ctx: click.Context, _: click.Parameter, path: str | None
 ) -> tuple[tuple[str, str], ...]:
@@ -188,6 +224,8 @@ def _take_recipe(
     for row in table.OPTIONS:
         if row.kind.many and row.kind.is_table and row.name in given:
             given[row.name] = list(given[row.name].items())
+    if "to" in given:
+        given["to"] = [given["to"]]
     ctx.default_map = given
     return tuple(overrides.items())
 

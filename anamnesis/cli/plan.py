@@ -92,8 +92,9 @@ def command(
 
 def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
     _, options = what_is_asked(target, given, None)
+    to: Any = target if target.is_directory else target.text
     try:
-        return model.plan(target.text, measure=measure, **options)
+        return model.plan(to, measure=measure, **options)
     except ValueError as error:
         raise as_options(error) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,9 +36,9 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in options_of("remember", "remember")}
     container = None if to is None else to.container
-    from anamnesis.convert.request.form import names_directory
+    from anamnesis.formats.writers import asked_format
 
-    is_folder = given["out"] is not None and names_directory(given["out"])
+    is_folder = given["out"] is not None and asked_format(given["out"]) is None
     run(_Remember(container, _asked(to, dtype), options, is_folder), paths, **given)
 
 
@@ -89,6 +90,14 @@ class _Remember(Task):
         weights = model.weights.values()
         has_dtype = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
         return self.naming if has_dtype else self.naming._replace(word=None)
+
+    def target(self, paths: tuple[str, ...], out: str | None) -> Target:
+        from anamnesis.cli.places import asked_for
+        from anamnesis.convert.request.kinds import read_target
+
+        named = asked_for(paths, None, out) or read_target("safetensors")
+        found = read_target(f"{self._container or named.container or 'safetensors'}-{self._dtype}")
+        return replace(found, is_directory=named.is_directory)
 
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
         if self._container is None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from anamnesis.cli.opening import OpenModel
     from anamnesis.cli.output_names import Naming, OutputNames
     from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.targets import Target
     from anamnesis.convert.write.sinks import Writable
     from anamnesis.model import Model
 
@@ -37,6 +38,10 @@ class Task(ABC):
     def naming_of(self, model: Model) -> Naming:
         """Return how the output of one model is named, by its content."""
         return self.naming
+
+    @abstractmethod
+    def target(self, paths: tuple[str, ...], out: str | None) -> Target:
+        """Return what `amn plan` calls the output."""
 
     @abstractmethod
     def write(self, model: Model, out: Any, **progress: Any) -> Report:
@@ -65,6 +70,7 @@ def run(
     as_json: bool,
     quiet: bool,
     open_model: OpenModel,
+    dry_run: bool,
 ) -> None:
     """Write and report the outputs of all inputs; exit with 1 if any failed."""
     from anamnesis.base.printable import abbreviate
@@ -76,6 +82,9 @@ def run(
 
     _check_level()
     models = _models(paths, out, recursive=recursive)
+    if dry_run:
+        _show_plan(task.target(paths, out), tuple(models))
+        return
     stream = None
     if is_stdout(out):
         if as_json or len(models) > 1 or any(map(_is_pipeline, models)):
@@ -106,6 +115,21 @@ def run(
     failures = run_batch(inputs, work, as_json=as_json)
     narrator.summary(len(inputs), failures)
     finish(failures)
+
+
+def _show_plan(target: Target, paths: tuple[str, ...]) -> None:
+    """Run `amn plan` with the options of this command, as far as it has them."""
+    from importlib import import_module  # plan imports this module
+
+    context = click.get_current_context()
+    plan: click.Command = import_module("anamnesis.cli.plan").command
+    given: dict[str, Any] = {"recipe": ()}
+    for one in plan.params:
+        if one.name in context.params:
+            given[one.name] = context.params[one.name]
+        elif getattr(one, "multiple", False):
+            given[str(one.name)] = ()
+    context.invoke(plan, **given | {"paths": paths, "to": (target,)})
 
 
 def _is_pipeline(path: str) -> bool:

@@ -125,7 +125,7 @@ def test_help_is_a_command() -> None:
         assert asked.exit_code == 0
         assert asked.stdout.replace("cli help", "cli").startswith("Usage: cli ")
     done = CliRunner().invoke(cli, ["help", "nix"])
-    assert (done.exit_code, done.stderr[:40]) == (2, "amn: error: No such command 'nix'; see c")
+    assert (done.exit_code, done.stderr[:40]) == (2, "amn: error: No such command 'nix': amn i")
 
 
 def test_env_is_for_bug_reports() -> None:

@@ -161,7 +161,7 @@ def test_scans(tmp_path: Path) -> None:
 
 def test_errors(tmp_path: Path, models: list[Path]) -> None:
     (tmp_path / "cut.safetensors").write_bytes(models[0].read_bytes()[:-1])
-    bad = (tmp_path / "cut.safetensors", tmp_path / "none")
+    bad = (tmp_path / "cut.safetensors", tmp_path / "none", tmp_path / "nix")
     for verb in ("parse", "inspect", "remember"):
         check("error", verb, *bad)
     check("error", "remember", models[1])

@@ -79,7 +79,11 @@ def test_a_command_has_the_options_of_its_rows(name: str) -> None:
     assert len({row.flags for row in shown}) == len(shown)
     for row in shown:
         param = made[row.name, *row.flags.partition("/")[0].split()]
-        assert (param.help, param.group, param.multiple) == (row.help, row.group, row.kind.many)
+        assert (param.help, param.group, param.multiple) == (
+            row.help,
+            row.group,
+            row.kind.many or row.name == "to",  # which refuses what contradicts itself
+        )
 
 
 def _in_groups(of: Command, rows: list[Option]) -> list[Option]:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
 
 _DIRECTORIES = "safetensors"  # the container that has them
-_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 
 # Of files that others write; any other ending may be a part of a name: `Qwen2.5-7b`, `model.tmp`.
 _FOREIGN = {
@@ -48,17 +47,15 @@ class Form(NamedTuple):
 def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
     """Return the form of an output."""
     if not isinstance(out, (str, os.PathLike)):
-        return Form(target.container or target.usual, "", out is not None, is_cut)
+        container = target.container or target.usual
+        return Form(container, "", out is not None, is_cut, target.is_directory)
     promised = _promised(target, out)
     name = os.path.basename(os.path.abspath(out))
     is_file = asked_format(name) is not None and not os.path.isdir(out)
+    if is_file and target.is_directory:
+        raise OutputError(f"{out}: names a file, and {target.text} means a directory")
     container = target.container or promised or target.usual
     return Form(container, name, is_file, is_cut, is_named_directory=not is_file)
-
-
-def names_directory(out: str | os.PathLike[str]) -> bool:
-    """Tell whether a path ends as those of directories do: `model/`."""
-    return os.fspath(out).endswith(_SEPARATORS)
 
 
 def _promised(target: Target, out: str | os.PathLike[str]) -> str | None:

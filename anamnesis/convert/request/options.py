@@ -122,11 +122,12 @@ OPTIONS = (
            "bf16 (default), f16, f32, gguf, gguf-f16, ..."),
     Option("--to", kinds.ENCODING, ("forget",), "Output",
            "Encoding to write: fp8-block, fp8-channel, int8, ...; --list shows all.",
-           "fp8-block, int4, bnb-nf4, ...; --list shows all.", quiet="--scheme"),
+           "fp8-block, int4, bnb-nf4, ...; --list shows all.", quiet="--scheme --outtype"),
     Option("--to", kinds.TARGET, ("convert",), "Output",
            "A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"
            " amn convert --list shows all.",
-           "gguf, fp8-block, gguf-f16, ...; --list shows all.", recipe="key", quiet="--scheme"),
+           "gguf, fp8-block, gguf-f16, ...; --list shows all.", recipe="key",
+           quiet="--scheme --outtype"),
     Option("--to", kinds.TARGETS, _PLAN, "Output",
            "A container, an encoding or both, as for amn convert; several are compared:"
            " int4,fp8-block,nvfp4.",
@@ -143,7 +144,7 @@ OPTIONS = (
            "Output file or directory, or - for standard output. A file's extension sets its format:"
            " .safetensors, .gguf, .npz or .pth; a final / makes a Hugging Face directory of a GGUF."
            " [default: beside the input, named for what it holds: model-bf16.safetensors]",
-           "Output; its ending sets the format. - is stdout.", dest="out"),
+           "Output; its ending sets the format. - is stdout.", dest="out", quiet="--outfile"),
     Option("--dtype", kinds.DTYPE, ("remember",), "Output", "", hidden=True),
     Option("--dtype", kinds.DTYPE, _ENCODE, "Output",
            "Dtype of weights that are not encoded. [default: plain ones as stored, quantised ones"
@@ -152,7 +153,9 @@ OPTIONS = (
            "Replace each match of the regular expression FROM in tensor names by TO.",
            call="convert", recipe="repeated"),
     Option("--force", FLAG, _WRITE, "Output",
-           "Replace an output that exists.", "", call="remember"),
+           "Replace an output that exists.", "", call="remember", quiet="-y --yes --overwrite"),
+    Option("--dry-run", FLAG, _WRITE, "Output",
+           "Write nothing, and show what would be written, as amn plan does."),
     Option("--skip-existing", FLAG, _WRITE, "Output", "Skip inputs whose output exists."),
     Option("--cast-all/--no-cast-all", FLAG, ("remember",), "Output",
            _CAST % "no", "Whether to cast plain floats, too.", call="remember"),

@@ -31,7 +31,33 @@ _WORDS = {
     "pt": "torch",
     "pth": "torch",
     "pytorch": "torch",
+    "q6": "gguf-q6_k",
+    "q8": "gguf-q8_0",
 }
+
+# What several targets are meant by; without any separator.
+_SEVERAL = {
+    "fp8": ("fp8-block", "fp8-channel", "fp8-tensor", "comfy-fp8", "mxfp8"),
+    "4bit": ("gguf-q4_k_m", "gptq-4bit", "awq-4bit", "bnb-nf4", "int4", "mlx-4bit"),
+    "8bit": ("gguf-q8_0", "gptq-8bit", "bnb-int8", "int8", "fp8-block", "mlx-8bit"),
+    "fp4": ("nvfp4", "mxfp4", "bnb-fp4"),
+    "q2": ("gguf-q2_k", "gguf-q2_k_s"),
+    "q3": ("gguf-q3_k_m", "gguf-q3_k_s", "gguf-q3_k_l"),
+    "q4": ("gguf-q4_k_m", "gguf-q4_k_s", "gguf-q4_0"),
+    "q5": ("gguf-q5_k_m", "gguf-q5_k_s", "gguf-q5_0"),
+    "gptq": ("gptq-4bit", "gptq-8bit"),
+    "bnb": ("bnb-nf4", "bnb-int8", "bnb-fp4"),
+    "bitsandbytes": ("bnb-nf4", "bnb-int8", "bnb-fp4"),
+    "mlx": ("mlx-4bit", "mlx-8bit", "mlx-6bit"),
+    "comfy": ("comfy-fp8", "comfy-nvfp4", "comfy-int8"),
+    "comfyui": ("comfy-fp8", "comfy-nvfp4", "comfy-int8"),
+    "modelopt": ("nvfp4-modelopt", "fp8-block-modelopt", "mxfp8-modelopt"),
+}
+
+
+def several(text: str) -> tuple[str, ...]:
+    """Return the targets that a word may mean, if there are several."""
+    return _SEVERAL.get(_bare(text.strip().lower()), ())
 
 
 def spelt(text: str, known: Iterable[str]) -> str:
@@ -40,6 +66,9 @@ def spelt(text: str, known: Iterable[str]) -> str:
     names = {_folded(name): name for name in known}
     folded = _folded(lowered)
     whole = names.get(folded) or _WORDS.get(folded) or names.get(f"gguf-{folded}")
+    if whole is None:  # q4km
+        bare = {_bare(name): whole for name, whole in names.items()}
+        whole = bare.get(_bare(folded)) or bare.get(f"gguf{_bare(folded)}")
     if whole is not None:
         return whole
     head, rest = folded, ""
@@ -50,6 +79,10 @@ def spelt(text: str, known: Iterable[str]) -> str:
         if name is not None:
             return f"{name}-{spelt(rest, names.values())}"
     return lowered
+
+
+def _bare(text: str) -> str:
+    return _folded(text).replace("-", "")
 
 
 def _folded(text: str) -> str:

@@ -16,7 +16,7 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.request.form import check_ending
-from anamnesis.convert.request.spellings import spelt
+from anamnesis.convert.request.spellings import several, spelt
 from anamnesis.formats.writers import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
@@ -25,6 +25,7 @@ from anamnesis.schemes.encodings import ENCODINGS, GGUF, LAYOUTS, find, made
 KEEP = "keep"  # of an override: as it is stored
 
 
+_DIRECTORIES = {"hf", "transformers", "huggingface", "hugging-face"}
 _ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
 
 _COPY = "gguf-copy"  # every tensor as it is, with llama-quantize's header
@@ -42,6 +43,7 @@ class Target:
     name: str | None = None
     mix: str | None = None
     text: str = field(default="", compare=False)
+    is_directory: bool = False  # that transformers loads
 
     def casts_all(self, dtype: DTypeLike | None, asked: bool | None) -> bool:
         """Whether plain floats are cast: by default if a dtype is named."""
@@ -112,6 +114,8 @@ def target(to: str | Encoding | Target) -> Target:
 
 def _named(to: str) -> Target | None:
     """Return what a word stands for; None if it is no target."""
+    if to.strip().lower() in _DIRECTORIES:
+        return Target("safetensors", text=to, is_directory=True)
     name = spelt(to, names())
     if _container(name) is not None:
         return Target(_container(name), text=to)
@@ -136,6 +140,18 @@ def _named(to: str) -> Target | None:
     return None
 
 
+def asked_target(
+    to: str | Encoding | Target | None, out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None
+) -> Target:
+    """Return what a target's name stands for; without one, what the output's name asks for."""
+    if to is None:
+        return output_target(out, of_gguf=of_gguf, dtype=dtype)
+    found = target(to)
+    if found.is_directory and of_gguf and dtype is None:
+        return replace(found, dtype=OUTPUT_DTYPES["bf16"])
+    return found
+
+
 def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) -> Target:
     """Return what the name of an output asks for, where no target is named.
 
@@ -146,7 +162,7 @@ def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) ->
         return Target("safetensors")
     path = os.fspath(out)
     word = None if os.path.dirname(path) or asked_format(path) else _named(path)
-    if word is not None:
+    if word is not None and not word.is_directory:
         name = f"model{WRITERS[word.container or word.usual].endings[0]}"
         raise OutputError(
             f"{path!r} is a target, not the name of an output",
@@ -156,7 +172,7 @@ def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) ->
     check_ending(Target(None), path)
     container = None if os.path.isdir(path) else asked_format(path)
     if container is None and of_gguf and dtype is None:
-        return target("bf16")
+        return replace(target("bf16"), is_directory=True)
     return Target(container or "safetensors")
 
 
@@ -186,9 +202,14 @@ def no_such(what: str, word: str, known: Iterable[str]) -> UnknownWord:
 
 
 def _refuse_absent(name: str) -> None:
-    """Raise for an encoding that is known, and not written."""
+    """Raise for an encoding that is known, and not written; or for what may be several."""
     from anamnesis.convert.loaders.absent import absent  # only here, for the sake of a quick start
+    from anamnesis.convert.loaders.verdicts import loaders
 
+    programs = {one: loaders("gguf" if one in mixes() else one) for one in several(name)}
+    if programs:
+        each = "; ".join(f"{one} for {who}" for one, who in programs.items())
+        raise ValueError(f"{name!r} has several meanings, name one: {each}")
     why = absent(name)
     if why is not None:
         raise ValueError(why)
