@@ -388,9 +388,9 @@ class Model(Writing, Mapping[str, Tensor]):
     def inspect(self, dtype: DTypeLike = "bf16") -> Inspection:
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
         return inspect_claim(
+            self._checkpoint,
             self._ledger,
-            shards=self._checkpoint.shards,
-            config=self._checkpoint.config,
+            self._limits,
             wanted=output_dtype(dtype),
             notes=[
                 self._checkpoint.below,

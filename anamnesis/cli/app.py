@@ -38,6 +38,7 @@ ALIASES = {"ls": "parse", "info": "inspect", "dequantise": "remember", "quantise
 ENVIRONMENT = {
     "ANAMNESIS_LEVEL": "the best kernels to use: scalar, avx2, avx512 or neon",
     "ANAMNESIS_TRACEBACK": "1 shows where an error was raised",
+    "NO_COLOR": "1 switches colours off, as --color never does",
     "OLLAMA_MODELS": "where Ollama keeps its models",
 }
 _SPELLINGS = {"dequantize": "dequantise", "quantize": "quantise"}

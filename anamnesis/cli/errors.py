@@ -147,4 +147,9 @@ def complain(message: str, severity: str = "error") -> None:
     """Write an error or a warning to stderr, as one line."""
     with suppress(OSError):  # its own failure shows at the end
         sys.stdout.flush()
-    print(f"amn: {severity}: {printable(message)}", file=sys.stderr, flush=True)
+    from anamnesis.cli.colour import severity as coloured
+    from anamnesis.cli.colour import wants_colour
+
+    word = f"{severity}:"
+    word = coloured(severity, word) if wants_colour(sys.stderr) else word
+    print(f"amn: {word} {printable(message)}", file=sys.stderr, flush=True)

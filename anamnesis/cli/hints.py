@@ -79,5 +79,4 @@ OPTIONS = {
     "--trust-remote-code": "no code of a model is run",
     "--verbose": "amn inspect and amn plan tell more; ANAMNESIS_TRACEBACK=1 shows where errors are",
     "--no-overwrite": "outputs are not overwritten without --force",
-    "--color": "NO_COLOR=1 switches colours off",
 }

@@ -137,6 +137,8 @@ def _click_option(row: table.Option, verb: str, flags: set[str]) -> Option:
         settings["default"] = row.default
     if row.name == "recipe":
         settings |= {"is_eager": True, "callback": _take_recipe}
+    if row.name == "color":
+        settings |= {"is_eager": True, "expose_value": False, "callback": _take_colour}
     if row.name == "to":
         settings |= {"multiple": True, "callback": _all if verb == "plan" else _only}
     usual = not row.usual or verb in row.usual
@@ -186,6 +188,13 @@ class _Parsed(_ParamType):
 
             remedy = "; amn convert --list shows all" if isinstance(error, UnknownWord) else ""
             self.fail(f"{error}{remedy}", param, ctx)
+
+
+def _take_colour(ctx: click.Context, _: click.Parameter, given: str | None) -> None:
+    from anamnesis.cli.colour import COLOUR
+
+    if given is not None:
+        ctx.meta[COLOUR] = given
 
 
 def _all(_: click.Context, __: click.Parameter, given: tuple[tuple[Any, ...], ...]) -> Any:

@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, cast
 
 import click
@@ -88,6 +89,23 @@ class _Stdout:
         _named(self._stream.flush)
 
 
+class _Lines(_Stdout):
+    """Lines for people, in colours if they are wanted."""
+
+    @cached_property
+    def _has_colour(self) -> bool:
+        from anamnesis.cli.colour import wants_colour
+
+        return wants_colour(self._stream)
+
+    def write(self, data: str) -> Any:
+        if self._has_colour:
+            from anamnesis.cli.colour import painted
+
+            data = painted(data)
+        return super().write(data)
+
+
 def _named(do: Callable[..., Any], *args: Any) -> Any:
     try:
         return do(*args)
@@ -104,7 +122,7 @@ def named_stdout() -> Iterator[None]:
     """Let errors of standard output name it, lest they be taken for an input's."""
     stream = sys.stdout
     if stream is not None:
-        sys.stdout = cast("TextIO", _Stdout(stream))
+        sys.stdout = cast("TextIO", _Lines(stream))
     try:
         yield
     finally:

@@ -56,7 +56,8 @@ def test_functions_take_the_options_of_the_table() -> None:
 
 
 def test_words_are_those_of_the_types() -> None:
-    assert {row.name: row.kind.choices for row in OPTIONS if row.kind.choices} == {
+    shared = [row for row in OPTIONS if row.kind.choices and row.name != "color"]
+    assert {row.name: row.kind.choices for row in shared} == {
         name: get_args(of) for name, of in WORDS.items()
     }
 

@@ -68,7 +68,7 @@ def on_terminal(
         stdout=subprocess.PIPE if pipe_stdout else slave,
         stderr=slave,
         cwd=cwd,
-        env={"TERM": "xterm-256color", **kept} if "TERM" not in env else kept,
+        env={"TERM": "xterm-256color", "NO_COLOR": "1", **kept} if "TERM" not in env else kept,
     )
     os.close(slave)
     chunks = []
@@ -152,8 +152,7 @@ def test_no_bar(model: Path, tmp_path: Path, args: list[str], env: dict[str, Any
 
 
 def test_no_control_codes_in_pipes(model: Path, tmp_path: Path) -> None:
-    forced = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
-    done = amn("remember", model.name, cwd=tmp_path, env=forced)
+    done = amn("remember", model.name, cwd=tmp_path, env={"TTY_COMPATIBLE": "1"})
     assert (done.returncode, done.stderr) == (0, "")
     assert not [c for c in done.stdout if not c.isprintable() and c != "\n"]
 
@@ -195,3 +194,42 @@ def test_parse_folds_schemes(tmp_path: Path, write_model: WriteModel) -> None:
     parts = "codes F8_E4M3 [256, 256], scales F32 [2, 2]"
     assert lines[-3:] == [f"  {name}", f"    {facts}", f"    {parts}"]
     assert all(len(line) < 80 for line in lines)
+
+
+# --- colours ------------------------------------------------------------------------------------
+
+RED, CYAN, BOLD = "\x1b[1;31m", "\x1b[36m", "\x1b[1m"
+
+
+def test_labels_and_figures_have_colours(model: Path, tmp_path: Path) -> None:
+    shown = on_terminal("inspect", model.name, columns=80, cwd=tmp_path, NO_COLOR="")
+    assert f"{CYAN}Format:" in shown.terminal
+    assert f"{BOLD}8.4 MB" in shown.terminal or f"{BOLD}4." in shown.terminal
+    plain = on_terminal("inspect", model.name, columns=80, cwd=tmp_path)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", shown.terminal) == plain.terminal
+
+
+@pytest.mark.parametrize("verb", ["inspect", "parse", "remember", "plan", "scan", "convert"])
+def test_errors_have_colours_on_all_verbs(tmp_path: Path, verb: str) -> None:
+    args = ["--to", "f16"] if verb in ("plan", "convert") else []
+    shown = on_terminal(verb, "none.gguf", *args, columns=80, cwd=tmp_path, NO_COLOR="")
+    assert f"amn: {RED}error:" in shown.terminal
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "has"),
+    [
+        ([], {}, False),
+        ([], {"FORCE_COLOR": "1"}, True),
+        ([], {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (["--color", "always"], {"NO_COLOR": "1"}, True),
+        (["--color", "never"], {"FORCE_COLOR": "1"}, False),
+        (["--color", "auto"], {}, False),
+        (["--color", "always", "--json"], {}, False),
+    ],
+)
+def test_who_wants_colours_in_a_pipe(
+    model: Path, tmp_path: Path, args: list[str], env: dict[str, str], has: bool
+) -> None:
+    done = amn("inspect", model.name, *args, cwd=tmp_path, env=env)
+    assert (done.returncode, "\x1b" in done.stdout) == (0, has)

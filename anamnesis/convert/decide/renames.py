@@ -15,6 +15,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
+from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.request.mix import asked_mix
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
 _ADAPTER = "adapter_config.json"  # PEFT's
 # What configs of language models have beside `model_type`, one or another.
 _OF_MODELS = {"num_hidden_layers", "hidden_size", "n_layer", "n_embd", "text_config"}
-# Architectures that ComfyUI-GGUF writes, and that of llama.cpp's projectors.
-_OF_IMAGES = {
-    *("flux", "sd1", "sdxl", "sd3", "aura", "hidream", "cosmos", "ltxv", "hyvid", "wan"),
-    *("lumina2", "qwen_image", "clip"),
-}
 # Below which all tensors of a known model may lie.
 _TOPS = {"model", "transformer", "language_model", "gpt_neox", "bert", "roberta"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
@@ -344,7 +340,7 @@ def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
     from anamnesis.architectures.rows import is_known  # only here: a large table
     from anamnesis.architectures.to_gguf import has_gguf_names
 
-    is_of_images = metadata.get("general.architecture") in _OF_IMAGES
+    is_of_images = metadata.get("general.architecture") in {*IMAGE_ARCHITECTURES, "clip"}
     return is_known(metadata) or (has_gguf_names(names) and not is_of_images)
 
 

@@ -10,11 +10,14 @@ from typing import Any
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.limits import ParseLimits
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.about import about
 from anamnesis.checkpoint.metadata import metadata_summary
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.report.card import card_of
 from anamnesis.convert.report.problems import unwritable_weights
 from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors.write import SafetensorsWriter
@@ -79,6 +82,15 @@ class Inspection:
         `LlamaForCausalLM`. None, as the next two, where nothing says it.
     context_length, n_vocabulary : int or None
         Tokens that it takes, and that it knows.
+    name, size_label, license : str or None
+        What a GGUF's header says; of a directory its own name, its parameters (`8.0B`), and what
+        its model card says.
+    mix : str or None
+        Of a GGUF what llama-quantize calls its types: `Q4_K_M`.
+    chat_template : bool or None
+        Whether the tokenizer has one.
+    loaded_by : tuple of str
+        Programs that load it, of GGUFs and directories.
     facts : dict of str to anything
         What the container has to tell beside; of GGUF `version`, `byte_order`, `arch`, `alignment`.
     tied : tuple of tuple of str
@@ -124,6 +136,12 @@ class Inspection:
     architecture: str | None = None
     context_length: int | None = None
     n_vocabulary: int | None = None
+    name: str | None = None
+    size_label: str | None = None
+    mix: str | None = None
+    license: str | None = None
+    chat_template: bool | None = None
+    loaded_by: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
     tied: tuple[tuple[str, ...], ...] = ()
     n_parameters: int | None = None
@@ -159,6 +177,8 @@ class Inspection:
 
     def _rows(self) -> Iterable[tuple[str, str]]:
         yield from self._container_rows() if self.format_id == "gguf" else self._scheme_rows()
+        if self.loaded_by:
+            yield "Loads in", ", ".join(self.loaded_by)
         for note in self.notes:
             yield "Note", note
         problems = list(self._problem_rows())
@@ -188,7 +208,8 @@ class Inspection:
         yield from self._about_rows()
         yield "Tensors", f"{self.n_tensors:,}"
         if self.dtypes:
-            yield "Types", ", ".join(f"{name} ({n:,})" for name, n in self.dtypes.items())
+            types = ", ".join(f"{name} ({n:,})" for name, n in self.dtypes.items())
+            yield "Types", f"{self.mix}: {types}" if self.mix else types
         yield from self._size_rows()
         yield from self._parameter_rows()
         yield "Alignment", f"{self.facts['alignment']} bytes"
@@ -220,13 +241,17 @@ class Inspection:
         yield from self._torch_rows()
 
     def _about_rows(self) -> Iterable[tuple[str, str]]:
-        """Rows for what a language model says of itself."""
-        if self.architecture:
-            yield "Arch", self.architecture
-        if self.context_length:
-            yield "Context", _count(self.context_length, "token")
-        if self.n_vocabulary:
-            yield "Vocabulary", _count(self.n_vocabulary, "token")
+        """Rows for what a model says of itself."""
+        template = {True: "has a template", False: "no template", None: None}
+        rows = {
+            "Name": self.name and ", ".join(filter(None, (self.name, self.size_label))),
+            "License": self.license,
+            "Arch": self.architecture,
+            "Context": self.context_length and _count(self.context_length, "token"),
+            "Vocabulary": self.n_vocabulary and _count(self.n_vocabulary, "token"),
+            "Chat": template[self.chat_template],
+        }
+        yield from ((label, text) for label, text in rows.items() if text)
 
     def _parts(self) -> Iterable[tuple[str, dict[str, int]]]:
         return ((role, n) for role, n in self.roles.items() if role != CODES)
@@ -283,15 +308,15 @@ class Inspection:
 
 
 def inspect_claim(
+    checkpoint: Checkpoint,
     ledger: Ledger,
+    limits: ParseLimits | None,
     *,
-    shards: Mapping[str, Container],
-    config: Mapping[str, Any],
     wanted: DType,
     notes: Iterable[str | None] = (),
 ) -> Inspection:
     """Count what a model's stored tensors make, and what they would be in the dtype `wanted`."""
-    containers = list(shards.values())
+    containers = list(checkpoint.shards.values())
     quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
@@ -327,7 +352,8 @@ def inspect_claim(
         metadata=metadata_summary(containers),
         dtypes=_counts(t.dtype.name for t in ledger.stored.values()),
         facts=containers[0].facts,
-        **about(containers, config)._asdict(),
+        **about(containers, checkpoint.config)._asdict(),
+        **card_of(checkpoint, ledger, limits)._asdict(),
         tied=tied,
         n_parameters=n_parameters,
         bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
@@ -335,7 +361,7 @@ def inspect_claim(
         unread=_counts(filter(None, map(_encoding, unread_errors))),
         unread_bytes=_unread_bytes(ledger),
         rounded_between=_counts(w.scheme for w in quantised if w.by_reference(wanted) is not w),
-        file_names=tuple(shards),
+        file_names=tuple(checkpoint.shards),
         notes=(*filter(None, notes), *_of_names(ledger, containers[0])),
         roles=_roles(quantised),
     )

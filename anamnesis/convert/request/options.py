@@ -287,6 +287,8 @@ OPTIONS = (
            "Write JSON to stdout; NaN and infinities are strings.", "Write JSON.", dest="as_json"),
     Option("--jsonl", kinds.JSON_LINES, (*_LIMIT, "env"), "Run",
            "Write JSON as one line for each input, as soon as it is done.", dest="as_json"),
+    Option("--color", one_of("auto", "always", "never"), (*_LIMIT, "demo", "env"), "Run",
+           "Whether to use colours; auto does on a terminal, unless NO_COLOR is set."),
     Option("-q --quiet", FLAG, _WRITE, "Run", "Print only warnings and errors.", ""),
     Option("-q --quiet", FLAG, ("scan",), "Run", "Show only files that are not safe.", ""),
 )

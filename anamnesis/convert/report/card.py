@@ -1,0 +1,193 @@
+"""What people ask first of a model: its name, mix, licence, and what loads it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from anamnesis.base.errors import ParseError
+from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
+from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
+from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.checkpoint.open import Checkpoint
+
+if TYPE_CHECKING:
+    from anamnesis.convert.loaders.verdicts import Verdict
+    from anamnesis.schemes.detect.ledger import Ledger
+
+_TEMPLATES = ("chat_template.jinja", "chat_template.json")
+_TOKENIZER = "tokenizer_config.json"
+_TEMPLATE_KEY = "tokenizer.chat_template"
+_README = "README.md"
+_MOST = 64 << 20  # bytes of a tokenizer's config in which a template is looked for
+_GUESSED = 1024  # a bit of general.file_type
+
+# Programs of GGUFs that are no language model, by architecture or general.type.
+_READERS = ("gguf-py",)  # of any GGUF
+_OF_CLIP = ("llama.cpp (--mmproj)",)
+_OF_ADAPTERS = ("llama.cpp (--lora)",)
+_OF_IMAGES = ("ComfyUI-GGUF", "stable-diffusion.cpp")
+# By the method of the config and the encoding in words: its name in the table of programs.
+_STORED = (
+    ("fp8", "fine-grained FP8 (E4M3), 128x128 blocks", "fp8-block"),
+    ("fp8", "per-tensor FP8 (E4M3)", "fp8-tensor"),
+    ("gptq", "GPTQ 4-bit, groups of", "gptq-4bit"),
+    ("gptq", "GPTQ 8-bit, groups of", "gptq-8bit"),
+    ("awq", "AWQ 4-bit, groups of", "awq-4bit"),
+    ("bitsandbytes", "BitsAndBytes NF4", "bnb-nf4"),
+    ("bitsandbytes", "BitsAndBytes FP4", "bnb-fp4"),
+    ("bitsandbytes", "BitsAndBytes INT8", "bnb-int8"),
+    ("mxfp4", "MXFP4 (gpt-oss)", "gptoss-mxfp4"),
+    ("compressed-tensors", "fine-grained FP8 (E4M3), 128x128 blocks", "fp8-block-ct"),
+    ("compressed-tensors", "per-channel FP8 (E4M3)", "fp8-channel"),
+    ("compressed-tensors", "per-tensor FP8 (E4M3)", "fp8-tensor-ct"),
+    ("compressed-tensors", "INT8, per channel", "int8"),
+    ("compressed-tensors", "INT4, groups of 128, zero points", "int4-asym"),
+    ("compressed-tensors", "INT4, groups of 128", "int4"),
+    ("compressed-tensors", "NVFP4 (compressed-tensors)", "nvfp4"),
+    ("compressed-tensors", "MXFP4", "mxfp4"),
+    ("compressed-tensors", "MXFP8 (E4M3)", "mxfp8"),
+    ("modelopt", "NVFP4 (ModelOpt)", "nvfp4-modelopt"),
+    ("modelopt", "MXFP8 (E4M3)", "mxfp8-modelopt"),
+    *(
+        (None, f"INT{n}, groups of {g}, biases (MLX)", f"mlx-{n}bit")
+        for n in (2, 3, 4, 5, 6, 8)
+        for g in (32, 64, 128)
+    ),
+)
+
+
+class Card(NamedTuple):
+    """What a model says of itself, and what loads it; None where nothing says it."""
+
+    name: str | None = None
+    size_label: str | None = None
+    mix: str | None = None
+    license: str | None = None
+    chat_template: bool | None = None
+    loaded_by: tuple[str, ...] = ()
+
+
+def card_of(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) -> Card:
+    """Return the card of a model; of one in a lone file of safetensors or torch there is none."""
+    first = next(iter(checkpoint.shards.values()))
+    if first.id == "gguf":
+        return _of_gguf(first.metadata, ledger)
+    if checkpoint.root is None or not checkpoint.has_config:
+        return Card()
+    return _of_directory(checkpoint, ledger, limits or UNLIMITED)
+
+
+def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
+    from anamnesis.schemes.ggml.mixes import MIXES
+
+    numbers = {mix.number: name.upper() for name, mix in MIXES.items()}
+    number = metadata.get("general.file_type")
+    number = number & ~_GUESSED if type(number) is int else None
+    has_tokens = "tokenizer.ggml.tokens" in metadata
+    return Card(
+        name=_text(metadata.get("general.name")),
+        size_label=_text(metadata.get("general.size_label")) or _size_label(ledger),
+        mix=None if number is None else numbers.get(number),
+        license=_text(metadata.get("general.license")),
+        chat_template=_TEMPLATE_KEY in metadata if has_tokens else None,
+        loaded_by=_programs_of_gguf(metadata, ledger),
+    )
+
+
+def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
+    from anamnesis.convert.loaders.output_facts import facts_of_gguf
+    from anamnesis.convert.loaders.verdicts import verdicts
+
+    architecture = metadata.get("general.architecture")
+    if metadata.get("general.type") == "adapter":
+        return _OF_ADAPTERS
+    if architecture == "clip":
+        return _OF_CLIP
+    if architecture in IMAGE_ARCHITECTURES:
+        return _OF_IMAGES
+    found = _loading(verdicts(facts_of_gguf(ledger.stored, metadata)))
+    return found if found != _READERS else ()
+
+
+def _loading(found: Iterable[Verdict]) -> tuple[str, ...]:
+    return tuple([verdict.program for verdict in found if verdict.outcome == "loads"])
+
+
+def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> Card:
+    from anamnesis.architectures.front_matter import read_card
+
+    assert checkpoint.root is not None
+    root = os.path.abspath(checkpoint.root)
+    cached = repository_of(root)
+    name = os.path.basename(root)
+    if cached is not None:
+        name = "/".join(os.path.basename(cached[0]).split("--")[1:])
+    try:
+        front = read_card(checkpoint.root / _README, Budget(limits))
+    except (OSError, ParseError):
+        front = {}
+    licence = front.get("license")
+    return Card(
+        name=name,
+        size_label=_size_label(ledger),
+        license=licence if isinstance(licence, str) else None,
+        chat_template=_has_template(root, checkpoint.sidecars),
+        loaded_by=_programs_of_directory(checkpoint, ledger),
+    )
+
+
+def _programs_of_directory(checkpoint: Checkpoint, ledger: Ledger) -> tuple[str, ...]:
+    """Return the programs that load a directory: by its encodings, if it is quantised."""
+    from anamnesis.convert.loaders.output_facts import Output, facts_of_output
+    from anamnesis.convert.loaders.verdicts import verdicts
+
+    quantised = {n: w.scheme for n, w in ledger.weights.items() if w.own_dtype is None}
+    method = ledger.facts.method if quantised else None
+    encodings = {scheme: _listed(method, scheme) for scheme in set(quantised.values())}
+    if ledger.problems or None in encodings.values():
+        return ()
+    output = Output(
+        container=next(iter(checkpoint.shards.values())).id,
+        metadata={},
+        config=checkpoint.config,
+        has_config=True,
+        has_params=False,
+        names=list(ledger.weights),
+        coded={name: encodings[scheme] or "" for name, scheme in quantised.items()},
+        dtypes={part.dtype.name for part in ledger.stored.values()},
+        numbers=set(),
+    )
+    return _loading(verdicts(facts_of_output(output)))
+
+
+def _listed(method: str | None, scheme: str) -> str | None:
+    """Return an encoding's name in the table of programs; None if it is not there."""
+    rows = [row for row in _STORED if row[0] == method and scheme.startswith(row[1])]
+    return rows[0][2] if rows and "act-order" not in scheme else None
+
+
+def _has_template(root: str, sidecars: list[str]) -> bool | None:
+    """Whether a tokenizer beside the weights has a chat template; None without a tokenizer."""
+    if any(name in sidecars for name in _TEMPLATES):
+        return True
+    if _TOKENIZER not in sidecars:
+        return None
+    try:
+        with open(os.path.join(root, _TOKENIZER), "rb") as file:
+            return b'"chat_template"' in file.read(_MOST)
+    except OSError:
+        return None
+
+
+def _size_label(ledger: Ledger) -> str | None:
+    from anamnesis.architectures.model_names import size_label, sizes
+
+    if ledger.problems or not ledger.weights:
+        return None
+    return size_label(sizes({name: weight.shape for name, weight in ledger.weights.items()}))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
