@@ -34,8 +34,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_there_are_thirteen_rows() -> None:
-    assert len(rows()) == 13
+def test_there_are_fourteen_rows() -> None:
+    assert len(rows()) == 14
 
 
 @pytest.mark.sampled(4)

@@ -88,9 +88,28 @@ def folder(inputs: Path, tmp_path: Path) -> Path:
 def test_finds_the_blocks() -> None:
     readme = PROJECT / "README.md"
     assert sum(block.language == "sh" for block in blocks(readme)) == 2
-    assert len(commands(readme)) >= 3
+    assert len(commands(readme)) >= 2
     assert len(programs(readme)) >= 1
     assert len(PAGES) >= 12
+
+
+def test_the_readme_is_short_and_its_first_lines_run(folder: Path) -> None:
+    lines = (PROJECT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 90
+    assert max(map(len, lines)) <= 120
+    rows = [line for line in lines[:30] if line.startswith("|")][2:]
+    typed = [row.split("`")[1] for row in rows]
+    assert len(typed) == 4
+    for line in ("amn demo --all", *typed):
+        done = subprocess.run(
+            [Path(sysconfig.get_path("scripts"), "amn"), *line.split()[1:]],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    assert {"llama.gguf", "llama", "llama-tiny-bf16"} <= {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=called)

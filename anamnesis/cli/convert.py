@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "amn convert model-fp8.safetensors --to gguf-f16 --gguf-kv general.name=tiny",
     "amn convert Qwen3-8B-FP8/ --to Q4_K_M",
     "amn convert model.gguf model/",
-    "amn convert Qwen3-8B/ --to fp8-block --tensor '*.mlp.*=fp8-channel'",
+    "amn convert Qwen3-8B/ --to Q4_K_M --tensor '*.down_proj.*=q8_0'",
     "amn convert sd.ckpt --to f16 --select state_dict --drop 'model_ema.*'",
     "amn convert --list",
 )

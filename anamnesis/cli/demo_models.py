@@ -48,7 +48,6 @@ class _Stored(NamedTuple):
 HIDDEN, MLP, LAYERS = 256, 512, 2
 _HEAD = 64
 _QUERIES, _KEYS = 4, 2
-_SCALE = 1e-3  # of GGUF's random codes
 
 
 def _generator(name: str) -> np.random.Generator:
@@ -146,18 +145,19 @@ def _safetensors(
     return _file(SafetensorsWriter(), tensors, metadata)
 
 
-def _quantised(encoding: str) -> Files:
-    """Return the Llama's directory, its weights in an encoding."""
+def _llama_as(to: str, out: str) -> Files:
+    """Return what the Llama's directory becomes: a file, or the files of a directory."""
     import anamnesis as an
 
     with tempfile.TemporaryDirectory() as made:
-        source, out = Path(made, "plain"), Path(made, "out")
+        source, path = Path(made, "llama-tiny"), Path(made, out)
         source.mkdir()
         for name, raw in _llama_directory("").items():
             Path(source, name.lstrip("/")).write_bytes(raw)
-        with an.parse(source) as model:
-            model.forget(out, encoding, threads=1)
-        return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+        an.convert(source, path, to, threads=1)
+        if path.is_file():
+            return {out: path.read_bytes()}
+        return _below(out, {one.name: one.read_bytes() for one in sorted(path.iterdir())})
 
 
 def _below(folder: str, files: Files) -> Files:
@@ -176,13 +176,13 @@ def _llama_directory(folder: str = "llama-tiny") -> Files:
     return _below(folder, files)
 
 
-def _llama_in(encoding: str, folder: str) -> Callable[[], Files]:
-    return lambda: _below(folder, _quantised(encoding))
+def _llama_in(to: str, out: str) -> Callable[[], Files]:
+    return lambda: _llama_as(to, out)
 
 
 def _fp8_directory() -> Files:
     """Cut the checkpoint of `amn demo` into two shards, a scale apart from its weight."""
-    from anamnesis.cli.demo_run import checkpoint, original_weights, stored_dtype
+    from anamnesis.cli.demo_run import MLP, checkpoint, original_weights, stored_dtype
 
     shards: tuple[dict[str, _Stored], ...] = ({}, {})
     tensors = checkpoint(original_weights())
@@ -192,8 +192,10 @@ def _fp8_directory() -> Files:
     weight_map = {w: name for name, shard in zip(names, shards, strict=True) for w in shard}
     size = sum(len(t.data) for shard in shards for t in shard.values())
     config = {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
+        **_LLAMA_CONFIG,
+        "intermediate_size": MLP,
+        "num_hidden_layers": 1,
+        "tie_word_embeddings": True,
         "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
     }
     files = {
@@ -204,39 +206,7 @@ def _fp8_directory() -> Files:
         "config.json": _json(config),
         "tokenizer.json": _json(byte_level_tokenizer()),
     }
-    return _below("Qwen3-tiny-FP8", files)
-
-
-def _gguf() -> Files:
-    """Return a GGUF of random codes in two block types."""
-    import numpy as np
-
-    from anamnesis.formats.gguf.write import GgufWriter
-
-    rng = _generator("gguf")
-    scale = np.float16(_SCALE).tobytes()
-
-    def blocks(dtype: str, rows: int, columns: int) -> _Stored:
-        size, first, last = {"Q4_K": (144, 0, 4), "Q6_K": (210, 208, 210)}[dtype]  # of scales
-        raw = rng.integers(0, 256, (rows * columns // 256, size), dtype=np.uint8)
-        raw[:, first:last] = np.frombuffer(scale * ((last - first) // 2), np.uint8)
-        return _Stored(dtype, (rows, columns), raw.tobytes())
-
-    keys = {
-        "general.architecture": "llama",
-        "general.name": "tiny",
-        "llama.block_count": 1,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "tokenizer.ggml.tokens": ["<s>", "</s>", "a", "b"],
-    }
-    tensors = {
-        "token_embd.weight": blocks("Q6_K", 64, 256),
-        "blk.0.attn_norm.weight": _plain(np.ones(256), "F32"),
-        "blk.0.attn_q.weight": blocks("Q4_K", 256, 256),
-        "blk.0.ffn_down.weight": blocks("Q6_K", 256, 512),
-        "blk.0.ffn_up.weight": blocks("Q4_K", 512, 256),
-    }
-    return {"llama-tiny-Q4_K_M.gguf": _file(GgufWriter(), tensors, keys)}
+    return _below("llama-tiny-FP8", files)
 
 
 def _mxfp4() -> Files:
@@ -361,7 +331,7 @@ class _NestedPickle:
 
 DEMOS: Mapping[str, Demo] = {
     "llama": Demo("llama-tiny", "a Llama in BF16, as on the Hugging Face hub", _llama_directory),
-    "fp8-directory": Demo("Qwen3-tiny-FP8", "FP8 in two shards", _fp8_directory),
+    "fp8-directory": Demo("llama-tiny-FP8", "a Llama in FP8, in two shards", _fp8_directory),
     "gptq": Demo("llama-tiny-GPTQ", "the Llama in GPTQ", _llama_in("gptq-4bit", "llama-tiny-GPTQ")),
     "awq": Demo("llama-tiny-AWQ", "the Llama in AWQ", _llama_in("awq-4bit", "llama-tiny-AWQ")),
     "bnb": Demo(
@@ -369,7 +339,11 @@ DEMOS: Mapping[str, Demo] = {
         "the Llama in bitsandbytes' NF4",
         _llama_in("bnb-nf4", "llama-tiny-bnb-4bit"),
     ),
-    "gguf": Demo("llama-tiny-Q4_K_M.gguf", "GGUF in two block types", _gguf),
+    "gguf": Demo(
+        "llama-tiny-Q4_K_M.gguf",
+        "the Llama as a GGUF in Q4_K_M",
+        _llama_in("gguf-q4_k_m", "llama-tiny-Q4_K_M.gguf"),
+    ),
     "mxfp4": Demo("tiny-mxfp4.safetensors", "MXFP4 of compressed-tensors", _mxfp4),
     "ckpt": Demo("sd-tiny.ckpt", "a training checkpoint: weights, averages, optimizer", _ckpt),
     "mixed": Demo("mixed", "thirty small files of several formats, one cut short", _mixed),

@@ -19,7 +19,7 @@ _WHICH = "Name a type, such as Q4_K_M, fp8-block or bnb-nf4: amn quantize IN TYP
     "forget",
     "amn quantize Qwen3-8B/ Q4_K_M",
     "amn forget model-bf16.safetensors --to fp8-fine-grained",
-    "amn forget Qwen3-8B/ --to int8 --exclude '*.lm_head.*' --worst",
+    "amn forget Qwen3-8B/ --to int8 --exclude '*lm_head*' --worst",
     "amn forget -r loras/ --to fp8-tensor -o small/ --skip-existing",
     "amn forget --list",
 )

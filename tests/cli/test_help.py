@@ -173,9 +173,17 @@ def test_the_site_shows_the_whole_help() -> None:
     shown = site["on_page_markdown"]((PROJECT / "docs" / "command-line.md").read_text())
     assert site["MARK"] not in shown
     for name in COMMANDS:
+        assert f"- [amn {name}](commands/{name}.md): {COMMANDS[name]}\n" in shown
+        page = site["page_of"](name)
         told = amn(name, "--help").stdout.strip()
-        assert f"\n## amn {name}\n\n```text\n{told}\n```" in shown
+        assert f"\n```text\n{told}\n```" in page
+        assert page.startswith(f"# amn {name}\n")
     assert site["on_page_markdown"]("another page") == "another page"
+    shown = site["on_page_content"]("<pre><code>a --to b</code></pre><code>amn --to x-y</code>")
+    assert shown == (
+        "<pre><code>a --to b</code></pre>"
+        '<code>amn <span style="white-space: nowrap">--to</span> x-y</code>'
+    )
 
 
 def completed(words: str, cwd: Path) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = ["FP8_DIRECTORY", "GGUF", "MIXED", "UPLOADS", "make_inputs", "run_demo"]
 
-FP8_DIRECTORY = "Qwen3-tiny-FP8"
+FP8_DIRECTORY = "llama-tiny-FP8"
 GGUF = "llama-tiny-Q4_K_M.gguf"
 UPLOADS = "uploads"
 MIXED = "mixed"

@@ -173,9 +173,9 @@ OPTIONS = (
            "Do not encode weights whose names match.",
            call="convert", recipe="repeated", only="encoding"),
     Option("--tensor", kinds.OVERRIDES, _ENCODE, "What is encoded",
-           "Encode matching weights differently: '*.lm_head.*=bf16'; keep copies them as stored."
+           "Encode matching weights differently: '*lm_head*=bf16'; keep copies them as stored."
            " The first match decides. Repeatable.",
-           "Encode some differently: '*.lm_head.*=bf16'.", dest="overrides",
+           "Encode some differently: '*lm_head*=bf16'.", dest="overrides",
            call="convert", recipe="key"),
     Option("--experts", one_of("stacked", "split", "keep"), _MAKE, "What is encoded",
            "Store the experts of a layer as one stack, as a matrix each, or as the source does;"
