@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from anamnesis.base.arguments import checked
 from anamnesis.base.cancel import Cancel
 from anamnesis.base.dtypes import DTYPES, OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.limits import ParseLimits, hold
+from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
 from anamnesis.frameworks import to_torch
 from anamnesis.schemes.core.plain import Plain, plain_dtype
@@ -133,6 +135,7 @@ class Tensor:
 
     # --- its values ----------------------------------------------------------------------------
 
+    @checked
     def numpy(
         self,
         dtype: DTypeLike | None = None,
@@ -170,6 +173,7 @@ class Tensor:
         """
         return self._array(dtype, Decoding(threads, level, math))
 
+    @checked
     def torch(
         self,
         dtype: DTypeLike | None = None,
@@ -256,8 +260,12 @@ class Tensor:
             raise ValueError(f"{self.name!r} has no array yet: it is decoded into a new one")
         if dtype is None:
             return self.numpy()
+        try:
+            dtype = np.dtype(dtype)
+        except (TypeError, ValueError) as error:  # UnicodeError is one
+            raise TypeError(f"dtype must be one of numpy's, not {shown(dtype)}") from error
         outputs = [output.numpy() for output in OUTPUT_DTYPES.values()]
-        direct = np.dtype(dtype) if np.dtype(dtype) in outputs else None
+        direct = dtype if dtype in outputs else None
         return self.numpy(direct).astype(dtype, copy=False)
 
     def __dlpack__(self, **how: Any) -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from anamnesis.base.arguments import Size, Word, check_path, checked, whole_number
 from anamnesis.base.dtypes import DTypeLike
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.open import Checkpoint
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request
+    from anamnesis.convert.request.spellings import Named
     from anamnesis.convert.write.sinks import Writable
-    from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = ["Writing"]
 
@@ -176,11 +178,15 @@ class Writing:
         from anamnesis.convert.report.progress_bar import progress_bar
 
         self._check_open()
+        if is_path := isinstance(out, (str, os.PathLike)):
+            check_path("out", out)
+        elif isinstance(out, io.TextIOBase):
+            raise TypeError("out must be a binary file: open it with 'wb'")
         progress = options.get("progress")
         with progress_bar() if progress is True else nullcontext(progress) as callback:
             asked = ask(**{**options, "progress": callback})
             conversion = Conversion(self._checkpoint, self._edited(asked), asked)
-            if isinstance(out, (str, os.PathLike)):
+            if is_path:
                 return conversion.to_path(os.fspath(out))
             if hasattr(out, "write"):
                 return conversion.to_stream(out, self._limits if in_memory else None)
@@ -195,7 +201,7 @@ class Writing:
     def convert(
         self,
         out: str | os.PathLike[str] | Writable,
-        to: str | Encoding | None = None,
+        to: Named | None = None,
         **options: Unpack[ConvertOptions],
     ) -> Report:
         """Write the model in another encoding, another container, or both; in constant memory.
@@ -207,7 +213,7 @@ class Writing:
             becomes one file. A file object gets the bytes in one pass, if they come in order. Those
             of NPZ, of torch's files, and of weights that are written as several tensors do not:
             they are written to a temporary file first, and then copied.
-        to : str or Encoding, optional
+        to : str, Encoding, type of gguf-py or dtype, optional
             A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
             both (`gguf-f16`). A weight that is in such codes already is repacked: its bits move,
             and nothing is lost. Where a closed form gives codes that stand for the same values,
@@ -276,17 +282,19 @@ class Writing:
             If there is no such target, or a pattern fits no weight.
         """
         from anamnesis.convert.request.resolve import resolve
-        from anamnesis.convert.request.targets import output_target
+        from anamnesis.convert.request.targets import output_target, target
 
         if to is None:
             of_gguf = next(iter(self._checkpoint.shards.values())).id == "gguf"
-            to = output_target(out, of_gguf=of_gguf, dtype=options.get("dtype"))
-        return self._written(out, partial(resolve, to, out, limits=self._limits), options)
+            asked = output_target(out, of_gguf=of_gguf, dtype=options.get("dtype"))
+        else:
+            asked = target(to)
+        return self._written(out, partial(resolve, asked, out, limits=self._limits), options)
 
     def forget(
         self,
         out: str | os.PathLike[str] | Writable,
-        encoding: str | Encoding,
+        encoding: Named,
         **options: Unpack[ConvertOptions],
     ) -> Report:
         """Quantise: write weights in an encoding, in the container that it usually has.
@@ -313,7 +321,7 @@ class Writing:
 
     def plan(
         self,
-        to: str | Encoding = "safetensors",
+        to: Named = "safetensors",
         *,
         measure: bool | int = False,
         **options: Unpack[ConvertOptions],
@@ -344,19 +352,20 @@ class Writing:
         from anamnesis.convert.planning import plan
         from anamnesis.convert.request.resolve import resolve
 
-        if measure is not True and measure < 0:
-            raise ValueError(f"measure must be True, or a number of bands, not {measure}")
+        if measure is not True:
+            whole_number("measure", measure, least=0)
         asked = resolve(to, None, limits=self._limits, **options)
         return plan(self._checkpoint, self._edited(asked), asked, measure)
 
+    @checked
     def fit(
         self,
         *,
-        target_size: int | None = None,
+        target_size: Size | None = None,
         target_bpw: float | None = None,
-        types: str | Sequence[str] = "k",
-        least: Mapping[str, str] | None = None,
-        most: Mapping[str, str] | None = None,
+        types: Word | Sequence[Word] = ("k",),
+        least: Mapping[str, Word] | None = None,
+        most: Mapping[str, Word] | None = None,
         full: bool = False,
         journal: str | os.PathLike[str] | None = None,
         **options: Unpack[ConvertOptions],
@@ -370,8 +379,8 @@ class Writing:
 
         Parameters
         ----------
-        target_size : int
-            Bytes that the file may have; or
+        target_size : int or str
+            Bytes, or a text such as "5GB", that the file may have; or
         target_bpw : float
             bits that a value may take on average, blocks' scales and plain tensors among them.
         types : str or sequence of str
@@ -408,11 +417,11 @@ class Writing:
         from anamnesis.convert.request.importance import importance_of
 
         asked = FitOptions(
-            size=target_size,
+            size=cast("int | None", target_size),
             bits=target_bpw,
-            types=(types,) if isinstance(types, str) else tuple(types),
-            least=tuple((least or {}).items()),
-            most=tuple((most or {}).items()),
+            types=cast("tuple[str, ...]", types),
+            least=cast("tuple[tuple[str, str], ...]", tuple((least or {}).items())),
+            most=cast("tuple[tuple[str, str], ...]", tuple((most or {}).items())),
             sample=None if full else SAMPLE,
             journal=journal,
         )
@@ -432,8 +441,6 @@ class Writing:
         AnamnesisError, OSError, TypeError, ValueError
             As `remember`.
         """
-        import io
-
         stream = io.BytesIO()
         self._written(stream, self._remembered(stream, dtype, options), options, in_memory=True)
         return stream.getvalue()

@@ -16,7 +16,7 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.request.form import check_ending
-from anamnesis.convert.request.spellings import spelt
+from anamnesis.convert.request.spellings import Named, spelt, worded
 from anamnesis.formats.writers import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
@@ -95,12 +95,13 @@ def mixes() -> list[str]:
     return [*(f"gguf-{mix}" for mix in (*MIXES, *ALIASES) if mix not in OUTPUT_DTYPES), _COPY]
 
 
-def target(to: str | Encoding | Target) -> Target:
+def target(to: Named | Target) -> Target:
     """Return what a target's name stands for."""
     if isinstance(to, Target):
         return to
     if isinstance(to, Encoding):
         return Target(None, to)
+    to = worded("to", to, "gguf-")
     found = _named(to)
     if found is not None:
         return found
@@ -199,10 +200,11 @@ def _container(name: str) -> str | None:
     return name if name in WRITERS else None
 
 
-def encoding(name: str | Encoding, container: str = "") -> Encoding:
+def encoding(name: Named, container: str = "") -> Encoding:
     """Return the encoding of a name, values as they are among them."""
     if isinstance(name, Encoding):
         return name
+    name = worded("an encoding", name)
     word = spelt(name, names())
     if word in OUTPUT_DTYPES:
         return plain_encoding(OUTPUT_DTYPES[word])
