@@ -37,6 +37,11 @@ def abbreviate(names: Iterable[str], most: int = 5) -> str:
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
+def numbered(n: int, word: str) -> str:
+    """Return a number of things: `1 file`, `2,000 files`."""
+    return f"{n:,} {word}{'s' * (n != 1)}"
+
+
 def shown(value: object) -> str:
     """Return a value as a message shows it: in one short line, or else by its type."""
     text = repr(value) if isinstance(value, _SHOWN) else ""

@@ -12,6 +12,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.printable import numbered
+from anamnesis.base.sizes import format_size
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.decide.account import Account
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
 
 __all__ = ["Plan"]
+
+_MOST = 4  # encodings in a repr
 
 
 class Plan:
@@ -194,6 +198,16 @@ class Plan:
         """
         headers = sum(len(raw) for file in self.files for _, raw in file.fixed)
         return self.threads * THREAD_BYTES + headers + self.account.n_bytes_edited
+
+    def __repr__(self) -> str:
+        what = ", ".join(f"{n:,} {encoding}" for encoding, n in self.encodings.most_common(_MOST))
+        where = self.files[0].writer.id if self.files else "nothing"
+        n_problems = len(self.account.problems)
+        found = f"; {numbered(n_problems, 'problem')}" if n_problems else ""
+        return (
+            f"<anamnesis.Plan of {numbered(self.n_tensors, 'tensor')} ({what}) in {where},"
+            f" {numbered(len(self.files), 'file')}, {format_size(self.n_bytes)}{found}>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
