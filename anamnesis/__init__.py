@@ -35,7 +35,17 @@ if TYPE_CHECKING:
     from anamnesis.formats.imatrix import read_imatrix
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
-    from anamnesis.opening import convert, detect_format, forget, inspect, parse, plan, remember
+    from anamnesis.opening import (
+        convert,
+        dequantize,
+        detect_format,
+        forget,
+        inspect,
+        parse,
+        plan,
+        quantize,
+        remember,
+    )
     from anamnesis.saving import save
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.tensor import Tensor
@@ -61,11 +71,13 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "convert",
+    "dequantize",
     "detect_format",
     "forget",
     "inspect",
     "parse",
     "plan",
+    "quantize",
     "read_imatrix",
     "read_recipe",
     "remember",
@@ -96,11 +108,13 @@ _HOMES = {
     "Tensor": "tensor",
     "UnsupportedError": "base.errors",
     "convert": "opening",
+    "dequantize": "opening",
     "detect_format": "opening",
     "forget": "opening",
     "inspect": "opening",
     "parse": "opening",
     "plan": "opening",
+    "quantize": "opening",
     "read_imatrix": "formats.imatrix",
     "read_recipe": "convert.request.recipe",
     "remember": "opening",

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ParseOptions",
     "convert",
+    "dequantize",
     "detect_format",
     "forget",
     "inspect",
     "parse",
     "plan",
+    "quantize",
     "remember",
 ]
 
@@ -275,6 +277,9 @@ def forget(
         As they do.
     """
     return _written("forget", where, out, encoding, options)
+
+
+dequantize, quantize = remember, forget  # as others call these verbs
 
 
 def plan(where: Where, to: Named = "safetensors", **options: Unpack[AllConvertOptions]) -> Plan:

@@ -319,6 +319,8 @@ class Writing:
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
         return self._written(out, partial(resolve, found, out, limits=self._limits), options)
 
+    dequantize, quantize = remember, forget  # as others call these verbs
+
     def plan(
         self,
         to: Named = "safetensors",

@@ -152,7 +152,8 @@ class Inspection:
         found = f", {numbered(len(self.problems), 'problem')}" if self.problems else ""
         return (
             f"<anamnesis.Inspection: {printable(self.format)},"
-            f" {numbered(self.n_tensors, 'tensor')}, {schemes or 'none quantised'}, {format_size(self.n_bytes)}{found}>"
+            f" {numbered(self.n_tensors, 'tensor')}, {schemes or 'none quantised'},"
+            f" {format_size(self.n_bytes)}{found}>"
         )
 
     def __str__(self) -> str:
