@@ -105,11 +105,12 @@ class Writing:
         edit : mapping of str to array, function or None
             For names of weights, with wildcards, what takes the place of their values; the first
             that fits decides. An array of numpy, ml_dtypes, torch or what has `__dlpack__`, of any
-            shape. Or a function, which is called with the `Tensor` and returns an array of its
-            shape: one at a time and on any thread, while the output is written, so that a single
-            weight is in memory; more than once where a weight is surveyed before it is encoded, or
-            verified, so that it must return the same each time. What it returned it must not write
-            to later. None leaves the weight out.
+            shape, of which another is among the warnings. Or a function, which is called with the
+            `Tensor`, takes it for an array (`lambda a: a * 2`) or asks it for one (`numpy("f32")`,
+            `torch()`), and returns an array of its shape: one at a time and on any thread, while
+            the output is written, so that a single weight is in memory; more than once where a
+            weight is surveyed before it is encoded, or verified, so that it must return the same
+            each time. What it returned it must not write to later. None leaves the weight out.
             Floats are rounded once (float64 by way of float32, as torch does): to the dtype of a
             weight that is not quantised, which it keeps unless `cast_all`, else to what comes out.
             For others the dtype must be the same.

@@ -30,7 +30,7 @@ LAYERS = (
     {"model"},
     {"writing"},
     {"tensor"},
-    {"frameworks"},
+    {"frameworks", "operators"},
     {"convert"},
     {"architectures"},
     {"checkpoint"},

@@ -21,7 +21,9 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.report.report import Measured
 from anamnesis.schemes.core.budget import THREAD_BYTES, band_bytes, encoded_band_bytes
+from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.odd_scales import OddScales
+from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
@@ -79,6 +81,7 @@ class Plan:
         self.is_plain = all([weight.is_plain for weight in weights])  # noqa: C419 -- faster
         self.measures = request.measure and not self.is_plain
         self.measured: Measured | None = None
+        self.reshaped = _reshaped(seen.ledger.weights.values())
         self.scales = OddScales(seen.ledger.weights.values())
         self.n_tensors = sum([len(weight.parts) for weight in weights])
         self._add_up()
@@ -176,7 +179,11 @@ class Plan:
         """What a user must know of who loads it, and of what quantises it, in sentences."""
         from anamnesis.convert.loaders.verdicts import warnings
 
-        return (*warnings(self.verdicts), *_warnings_of_importance(self.weights()))
+        return (
+            *self.reshaped,
+            *warnings(self.verdicts),
+            *_warnings_of_importance(self.weights()),
+        )
 
     @property
     def ratio(self) -> float | None:
@@ -281,6 +288,15 @@ def _told(part: StoredTensor) -> tuple[str | int, ...]:
     """Return what tells a stored tensor from the others of its model."""
     way = part.source.way
     return (part.name, part.dtype.name, part.offset, *([way] if way else []))
+
+
+def _reshaped(weights: Iterable[Weight]) -> tuple[str, ...]:
+    """Return which weights are edited to another shape, in sentences."""
+    return tuple(
+        f"{weight.name!r} is edited to {list(weight.shape)}, and was {list(weight.was.shape)}"
+        for weight in weights
+        if isinstance(weight, Edited) and weight.shape != weight.was.shape
+    )
 
 
 def _warnings_of_importance(weights: Iterable[OutputWeight]) -> Iterator[str]:
