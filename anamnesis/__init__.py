@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.version import __version__
 
 if TYPE_CHECKING:
+    from anamnesis.as_safetensors import safe_open
     from anamnesis.base.errors import (
         AnamnesisError,
         Cancelled,
@@ -81,6 +82,7 @@ __all__ = [
     "read_imatrix",
     "read_recipe",
     "remember",
+    "safe_open",
     "save",
     "scan",
     "schemes",
@@ -118,6 +120,7 @@ _HOMES = {
     "read_imatrix": "formats.imatrix",
     "read_recipe": "convert.request.recipe",
     "remember": "opening",
+    "safe_open": "as_safetensors",
     "save": "saving",
     "scan": "formats.scan.scan",
     "supported_levels": "base.levels",

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # By the words that safetensors and others have for them, too.
-_NAMES = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch", "jax": "jax"}
+_NAMES = {
+    "numpy": "numpy",
+    "np": "numpy",
+    "torch": "torch",
+    "pt": "torch",
+    "pytorch": "torch",
+    "jax": "jax",
+}
 
 
 def framework(

@@ -25,6 +25,7 @@ LAYERS = (
     {"__main__"},
     {"cli"},
     {"__init__"},
+    {"as_safetensors"},
     {"opening", "saving"},
     {"pipelines"},
     {"model"},
