@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.report.joined import PipelineReport
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.recipe import Recipe, read_recipe
+    from anamnesis.editing import edit_metadata
     from anamnesis.formats.imatrix import read_imatrix
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
@@ -74,6 +75,7 @@ __all__ = [
     "convert",
     "dequantize",
     "detect_format",
+    "edit_metadata",
     "forget",
     "inspect",
     "parse",
@@ -112,6 +114,7 @@ _HOMES = {
     "convert": "opening",
     "dequantize": "opening",
     "detect_format": "opening",
+    "edit_metadata": "editing",
     "forget": "opening",
     "inspect": "opening",
     "parse": "opening",

@@ -26,7 +26,7 @@ LAYERS = (
     {"cli"},
     {"__init__"},
     {"as_safetensors"},
-    {"opening", "saving"},
+    {"editing", "opening", "saving"},
     {"pipelines"},
     {"model"},
     {"writing"},

@@ -13,7 +13,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import anamnesis._parse as _parse
@@ -73,12 +73,12 @@ def typed(value: Any) -> Value:
     if isinstance(value, Mapping):
         if set(value) != {"type", "value"}:
             raise ValueError('a typed value is written {"type": "uint32", "value": 7}')
-        return _of_type(_kind(value["type"]), value["value"])
+        return of_type(_kind(value["type"]), value["value"])
     if isinstance(value, (list, tuple)):
-        return _of_type(_item_type(value), value)
+        return of_type(_item_type(value), value)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        return _of_type(*_of_numpy(value))
-    return _of_type(_scalar_type(value), value)
+        return of_type(*_of_numpy(value))
+    return of_type(_scalar_type(value), value)
 
 
 def _of_strings(value: Strings) -> Value:
@@ -105,11 +105,11 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
         for key in layer:
             if isinstance(layer, GgufMetadata):
                 if key not in SPLIT_KEYS:
-                    values[key] = _carried(layer, key)
+                    values[key] = carried(layer, key)
             elif layer[key] is None:
                 values.pop(key, None)
             else:
-                values[key] = _of_key(key, layer[key])
+                values[key] = of_key(key, layer[key])
     return values
 
 
@@ -140,7 +140,7 @@ def read_setting(text: str) -> tuple[str, Value]:
         return key, typed(_guessed(told))
     kind = _SAID[name]
     if kind is ValueType.STRING:
-        return key, _of_type(kind, rest)
+        return key, of_type(kind, rest)
     value = _guessed(rest)
     if kind is None:
         if type(value) is not int:
@@ -148,7 +148,35 @@ def read_setting(text: str) -> tuple[str, Value]:
         return key, typed(value)
     if kind in _FLOATS and isinstance(value, str):
         value = _float(value)
-    return key, _of_type(kind, value)
+    return key, of_type(kind, value)
+
+
+class Text(str):
+    """A value as a flag has it, whose type its key may have already."""
+
+    __slots__ = ()
+
+    def guessed(self) -> Any:
+        """Return the value that it is by itself: a number, a bool, a list or a text."""
+        return _guessed(str(self))
+
+    def as_type(self, kind: ValueType) -> Any:
+        """Return the value that it is where one of a type belongs."""
+        if kind is ValueType.STRING:
+            return str(self)
+        value = self.guessed()
+        return _float(str(self)) if kind in _FLOATS and isinstance(value, str) else value
+
+
+def read_edit(text: str) -> tuple[str, Value | Text]:
+    """Read `KEY=VALUE`, `KEY:TYPE=VALUE` or `KEY=TYPE:VALUE`, as a flag has it."""
+    key, equals, told = text.partition("=")
+    name, colon, kind = key.rpartition(":")
+    if colon and kind in _SAID:
+        return read_setting(f"{name}={kind}:{told}")
+    if equals and key and told.partition(":")[0] not in _SAID:
+        return key, Text(told)
+    return read_setting(text)
 
 
 def read_settings(text: str) -> dict[str, Any]:
@@ -200,9 +228,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return told
 
 
-def _of_key(key: str, value: Any) -> Value:
+def of_key(key: str, value: Any, made: Callable[[Any], Value] = typed) -> Value:
+    """Return the value of a key, made by a function; what is wrong with it names the key."""
     try:
-        return typed(value)
+        return made(value)
     except ValueError as error:
         raise UnsupportedError(f"metadata {key!r}: {error}") from None
 
@@ -279,7 +308,8 @@ def _integer_type(values: Sequence[int], types: Sequence[ValueType]) -> ValueTyp
     raise ValueError(f"no integer type of GGUF holds {low if low < 0 else high}")
 
 
-def _of_type(kind: ValueType, value: Any) -> Value:
+def of_type(kind: ValueType, value: Any) -> Value:
+    """Return a value, or an array of items, of a type."""
     if not isinstance(value, (list, tuple)):
         return Value(kind, _packed(kind, value))
     if len(value) > GGUF_MAX_ARRAY_ITEMS:
@@ -345,7 +375,7 @@ def _float(text: str) -> float:
 # --- from a file --------------------------------------------------------------------------------
 
 
-def _carried(metadata: GgufMetadata, key: str) -> Value:
+def carried(metadata: GgufMetadata, key: str) -> Value:
     """Return a file's value; arrays and long strings by their bytes, whose items nobody makes."""
     field = metadata.fields[key]
     span = field.span
