@@ -96,8 +96,8 @@ class Writing:
             Pass through, as they are, tensors that look like parts of weights that cannot be read;
             take a GGUF file for whole whose name says that it is a part, and whose header does not.
         max_shard_size : int or str, optional
-            Bytes, or a text such as "5GB"; cut the output anew into shards of safetensors of at most this, in a folder that
-            `out` names. Refused for a single file.
+            Bytes, or a text such as "5GB"; cut the output anew into shards of safetensors of at
+            most this, in a folder that `out` names. Refused for a single file.
         level : str, optional
             Kernel level, see `anamnesis.base.levels`.
         drop : str or sequence of str
@@ -240,8 +240,9 @@ class Writing:
         metadata : mapping
             What the file says of itself, beside what the source does.
         split_max_size : int or str, optional
-            Bytes of tensors, or a text such as "5GB"; cut a GGUF file into parts of at most this, which are called
-            `NAME-00001-of-00003.gguf` for an `out` of `NAME.gguf`. Where one is enough it is `out`.
+            Bytes of tensors, or a text such as "5GB"; cut a GGUF file into parts of at most this,
+            which are called `NAME-00001-of-00003.gguf` for an `out` of `NAME.gguf`. Where one is
+            enough it is `out`.
         loss : bool
             Whether what the encoding takes is measured (default).
         verify : bool
