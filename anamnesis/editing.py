@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,26 +175,42 @@ def _copy_behind(staging: Staging, source: FileSource, raw: bytes, begin: int) -
 
 def _write_header(folder: Folder, where: Path, was: bytes, raw: bytes) -> None:
     """Write a header over another of its length, which lies beside it until all is on disk."""
-    undo = where.name + UNDO_SUFFIX
     if raw == was:
         return
-    folder.remove(f"{undo}.new")
-    with open(folder.create(f"{undo}.new"), "wb") as stream:
-        stream.write(len(raw).to_bytes(_SIZE_BYTES, "little") + was + raw)
-    folder.sync(f"{undo}.new")
-    folder.move(f"{undo}.new", folder, undo)
-    folder.sync()
-    _overwrite(folder, where.name, raw)
+    undo = where.name + UNDO_SUFFIX
+    with open(folder.open(where.name, os.O_RDWR), "r+b", buffering=0) as stream:
+        try:
+            _note(folder, undo, len(raw).to_bytes(_SIZE_BYTES, "little") + was + raw)
+            _overwrite(stream, raw)
+        except BaseException:
+            if folder.status(undo) is not None:
+                _overwrite(stream, was)
+                folder.remove(undo)
+            raise
     folder.remove(undo)
     folder.sync()
 
 
-def _overwrite(folder: Folder, name: str, raw: bytes) -> None:
-    with open(folder.open(name, os.O_RDWR), "r+b", buffering=0) as stream:
-        left = memoryview(raw)
-        while left:
-            left = left[stream.write(left) :]
-        os.fsync(stream.fileno())
+def _note(folder: Folder, name: str, raw: bytes) -> None:
+    """Write a file, whole and on disk, or none."""
+    new = f"{name}.new"
+    try:
+        folder.remove(new)
+        with open(folder.create(new), "wb") as stream:
+            stream.write(raw)
+        folder.sync(new)
+        folder.move(new, folder, name)
+    finally:
+        folder.remove(new)
+    folder.sync()
+
+
+def _overwrite(stream: FileIO, raw: bytes) -> None:
+    stream.seek(0)
+    left = memoryview(raw)
+    while left:
+        left = left[stream.write(left) :]
+    os.fsync(stream.fileno())
 
 
 def _put_right(folder: Folder, where: Path) -> None:
@@ -210,6 +227,7 @@ def _put_right(folder: Folder, where: Path) -> None:
     )
     if not is_its:
         raise OutputError(f"{where}{UNDO_SUFFIX}: is of another file; remove it")
-    _overwrite(folder, where.name, was)
+    with open(folder.open(where.name, os.O_RDWR), "r+b", buffering=0) as stream:
+        _overwrite(stream, was)
     folder.remove(undo)
     folder.sync()

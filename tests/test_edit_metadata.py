@@ -213,28 +213,15 @@ def _stopping_at(n: int) -> Iterator[None]:
 
         return call
 
-    class Torn:
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
-        def write(self, data: memoryview) -> int:
-            return int(self._stream.write(data[: max(1, len(data) // 3)]))
+    def overwrite(stream: Any, raw: bytes) -> None:
+        stream.seek(0)
+        for at in range(0, len(raw), third := len(raw) // 3):
+            stopping(stream.write)(raw[at : at + third])
 
     for name in ("create", "move", "remove", "sync", "open"):
         setattr(Folder, name, stopping(getattr(Folder, name)))
-    real = editing._overwrite
-
-    def overwrite(folder: Folder, name: str, raw: bytes) -> None:
-        with open(folder.open(name, os.O_RDWR), "r+b", buffering=0) as stream:
-            torn = Torn(stream)
-            left = memoryview(raw)
-            while left:
-                stopping(lambda: None)()
-                left = left[torn.write(left) :]
-
     editing._overwrite = overwrite
     yield
-    editing._overwrite = real
 
 
 @pytest.mark.slow
@@ -273,6 +260,28 @@ def test_a_kill_at_each_step_loses_nothing(
             break
     assert status == 0
     assert (n_torn > 0) == (len(old) == len(new))
+
+
+@pytest.mark.parametrize("at", ["create", "sync", "move", "_overwrite"])
+def test_a_failure_leaves_the_file_as_it_was(
+    plain: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    raw, real, failed = plain.read_bytes(), editing._overwrite, []
+
+    def failing(*args: Any) -> Any:
+        if at == "_overwrite" and failed:
+            return real(*args)
+        if at == "_overwrite":
+            args[0].write(b"torn")
+        failed.append(at)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(editing if at == "_overwrite" else Folder, at, failing)
+    with pytest.raises(OSError, match="No space"):
+        editing._write_header(Folder.named(plain.parent), plain, raw[:64], bytes(64))
+    assert plain.read_bytes() == raw
+    monkeypatch.undo()
+    assert [path.name for path in plain.parent.iterdir() if "undo" in path.name] == []
 
 
 def test_a_note_of_another_file_is_not_used(plain: Path) -> None:

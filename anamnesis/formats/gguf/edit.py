@@ -11,11 +11,46 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import Field, GgufMetadata, ValueType
 from anamnesis.formats.gguf.read import ALIGNMENT_KEY, GGUF_MAX_KEYS
 from anamnesis.formats.gguf.split import SPLIT_KEYS
-from anamnesis.formats.gguf.values import Text, Value, carried, of_key, of_type, typed
+from anamnesis.formats.gguf.values import (
+    FLOATS,
+    SAID,
+    Value,
+    as_float,
+    carried,
+    guessed,
+    of_key,
+    of_type,
+    read_setting,
+    typed,
+)
 from anamnesis.formats.gguf.write import key_bytes
 
 _COUNT_AT, _KEYS_AT = 16, 24  # behind magic, version and the number of tensors
 _LAST_VERSION_OF_U32 = 1
+
+
+class Text(str):
+    """A value as a flag has it, whose type its key may have already."""
+
+    __slots__ = ()
+
+    def as_type(self, kind: ValueType) -> Any:
+        """Return the value that it is where one of a type belongs."""
+        if kind is ValueType.STRING:
+            return str(self)
+        value = guessed(str(self))
+        return as_float(str(self)) if kind in FLOATS and isinstance(value, str) else value
+
+
+def read_edit(text: str) -> tuple[str, Value | Text]:
+    """Read `KEY=VALUE`, `KEY:TYPE=VALUE` or `KEY=TYPE:VALUE`, as a flag has it."""
+    key, equals, told = text.partition("=")
+    name, colon, kind = key.rpartition(":")
+    if colon and kind in SAID:
+        return read_setting(f"{name}={kind}:{told}")
+    if equals and key and told.partition(":")[0] not in SAID:
+        return key, Text(told)
+    return read_setting(text)
 
 
 def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) -> bytes:
@@ -58,7 +93,7 @@ def _value(had: Field | None, given: Any) -> Value:
     if isinstance(given, (Value, Mapping)) or hasattr(given, "dtype"):
         return typed(given)
     if had is None:
-        return typed(given.guessed() if isinstance(given, Text) else given)
+        return typed(guessed(str(given)) if isinstance(given, Text) else given)
     is_array = had.type is ValueType.ARRAY
     kind = had.span.item_type if is_array and had.span is not None else had.type
     if isinstance(given, Text):

@@ -40,14 +40,14 @@ _NAMES = {
     **{f"float{n}": ValueType[f"F{n}"] for n in (32, 64)},
 }
 # As llama.cpp's `--override-kv` calls them; its integers are what an untyped one is here.
-_SAID: dict[str, ValueType | None] = {
+SAID: dict[str, ValueType | None] = {
     **_NAMES,
     "str": ValueType.STRING,
     "float": ValueType.F32,
     "int": None,
 }
 
-_FLOATS = (ValueType.F32, ValueType.F64)
+FLOATS = (ValueType.F32, ValueType.F64)
 _F32 = struct.Struct("<f")
 _LEAST_F32 = 2.0**-126  # below, it has fewer digits
 _ALONE = (ValueType.U32, ValueType.I32, ValueType.U64, ValueType.I64)
@@ -136,47 +136,19 @@ def read_setting(text: str) -> tuple[str, Value]:
     if not equals or not key:
         raise ValueError(f"write KEY=VALUE or KEY=TYPE:VALUE, not {text!r}")
     name, colon, rest = told.partition(":")
-    if not colon or name not in _SAID:
-        return key, typed(_guessed(told))
-    kind = _SAID[name]
+    if not colon or name not in SAID:
+        return key, typed(guessed(told))
+    kind = SAID[name]
     if kind is ValueType.STRING:
         return key, of_type(kind, rest)
-    value = _guessed(rest)
+    value = guessed(rest)
     if kind is None:
         if type(value) is not int:
             raise ValueError(f"{rest!r} is no integer")
         return key, typed(value)
-    if kind in _FLOATS and isinstance(value, str):
-        value = _float(value)
+    if kind in FLOATS and isinstance(value, str):
+        value = as_float(value)
     return key, of_type(kind, value)
-
-
-class Text(str):
-    """A value as a flag has it, whose type its key may have already."""
-
-    __slots__ = ()
-
-    def guessed(self) -> Any:
-        """Return the value that it is by itself: a number, a bool, a list or a text."""
-        return _guessed(str(self))
-
-    def as_type(self, kind: ValueType) -> Any:
-        """Return the value that it is where one of a type belongs."""
-        if kind is ValueType.STRING:
-            return str(self)
-        value = self.guessed()
-        return _float(str(self)) if kind in _FLOATS and isinstance(value, str) else value
-
-
-def read_edit(text: str) -> tuple[str, Value | Text]:
-    """Read `KEY=VALUE`, `KEY:TYPE=VALUE` or `KEY=TYPE:VALUE`, as a flag has it."""
-    key, equals, told = text.partition("=")
-    name, colon, kind = key.rpartition(":")
-    if colon and kind in _SAID:
-        return read_setting(f"{name}={kind}:{told}")
-    if equals and key and told.partition(":")[0] not in _SAID:
-        return key, Text(told)
-    return read_setting(text)
 
 
 def read_settings(text: str) -> dict[str, Any]:
@@ -325,7 +297,7 @@ def _packed(kind: ValueType, value: Any) -> bytes:
             raise ValueError(f"{value!r} is no string")
         return _string(value)
     is_right = isinstance(value, bool) == (kind is ValueType.BOOL)
-    if not is_right or not isinstance(value, (int, float) if kind in _FLOATS else int):
+    if not is_right or not isinstance(value, (int, float) if kind in FLOATS else int):
         raise ValueError(f"{value!r} is no {kind.name.lower()}")
     try:
         raw = struct.pack("<" + CODES[kind], value)
@@ -347,7 +319,8 @@ def _string(text: str) -> bytes:
     return _LENGTH.pack(len(raw)) + raw
 
 
-def _guessed(text: str) -> Any:
+def guessed(text: str) -> Any:
+    """Return the value that a text is by itself: a number, a bool, a list or a text."""
     if text in ("true", "false"):
         return text == "true"
     if _INTEGER.fullmatch(text) and len(text) < 25:  # what is longer is none that GGUF has
@@ -365,7 +338,8 @@ def _guessed(text: str) -> Any:
     return text if is_text else _finite(told)
 
 
-def _float(text: str) -> float:
+def as_float(text: str) -> float:
+    """Return the number that a text is."""
     try:
         return float(text)
     except ValueError:
