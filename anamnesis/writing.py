@@ -283,11 +283,12 @@ class Writing:
         ValueError
             If there is no such target, or a pattern fits no weight.
         """
+        from anamnesis.convert.decide.renames import is_gguf_of_llama_cpp
         from anamnesis.convert.request.resolve import resolve
         from anamnesis.convert.request.targets import output_target, target
 
         if to is None:
-            of_gguf = next(iter(self._checkpoint.shards.values())).id == "gguf"
+            of_gguf = options.get("names") != "keep" and is_gguf_of_llama_cpp(self._checkpoint)
             asked = output_target(out, of_gguf=of_gguf, dtype=options.get("dtype"))
         else:
             asked = target(to)
