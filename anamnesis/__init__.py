@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.version import __version__
 
 if TYPE_CHECKING:
+    from anamnesis.as_safetensors import safe_open
     from anamnesis.base.errors import (
         AnamnesisError,
         Cancelled,
@@ -32,10 +33,21 @@ if TYPE_CHECKING:
     from anamnesis.convert.report.joined import PipelineReport
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.recipe import Recipe, read_recipe
+    from anamnesis.editing import edit_metadata
     from anamnesis.formats.imatrix import read_imatrix
     from anamnesis.formats.scan.scan import Scan, scan
     from anamnesis.model import Model
-    from anamnesis.opening import convert, detect_format, forget, inspect, parse, plan, remember
+    from anamnesis.opening import (
+        convert,
+        dequantize,
+        detect_format,
+        forget,
+        inspect,
+        parse,
+        plan,
+        quantize,
+        remember,
+    )
     from anamnesis.saving import save
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.tensor import Tensor
@@ -61,14 +73,18 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "convert",
+    "dequantize",
     "detect_format",
+    "edit_metadata",
     "forget",
     "inspect",
     "parse",
     "plan",
+    "quantize",
     "read_imatrix",
     "read_recipe",
     "remember",
+    "safe_open",
     "save",
     "scan",
     "schemes",
@@ -96,14 +112,18 @@ _HOMES = {
     "Tensor": "tensor",
     "UnsupportedError": "base.errors",
     "convert": "opening",
+    "dequantize": "opening",
     "detect_format": "opening",
+    "edit_metadata": "editing",
     "forget": "opening",
     "inspect": "opening",
     "parse": "opening",
     "plan": "opening",
+    "quantize": "opening",
     "read_imatrix": "formats.imatrix",
     "read_recipe": "convert.request.recipe",
     "remember": "opening",
+    "safe_open": "as_safetensors",
     "save": "saving",
     "scan": "formats.scan.scan",
     "supported_levels": "base.levels",

@@ -8,13 +8,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.printable import shown
 
 if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
 # By the words that safetensors and others have for them, too.
-_NAMES = {"numpy": "numpy", "np": "numpy", "torch": "torch", "pt": "torch", "jax": "jax"}
+_NAMES = {
+    "numpy": "numpy",
+    "np": "numpy",
+    "torch": "torch",
+    "pt": "torch",
+    "pytorch": "torch",
+    "jax": "jax",
+}
 
 
 def framework(
@@ -55,7 +63,18 @@ def to_torch(
     if array.dtype != np.uint8:
         flat = flat.view(getattr(torch, dtype.torch_name))
     made = flat.reshape(array.shape)
-    return made if device is None else made.to(device)
+    return made if device is None else made.to(_device(device))
+
+
+def _device(device: Any) -> torch.device:
+    """Return a device of torch's by what `torch.Tensor.to` takes."""
+    import torch
+
+    try:
+        return torch.device(device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"device must be one of torch's, not {shown(device)}: {why}") from None
 
 
 def _check_jax(jax: Any, dtypes: Mapping[str, DType]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, overload
 
+from anamnesis.base.arguments import checked, globs
 from anamnesis.base.cancel import Cancel, check_cancel
 from anamnesis.base.dtypes import DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Model", "Origin", "Tensor"]
+
+FrameworkName: TypeAlias = Literal["numpy", "np", "torch", "pt", "jax"]
 
 _MOST_NAMES = 4  # in a repr
 _MOST_ROWS = 50  # in a notebook
@@ -226,9 +229,10 @@ class Model(Writing, Mapping[str, Tensor]):
         UnsupportedError
             If all that is chosen is dropped.
         """
-        from anamnesis.base.patterns import as_globs, chooser  # only here, for a quick start
+        from anamnesis.base.patterns import chooser  # only here, for a quick start
 
-        excluded, dropped = as_globs(exclude), as_globs(drop)
+        include = globs("include", include)
+        excluded, dropped = globs("exclude", exclude), globs("drop", drop)
         ledger = self._ledger.only(chooser(include, excluded))
         if not ledger.weights and not ledger.problems:
             without = f" without {abbreviate(excluded)}" if excluded else ""
@@ -281,10 +285,11 @@ class Model(Writing, Mapping[str, Tensor]):
         **options: Unpack[ArrayOptions],
     ) -> dict[str, Any]: ...
 
+    @checked
     def state_dict(
         self,
         dtype: DTypeLike | None = None,
-        framework: Literal["numpy", "np", "torch", "pt", "jax"] = "numpy",
+        framework: FrameworkName = "numpy",
         *,
         device: Any = None,
         cast_all: bool = False,

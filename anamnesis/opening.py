@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypedDict, Unpack
 
-from anamnesis.base.arguments import check_block_size, check_kind
+from anamnesis.base.arguments import check_kind, checked
 from anamnesis.base.dtypes import DTypeLike, stored_dtype
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.source import Readable
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.request import ConvertOptions, RememberOptions
+    from anamnesis.convert.request.spellings import Named
     from anamnesis.convert.write.sinks import Writable
-    from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = [
     "ParseOptions",
     "convert",
+    "dequantize",
     "detect_format",
     "forget",
     "inspect",
     "parse",
     "plan",
+    "quantize",
     "remember",
 ]
 
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
         """The options of `parse` and of `Model.convert` together."""
 
 
+@checked
 def parse(
     where: Where,
     *,
@@ -151,11 +154,8 @@ def parse(
         nobody has the `layout`.
     """
     check_kind("limits", limits, ParseLimits)
-    check_kind("select", select, str)
-    check_kind("variant", variant, str)
-    check_kind("void_dtype", void_dtype, str)
-    if block_size is not None:
-        check_block_size(block_size)
+    if isinstance(where, Model):
+        raise TypeError("where is a Model already, which has these verbs: model.convert(...)")
     tiles = None if layout is None else _tiles(layout)
     options: ParseOptions = {
         "limits": limits,
@@ -231,7 +231,7 @@ def remember(
 def convert(
     where: Where,
     out: str | os.PathLike[str] | Writable,
-    to: str | Encoding | None = None,
+    to: Named | None = None,
     **options: Unpack[AllConvertOptions],
 ) -> Report:
     """Write a model in another encoding or container: `parse` and `Model.convert` in one.
@@ -258,7 +258,7 @@ def convert(
 def forget(
     where: Where,
     out: str | os.PathLike[str] | Writable,
-    encoding: str | Encoding,
+    encoding: Named,
     **options: Unpack[AllConvertOptions],
 ) -> Report:
     """Quantise a model: `parse` and `Model.forget` in one.
@@ -279,9 +279,10 @@ def forget(
     return _written("forget", where, out, encoding, options)
 
 
-def plan(
-    where: Where, to: str | Encoding = "safetensors", **options: Unpack[AllConvertOptions]
-) -> Plan:
+dequantize, quantize = remember, forget  # as others call these verbs
+
+
+def plan(where: Where, to: Named = "safetensors", **options: Unpack[AllConvertOptions]) -> Plan:
     """Return what `convert` would write: `parse` and `Model.plan` in one.
 
     Parameters

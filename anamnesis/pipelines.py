@@ -12,8 +12,8 @@ from anamnesis.base.errors import OutputError
 if TYPE_CHECKING:
     from anamnesis.checkpoint.pipelines import Pipeline
     from anamnesis.convert.report.report import Report
+    from anamnesis.convert.request.spellings import Named
     from anamnesis.model import Model
-    from anamnesis.schemes.core.encoding import Encoding
 
 
 def pipeline_at(where: Any) -> Pipeline | None:
@@ -60,7 +60,7 @@ def write_pipeline(
 
 
 def write_component(
-    model: Model, out: str, to: str | Encoding, options: Mapping[str, Any], verb: str
+    model: Model, out: str, to: Named, options: Mapping[str, Any], verb: str
 ) -> Report:
     """Write a model of a pipeline; one of which nothing suits the encoding stays plain."""
     from anamnesis.convert.request.request import RememberOptions

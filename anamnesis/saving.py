@@ -7,8 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from anamnesis.base.arguments import checked
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.limits import UNLIMITED
+from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import NAME, in_memory, stored_array
 from anamnesis.model import Model, Origin
@@ -21,18 +23,19 @@ from anamnesis.tensor import Tensor
 if TYPE_CHECKING:
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.request import ConvertOptions
+    from anamnesis.convert.request.spellings import Named
     from anamnesis.convert.write.sinks import Writable
-    from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = ["save"]
 
 _WEIGHT = ".weight"
 
 
+@checked
 def save(
-    tensors: Mapping[str, Any],
+    tensors: Mapping[str, object],
     path: str | os.PathLike[str] | Writable,
-    to: str | Encoding | None = None,
+    to: Named | None = None,
     *,
     conv1d: bool | None = None,
     **options: Unpack[ConvertOptions],
@@ -66,9 +69,9 @@ def save(
         What the file says of itself: strings for safetensors, also numbers and lists for GGUF.
     force : bool
         Replace an output that exists.
-    max_shard_size : int, optional
-        Bytes; cut it into shards of safetensors of at most this, in the order of `tensors`, and
-        write their index.
+    max_shard_size : int or str, optional
+        Bytes, or a text such as "5GB"; cut it into shards of safetensors of at most this, in the
+        order of `tensors`, and write their index.
     threads : int, optional
         By default the CPUs that this process may use, at most 8.
     **options
@@ -94,6 +97,11 @@ def save(
     """
     if options.get("resume"):
         raise ValueError("what lies in memory cannot be resumed: leave resume=True out")
+    if not isinstance(tensors, Mapping):
+        swapped = "; the path goes behind them" if isinstance(path, Mapping) else ""
+        raise TypeError(
+            f"tensors must be a mapping of names to arrays, not {shown(tensors)}{swapped}"
+        )
     is_cut = options.get("max_shard_size") is not None
     asked = _container(path, "safetensors" if is_cut else None) if to is None else to
     model = _model(tensors, conv1d, in_order=is_cut)
@@ -116,13 +124,11 @@ def _container(path: Any, usual: str | None) -> str:
 
 def _model(tensors: Mapping[str, Any], conv1d: bool | None, *, in_order: bool) -> Model:
     """Return a model of arrays and tensors, in their order or in the order of safetensors."""
-    if not isinstance(tensors, Mapping):
-        raise TypeError(f"tensors must be a mapping of names to arrays, not {_kind(tensors)}")
     stored: dict[str, StoredTensor] = {}
     weights: list[Weight] = []
     for name, given in tensors.items():
         if not isinstance(name, str):
-            raise TypeError(f"a name must be a str, not {_kind(name)}: {name!r}")
+            raise TypeError(f"a name must be a str, not {shown(name)}")
         weight = _weight(name, given)
         weights.append(weight)
         stored.update({part.name: part for part in weight.parts})
@@ -133,10 +139,6 @@ def _model(tensors: Mapping[str, Any], conv1d: bool | None, *, in_order: bool) -
     by_name = {weight.name: weight for weight in weights}
     ledger = Ledger(stored, by_name, read_facts=lambda: QuantFacts(conv1d=conv1d))
     return Model(in_memory(stored), ledger, UNLIMITED, Origin(_no_path, NAME, {}))
-
-
-def _kind(thing: object) -> str:
-    return type(thing).__name__
 
 
 def _no_path(*_: Any) -> Model:

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from anamnesis.base.arguments import checked
 from anamnesis.base.cancel import Cancel
 from anamnesis.base.dtypes import DTYPES, OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.limits import ParseLimits, hold
+from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
 from anamnesis.frameworks import to_torch
+from anamnesis.operators import Operators
 from anamnesis.schemes.core.plain import Plain, plain_dtype
 from anamnesis.schemes.core.rounding import MathName, by_math
 from anamnesis.schemes.core.weight import Weight
@@ -48,12 +51,14 @@ class Decoding(NamedTuple):
     cancel: Cancel | None = None
 
 
-class Tensor:
+class Tensor(Operators):
     """One weight of a model, decoded when its values are asked for, and as far as they are.
 
     `tensor[3]`, `tensor[:10]` and `tensor[3, 10:20]` read and decode what they give; they take
     what numpy calls basic indices. `np.asarray(tensor)`, `torch.from_dlpack(tensor)` and whatever
-    else knows one of these protocols get a new array of all values, in the default dtype.
+    else knows one of these protocols get a new array of all values, in the default dtype. So do
+    operators, and methods of arrays that it has not itself: `tensor * 2`, `tensor > 0`,
+    `tensor.clip(-1, 1)`, `tensor.mean()`.
 
     Two are equal if they are the same weight of equal models. A tensor can be pickled if its model
     was opened by a path.
@@ -133,6 +138,7 @@ class Tensor:
 
     # --- its values ----------------------------------------------------------------------------
 
+    @checked
     def numpy(
         self,
         dtype: DTypeLike | None = None,
@@ -170,6 +176,7 @@ class Tensor:
         """
         return self._array(dtype, Decoding(threads, level, math))
 
+    @checked
     def torch(
         self,
         dtype: DTypeLike | None = None,
@@ -230,6 +237,9 @@ class Tensor:
         self._account(target.n_bytes(prod(box.counts)))
         return decode_box(self._weight, target, box, None, resolve_level())[box.rest]
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise TypeError(f"{self.name!r} lies in its file: change an array, as numpy() returns it")
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a tensor without dimensions")
@@ -256,8 +266,12 @@ class Tensor:
             raise ValueError(f"{self.name!r} has no array yet: it is decoded into a new one")
         if dtype is None:
             return self.numpy()
+        try:
+            dtype = np.dtype(dtype)
+        except (TypeError, ValueError) as error:  # UnicodeError is one
+            raise TypeError(f"dtype must be one of numpy's, not {shown(dtype)}") from error
         outputs = [output.numpy() for output in OUTPUT_DTYPES.values()]
-        direct = np.dtype(dtype) if np.dtype(dtype) in outputs else None
+        direct = dtype if dtype in outputs else None
         return self.numpy(direct).astype(dtype, copy=False)
 
     def __dlpack__(self, **how: Any) -> Any:
@@ -296,10 +310,19 @@ class Tensor:
 
     # --- which it is ---------------------------------------------------------------------------
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> Any:
+        """Tell whether it is the same weight; of numbers and arrays, which values are equal."""
+        if isinstance(other, (int, float, complex)) or hasattr(other, "__array_interface__"):
+            return self.numpy() == other
         if not isinstance(other, Tensor):
             return NotImplemented
         return self.name == other.name and self._model == other._model
+
+    def __ne__(self, other: object) -> Any:
+        equal = self.__eq__(other)
+        if equal is NotImplemented:
+            return equal
+        return not equal if isinstance(equal, bool) else ~equal
 
     def __hash__(self) -> int:
         return hash((self.name, self._model))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from anamnesis.base.arguments import Size, Word, check_path, checked, whole_number
 from anamnesis.base.dtypes import DTypeLike
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.open import Checkpoint
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request
+    from anamnesis.convert.request.spellings import Named
     from anamnesis.convert.request.targets import Target
     from anamnesis.convert.write.sinks import Writable
-    from anamnesis.schemes.core.encoding import Encoding
 
 __all__ = ["Writing"]
 
@@ -94,9 +96,9 @@ class Writing:
         allow_unknown : bool
             Pass through, as they are, tensors that look like parts of weights that cannot be read;
             take a GGUF file for whole whose name says that it is a part, and whose header does not.
-        max_shard_size : int, optional
-            Bytes; cut the output anew into shards of safetensors of at most this, in a folder that
-            `out` names. Refused for a single file.
+        max_shard_size : int or str, optional
+            Bytes, or a text such as "5GB"; cut the output anew into shards of safetensors of at
+            most this, in a folder that `out` names. Refused for a single file.
         level : str, optional
             Kernel level, see `anamnesis.base.levels`.
         drop : str or sequence of str
@@ -105,11 +107,12 @@ class Writing:
         edit : mapping of str to array, function or None
             For names of weights, with wildcards, what takes the place of their values; the first
             that fits decides. An array of numpy, ml_dtypes, torch or what has `__dlpack__`, of any
-            shape. Or a function, which is called with the `Tensor` and returns an array of its
-            shape: one at a time and on any thread, while the output is written, so that a single
-            weight is in memory; more than once where a weight is surveyed before it is encoded, or
-            verified, so that it must return the same each time. What it returned it must not write
-            to later. None leaves the weight out.
+            shape, of which another is among the warnings. Or a function, which is called with the
+            `Tensor`, takes it for an array (`lambda a: a * 2`) or asks it for one (`numpy("f32")`,
+            `torch()`), and returns an array of its shape: one at a time and on any thread, while
+            the output is written, so that a single weight is in memory; more than once where a
+            weight is surveyed before it is encoded, or verified, so that it must return the same
+            each time. What it returned it must not write to later. None leaves the weight out.
             Floats are rounded once (float64 by way of float32, as torch does): to the dtype of a
             weight that is not quantised, which it keeps unless `cast_all`, else to what comes out.
             For others the dtype must be the same.
@@ -178,11 +181,15 @@ class Writing:
         from anamnesis.convert.report.progress_bar import progress_bar
 
         self._check_open()
+        if is_path := isinstance(out, (str, os.PathLike)):
+            check_path("out", out)
+        elif isinstance(out, io.TextIOBase):
+            raise TypeError("out must be a binary file: open it with 'wb'")
         progress = options.get("progress")
         with progress_bar() if progress is True else nullcontext(progress) as callback:
             asked = ask(**{**options, "progress": callback})
             conversion = Conversion(self._checkpoint, self._edited(asked), asked)
-            if isinstance(out, (str, os.PathLike)):
+            if is_path:
                 return conversion.to_path(os.fspath(out))
             if hasattr(out, "write"):
                 return conversion.to_stream(out, self._limits if in_memory else None)
@@ -197,7 +204,7 @@ class Writing:
     def convert(
         self,
         out: str | os.PathLike[str] | Writable,
-        to: str | Encoding | None = None,
+        to: Named | None = None,
         **options: Unpack[ConvertOptions],
     ) -> Report:
         """Write the model in another encoding, another container, or both; in constant memory.
@@ -209,7 +216,7 @@ class Writing:
             becomes one file. A file object gets the bytes in one pass, if they come in order. Those
             of NPZ, of torch's files, and of weights that are written as several tensors do not:
             they are written to a temporary file first, and then copied.
-        to : str or Encoding, optional
+        to : str, Encoding, type of gguf-py or dtype, optional
             A container (`safetensors`, `gguf`, `npz`, `npy`, `pth`), an encoding (`fp8-block`), or
             both (`gguf-f16`). A weight that is in such codes already is repacked: its bits move,
             and nothing is lost. Where a closed form gives codes that stand for the same values,
@@ -234,9 +241,10 @@ class Writing:
             Regular expressions, and what is put in place of each match in a tensor's name.
         metadata : mapping
             What the file says of itself, beside what the source does.
-        split_max_size : int, optional
-            Bytes of tensors; cut a GGUF file into parts of at most this, which are called
-            `NAME-00001-of-00003.gguf` for an `out` of `NAME.gguf`. Where one is enough it is `out`.
+        split_max_size : int or str, optional
+            Bytes of tensors, or a text such as "5GB"; cut a GGUF file into parts of at most this,
+            which are called `NAME-00001-of-00003.gguf` for an `out` of `NAME.gguf`. Where one is
+            enough it is `out`.
         loss : bool
             Whether what the encoding takes is measured (default).
         verify : bool
@@ -279,19 +287,20 @@ class Writing:
         """
         from anamnesis.convert.request.resolve import resolve
 
-        asked = self._asked(to, out, options.get("dtype"))
+        asked = self._asked(to, out, options)
         return self._written(out, partial(resolve, asked, out, limits=self._limits), options)
 
-    def _asked(self, to: str | Encoding | None, out: Any, dtype: DTypeLike | None) -> Target:
+    def _asked(self, to: Named | None, out: Any, options: Mapping[str, Any]) -> Target:
+        from anamnesis.convert.decide.renames import is_gguf_of_llama_cpp
         from anamnesis.convert.request.targets import asked_target
 
-        of_gguf = next(iter(self._checkpoint.shards.values())).id == "gguf"
-        return asked_target(to, out, of_gguf=of_gguf, dtype=dtype)
+        of_gguf = options.get("names") != "keep" and is_gguf_of_llama_cpp(self._checkpoint)
+        return asked_target(to, out, of_gguf=of_gguf, dtype=options.get("dtype"))
 
     def forget(
         self,
         out: str | os.PathLike[str] | Writable,
-        encoding: str | Encoding,
+        encoding: Named,
         **options: Unpack[ConvertOptions],
     ) -> Report:
         """Quantise: write weights in an encoding, in the container that it usually has.
@@ -316,9 +325,11 @@ class Writing:
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
         return self._written(out, partial(resolve, found, out, limits=self._limits), options)
 
+    dequantize, quantize = remember, forget  # as others call these verbs
+
     def plan(
         self,
-        to: str | Encoding = "safetensors",
+        to: Named = "safetensors",
         *,
         measure: bool | int = False,
         **options: Unpack[ConvertOptions],
@@ -349,20 +360,21 @@ class Writing:
         from anamnesis.convert.planning import plan
         from anamnesis.convert.request.resolve import resolve
 
-        if measure is not True and measure < 0:
-            raise ValueError(f"measure must be True, or a number of bands, not {measure}")
-        target = self._asked(to, None, options.get("dtype"))
+        if measure is not True:
+            whole_number("measure", measure, least=0)
+        target = self._asked(to, None, options)
         asked = resolve(target, None, limits=self._limits, **options)
         return plan(self._checkpoint, self._edited(asked), asked, measure)
 
+    @checked
     def fit(
         self,
         *,
-        target_size: int | None = None,
+        target_size: Size | None = None,
         target_bpw: float | None = None,
-        types: str | Sequence[str] = "k",
-        least: Mapping[str, str] | None = None,
-        most: Mapping[str, str] | None = None,
+        types: Word | Sequence[Word] = ("k",),
+        least: Mapping[str, Word] | None = None,
+        most: Mapping[str, Word] | None = None,
         full: bool = False,
         journal: str | os.PathLike[str] | None = None,
         **options: Unpack[ConvertOptions],
@@ -376,8 +388,8 @@ class Writing:
 
         Parameters
         ----------
-        target_size : int
-            Bytes that the file may have; or
+        target_size : int or str
+            Bytes, or a text such as "5GB", that the file may have; or
         target_bpw : float
             bits that a value may take on average, blocks' scales and plain tensors among them.
         types : str or sequence of str
@@ -414,11 +426,11 @@ class Writing:
         from anamnesis.convert.request.importance import importance_of
 
         asked = FitOptions(
-            size=target_size,
+            size=cast("int | None", target_size),
             bits=target_bpw,
-            types=(types,) if isinstance(types, str) else tuple(types),
-            least=tuple((least or {}).items()),
-            most=tuple((most or {}).items()),
+            types=cast("tuple[str, ...]", types),
+            least=cast("tuple[tuple[str, str], ...]", tuple((least or {}).items())),
+            most=cast("tuple[tuple[str, str], ...]", tuple((most or {}).items())),
             sample=None if full else SAMPLE,
             journal=journal,
         )
@@ -438,8 +450,6 @@ class Writing:
         AnamnesisError, OSError, TypeError, ValueError
             As `remember`.
         """
-        import io
-
         stream = io.BytesIO()
         self._written(stream, self._remembered(stream, dtype, options), options, in_memory=True)
         return stream.getvalue()

@@ -412,7 +412,7 @@ def test_in_one_call(plain: Path, tmp_path: Path) -> None:
         ({"model.nrm.weight": double}, ValueError, "did you mean 'model.norm.weight'"),
         ({"model.norm": [1.0, 2.0]}, TypeError, "edit: 'model.norm' is a list, not an array"),
         ({"model.norm": 3.0}, TypeError, "is a float, not an array"),
-        ({3: double}, TypeError, "must be a str, not 3"),
+        ({3: double}, TypeError, "edit cannot map 3 to"),
         ([("model.norm", None)], TypeError, "edit must be a mapping, such as a dict, not list"),
         ({"model.norm": np.zeros(256, int)}, TypeError, "has floats, but the array I64: cast it"),
         ({"model.norm": lambda _: np.zeros(256, int)}, TypeError, "has floats, but the array I64"),
@@ -581,3 +581,60 @@ def test_peak_memory(tmp_path: Path, threads: int) -> None:
     assert peak("3") - none <= held + threads * 16
     at_once = 1 if threads == 1 else 2  # where two weights follow each other
     assert peak("*") - none <= at_once * held + threads * 16
+
+
+# --- functions of arrays --------------------------------------------------------------------------
+
+OF_ARRAYS: dict[str, Callable[[Any], Any]] = {
+    "a product": lambda a: a * 2,
+    "from the right": lambda a: 1 - a / 3,
+    "in place": lambda a: _in_place(a),
+    "powers": lambda a: 2**a + a**2 // 1 % 3,
+    "functions of numpy": lambda a: np.clip(np.sqrt(np.abs(a)), 0, 0.5),
+    "methods": lambda a: a.astype(np.float32).clip(-1, 1) - a.mean(),
+    "masks": lambda a: np.where((a > 0) & (a != 1), a, -a),
+    "equal to": lambda a: np.where(a == a.max(), 0, a),
+    "signs": lambda a: -abs(a) + +a,
+    "matrices": lambda a: (a @ a.T @ a) * 1e-3,
+    "shapes": lambda a: a.reshape(-1).reshape(a.shape),
+    "two": lambda a: a + a,
+}
+
+
+def _in_place(a: Any) -> Any:
+    a *= 3
+    return a
+
+
+@pytest.mark.parametrize("kind", OF_ARRAYS)
+def test_functions_of_arrays(plain: Path, tmp_path: Path, kind: str) -> None:
+    name, function = "model.layers.0.mlp.up_proj.weight", OF_ARRAYS[kind]
+    with an.parse(plain) as model:
+        wanted = function(model[name].numpy())
+        model.remember(tmp_path / "out", edit={name: function}, math="float32")
+    with an.parse(tmp_path / "out") as made:
+        assert bits(made[name].numpy("bf16")) == bits(wanted.astype(np.float32).astype(BF16))
+
+
+def test_a_tensor_is_no_array_that_can_be_changed(plain: Path) -> None:
+    with an.parse(plain) as model:
+        tensor = model["model.norm.weight"]
+        with pytest.raises(TypeError, match=r"'model\.norm\.weight' lies in its file"):
+            tensor[0] = 1
+        with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'sort'"):
+            tensor.sort()  # type: ignore[attr-defined]
+        assert tensor == model["model.norm.weight"]
+        assert tensor != model["model.half"]
+        assert tensor is not None
+        assert tensor != "model.norm.weight"
+        assert not hasattr(tensor, "__array_interface__")
+
+
+def test_another_shape_is_named(plain: Path, tmp_path: Path) -> None:
+    with an.parse(plain) as model:
+        edit = {"model.norm.weight": floats(3), "model.half": floats(33, 7)}
+        told = "'model.norm.weight' is edited to [3], and was [256]"
+        assert told in model.plan(edit=edit).warnings
+        report = model.remember(tmp_path / "out", edit=edit)
+        assert report.warnings.count(told) == 1
+        assert "model.half" not in str(report)

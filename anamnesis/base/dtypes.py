@@ -11,6 +11,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anamnesis._core as _core
+from anamnesis.base.printable import shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,8 +133,17 @@ def output_dtype(dtype: DTypeLike | str) -> DType:
             return output
     raise ValueError(
         f"output dtype must be one of {', '.join(OUTPUT_DTYPES)}, or numpy's, ml_dtypes' or torch's"
-        f" bfloat16, float16 or float32; got {dtype!r}"
+        f" bfloat16, float16 or float32; got {shown(dtype)}"
     )
+
+
+def dtype_name(dtype: object) -> str | None:
+    """Return the name of what is a dtype of numpy, ml_dtypes, torch or here; None of all else."""
+    is_type = isinstance(dtype, type) and hasattr(dtype, "__array_interface__")
+    of_torch = type(dtype).__module__ == "torch" and type(dtype).__name__ == "dtype"
+    if isinstance(dtype, DType) or is_type or of_torch or hasattr(dtype, "isnative"):
+        return _spelt(dtype).lower()
+    return None
 
 
 def _spelt(dtype: object) -> str:

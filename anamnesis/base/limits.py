@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
+from anamnesis.base.arguments import Size, number, size
 from anamnesis.base.errors import LimitExceeded
 
 __all__ = ["Budget", "ParseLimits", "hold"]
+
+_SIZES = ("max_single_alloc", "max_total_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +27,11 @@ class ParseLimits:
 
     Parameters
     ----------
-    max_single_alloc : int, optional
-        Bytes of any one allocation: a header, a string, an array of a tensor's values.
-    max_total_bytes : int, optional
-        Bytes of all allocations of one `parse` together, and of what one call makes.
+    max_single_alloc : int or str, optional
+        Bytes, or a text such as "500MB", of any one allocation: a header, a string, an array of a
+        tensor's values.
+    max_total_bytes : int or str, optional
+        Bytes, or a text, of all allocations of one `parse` together, and of what one call makes.
     max_item_count : int, optional
         Tensors, metadata entries, array items and the like, all together.
     max_decompression_ratio : float, optional
@@ -34,8 +39,8 @@ class ParseLimits:
 
     Raises
     ------
-    ValueError
-        If a limit is negative.
+    TypeError, ValueError
+        If a limit is no number, or negative.
     """
 
     max_single_alloc: int | None = None
@@ -43,10 +48,24 @@ class ParseLimits:
     max_item_count: int | None = None
     max_decompression_ratio: float | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            max_single_alloc: Size | None = None,
+            max_total_bytes: Size | None = None,
+            max_item_count: int | None = None,
+            max_decompression_ratio: float | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if value is not None and not value >= 0:  # NaN is not, either
+            if isinstance(value, str) and f.name in _SIZES:
+                value = size(f.name, value)
+                object.__setattr__(self, f.name, value)
+            if value is not None and not number(f.name, value) >= 0:  # NaN is not, either
                 raise ValueError(f"{f.name} must not be negative, got {value}")
 
     @classmethod

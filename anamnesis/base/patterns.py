@@ -36,11 +36,6 @@ def unfitting(globs: Iterable[str], names: Sequence[str]) -> list[str]:
     return [glob for glob in globs if not any(map(_any_of((glob,)), names))]
 
 
-def as_globs(given: str | Iterable[str]) -> tuple[str, ...]:
-    """Return globs of which a single one may have come without a list around it."""
-    return (given,) if isinstance(given, str) else tuple(given)
-
-
 @lru_cache(maxsize=_MOST_KEPT)
 def _any_of(globs: tuple[str, ...]) -> Callable[[str], object]:
     return re.compile("|".join(f"{translate(g)}|{translate(g + '.*')}" for g in globs)).match

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _LONGEST = 200  # characters of a name
+_LONGEST_VALUE = 80
+_SHOWN = (str, bytes, int, float, complex, tuple, list, dict, set, type(None))
 
 
 def printable(text: str) -> str:
@@ -33,3 +35,16 @@ def abbreviate(names: Iterable[str], most: int = 5) -> str:
     shown = ", ".join(map(shortened, all_names[:most]))
     more = len(all_names) - most
     return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def numbered(n: int, word: str) -> str:
+    """Return a number of things: `1 file`, `2,000 files`."""
+    return f"{n:,} {word}{'s' * (n != 1)}"
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it: in one short line, or else by its type."""
+    text = repr(value) if isinstance(value, _SHOWN) else ""
+    if text and len(text) <= _LONGEST_VALUE and text.isprintable():
+        return text
+    return f"a {type(value).__name__}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.base.dtypes import DType
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.source import Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Part", "StoredTensor"]
 
@@ -44,6 +47,24 @@ class StoredTensor(NamedTuple):
     def read(self) -> bytes:
         """Return all its bytes, for the small ones."""
         return self.source.read(self.offset, self.n_bytes)
+
+    def numpy(self) -> NDArray[Any]:
+        """Return it as it is stored; bytes where values share them, blocks of a GGUF among them."""
+        import numpy as np
+
+        seen = self.in_bytes()
+        array = np.empty(seen.shape, seen.dtype.numpy())
+        self.source.read_into(self.offset, array.reshape(-1).view(np.uint8).data)
+        return array
+
+    def in_bytes(self) -> StoredTensor:
+        """Return it as bytes, along its last axis, where it is of values that share bytes."""
+        per = self.dtype.block_elements
+        if per == 1:
+            return self
+        *lead, last = self.shape or (1,)
+        shape = (self.n_bytes,) if last % per else (*lead, self.dtype.n_bytes(last))
+        return self._replace(dtype=DTYPES["U8"], shape=shape)
 
     def __repr__(self) -> str:
         """Return what it is, and not all that its source is."""

@@ -28,6 +28,7 @@ COMMANDS = {
     "forget": "Quantise: write weights in FP8, INT8, ...; the loss is measured.",
     "convert": "Write another container, another encoding, or both.",
     "plan": "Show what convert would write: its size, its loss, and what loads it.",
+    "edit": "Change the metadata of files; tensors stay as they lie.",
     "scan": "Show what pickles refer to, and whether that is safe.",
     "demo": "Make a small model to try things with.",
     "env": "Show versions, processor and settings, for bug reports.",

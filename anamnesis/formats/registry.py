@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, ParseError
@@ -17,6 +18,9 @@ __all__ = ["Container", "Opening", "StoredTensor", "detect", "parse_container", 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter for an empty one
 _NO_HEADER = 1 << 48  # bytes; only other files seem to claim a longer header
 
+
+# Of the file beside one whose header is being written: as it was, and as it will be.
+UNDO_SUFFIX = ".amn-undo"
 
 _READ = Opening()
 
@@ -94,6 +98,12 @@ def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Containe
     """Open what `open_source` takes, and parse it; it is closed if that fails."""
     source = open_source(where, mmap=opening.mmap)
     try:
+        if source.path is not None and os.path.lexists(source.path + UNDO_SUFFIX):
+            raise ParseError(
+                "its header is being edited, or that was cut short",
+                source=source.name,
+                remedy="anamnesis.edit_metadata(path) puts it right",
+            )
         return parse_container(source, budget, opening)
     except BaseException:
         source.close()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Unpack
 
 from numpy.typing import NDArray
 
+from anamnesis.base.printable import shown
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.integers.arrays import of_arrays
 from anamnesis.schemes.integers.layouts.compressed_tensors import pack_quantized
@@ -102,5 +103,7 @@ def dequantize(
     `unpack_from_int32` and `_dequantize` of compressed-tensors with float32 scales: one
     multiplication, one rounding.
     """
+    if not isinstance(packed, (tuple, list)) or len(packed) != len(Packed._fields):
+        raise TypeError(f"packed must be what `quantize` returns, not {shown(packed)}")
     codes, scales, zeros, shape = packed
     return memory.dequantize(of_arrays(codes, scales, zeros, shape), **options)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 import anamnesis._io as _io
+from anamnesis.base.arguments import check_path
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 
@@ -31,7 +32,7 @@ class FileSource(Source):
     _fd = -1
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = self.name = os.fspath(path)
+        self.path = self.name = os.fspath(check_path("where", path))
         try:
             self._fd = os.open(self.path, _READ_ONLY)
         except PermissionError:

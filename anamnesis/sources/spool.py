@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
 
 if TYPE_CHECKING:
     from tempfile import SpooledTemporaryFile
@@ -37,7 +38,8 @@ class _Named:
 
 def seekable(where: Any) -> Any:
     """Return a copy of a binary file object that cannot seek; anything else as it is."""
-    is_stream = callable(getattr(where, "read", None)) and not isinstance(where, Source)
+    is_own = isinstance(where, (Source, StoredTensor))
+    is_stream = callable(getattr(where, "read", None)) and not is_own
     if not is_stream or _can_seek(where):
         return where
     name = getattr(where, "name", None)

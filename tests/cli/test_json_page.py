@@ -159,6 +159,10 @@ def test_scans(tmp_path: Path) -> None:
     check("scan", "scan", tmp_path)
 
 
+def test_edits(tmp_path: Path, models: list[Path]) -> None:
+    check("edit", "edit", models[0], "--set", "k=v")
+
+
 def test_errors(tmp_path: Path, models: list[Path]) -> None:
     (tmp_path / "cut.safetensors").write_bytes(models[0].read_bytes()[:-1])
     bad = (tmp_path / "cut.safetensors", tmp_path / "none", tmp_path / "nix")

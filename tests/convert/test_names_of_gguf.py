@@ -125,5 +125,5 @@ def test_a_gguf_without_its_tokenizer(tmp_path: Path) -> None:
         "gguf",
         metadata={"tokenizer.ggml.model": None},
     )
-    with pytest.raises(an.ParseError, match="the GGUF has no vocabulary; name an output"):
+    with pytest.raises(an.ParseError, match="the GGUF has no vocabulary; names='keep'"):
         an.convert(tmp_path / "x.gguf", f"{tmp_path / 'out'}/")

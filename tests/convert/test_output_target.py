@@ -102,6 +102,8 @@ def test_remembered_too(source: Path, gguf: Path) -> None:
     assert (source.parent / "hf" / "config.json").exists()
     an.convert(gguf, "kept", names="keep")
     assert an.detect_format("kept") == "safetensors"
+    with an.parse("kept") as kept:  # under the names that it has, and in its dtypes
+        assert {str(part.dtype) for part in kept.stored.values()} == {"BF16", "F32"}
 
 
 @pytest.mark.oracle

@@ -220,7 +220,7 @@ def test_a_header_comes_back_by_way_of_safetensors(
     size = 256 if out == "shards" else None
     with an.parse(raw) as model:
         model.convert(tmp_path / "direct.gguf", to="gguf")
-        model.convert(tmp_path / out, "safetensors", max_shard_size=size, names="keep")
+        model.convert(tmp_path / out, max_shard_size=size, names="keep")
     report = an.convert(tmp_path / out, tmp_path / "back.gguf", "gguf")
     assert report.dropped == ()
     back = (tmp_path / "back.gguf").read_bytes()

@@ -37,7 +37,7 @@ _OF_MODELS = {"num_hidden_layers", "hidden_size", "n_layer", "n_embd", "text_con
 # Below which all tensors of a known model may lie.
 _TOPS = {"model", "transformer", "language_model", "gpt_neox", "bert", "roberta"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
-_AS_FILE = "name an output that ends in .safetensors, which keeps llama.cpp's names"
+_AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cpp's names"
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
@@ -329,8 +329,12 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
 
 
 def _is_named_directory(checkpoint: Checkpoint, request: Request) -> bool:
-    if not (request.form.has_directories and request.form.is_named_directory):
-        return False
+    form = request.form
+    return form.has_directories and form.is_named_directory and is_gguf_of_llama_cpp(checkpoint)
+
+
+def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
+    """Tell whether a model is a GGUF of those that llama.cpp runs."""
     first, *_ = checkpoint.shards.values()
     return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
 

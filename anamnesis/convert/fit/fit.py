@@ -12,6 +12,7 @@ from typing import Any
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, output_dtype
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
+from anamnesis.base.sizes import format_size
 from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decide import decide
@@ -70,7 +71,7 @@ class FitOptions:
             raise ValueError(f"target_bpw must be above 0, not {self.bits}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fit:
     """The types that were chosen.
 
@@ -102,6 +103,13 @@ class Fit:
     def error(self) -> float:
         """The sum of all squared errors."""
         return sum(self.errors.values())
+
+    def __repr__(self) -> str:
+        shares = ", ".join(
+            f"{n:,} {type}" for type, n in Counter(self.types.values()).most_common()
+        )
+        bits = f"{self.plan.bits_per_weight:.4g} bits a weight"
+        return f"<anamnesis.Fit: {shares}; {format_size(self.plan.n_bytes)}, {bits}>"
 
     def recipe(self) -> str:
         """Return the recipe for `convert` as TOML, without metadata."""

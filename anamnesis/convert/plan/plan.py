@@ -12,6 +12,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.printable import numbered
+from anamnesis.base.sizes import format_size
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.decide.account import Account
@@ -19,12 +21,16 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.report.report import Measured
 from anamnesis.schemes.core.budget import THREAD_BYTES, band_bytes, encoded_band_bytes
+from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.odd_scales import OddScales
+from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
 
 __all__ = ["Plan"]
+
+_MOST = 4  # encodings in a repr
 
 
 class Plan:
@@ -75,6 +81,7 @@ class Plan:
         self.is_plain = all([weight.is_plain for weight in weights])  # noqa: C419 -- faster
         self.measures = request.measure and not self.is_plain
         self.measured: Measured | None = None
+        self.reshaped = _reshaped(seen.ledger.weights.values())
         self.scales = OddScales(seen.ledger.weights.values())
         self.n_tensors = sum([len(weight.parts) for weight in weights])
         self._add_up()
@@ -172,7 +179,11 @@ class Plan:
         """What a user must know of who loads it, and of what quantises it, in sentences."""
         from anamnesis.convert.loaders.verdicts import warnings
 
-        return (*warnings(self.verdicts), *_warnings_of_importance(self.weights()))
+        return (
+            *self.reshaped,
+            *warnings(self.verdicts),
+            *_warnings_of_importance(self.weights()),
+        )
 
     @property
     def ratio(self) -> float | None:
@@ -194,6 +205,16 @@ class Plan:
         """
         headers = sum(len(raw) for file in self.files for _, raw in file.fixed)
         return self.threads * THREAD_BYTES + headers + self.account.n_bytes_edited
+
+    def __repr__(self) -> str:
+        what = ", ".join(f"{n:,} {encoding}" for encoding, n in self.encodings.most_common(_MOST))
+        where = self.files[0].writer.id if self.files else "nothing"
+        n_problems = len(self.account.problems)
+        found = f"; {numbered(n_problems, 'problem')}" if n_problems else ""
+        return (
+            f"<anamnesis.Plan of {numbered(self.n_tensors, 'tensor')} ({what}) in {where},"
+            f" {numbered(len(self.files), 'file')}, {format_size(self.n_bytes)}{found}>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
@@ -267,6 +288,15 @@ def _told(part: StoredTensor) -> tuple[str | int, ...]:
     """Return what tells a stored tensor from the others of its model."""
     way = part.source.way
     return (part.name, part.dtype.name, part.offset, *([way] if way else []))
+
+
+def _reshaped(weights: Iterable[Weight]) -> tuple[str, ...]:
+    """Return which weights are edited to another shape, in sentences."""
+    return tuple(
+        f"{weight.name!r} is edited to {list(weight.shape)}, and was {list(weight.was.shape)}"
+        for weight in weights
+        if isinstance(weight, Edited) and weight.shape != weight.was.shape
+    )
 
 
 def _warnings_of_importance(weights: Iterable[OutputWeight]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.limits import ParseLimits
 from anamnesis.base.plain_json import plain_json
-from anamnesis.base.printable import abbreviate, shortened
+from anamnesis.base.printable import abbreviate, numbered, printable, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.about import about
 from anamnesis.checkpoint.metadata import metadata_summary
@@ -45,7 +45,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Inspection:
     """The facts of a model; `str()` prints them, `to_dict()` gives them to scripts.
 
@@ -164,6 +164,15 @@ class Inspection:
         told["metadata"] = plain_json(self.metadata)
         told["files"], told["n_files"] = told.pop("file_names"), self.files
         return {**told.pop("facts"), **told}
+
+    def __repr__(self) -> str:
+        schemes = ", ".join(f"{n:,} {printable(scheme)}" for scheme, n in self.schemes.items())
+        found = f", {numbered(len(self.problems), 'problem')}" if self.problems else ""
+        return (
+            f"<anamnesis.Inspection: {printable(self.format)},"
+            f" {numbered(self.n_tensors, 'tensor')}, {schemes or 'none quantised'},"
+            f" {format_size(self.n_bytes)}{found}>"
+        )
 
     def __str__(self) -> str:
         rows = ((f"{label}:" if label else "", text) for label, text in self._rows())

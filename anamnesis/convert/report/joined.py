@@ -14,7 +14,7 @@ from anamnesis.convert.report.report import Losses, Report
 _COUNTED = ("encodings", "dtypes", "consumed")  # by what things are, not by their names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PipelineReport(Report):
     """What the conversion of a pipeline did.
 

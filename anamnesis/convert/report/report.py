@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
+from anamnesis.base.printable import numbered
+from anamnesis.base.sizes import format_size
 
 __all__ = ["Losses", "Measured", "Outcome", "Report", "WeightLoss"]
 
@@ -232,7 +234,7 @@ class Outcome:
         return {one.name: getattr(self, one.name) for one in fields(Outcome)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report(Outcome):
     """What a conversion did: what `Outcome` has, and this.
 
@@ -321,6 +323,15 @@ class Report(Outcome):
             "n_repacked": self.n_repacked,
             "loss": self.loss.to_dict() if self.loss else None,
         }
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f" {self.path!r},"
+        warned = f", {numbered(len(self.warnings), 'warning')}" if self.warnings else ""
+        return (
+            f"<anamnesis.{type(self).__name__}:{where} {self.format}, {format_size(self.n_bytes)},"
+            f" in {numbered(self.n_in, 'tensor')}, out {self.n_out:,}, dropped"
+            f" {len(self.dropped):,}{warned}>"
+        )
 
     def __str__(self) -> str:
         line = f"in {self.n_in:,} tensors, out {self.n_out:,}, dropped {len(self.dropped):,}"

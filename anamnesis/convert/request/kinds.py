@@ -300,6 +300,8 @@ OVERRIDES = Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_t
 RENAMINGS = Kind(_renaming, "FROM=TO", _text, many=True, is_table=True)
 SETTINGS_FILE = Kind(_settings_file, "FILE.json", _any, is_table=True)
 SETTINGS = Kind(_of("formats.gguf.values", "read_setting"), "KEY=VALUE", many=True)
+EDITS = Kind(_of("formats.gguf.edit", "read_edit"), "KEY=VALUE", many=True)
+KEYS = Kind(str, "KEY", _texts, many=True)
 HEADER_KEYS = Kind(
     _of("schemes.ggml.header", "read_override"), "KEY=TYPE:VALUE", _any, many=True, is_table=True
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from anamnesis.base.arguments import whole_number
+from anamnesis.base.arguments import Word
 
 if TYPE_CHECKING:
     from anamnesis.schemes.ggml.choose import Options
@@ -16,8 +16,8 @@ class MixOptions(TypedDict, total=False):
     """The keyword options of a mix; `Model.convert` explains them."""
 
     pure: bool
-    output_tensor_type: str | None
-    token_embedding_type: str | None
+    output_tensor_type: Word | None
+    token_embedding_type: Word | None
     leave_output_tensor: bool
     override_kv: Mapping[str, Any] | None
     prune_layers: int | Sequence[int] | None
@@ -64,7 +64,7 @@ def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
         name=name,
         options=options,
         override_kv={k: _typed(k, v) for k, v in (given.get("override_kv") or {}).items()},
-        prune_layers=_layers(given.get("prune_layers")),
+        prune_layers=given.get("prune_layers") or (),
         keep_split=bool(given.get("keep_split")),
     )
 
@@ -84,13 +84,3 @@ def _typed(key: str, value: Any) -> Mapping[str, Any]:
     if type(value) not in types:
         raise ValueError(f"override_kv {key!r} must be a number, a bool or a text, not {value!r}")
     return {"type": types[type(value)], "value": abs(value) if type(value) is int else value}
-
-
-def _layers(given: int | Sequence[int] | None) -> tuple[int, ...]:
-    """Return layers in order, each once."""
-    if given is None:
-        return ()
-    several = [given] if isinstance(given, int) else given
-    for one in several:
-        whole_number("prune_layers", one, least=0)
-    return tuple(sorted(set(several)))

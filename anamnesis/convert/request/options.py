@@ -57,7 +57,7 @@ _ENCODE = (*_FORGET, "plan")
 _WRITE = ("remember", *_FORGET)
 _MAKE = (*_WRITE, "plan")
 _OPEN = (*_READ, *_MAKE)
-_LIMIT = (*_OPEN, "scan")
+_LIMIT = (*_OPEN, "scan", "edit")
 
 _CAST = "Whether to cast floats that are not quantised, too. [default: %s]"
 
@@ -140,6 +140,12 @@ OPTIONS = (
            dest="lists"),
     Option("--all", FLAG, ("demo",), "Output", "Make the inputs of all demos.", "",
            dest="makes_all"),
+    Option("--set", kinds.EDITS, ("edit",), "Output",
+           "Give KEY a value: KEY=VALUE; of a GGUF in the type that it has, or KEY:TYPE=VALUE."
+           " Repeatable.",
+           "Give KEY a value.", dest="new"),
+    Option("--unset", kinds.KEYS, ("edit",), "Output", "Remove KEY. Repeatable.",
+           "Remove KEY.", dest="gone"),
     Option("-o --output", path("OUT"), _WRITE, "Output",
            "Output file or directory, or - for standard output. A file's extension sets its format:"
            " .safetensors, .gguf, .npz or .pth; a final / makes a Hugging Face directory of a GGUF."

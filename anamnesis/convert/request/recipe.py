@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NoReturn
 
+from anamnesis.base.arguments import checked
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.request import ConvertOptions
@@ -26,6 +27,7 @@ class Recipe(ConvertOptions, total=False):
     to: str
 
 
+@checked
 def read_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Return a recipe as arguments for `convert` and `plan`.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
+from anamnesis.base.arguments import Globs, Size, hint_of, taken
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
@@ -16,6 +17,7 @@ from anamnesis.base.patterns import chooser
 from anamnesis.convert.request.form import Form
 from anamnesis.convert.request.mix import AskedMix, MixOptions
 from anamnesis.convert.request.options import OPTIONS
+from anamnesis.convert.request.spellings import Named
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import make_writer
 from anamnesis.schemes.core.encoding import Encoding
@@ -59,10 +61,10 @@ class RememberOptions(TypedDict, total=False):
     sync: bool
     cast_all: bool | None
     allow_unknown: bool
-    max_shard_size: int | None
+    max_shard_size: Size | None
     level: LevelName | None
     math: MathName
-    drop: str | tuple[str, ...] | list[str]
+    drop: Globs
     edit: Mapping[str, Any] | None
     experts: ExpertsName | None
 
@@ -71,12 +73,12 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     """The keyword options of `Model.convert`, `Model.forget` and `Model.plan`."""
 
     dtype: DTypeLike | None
-    include: str | tuple[str, ...] | list[str]
-    exclude: str | tuple[str, ...] | list[str]
-    overrides: Mapping[str, str | Encoding] | None
+    include: Globs
+    exclude: Globs
+    overrides: Mapping[str, Named] | None
     rename: Mapping[str, str] | None
     metadata: Mapping[str, Any] | None
-    split_max_size: int | None
+    split_max_size: Size | None
     loss: bool
     verify: bool
     lossless: bool
@@ -87,13 +89,13 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     tokenizer_pre: str | None
 
 
-def check_options(given: Iterable[str], known: type[RememberOptions]) -> None:
-    """Refuse unknown options."""
+def check_options(given: Mapping[str, Any], known: type[RememberOptions]) -> dict[str, Any]:
+    """Return options as they are meant; refuse those that are unknown, or of another type."""
+    hints = known.__annotations__
     for name in given:
-        if name not in known.__annotations__:
-            raise TypeError(
-                f"there is no option {name!r}; there are {', '.join(known.__annotations__)}"
-            )
+        if name not in hints:
+            raise TypeError(f"there is no option {name!r}; there are {', '.join(hints)}")
+    return {name: taken(name, value, hint_of(hints[name])) for name, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

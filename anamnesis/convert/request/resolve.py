@@ -9,11 +9,12 @@ from anamnesis.base.arguments import check_mapping
 from anamnesis.base.dtypes import OUTPUT_DTYPES, output_dtype
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.limits import UNLIMITED, ParseLimits
-from anamnesis.base.patterns import as_globs
+from anamnesis.base.printable import shown
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request.form import check_ending, form_of
 from anamnesis.convert.request.mix import MIX_OPTIONS, asked_mix
 from anamnesis.convert.request.request import ConvertOptions, Request, check_options
+from anamnesis.convert.request.spellings import Named
 from anamnesis.convert.request.targets import KEEP, Target, encoding, target
 from anamnesis.schemes.core.encoding import Encoding
 
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 
 def resolve(
-    to: str | Encoding | Target | None,
+    to: Named | Target | None,
     out: Any,
     *,
     limits: ParseLimits | None = None,
     **options: Unpack[ConvertOptions],
 ) -> Request:
     """Return the request that arguments make; `Model.convert` explains them."""
-    check_options(options, ConvertOptions)
-    given: dict[str, Any] = {**options, **_mappings(options)}
+    given = check_options(options, ConvertOptions)
+    given |= _mappings(given)
     found = Target(None) if to is None else target(to)
     dtype, cast_all = given.pop("dtype", None), given.pop("cast_all", None)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
@@ -51,7 +52,7 @@ def resolve(
         form=form,
         encoding=found.encoding,
         overrides=tuple(
-            (pattern, None if name == KEEP else encoding(name, form.container))
+            (pattern, _override(pattern, name, form.container))
             for pattern, name in given.pop("overrides").items()
         ),
         rename=tuple(given.pop("rename").items()),
@@ -60,13 +61,23 @@ def resolve(
         keep_blocks=to is not None and wanted is None,
         level=resolve_level(given.pop("level", None)),
         limits=limits or UNLIMITED,
-        **given | {name: as_globs(given.get(name, ())) for name in ("drop", "include", "exclude")},
+        **given,
     )
+
+
+def _override(pattern: str, name: Named, container: str) -> Encoding | None:
+    """Return what weights are written in; None if as they are stored."""
+    if isinstance(name, str) and name == KEEP:
+        return None
+    try:
+        return encoding(name, container)
+    except TypeError:
+        raise TypeError(f"overrides cannot map {pattern!r} to {shown(name)}") from None
 
 
 # The arguments that are mappings, and the types of their values where nobody else checks them.
 _MAPPINGS: dict[str, tuple[type, ...]] = {
-    "overrides": (str, Encoding),
+    "overrides": (),
     "rename": (str,),
     "metadata": (),
     "edit": (),

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
+from typing import Any, TypeAlias
+
+from anamnesis.base.arguments import word
+from anamnesis.base.dtypes import DTypeLike, dtype_name
+from anamnesis.schemes.core.encoding import Encoding
+
+# A target or an encoding: by a name, gguf-py's member of an enum, or any library's dtype.
+Named: TypeAlias = "str | Encoding | Enum | DTypeLike"
 
 # With `-` between words, whatever stands there.
 _WORDS = {
@@ -58,6 +67,14 @@ _SEVERAL = {
 def several(text: str) -> tuple[str, ...]:
     """Return the targets that a word may mean, if there are several."""
     return _SEVERAL.get(_bare(text.strip().lower()), ())
+
+
+def worded(name: str, value: Any, of_gguf: str = "") -> str:
+    """Return what a target or an encoding is called; `of_gguf` goes before gguf-py's names."""
+    dtype = dtype_name(value)
+    if dtype is not None:
+        return dtype
+    return of_gguf * isinstance(value, Enum) + word(name, value)
 
 
 def spelt(text: str, known: Iterable[str]) -> str:

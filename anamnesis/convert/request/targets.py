@@ -16,7 +16,7 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.request.form import check_ending
-from anamnesis.convert.request.spellings import several, spelt
+from anamnesis.convert.request.spellings import Named, several, spelt, worded
 from anamnesis.formats.writers import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
@@ -97,12 +97,13 @@ def mixes() -> list[str]:
     return [*(f"gguf-{mix}" for mix in (*MIXES, *ALIASES) if mix not in OUTPUT_DTYPES), _COPY]
 
 
-def target(to: str | Encoding | Target) -> Target:
+def target(to: Named | Target) -> Target:
     """Return what a target's name stands for."""
     if isinstance(to, Target):
         return to
     if isinstance(to, Encoding):
         return Target(None, to)
+    to = worded("to", to, "gguf-")
     found = _named(to)
     if found is not None:
         return found
@@ -141,7 +142,7 @@ def _named(to: str) -> Target | None:
 
 
 def asked_target(
-    to: str | Encoding | Target | None, out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None
+    to: Named | Target | None, out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None
 ) -> Target:
     """Return what a target's name stands for; without one, what the output's name asks for."""
     if to is None:
@@ -155,8 +156,9 @@ def asked_target(
 def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) -> Target:
     """Return what the name of an output asks for, where no target is named.
 
-    Its ending says the container. Without one a GGUF becomes a directory that transformers loads,
-    in BF16 unless a `dtype` is asked for; all else stays in safetensors.
+    Its ending says the container. Without one a GGUF that llama.cpp runs (`of_gguf`) becomes a
+    directory that transformers loads, in BF16 unless a `dtype` is asked for; all else stays in
+    safetensors.
     """
     if not isinstance(out, (str, os.PathLike)):
         return Target("safetensors")
@@ -220,10 +222,11 @@ def _container(name: str) -> str | None:
     return name if name in WRITERS else None
 
 
-def encoding(name: str | Encoding, container: str = "") -> Encoding:
+def encoding(name: Named, container: str = "") -> Encoding:
     """Return the encoding of a name, values as they are among them."""
     if isinstance(name, Encoding):
         return name
+    name = worded("an encoding", name)
     word = spelt(name, names())
     if word in OUTPUT_DTYPES:
         return plain_encoding(OUTPUT_DTYPES[word])

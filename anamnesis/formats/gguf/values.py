@@ -13,7 +13,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import anamnesis._parse as _parse
@@ -40,14 +40,14 @@ _NAMES = {
     **{f"float{n}": ValueType[f"F{n}"] for n in (32, 64)},
 }
 # As llama.cpp's `--override-kv` calls them; its integers are what an untyped one is here.
-_SAID: dict[str, ValueType | None] = {
+SAID: dict[str, ValueType | None] = {
     **_NAMES,
     "str": ValueType.STRING,
     "float": ValueType.F32,
     "int": None,
 }
 
-_FLOATS = (ValueType.F32, ValueType.F64)
+FLOATS = (ValueType.F32, ValueType.F64)
 _F32 = struct.Struct("<f")
 _LEAST_F32 = 2.0**-126  # below, it has fewer digits
 _ALONE = (ValueType.U32, ValueType.I32, ValueType.U64, ValueType.I64)
@@ -73,12 +73,12 @@ def typed(value: Any) -> Value:
     if isinstance(value, Mapping):
         if set(value) != {"type", "value"}:
             raise ValueError('a typed value is written {"type": "uint32", "value": 7}')
-        return _of_type(_kind(value["type"]), value["value"])
+        return of_type(_kind(value["type"]), value["value"])
     if isinstance(value, (list, tuple)):
-        return _of_type(_item_type(value), value)
+        return of_type(_item_type(value), value)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        return _of_type(*_of_numpy(value))
-    return _of_type(_scalar_type(value), value)
+        return of_type(*_of_numpy(value))
+    return of_type(_scalar_type(value), value)
 
 
 def _of_strings(value: Strings) -> Value:
@@ -105,11 +105,11 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
         for key in layer:
             if isinstance(layer, GgufMetadata):
                 if key not in SPLIT_KEYS:
-                    values[key] = _carried(layer, key)
+                    values[key] = carried(layer, key)
             elif layer[key] is None:
                 values.pop(key, None)
             else:
-                values[key] = _of_key(key, layer[key])
+                values[key] = of_key(key, layer[key])
     return values
 
 
@@ -136,19 +136,19 @@ def read_setting(text: str) -> tuple[str, Value]:
     if not equals or not key:
         raise ValueError(f"write KEY=VALUE or KEY=TYPE:VALUE, not {text!r}")
     name, colon, rest = told.partition(":")
-    if not colon or name not in _SAID:
-        return key, typed(_guessed(told))
-    kind = _SAID[name]
+    if not colon or name not in SAID:
+        return key, typed(guessed(told))
+    kind = SAID[name]
     if kind is ValueType.STRING:
-        return key, _of_type(kind, rest)
-    value = _guessed(rest)
+        return key, of_type(kind, rest)
+    value = guessed(rest)
     if kind is None:
         if type(value) is not int:
             raise ValueError(f"{rest!r} is no integer")
         return key, typed(value)
-    if kind in _FLOATS and isinstance(value, str):
-        value = _float(value)
-    return key, _of_type(kind, value)
+    if kind in FLOATS and isinstance(value, str):
+        value = as_float(value)
+    return key, of_type(kind, value)
 
 
 def read_settings(text: str) -> dict[str, Any]:
@@ -200,9 +200,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return told
 
 
-def _of_key(key: str, value: Any) -> Value:
+def of_key(key: str, value: Any, made: Callable[[Any], Value] = typed) -> Value:
+    """Return the value of a key, made by a function; what is wrong with it names the key."""
     try:
-        return typed(value)
+        return made(value)
     except ValueError as error:
         raise UnsupportedError(f"metadata {key!r}: {error}") from None
 
@@ -279,7 +280,8 @@ def _integer_type(values: Sequence[int], types: Sequence[ValueType]) -> ValueTyp
     raise ValueError(f"no integer type of GGUF holds {low if low < 0 else high}")
 
 
-def _of_type(kind: ValueType, value: Any) -> Value:
+def of_type(kind: ValueType, value: Any) -> Value:
+    """Return a value, or an array of items, of a type."""
     if not isinstance(value, (list, tuple)):
         return Value(kind, _packed(kind, value))
     if len(value) > GGUF_MAX_ARRAY_ITEMS:
@@ -295,7 +297,7 @@ def _packed(kind: ValueType, value: Any) -> bytes:
             raise ValueError(f"{value!r} is no string")
         return _string(value)
     is_right = isinstance(value, bool) == (kind is ValueType.BOOL)
-    if not is_right or not isinstance(value, (int, float) if kind in _FLOATS else int):
+    if not is_right or not isinstance(value, (int, float) if kind in FLOATS else int):
         raise ValueError(f"{value!r} is no {kind.name.lower()}")
     try:
         raw = struct.pack("<" + CODES[kind], value)
@@ -317,7 +319,8 @@ def _string(text: str) -> bytes:
     return _LENGTH.pack(len(raw)) + raw
 
 
-def _guessed(text: str) -> Any:
+def guessed(text: str) -> Any:
+    """Return the value that a text is by itself: a number, a bool, a list or a text."""
     if text in ("true", "false"):
         return text == "true"
     if _INTEGER.fullmatch(text) and len(text) < 25:  # what is longer is none that GGUF has
@@ -335,7 +338,8 @@ def _guessed(text: str) -> Any:
     return text if is_text else _finite(told)
 
 
-def _float(text: str) -> float:
+def as_float(text: str) -> float:
+    """Return the number that a text is."""
     try:
         return float(text)
     except ValueError:
@@ -345,7 +349,7 @@ def _float(text: str) -> float:
 # --- from a file --------------------------------------------------------------------------------
 
 
-def _carried(metadata: GgufMetadata, key: str) -> Value:
+def carried(metadata: GgufMetadata, key: str) -> Value:
     """Return a file's value; arrays and long strings by their bytes, whose items nobody makes."""
     field = metadata.fields[key]
     span = field.span

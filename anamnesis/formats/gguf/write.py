@@ -84,7 +84,7 @@ class GgufWriter(Writer):
         header = b"".join(
             [
                 _HEAD.pack(b"GGUF", _VERSION, len(parts), len(values)),
-                *[_key(key, value) for key, value in values.items()],
+                *[key_bytes(key, value) for key, value in values.items()],
                 *_table(parts, begins),
             ]
         )
@@ -120,7 +120,8 @@ def _alignment(value: Value | None) -> int:
     return alignment
 
 
-def _key(key: str, value: Value) -> bytes:
+def key_bytes(key: str, value: Value) -> bytes:
+    """Return a key and its value as a header has them."""
     try:
         raw = key.encode()
     except UnicodeEncodeError:

@@ -41,7 +41,7 @@ class SafetensorsWriter(Writer):
         return None
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
-        _check_metadata(metadata)
+        check_metadata(metadata)
         header: dict[str, object] = {METADATA_KEY: dict(metadata)}
         begins = [0] * len(parts)
         end = 0
@@ -57,11 +57,11 @@ class SafetensorsWriter(Writer):
             header[name] = entry
         if not metadata:
             del header[METADATA_KEY]
-        raw = _header_bytes(header)
+        raw = header_bytes(header)
         return Layout([(0, raw)], [len(raw) + begin for begin in begins], len(raw) + end)
 
 
-def _check_metadata(metadata: Mapping[str, Any]) -> None:
+def check_metadata(metadata: Mapping[str, Any]) -> None:
     """Refuse what `__metadata__` cannot hold: it maps text to text."""
     for key, value in metadata.items():
         for what, text in (("the key", key), ("its value", value)):
@@ -76,7 +76,7 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
                 )
 
 
-def _header_bytes(header: dict[str, object]) -> bytes:
+def header_bytes(header: dict[str, object]) -> bytes:
     """Return the header behind its length, padded with spaces to a multiple of 8 bytes.
 
     So does the reference implementation; data sorted by falling alignment is aligned then.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from anamnesis.base.printable import printable
+from anamnesis.base.printable import numbered, printable
 
 __all__ = ["DANGEROUS", "SAFE", "UNKNOWN", "FoundGlobal", "PickleScan", "Scan"]
 
@@ -68,7 +68,7 @@ class PickleScan:
         return _worst([*found, UNKNOWN] if self.malformed else found)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Scan:
     """What a file's pickles refer to.
 
@@ -99,6 +99,12 @@ class Scan:
         pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
         told = {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
         return {**told, "notes": self.notes}
+
+    def __repr__(self) -> str:
+        found = {g.module + "." + g.name for p in self.pickles for g in p.globals}
+        counts = {"pickle": len(self.pickles), "global": len(found), "problem": len(self.problems)}
+        told = ", ".join(numbered(n, what) for what, n in counts.items())
+        return f"<anamnesis.Scan: {self.verdict}, {told}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines("scan"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from operator import index
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -89,8 +88,6 @@ def dequantize_4bit(
     those that its files have as quant_map. With another one, an entry that is +0 and whose code has
     its high bit set comes out as -0 all the same.
     """
-    shape = tuple(map(index, shape))
-    blocksize, nested_blocksize = index(blocksize), index(nested_blocksize)
     parts = [stored(weight, "weight", STORAGE)]
     nested = None
     if nested_absmax is None and nested_quant_map is None:
@@ -232,11 +229,11 @@ def quantize_4bit(
     absmax is torch's sum, whose order depends on threads and vectors; this is that of one thread
     and AVX2.
     """
-    encoding = layouts.four_bit(kind, index(blocksize), nested, second_zero)
+    encoding = layouts.four_bit(kind, blocksize, nested, second_zero)
     array = memory.values(array)
     made = memory.quantize(encoding, array, **options)
     weight, absmax, quant_map, *more, state = made
-    found = FourBits(weight, absmax, quant_map, array.shape, index(blocksize))
+    found = FourBits(weight, absmax, quant_map, array.shape, blocksize)
     if not nested:
         return found
     offset = json.loads(state.tobytes())["nested_offset"]

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import anamnesis._core as _core
+from anamnesis.base.arrays import numpy_of
 from anamnesis.base.cancel import Cancel, stop_if
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.printable import shown
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.base.workers import default_threads, run
 from anamnesis.schemes.core.budget import band_bytes
@@ -37,7 +39,7 @@ __all__ = [
 
 def as_scale(scale: ArrayLike) -> NDArray[Any]:
     """Return `scale` as an array; Python numbers and float64 become float32."""
-    array = np.asarray(scale)
+    array = numpy_of("scale", scale)
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
@@ -50,7 +52,7 @@ def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTens
         If its dtype is not one of those whose names are `allowed`.
     """
     wanted = {DTYPES[name].numpy(): DTYPES[name] for name in allowed}
-    array = np.asarray(array)
+    array = numpy_of(what, array)
     if array.dtype not in wanted:
         names = ", ".join(str(dtype) for dtype in wanted)
         raise TypeError(f"{what} has dtype {array.dtype}, but must be one of {names}")
@@ -140,6 +142,8 @@ def decode_counting(
     shape = weight.shape if dtype.bits >= 8 else (dtype.n_bytes(weight.n_elements),)
     if out is None:
         out = empty(shape, dtype)
+    elif not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be an array of numpy, not {shown(out)}")
     elif out.dtype != dtype.numpy():
         raise TypeError(f"out has dtype {out.dtype}, but {dtype.numpy()} is asked for")
     elif out.shape != shape:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import anamnesis._core as _core
+from anamnesis.base.arguments import checked
 from anamnesis.base.dtypes import DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import LevelName, resolve_level
@@ -71,14 +72,17 @@ def quantize(
 
 
 def _showing(shared: Callable[..., Any]) -> Callable[[F], F]:
-    """Return a decorator by which `help` shows `**options` as `shared` has them, with defaults."""
+    """Return a decorator: arguments are checked, and `help` shows `**options` as of `shared`."""
     keywords = [p for p in signature(shared).parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+    hints = {p.name: p.annotation for p in keywords if p.name != "out"}  # which is written to
 
     def show(function: F) -> F:
         shown = signature(function)
         *own, _ = shown.parameters.values()
-        function.__signature__ = shown.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
-        return function
+        made = checked(function, hints)
+        made.__signature__ = shown.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
+        return made
 
     return show
 

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anamnesis.base.arguments import Word, word
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
@@ -24,7 +25,7 @@ __all__ = ["dequantize", "quantize"]
 @memory.dequantizer
 def dequantize(
     blocks: NDArray[Any],
-    type: str,
+    type: Word,
     **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Return the values of GGUF blocks: ggml's in float32, then one rounding.
@@ -33,7 +34,7 @@ def dequantize(
     ----------
     blocks : ndarray of uint8
         [..., bytes]: whole blocks along the last axis.
-    type : str
+    type : str or gguf.GGMLQuantizationType
         ggml's name of the block type, such as `Q4_K`, in either case.
     **options
         `dtype`, `out`, `threads` and `level`: see `anamnesis.schemes`.
@@ -55,7 +56,7 @@ def dequantize(
     In float32 equal to the bit to ggml's own C, and to `gguf.dequantize(blocks, type)` where that
     package has the type; then rounded to nearest, ties to even.
     """
-    stored_type = BLOCK_DTYPES.get(type.upper())
+    stored_type = BLOCK_DTYPES.get(word("type", type).upper())
     if stored_type is None:
         raise ValueError(f"type must be one of {', '.join(BLOCK_DTYPES)}; got {type!r}")
     part = stored(blocks, "blocks", ("U8",))
@@ -73,7 +74,7 @@ def dequantize(
 @memory.quantizer
 def quantize(
     array: NDArray[Any],
-    type: str,
+    type: Word,
     imatrix: ArrayLike | None = None,
     **options: Unpack[memory.QuantizeOptions],
 ) -> NDArray[np.uint8]:
@@ -83,7 +84,7 @@ def quantize(
     ----------
     array : ndarray of float32, float16 or ml_dtypes.bfloat16
         [..., rows, cols] or [cols], finite; cols of whole blocks, of 32, 64, 128 or 256 values.
-    type : str
+    type : str or gguf.GGMLQuantizationType
         ggml's name of the block type, such as `Q4_K`, in either case.
     imatrix : array of float32, optional
         [cols], or [..., cols] of a stack of matrices: how important each column is. `IQ1_S`,
@@ -113,7 +114,7 @@ def quantize(
     of float16 and bfloat16 are widened to float32 first, as llama-quantize does.
     """
     array = memory.values(array)
-    name = type.upper()
+    name = word("type", type).upper()
     if name not in TYPES:
         raise ValueError(f"type must be one of {', '.join(TYPES)}; got {type!r}")
     importance = None if imatrix is None else _importance(imatrix, array.shape)
