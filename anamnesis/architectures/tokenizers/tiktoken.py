@@ -64,12 +64,8 @@ def ranked(folder: Folder, ranks: Mapping[bytes, int], config: Mapping[str, Any]
 
 def merges_of_ranks(ranks: Mapping[bytes, int]) -> Strings:
     """Return the merges, in the order of the tokens that they make."""
-    made = Strings()
-    for token, rank in ranks.items():
-        parts = _parts(ranks, token, rank) if len(token) > 1 else []
-        if len(parts) == 2:
-            made.add(" ".join(map(bytes_as_letters, parts)).encode())
-    return made
+    parted = (_parts(ranks, token, rank) for token, rank in ranks.items() if len(token) > 1)
+    return Strings(" ".join(map(bytes_as_letters, parts)) for parts in parted if len(parts) == 2)
 
 
 def _parts(ranks: Mapping[bytes, int], token: bytes, most: int) -> list[bytes]:
