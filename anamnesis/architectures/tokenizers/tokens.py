@@ -26,7 +26,7 @@ ADDED_SCORE = -1000.0
 
 # What some models add without saying that it is special, besides the two forms below.
 _SPECIAL = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
-_HALF = re.compile("[\ud800-\udfff]")
+HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _SPECIAL_FORMS = (("<|", "|>"), ("<\uff5c", "\uff5c>"), ("<unused", ">"))
 
 
@@ -93,7 +93,7 @@ def check_text(source: str, texts: Collection[str]) -> None:
     try:
         "".join(texts).encode()
     except UnicodeEncodeError:
-        text = shortened(repr(next(filter(_HALF.search, texts))))
+        text = shortened(repr(next(filter(HALF.search, texts))))
         raise ParseError(f"{text} has half of a surrogate pair", source=source) from None
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from anamnesis.architectures.tokenizers import bodies
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST
+from anamnesis.architectures.tokenizers.json_text import json_text
 from anamnesis.architectures.tokenizers.piece_model import piece_model
 from anamnesis.architectures.tokenizers.pieces import MODEL
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
@@ -42,12 +42,8 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _json(told: Mapping[str, Any]) -> bytes:
-    made = bytearray()
-    pieces = json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(told)
     try:
-        for piece in pieces:  # a million of them, which are not held at once
-            made += piece.encode()
-        return bytes(made + b"\n")
+        return b"".join([*map(str.encode, json_text(told)), b"\n"])
     except UnicodeEncodeError:
         raise ParseError("the vocabulary of the GGUF has text that is not UTF-8") from None
 

@@ -18,7 +18,9 @@ class Strings:
     Bytes that are not UTF-8 become lone surrogates, as `surrogateescape` has it.
     """
 
-    def __init__(self, texts: Iterable[str] = (), raw: bytes | bytearray = b"", n: int = 0) -> None:
+    def __init__(
+        self, texts: Iterable[str] = (), raw: bytes | memoryview = b"", n: int = 0
+    ) -> None:
         self.raw = bytearray(raw)
         self._n = n
         self.extend(texts)

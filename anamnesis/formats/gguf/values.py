@@ -47,6 +47,7 @@ _SAID: dict[str, ValueType | None] = {
     "int": None,
 }
 
+_OF_OBJECTS = (ValueType.BOOL, ValueType.ARRAY)  # as Python has them, whatever holds them
 _FLOATS = (ValueType.F32, ValueType.F64)
 _F32 = struct.Struct("<f")
 _LEAST_F32 = 2.0**-126  # below, it has fewer digits
@@ -371,6 +372,23 @@ def _carried(metadata: GgufMetadata, key: str) -> Value:
     if recoder.pos != len(raw):
         raise metadata.changed(key)
     return Value(field.type, _ARRAY_HEAD.pack(span.item_type, span.n_items) + items)
+
+
+def packed_array(metadata: Mapping[str, Any], key: str) -> Any:
+    """Return a value; of a file's key an array of strings as `Strings`, one of numbers as numpy's.
+
+    They take the bytes that they take in the file, and nobody keeps them.
+    """
+    if not isinstance(metadata, GgufMetadata) or metadata.n_items(key) is None:
+        return metadata.get(key)
+    import numpy as np
+
+    value = _carried(metadata, key)
+    kind, n = _ARRAY_HEAD.unpack_from(value.raw)
+    items = memoryview(value.raw)[_ARRAY_HEAD.size :]
+    if kind == ValueType.STRING:
+        return Strings(raw=items, n=n)
+    return metadata[key] if kind in _OF_OBJECTS else np.frombuffer(items, "<" + CODES[kind])
 
 
 class _Recoder:
