@@ -52,7 +52,7 @@ class AsHf:
     arch: Arch
     ledger: Ledger
     config: dict[str, Any]
-    files: dict[str, bytes]
+    files: dict[str, bytes | bytearray]
     left: list[Dropped]
     names: dict[str, tuple[str, ...]]
 
@@ -62,7 +62,8 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     from anamnesis.architectures.tokenizers import vocabulary_files
 
     seen = tensors_as_hf(ledger, metadata)
-    files = {"generation_config.json": _generation(seen.config, metadata)}
+    generation = _generation(seen.config, metadata)
+    files: dict[str, bytes | bytearray] = {"generation_config.json": generation}
     weights = ledger.weights
     card, said = model_card(metadata, sizes({n: w.shape for n, w in weights.items()}).n_all)
     files |= {CARD_NAME: card} if card else {}

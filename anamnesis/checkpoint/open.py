@@ -43,7 +43,7 @@ class Checkpoint:
     indexes: list[Index] = field(default_factory=list)
     has_config: bool = False
     lone_part: str | None = None
-    made: dict[str, bytes] = field(default_factory=dict)
+    made: dict[str, bytes | bytearray] = field(default_factory=dict)
     beside: tuple[str | None, Budget] | None = None
     variant: str | None = None
     notes: list[str] = field(default_factory=list)

@@ -19,7 +19,7 @@ _N_BYTES = 256
 _NONE = 2**64 - 1  # an id of -1, as protobuf has it
 
 
-def piece_model(vocabulary: StoredVocabulary) -> bytes | None:
+def piece_model(vocabulary: StoredVocabulary) -> bytearray | None:
     """Return the file; None if sentencepiece would not load it.
 
     It wants each piece once, one that is unknown, and all bytes or none.
@@ -43,9 +43,10 @@ def piece_model(vocabulary: StoredVocabulary) -> bytes | None:
     for field, name in ((45, "unk"), (46, "bos"), (47, "eos"), (48, "pad")):
         if (text := vocabulary.text_of(name)) is not None:
             trainer += _bytes(field, text.encode())
-    return b"".join(
-        [*_pieces(tokens, vocabulary.scores, types), _bytes(2, trainer), _bytes(3, normalizer)]
-    )
+    made = bytearray()
+    for piece in _pieces(tokens, vocabulary.scores, types):
+        made += piece
+    return made + _bytes(2, trainer) + _bytes(3, normalizer)
 
 
 def _with_unknown(vocabulary: StoredVocabulary, types: NDArray[Any]) -> NDArray[Any]:

@@ -24,7 +24,7 @@ _BODIES: Mapping[str, Callable[[StoredVocabulary], dict[str, Any]]] = {
 _TEMPLATE = "tokenizer.chat_template"
 
 
-def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
+def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes | bytearray]:
     """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary.
 
     Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
@@ -35,17 +35,22 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         raise UnsupportedError(
             f"tokenizer.ggml.model: no tokenizer.json can be made of kind {vocabulary.model!r}"
         )
-    files = {FAST: _json(body(vocabulary)), CONFIG: _json(_config(vocabulary, metadata))}
+    files: dict[str, bytes | bytearray] = {FAST: _json(body(vocabulary))}
+    files[CONFIG] = _json(_config(vocabulary, metadata))
     if vocabulary.model == "llama" and (model := piece_model(vocabulary)) is not None:
         files[MODEL] = model
     return files
 
 
-def _json(told: Mapping[str, Any]) -> bytes:
+def _json(told: Mapping[str, Any]) -> bytearray:
+    made = bytearray()  # which grows, and is never held twice
     try:
-        return b"".join([*map(str.encode, json_text(told)), b"\n"])
+        for piece in json_text(told):
+            made += piece.encode()
     except UnicodeEncodeError:
         raise ParseError("the vocabulary of the GGUF has text that is not UTF-8") from None
+    made += b"\n"
+    return made
 
 
 def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 import anamnesis._parse as _parse
 
@@ -27,10 +27,11 @@ class Strings:
 
     def extend(self, texts: Iterable[str]) -> None:
         """Add strings; `UnicodeEncodeError` if UTF-8 has no such text."""
-        encoded = [text.encode() for text in texts]
-        lengths = map(_LENGTH.pack, map(len, encoded))
-        self.raw += b"".join(chain.from_iterable(zip(lengths, encoded, strict=True)))
-        self._n += len(encoded)
+        rest = iter(texts)
+        while some := [text.encode() for text in islice(rest, _FEW)]:
+            lengths = map(_LENGTH.pack, map(len, some))
+            self.raw += b"".join(chain.from_iterable(zip(lengths, some, strict=True)))
+            self._n += len(some)
 
     def __len__(self) -> int:
         return self._n
