@@ -90,9 +90,12 @@ def command(
 
 
 def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
+    from anamnesis.cli.progress import waiting
+
     _, options = what_is_asked(target, given, None)
     try:
-        return model.plan(target.text, measure=measure, **options)
+        with waiting("Planning"):
+            return model.plan(target.text, measure=measure, **options)
     except ValueError as error:
         raise as_options(error) from None
 
