@@ -47,6 +47,7 @@ class Checkpoint:
     beside: tuple[str | None, Budget] | None = None
     variant: str | None = None
     notes: list[str] = field(default_factory=list)
+    vocabulary: Any = None  # kept for the next plan by what reads it
 
     @property
     def is_mistral(self) -> bool:
