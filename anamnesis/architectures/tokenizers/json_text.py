@@ -1,4 +1,4 @@
-"""JSON as `json.dumps` indents it, with long objects and lists that are made while it is written.
+"""JSON as `json.dumps` indents it, long lists made while it is written.
 
 Python's own encoder takes a step for each value where it indents, and a vocabulary has a million.
 """

@@ -17,7 +17,9 @@ from anamnesis.architectures.tokenizers.json_text import Rows, json_text, quoted
 from anamnesis.architectures.tokenizers.merges_json import cut_merges
 from anamnesis.architectures.tokenizers.sentencepiece import parse_model
 from anamnesis.base.limits import Budget
+from anamnesis.checkpoint.json_file import read_json
 from anamnesis.cli.app import main
+from anamnesis.formats.gguf.metadata import GgufMetadata
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import packed_array
 from anamnesis.formats.gguf.write import GgufWriter
@@ -26,11 +28,7 @@ from helpers.recorded_hf import remake
 from helpers.tokenizer_dirs import model_file
 
 MANY = 10_000  # more than are taken at a time
-FULL = {"version": 1, "model": {"type": "BPE", "vocab": {"]": 0}, "merges": [], "z": [["["]]}}
-
-
-def tokenizer(merges: Any) -> dict[str, Any]:
-    return {**FULL, "model": {**FULL["model"], "merges": merges}}
+MODEL = {"type": "BPE", "vocab": {"]": 0}, "merges": [], "z": [["["]]}
 
 
 MERGES: dict[str, list[Any]] = {
@@ -49,9 +47,9 @@ MERGES: dict[str, list[Any]] = {
 @pytest.mark.parametrize("ascii", [False, True])
 @pytest.mark.parametrize("name", MERGES)
 def test_merges_are_cut_out(name: str, ascii: bool, indent: int | None) -> None:
-    told = tokenizer(MERGES[name])
+    told = {"version": 1, "model": {**MODEL, "merges": MERGES[name]}}
     rest, merges = cut_merges(json.dumps(told, ensure_ascii=ascii, indent=indent).encode())
-    assert json.loads(rest) == FULL
+    assert json.loads(rest) == {"version": 1, "model": MODEL}
     assert merges == [
         merge if isinstance(merge, str) else " ".join(half.replace(" ", "\u0120") for half in merge)
         for merge in MERGES[name]
@@ -124,11 +122,16 @@ def test_strings_are_one_buffer() -> None:
 @pytest.mark.parametrize("big", [False, True])
 def test_arrays_of_each_form_are_packed_alike(version: int, big: bool) -> None:
     """And the model keeps no list of them."""
-    arrays = {"texts": (8, ["a", "", "\u2581b"]), "numbers": (5, [1, -2, 3]), "floats": (6, [0.5])}
-    values = {key: (9, Array(*array)) for key, array in arrays.items()}
+    arrays: dict[str, tuple[int, list[Any]]] = {
+        "texts": (8, ["a", "", "\u2581b"]),
+        "numbers": (5, [1, -2, 3]),
+        "floats": (6, [0.5]),
+    }
+    values = {key: (9, Array(kind, items)) for key, (kind, items) in arrays.items()}
     with an.parse(gguf_bytes(values, {}, version=version, big=big)) as model:
         for key, (_, items) in arrays.items():
             assert packed_array(model.metadata, key).tolist() == items
+        assert isinstance(model.metadata, GgufMetadata)
         assert not model.metadata._read
 
 
@@ -145,17 +148,19 @@ def test_scores_beyond_float32_are_refused() -> None:
 def test_a_tokenizer_is_read_once(
     args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, read = remake("llama_llama3", tmp_path / "hf"), []
-    real = folder.read_json
-    monkeypatch.setattr(
-        folder, "read_json", lambda path, *a, **b: read.append(path.name) or real(path, *a, **b)
-    )
+    root, seen = remake("llama_llama3", tmp_path / "hf"), list[str]()
+
+    def read(path: Path, *args: Any, **options: Any) -> dict[str, Any]:
+        seen.append(path.name)
+        return read_json(path, *args, **options)
+
+    monkeypatch.setattr(folder, "read_json", read)
     verb, *more = args
     out = () if verb == "plan" else ("--to", "gguf", "-o", str(tmp_path / "a.gguf"))
     with pytest.raises(SystemExit) as left:
         main([verb, str(root), *more, *out, "--tokenizer-pre", "llama-bpe"])
     assert left.value.code in (0, None)
-    assert sorted(read) == ["tokenizer.json", "tokenizer_config.json"]
+    assert sorted(seen) == ["tokenizer.json", "tokenizer_config.json"]
 
 
 def test_a_tokenizer_that_changes_is_read_again(tmp_path: Path) -> None:
