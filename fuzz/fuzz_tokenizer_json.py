@@ -12,7 +12,7 @@ from structured_tokenizers import tokenizer_files
 from traced import fuzz
 
 import anamnesis as an
-from anamnesis.architectures.tokenizers import KINDS, read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers import KINDS, Folder, read_vocabulary, vocabulary_files
 from anamnesis.base.limits import Budget
 from anamnesis.formats.gguf.values import typed
 
@@ -41,7 +41,7 @@ def kinds_read(data: bytes) -> list[str]:
 def _check_kind(root: Path, config: dict[str, Any], kind: str) -> bool:
     limits = an.ParseLimits(max_total_bytes=1 << 22, max_item_count=1 << 16)
     try:
-        keys = read_vocabulary(root, config, kind, Budget(limits))
+        keys = read_vocabulary(Folder(root, Budget(limits)), config, kind)
     except an.AnamnesisError:
         return False
     tokens = keys.get("tokenizer.ggml.tokens", [])

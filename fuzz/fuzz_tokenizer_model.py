@@ -33,10 +33,11 @@ def check(data: bytes) -> None:
     found = read(raw, limits)
     if found is None:
         return
-    assert found.pieces
-    assert items is None or len(found.pieces) <= items
-    assert total is None or sum(len(piece.text) for piece in found.pieces) <= total
-    assert all(1 <= piece.type <= 6 for piece in found.pieces)
+    texts, scores, types = found.pieces
+    assert 0 < len(texts) == len(scores) == len(types)
+    assert items is None or len(texts) <= items
+    assert total is None or sum(map(len, texts)) <= total
+    assert all(1 <= kind <= 6 for kind in types)
     again = read(raw)
     assert again is not None
     assert repr(again) == repr(found), "limits change nothing"

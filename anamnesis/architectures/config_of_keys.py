@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
+from anamnesis.formats.base import n_items
 
 if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
@@ -118,8 +119,7 @@ def config_facts(
                 f"{_TYPES} is {metadata[_TYPES]!r}, and 'token_types.weight' has {types.shape[0]:,}"
             )
     config["tie_word_embeddings"] = "output.weight" not in weights
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    n_tokens = len(tokens) if isinstance(tokens, Sized) else 0
+    n_tokens = n_items(metadata, "tokenizer.ggml.tokens") or 0
     for key_name, fact in _TOKENS.items():  # or null: classes have ids of their own
         config[fact] = token_id(metadata, key_name, n_tokens)
     for fact, some in arch.switches.items():

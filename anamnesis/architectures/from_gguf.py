@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from anamnesis.architectures.model_names import sizes
 from anamnesis.architectures.names import filled, patterns, split
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.formats.base import n_items
 from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class AsHf:
     arch: Arch
     ledger: Ledger
     config: dict[str, Any]
-    files: dict[str, bytes]
+    files: dict[str, bytes | bytearray]
     left: list[Dropped]
     names: dict[str, tuple[str, ...]]
 
@@ -61,7 +62,8 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     from anamnesis.architectures.tokenizers import vocabulary_files
 
     seen = tensors_as_hf(ledger, metadata)
-    files = {"generation_config.json": _generation(seen.config, metadata)}
+    generation = _generation(seen.config, metadata)
+    files: dict[str, bytes | bytearray] = {"generation_config.json": generation}
     weights = ledger.weights
     card, said = model_card(metadata, sizes({n: w.shape for n, w in weights.items()}).n_all)
     files |= {CARD_NAME: card} if card else {}
@@ -120,8 +122,8 @@ def _stray(arch: Arch, name: str) -> UnsupportedError:
 def _header(
     arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight], facts: Facts
 ) -> Header:
-    tokens = metadata.get("tokenizer.ggml.tokens")
-    n = len(tokens) if isinstance(tokens, Sequence) else n_words(facts, weights)
+    told = n_items(metadata, "tokenizer.ggml.tokens")
+    n = n_words(facts, weights) if told is None else told
     source = next(iter(weights.values())).parts[0].source.name if weights else None
     return Header(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n, source)
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.tokenizers.bpe import vocabulary_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.limits import Budget
 
 if TYPE_CHECKING:
     from anamnesis.architectures.model_facts import Facts
@@ -41,16 +39,18 @@ TEMPLATE_KEYS: Mapping[str, Any] = {
 }
 
 
-def is_reranker(root: Path, config: Mapping[str, Any], budget: Budget) -> bool:
+def is_reranker(folder: Folder, config: Mapping[str, Any]) -> bool:
     """Tell it as the converter does: by the model's card, or by a name."""
-    card = (Folder(root, budget).text("README.md") or "").lower()
-    told = (root.name, *(str(config.get(key, "")) for key in ("_name_or_path", "architectures")))
+    card = (folder.text("README.md") or "").lower()
+    told = (
+        folder.root.name,
+        *(str(config.get(key, "")) for key in ("_name_or_path", "architectures")),
+    )
     return any(f"# {name}" in card or name in " ".join(told).lower() for name in _NAMES)
 
 
-def cut_head(weights: dict[str, Weight], facts: Facts, root: Path, budget: Budget) -> list[Dropped]:
+def cut_head(weights: dict[str, Weight], facts: Facts, folder: Folder) -> list[Dropped]:
     """Put the head's rows of both answers in the place of the head; return what is left out."""
-    folder = Folder(root, budget)
     head = _TIED if facts.get("tie_word_embeddings") else _HEAD
     vocab, weight = vocabulary_of(folder), weights.get(head)
     if weight is None or len(weight.shape) != 2:

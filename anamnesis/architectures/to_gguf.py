@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures import operations
@@ -20,6 +19,7 @@ from anamnesis.architectures.names import Group, filled, groups, patterns, split
 from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
 from anamnesis.architectures.reranker import TEMPLATE_KEYS, cut_head, is_reranker
+from anamnesis.architectures.tokenizers.folder import Folder, is_as_seen
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
@@ -77,16 +77,19 @@ def as_gguf(
     """See a model as GGUF."""
     root = checkpoint.root
     assert root is not None
+    folder = Folder(root, budget)  # which reads each of its files once
 
     def rank(weights: dict[str, Weight], facts: Facts) -> list[Dropped] | None:
-        if not is_reranker(root, facts.values, budget):
+        if not is_reranker(folder, facts.values):
             return None
-        return cut_head(weights, facts, root, budget)
+        return cut_head(weights, facts, folder)
 
     seen, facts = tensors_as_gguf(
         checkpoint.config, ledger, lambda: pooling_type(root, budget), rank
     )
-    return replace(seen, metadata=_metadata(seen, facts, root, budget, tokenizer_pre))
+    said = _metadata(seen, facts, folder)
+    said |= _vocabulary(checkpoint, folder, seen.arch, facts, tokenizer_pre)
+    return replace(seen, metadata=said)
 
 
 def tensors_as_gguf(
@@ -247,22 +250,31 @@ def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:
 # --- metadata -------------------------------------------------------------------------------------
 
 
-def _metadata(
-    seen: AsGguf, facts: Facts, root: Path, budget: Budget, tokenizer_pre: str | None
-) -> dict[str, Any]:
+def _metadata(seen: AsGguf, facts: Facts, folder: Folder) -> dict[str, Any]:
     from anamnesis.architectures.general import general_keys
-    from anamnesis.architectures.tokenizers.read import read_vocabulary
 
-    vocabulary = seen.arch.vocabulary
     return {
         "general.architecture": {"type": "string", "value": seen.arch.gguf},
         "general.type": {"type": "string", "value": "model"},
-        **general_keys(root, facts.values, _shapes(seen.ledger.weights), budget),
+        **general_keys(folder.root, facts.values, _shapes(seen.ledger.weights), folder.budget),
         **seen.metadata,
-        **read_vocabulary(
-            root, facts.values, vocabulary.kind, budget, pre=tokenizer_pre, **vocabulary.options
-        ),
     }
+
+
+def _vocabulary(
+    checkpoint: Checkpoint, folder: Folder, arch: Arch, facts: Facts, pre: str | None
+) -> dict[str, Any]:
+    """Return the keys of the tokenizer, which a model keeps while its files stay what they are."""
+    from anamnesis.architectures.tokenizers.read import read_vocabulary
+
+    asked = (arch.vocabulary, pre, facts.values)
+    kept = checkpoint.vocabulary
+    if kept is None or kept[0] != asked or not is_as_seen(folder.root, kept[1]):
+        kind, options = arch.vocabulary
+        keys = read_vocabulary(folder, facts.values, kind, pre=pre, **options)
+        checkpoint.vocabulary = kept = (asked, folder.seen, keys)
+    found: dict[str, Any] = kept[2]
+    return found
 
 
 def _shapes(weights: Mapping[str, Weight]) -> dict[str, tuple[int, ...]]:

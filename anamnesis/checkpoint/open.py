@@ -43,10 +43,11 @@ class Checkpoint:
     indexes: list[Index] = field(default_factory=list)
     has_config: bool = False
     lone_part: str | None = None
-    made: dict[str, bytes] = field(default_factory=dict)
+    made: dict[str, bytes | bytearray] = field(default_factory=dict)
     beside: tuple[str | None, Budget] | None = None
     variant: str | None = None
     notes: list[str] = field(default_factory=list)
+    vocabulary: Any = None  # kept for the next plan by what reads it
 
     @property
     def is_mistral(self) -> bool:

@@ -32,6 +32,7 @@ def run_fit(
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
     from anamnesis.cli.batch import run_each
+    from anamnesis.cli.progress import waiting
 
     _check(to, asked, recipe)
     types = [word.strip() for word in (asked["types"] or "k").split(",")]
@@ -41,7 +42,8 @@ def run_fit(
     def work(path: str) -> dict[str, Any]:
         with open_model(path) as model:
             try:
-                found = model.fit(**asked, **options)
+                with waiting("Measuring"):
+                    found = model.fit(**asked, **options)
             except ValueError as error:
                 raise as_options(error) from None
         text = found.recipe()

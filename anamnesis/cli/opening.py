@@ -36,6 +36,7 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
 
     from anamnesis.cli.errors import complain
     from anamnesis.cli.inputs import misnomer
+    from anamnesis.cli.progress import waiting
     from anamnesis.cli.streams import is_pipe, spooled
     from anamnesis.opening import parse
 
@@ -43,7 +44,8 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
     if below is not None:
         opening = {**opening, "select": None}
     gc.disable()  # walking a growing header would take a tenth of the time
-    whole = parse(spooled(path) if is_pipe(path) else path, **opening)
+    with waiting("Reading"):
+        whole = parse(spooled(path) if is_pipe(path) else path, **opening)
     gc.enable()
     gc.freeze()  # the header lives as long as the command: do not walk it, not even at exit
     with whole:

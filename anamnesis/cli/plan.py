@@ -91,10 +91,13 @@ def command(
 
 
 def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
+    from anamnesis.cli.progress import waiting
+
     _, options = what_is_asked(target, given, None)
     to: Any = target if target.is_directory else target.text
     try:
-        return model.plan(to, measure=measure, **options)
+        with waiting("Planning"):
+            return model.plan(to, measure=measure, **options)
     except ValueError as error:
         raise as_options(error) from None
 

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
+from threading import Event, Thread
 from typing import TYPE_CHECKING, TextIO
+
+import click
 
 from anamnesis.convert.report.meter import Meter
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
+    from rich.live import Live
     from rich.text import Text
 
 _PLAIN_SECONDS = 60.0  # between two lines of a log
+_PATIENCE = 0.5  # seconds, before what is done is shown to go on
+_MARK, _STEPS = "<=>", 10  # a second
 _BAR_WIDTHS = range(10, 41)
 _ROOM_FOR_BYTES = 100  # columns
 _BYTES_WIDTH = len("999.99 GB of 999.99 GB")
@@ -28,6 +35,14 @@ def bar(fraction: float, width: int) -> str:
     filled = min(width, int(fraction * width))
     head = ">" if filled < width else ""
     return f"[{'=' * filled + head:<{width}}]"
+
+
+def moving(still: str, seconds: float) -> str:
+    """Return a bar with a mark in it that goes to and fro: work that nobody counts."""
+    room = len(still) - len(f"[{_MARK}]")
+    step = int(seconds * _STEPS) % (2 * room)
+    at = 1 + min(step, 2 * room - step)
+    return f"{still[:at]}{_MARK}{still[at + len(_MARK) :]}"
 
 
 class _LogMeter(Meter):
@@ -68,7 +83,11 @@ class _LiveLine:
         room = width - len(meter.label) - len(behind) - len(" [] ") - 1
         if room < _BAR_WIDTHS.start:
             return _without_a_bar(meter.label, facts, width)
-        return f"{meter.label} {bar(meter.fraction, min(room, _BAR_WIDTHS.stop - 1))} {behind}"
+        length = min(room, _BAR_WIDTHS.stop - 1)
+        shown = bar(meter.fraction, length) if meter.total else f"[{'':{length}}]"
+        if not meter.total or meter.idle_seconds > _PATIENCE:
+            shown = moving(shown, meter.idle_seconds)
+        return f"{meter.label} {shown} {behind}"
 
 
 def _without_a_bar(label: str, facts: list[str], width: int) -> str:
@@ -85,20 +104,51 @@ def metered(label: str, stream: TextIO) -> Iterator[Meter]:
 
     On a terminal the line is gone afterwards.
     """
-    if not stream.isatty() or os.environ.get("TERM") == "dumb":
+    if not _is_terminal(stream):
         yield _LogMeter(label, stream)
         return
+    meter = Meter(label)
+    with _live(meter, stream):
+        yield meter
+
+
+@contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """Show on a terminal that work goes on that nobody counts, if it takes a while."""
+    context = click.get_current_context(silent=True)
+    asked = context.params if context is not None else {}
+    if asked.get("quiet") or asked.get("as_json") or not _is_terminal(sys.stderr):
+        yield
+        return
+    done = Event()
+    thread = Thread(target=_show_until, args=(done, Meter(label), sys.stderr), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _show_until(done: Event, meter: Meter, stream: TextIO) -> None:
+    if not done.wait(_PATIENCE):
+        with _live(meter, stream):
+            done.wait()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _live(meter: Meter, stream: TextIO) -> Live:
     from rich.console import Console
     from rich.live import Live
 
-    meter = Meter(label)
-    console = Console(file=stream, highlight=False)
-    with Live(
+    return Live(
         _LiveLine(meter),
-        console=console,
+        console=Console(file=stream, highlight=False),
         refresh_per_second=10,
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
-    ):
-        yield meter
+    )

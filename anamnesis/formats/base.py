@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -113,6 +113,14 @@ class TypedMetadata(Mapping[str, Any]):
     def below(self, prefix: str) -> TypedMetadata:
         """Return what belongs to a subtree of the tensors; all of it if it is the file's."""
         return self
+
+
+def n_items(metadata: Mapping[str, Any], key: str) -> int | None:
+    """Return how many items a key's array has, unread if it is a file's; None if it has none."""
+    if isinstance(metadata, TypedMetadata):
+        return metadata.n_items(key)
+    value = metadata.get(key)
+    return len(value) if isinstance(value, Sized) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from anamnesis.cli import progress
-from anamnesis.cli.progress import bar, metered
+from anamnesis.cli.progress import bar, metered, moving
 from anamnesis.convert.report.meter import Meter, format_duration
 
 
@@ -36,6 +36,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 )
 def test_bar(fraction: float, text: str) -> None:
     assert bar(fraction, 10) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "[<=>       ]"),
+        (0.31, "[   <=>    ]"),
+        (0.7, "[       <=>]"),
+        (0.9, "[     <=>  ]"),
+        (1.4, "[<=>       ]"),
+    ],
+)
+def test_a_mark_goes_to_and_fro(seconds: float, text: str) -> None:
+    assert moving("[          ]", seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -129,3 +143,29 @@ def test_a_first_pass_does_not_count_as_time_of_writing(clock: Clock) -> None:
     clock.now += 2
     meter(200, 1000)
     assert meter.rate == 100.0
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_planning_has_no_bytes_but_moves(width: int, clock: Clock) -> None:
+    line = progress._LiveLine(Meter("Converting... 5 tensors"))
+    first = line.line(width)
+    clock.now += 2.1
+    later = line.line(width)
+    assert later.rstrip().endswith("2.1s")
+    assert "0 B" not in first + later
+    assert ("<=>" in first) == ("<=>" in later) == (width > 60)
+    assert len(later) < width
+
+
+def test_work_that_is_not_counted_moves_too(clock: Clock) -> None:
+    """Such as a first pass, or reading back what was written."""
+    meter = Meter("label")
+    line = progress._LiveLine(meter)
+    meter(0, 1000)
+    assert "<=>" not in line.line(80)
+    clock.now += 1
+    assert "<=>" in line.line(80)
+    meter(1000, 1000)
+    assert "<=>" not in line.line(80)
+    clock.now += 1
+    assert "<=>" in line.line(80)

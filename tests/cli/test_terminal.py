@@ -47,6 +47,23 @@ main(sys.argv[1:])
 """
 
 
+# Reading takes a while.
+READING = """
+import sys, time
+import anamnesis.opening as opening
+from anamnesis.cli.app import main
+
+real = opening.parse
+
+def parse(*args, **options):
+    time.sleep(0.8)
+    return real(*args, **options)
+
+opening.parse = parse
+main(sys.argv[1:])
+"""
+
+
 class Shown(NamedTuple):
     """What a run wrote to its terminal, to its stdout if that was a pipe, and its exit code."""
 
@@ -56,14 +73,19 @@ class Shown(NamedTuple):
 
 
 def on_terminal(
-    *args: str | Path, columns: int, cwd: Path, pipe_stdout: bool = False, **env: str
+    *args: str | Path,
+    columns: int,
+    cwd: Path,
+    pipe_stdout: bool = False,
+    program: str = SLOWLY,
+    **env: str,
 ) -> Shown:
     """Run `amn`, slowed down, on a pseudo-terminal."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     kept = {k: v for k, v in environment(**env).items() if k not in ("COLUMNS", "LINES")}
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, *map(str, args)],
+        [sys.executable, "-c", program, *map(str, args)],
         stdin=slave,
         stdout=subprocess.PIPE if pipe_stdout else slave,
         stderr=slave,
@@ -110,6 +132,19 @@ def test_bar_is_live(model: Path, tmp_path: Path, columns: int) -> None:
     assert output == "Output: model-bf16.safetensors (4.2 MB)"
     assert account == "in 2 tensors (1 weight, 1 scale), out 1, dropped 0"
     assert shown.terminal.index(HIDE_CURSOR) < shown.terminal.rindex(SHOW_CURSOR)
+
+
+@pytest.mark.parametrize("verb", ["inspect", "plan"])
+def test_reading_shows_that_it_goes_on(verb: str, model: Path, tmp_path: Path) -> None:
+    args = (verb, model.name, *(("--to", "bf16") if verb == "plan" else ()))
+    shown = on_terminal(*args, columns=80, cwd=tmp_path, program=READING)
+    assert shown.code == 0
+    assert any(
+        re.fullmatch(r"Reading \[ *<=> *\] 0\.\ds *", line) for line in frames(shown.terminal)
+    )
+    assert not any("Reading" in line for line in final_screen(shown.terminal))
+    quiet = on_terminal(*args, "--json", columns=80, cwd=tmp_path, program=READING)
+    assert "Reading" not in quiet.terminal
 
 
 def test_bar_of_forget(tmp_path: Path, write_model: WriteModel) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from anamnesis.architectures.tokenizers.decoded import decoder_of
+from anamnesis.architectures.tokenizers.json_text import Rows, quoted
 from anamnesis.architectures.tokenizers.merges import merges_by_score
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
@@ -59,16 +60,27 @@ def added_token(text: str, special: bool) -> dict[str, Any]:
     return {"content": text, **flags, "special": special}
 
 
-def _bpe(vocabulary: StoredVocabulary, merges: list[tuple[str, str]]) -> dict[str, Any]:
+def _vocab(vocabulary: StoredVocabulary) -> dict[str, int]:
+    """Return the ids of tokens that are no padding."""
     vocab: dict[str, int] = {}
     for i, token in enumerate(vocabulary.tokens):
-        if not vocabulary.is_padding(i):
+        if i not in vocabulary.padding:
             vocab.setdefault(token, i)  # two may be empty
-    kept = [
+    return vocab
+
+
+def _stored_bpe(vocabulary: StoredVocabulary) -> dict[str, Any]:
+    """Return a model with those stored merges whose tokens are there."""
+    vocab = _vocab(vocabulary)
+    kept = (
         (left, right)
-        for left, right in merges
+        for left, right in vocabulary.merges()
         if left in vocab and right in vocab and left + right in vocab
-    ]
+    )
+    return _bpe(vocab, kept)
+
+
+def _bpe(vocab: Mapping[str, int], merges: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return {
         "type": "BPE",
         "dropout": None,
@@ -78,9 +90,13 @@ def _bpe(vocabulary: StoredVocabulary, merges: list[tuple[str, str]]) -> dict[st
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": False,
-        "vocab": vocab,
-        "merges": kept,
+        "vocab": _ids(vocab),
+        "merges": Rows("[]", ((quoted(left), quoted(right)) for left, right in merges)),
     }
+
+
+def _ids(vocab: Mapping[str, int]) -> Rows:
+    return Rows("{}", zip(map(quoted, vocab), vocab.values(), strict=True))
 
 
 # --- byte-pair vocabularies of bytes ------------------------------------------------------------
@@ -103,7 +119,7 @@ def byte_level(vocabulary: StoredVocabulary) -> dict[str, Any]:
         name = shortened(repr(pre))
         raise UnsupportedError(f"tokenizer.ggml.pre: how {name} splits a text is not known")
     steps = rows[0].steps if rows else _DEFAULT
-    model = _bpe(vocabulary, vocabulary.merges)
+    model = _stored_bpe(vocabulary)
     is_ignoring = rows and rows[0].ignore_merges is True and pre != "chatglm-bpe"
     model["ignore_merges"] = bool(is_ignoring) or pre in _IGNORING
     return _tokenizer(
@@ -156,16 +172,19 @@ def _of_bytes(*, prefix: bool) -> dict[str, Any]:
     return {"type": "Sequence", "decoders": steps}
 
 
+def _check_scores(vocabulary: StoredVocabulary) -> None:
+    if not len(vocabulary.scores):
+        raise ParseError("the GGUF has no tokenizer.ggml.scores")
+
+
 def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
     """Return a tokenizer that joins pieces by their scores, said as merges."""
-    if not vocabulary.scores:
-        raise ParseError("the GGUF has no tokenizer.ggml.scores")
-    joined = (TokenType.NORMAL, TokenType.UNUSED)
-    scores: dict[str, float] = {}
-    for i, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
-        if kind in joined and not vocabulary.is_padding(i):
-            scores.setdefault(token, vocabulary.scores[i])
-    model = _bpe(vocabulary, merges_by_score(scores))
+    _check_scores(vocabulary)
+    vocab = _vocab(vocabulary)
+    joined = set(vocabulary.of_types(TokenType.NORMAL, TokenType.UNUSED))
+    pieces = {token: i for token, i in vocab.items() if i in joined}
+    merges = merges_by_score(pieces, vocabulary.tokens, vocabulary.scores)
+    model = _bpe(vocab, merges)
     unknown = vocabulary.text_of("unk")
     model |= {"fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
     has_prefix = vocabulary.flag("add_space_prefix") is not False
@@ -180,7 +199,7 @@ def byte_fallback(vocabulary: StoredVocabulary) -> dict[str, Any]:
 
 def gemma4(vocabulary: StoredVocabulary) -> dict[str, Any]:
     """Return a tokenizer that has merges over sentencepiece's pieces."""
-    model = _bpe(vocabulary, vocabulary.merges)
+    model = _stored_bpe(vocabulary)
     unknown = vocabulary.text_of("unk")
     model |= {"fuse_unk": True, "byte_fallback": True, "unk_token": unknown}
     return _tokenizer(vocabulary, model, normalizer=_SPACES, decoder=_of_bytes(prefix=False))
@@ -188,14 +207,13 @@ def gemma4(vocabulary: StoredVocabulary) -> dict[str, Any]:
 
 def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
     """Return a tokenizer that looks for the pieces with the best sum of scores."""
-    if not vocabulary.scores:
-        raise ParseError("the GGUF has no tokenizer.ggml.scores")
+    _check_scores(vocabulary)
     n = vocabulary.n_unpadded()
-    pairs = zip(vocabulary.tokens[:n], vocabulary.scores[:n], strict=True)
+    pairs = zip(map(quoted, vocabulary.tokens[:n]), vocabulary.scores[:n].tolist(), strict=True)
     model = {
         "type": "Unigram",
         "unk_id": vocabulary.ids.get("unk"),
-        "vocab": [[token, score] for token, score in pairs],
+        "vocab": Rows("[]", pairs),
         "byte_fallback": False,
     }
     normalizer = None
@@ -226,15 +244,16 @@ def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
 def wordpiece(vocabulary: StoredVocabulary) -> dict[str, Any]:
     """Return BERT's tokenizer."""
     vocab: dict[str, int] = {}
-    for i, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
-        vocab.setdefault(token if kind == TokenType.CONTROL else _word_piece(token), i)
+    control = set(vocabulary.of_types(TokenType.CONTROL))
+    for i, token in enumerate(vocabulary.tokens):
+        vocab.setdefault(token if i in control else _word_piece(token), i)
     unknown = vocabulary.text_of("unk")
     model = {
         "type": "WordPiece",
         "unk_token": unknown if unknown is not None else "[UNK]",
         "continuing_subword_prefix": "##",
         "max_input_chars_per_word": 100,
-        "vocab": vocab,
+        "vocab": _ids(vocab),
     }
     lowercase = vocabulary.flag("normalizer.lowercase")
     normalizer = {

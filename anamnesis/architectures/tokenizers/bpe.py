@@ -9,12 +9,16 @@ ones where the vocabulary has them too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
 from anamnesis.architectures.tokenizers.decoded import decoder_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder, section
+from anamnesis.architectures.tokenizers.merges_json import merge_text
 from anamnesis.architectures.tokenizers.tokens import (
     ADDED_SCORE,
     TokenType,
@@ -24,6 +28,10 @@ from anamnesis.architectures.tokenizers.tokens import (
     looks_special,
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.formats.gguf.strings import Strings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 _SLOW = "vocab.json"
@@ -57,7 +65,7 @@ def vocabulary_of(folder: Folder) -> dict[str, int]:
     if not isinstance(vocab, dict):
         raise folder.malformed(name, "the vocabulary must be an object")
     for text, i in vocab.items():
-        if not isinstance(i, int) or isinstance(i, bool) or not 0 <= i < 2**31:
+        if type(i) is not int or not 0 <= i < 2**31:
             raise folder.malformed(name, f"the id of token {text!r} is {i!r}")
     return vocab
 
@@ -66,25 +74,26 @@ def byte_level(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
     """Return a vocabulary whose tokens are bytes, in GPT-2's letters, or words' pieces."""
     vocab = vocabulary_of(folder)
     added = added_tokens(folder, vocab)
-    by_id = {i: text for text, i in vocab.items()}
-    by_id |= {i: token.text for i, token in added.items()}
-    last = max(by_id, default=-1)
+    texts = _by_id(vocab, added)
+    last = max(texts, default=-1)
     size = declared_size(config, "vocab_size", default=last + 1)
     if last >= size:
         raise ParseError(
-            f"token {by_id[last]!r} has id {last}, and the config's vocab_size is {size:,}",
+            f"token {texts[last]!r} has id {last}, and the config's vocab_size is {size:,}",
             source=str(folder.root),
         )
     found = Vocabulary(size, str(folder.root), folder.budget)
+    found.put_all(texts, TokenType.NORMAL, 0.0)
     decode = decoder_of(folder.json(FAST) or {"decoder": {"type": "ByteLevel"}})
-    by_text = {token.text: token for token in added.values()}
-    for i, text in by_id.items():
-        token = by_text.get(text)
-        if token is None:
-            found.put(i, text, TokenType.NORMAL)
-        else:
-            put_added(found, i, token._replace(text=text if token.normalized else decode(text)))
+    for i, token in added.items():
+        text = token.text if token.normalized else decode(token.text)
+        put_added(found, i, token._replace(text=text))
     return found
+
+
+def _by_id(vocab: Mapping[str, int], added: Mapping[int, Added]) -> dict[int, str]:
+    texts = dict(zip(vocab.values(), vocab, strict=True))
+    return texts | {i: token.text for i, token in added.items()}
 
 
 def put_added(found: Vocabulary, i: int, token: Added) -> None:
@@ -101,53 +110,48 @@ def byte_fallback(folder: Folder, *, ranked: bool) -> Vocabulary:
     vocab = vocabulary_of(folder)
     added = added_tokens(folder, vocab)
     special = special_texts(folder)
-    by_id = {i: text for text, i in vocab.items()}
-    texts = by_id | {i: token.text for i, token in added.items()}
+    texts = _by_id(vocab, added)
     if len(texts) != max(texts, default=-1) + 1:
         missing = next(i for i in range(len(texts) + 1) if i not in texts)
         raise folder.malformed(FAST, f"no token has id {missing}")
-    ranks = _ranks(merges_of(folder)) if ranked else {}
-    last = -float(len(ranks)) if ranked else ADDED_SCORE
     found = Vocabulary(len(texts), str(folder.root), folder.budget)
+    found.put_all(texts, TokenType.NORMAL, _scores(folder, texts) if ranked else ADDED_SCORE)
+    by_id = set(vocab.values())
     for i, text in texts.items():
-        if _BYTE.fullmatch(text):
+        if text.startswith("<0x") and _BYTE.fullmatch(text):
             found.put(i, text, TokenType.BYTE, ADDED_SCORE)
         elif text in special:
             found.put(i, text, TokenType.CONTROL, ADDED_SCORE)
         elif ranked and i in added:
             put_added(found, i, added[i])
-        elif i in by_id:
-            found.put(i, text, TokenType.NORMAL, ranks.get(text, last))
-        else:
+        elif i not in by_id:
             found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
     return found
 
 
-def _ranks(merges: Iterable[str]) -> dict[str, float]:
-    ranks: dict[str, float] = {}
-    for rank, merge in enumerate(merges):
-        ranks.setdefault(merge.replace(" ", "", 1), -float(rank))
-    return ranks
+def _scores(folder: Folder, texts: Mapping[int, str]) -> NDArray[np.float32]:
+    """Return for each token the number of the first merge that makes it, below zero."""
+    made = [merge.replace(" ", "", 1) for merge in merges_of(folder)]
+    ranks = dict(zip(reversed(made), map(float, range(len(made) - 1, -1, -1)), strict=True))
+    found = map(ranks.get, texts.values(), repeat(float(len(ranks))))
+    return -np.fromiter(found, np.float32, len(texts))
 
 
-def merges_of(folder: Folder) -> Sequence[str]:
+def merges_of(folder: Folder) -> Strings:
     """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it."""
     if folder.merges:
         return folder.merges
     told = section(folder.json(FAST) or {}, "model").get("merges")
     if not isinstance(told, list) or not told:
-        return _merges_txt(folder)
-    found: list[str] = []
+        return Strings(_merges_txt(folder))
     for merge in told:
         match merge:
-            case str():
-                found.append(merge)
-            case [str(left), str(right)]:
-                found.append(f"{left.replace(' ', 'Ġ')} {right.replace(' ', 'Ġ')}")
-            case _:
-                raise folder.malformed(FAST, f"a merge is {merge!r}, no pair")
-    check_text(str(folder.root), *found)
-    return found
+            case str() | [str(), str()]:
+                continue
+        raise folder.malformed(FAST, f"a merge is {merge!r}, no pair")
+    found = [merge_text(merge) for merge in told]
+    check_text(str(folder.root), found)
+    return Strings(found)
 
 
 def _merges_txt(folder: Folder) -> list[str]:

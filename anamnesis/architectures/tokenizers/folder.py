@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ TOKENIZER_MAX_BYTES = 50_000_000  # tokenizer.model of Gemma 3 has 4.7 MB
 TOKENIZER_MAX_VALUES = 8_000_000  # tokenizer.json of Gemma 4 has 1.8 million
 TEMPLATES_MAX_FILES = 100
 
+State = tuple[int, int] | None  # of a file that is there: its size, its time
+
 CONFIG = "tokenizer_config.json"
 FAST = "tokenizer.json"
 
@@ -30,6 +33,7 @@ class Folder:
         self.budget = budget
         real = os.path.realpath(root)
         cached = repository_of(real)  # whose files are links into its `blobs`
+        self.seen: dict[str, State] = {}
         self._fence = real if cached is None else cached[0]
         self._json: dict[str, dict[str, Any] | None] = {}
         self._merges: Strings | None = None
@@ -37,6 +41,7 @@ class Folder:
     def has(self, name: str) -> bool:
         """Tell whether there is such a file."""
         path = self.root / name
+        self.seen[name] = _state(path)
         return path.is_file() and Path(os.path.realpath(path)).is_relative_to(self._fence)
 
     def json(self, name: str) -> dict[str, Any] | None:
@@ -85,6 +90,7 @@ class Folder:
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the files of a folder that end so, in the order of their names."""
+        self.seen[folder] = _state(self.root / folder)
         try:
             found = sorted(name for name in os.listdir(self.root / folder) if name.endswith(suffix))
         except (FileNotFoundError, NotADirectoryError):
@@ -97,6 +103,19 @@ class Folder:
     def malformed(self, name: str, what: str) -> ParseError:
         """Return the error that a file is not as it should be."""
         return ParseError(what, source=str(self.root / name))
+
+
+def is_as_seen(root: Path, seen: Mapping[str, State]) -> bool:
+    """Whether what was looked for in a directory is still what it was."""
+    return all(_state(root / name) == state for name, state in seen.items())
+
+
+def _state(path: Path) -> State:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def section(told: Any, *keys: str) -> dict[str, Any]:

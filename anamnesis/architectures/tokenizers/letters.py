@@ -1,17 +1,15 @@
-"""GPT-2's letters for bytes: printable ones as they are, the others from 256 on."""
+"""GPT-2's letters for bytes."""
 
 from __future__ import annotations
 
+from codecs import charmap_decode
 
-def _letters() -> tuple[str, ...]:
-    is_printable = [33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255 for b in range(256)]
-    others = iter(range(256, 512))
-    return tuple(chr(b if is_printable[b] else next(others)) for b in range(256))
+from anamnesis.architectures.tokenizers.decoded import byte_alphabet
 
-
-_LETTERS = _letters()
+_LETTERS = "".join(byte_alphabet())
 
 
 def bytes_as_letters(raw: bytes) -> str:
     """Return bytes as vocabularies of bytes spell them."""
-    return "".join([_LETTERS[byte] for byte in raw])
+    text, _ = charmap_decode(raw, "strict", _LETTERS)
+    return text

@@ -11,11 +11,13 @@ import re
 
 from anamnesis.formats.gguf.strings import Strings
 
-_KEY = re.compile(rb'(?<!\\)"merges"\s*:\s*\[')
-_TEXT = rb'"(?:[^"\\\x00-\x1f]|\\.)*"'
-_ITEM = re.compile(rb"\s*(?:\[\s*(" + _TEXT + rb")\s*,\s*(" + _TEXT + rb")\s*\]|(" + _TEXT + rb"))")
-_NEXT = re.compile(rb"\s*([,\]])")
-_SPACE = "Ġ".encode()  # GPT-2's letter for a space, which parts the halves
+_KEY = re.compile(rb'"merges"\s*:\s*\[')
+_SPACE = rb"[ \t\r\n]*+"
+_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_PAIR = rb"\[" + _SPACE + _TEXT + _SPACE + b"," + _SPACE + _TEXT + _SPACE + rb"\]"
+_ITEM = _SPACE + b"(?:" + _PAIR + b"|" + _TEXT + b")" + _SPACE
+_SOME = re.compile(b"(?:" + _ITEM + b",){1,4096}+", re.DOTALL)
+_LAST = re.compile(_ITEM + rb"\]", re.DOTALL)
 
 
 def cut_merges(raw: bytes) -> tuple[bytes, Strings | None]:
@@ -24,44 +26,31 @@ def cut_merges(raw: bytes) -> tuple[bytes, Strings | None]:
     Where they are not as usual, or there are several such lists, the text comes back as it is, with
     None: who parses it says what is wrong.
     """
-    keys = list(_KEY.finditer(raw))
-    if len(keys) != 1:
+    found = [key.span() for key in _KEY.finditer(raw)]
+    starts = [end for start, end in found if raw[start - 1 : start] != b"\\"]
+    if len(starts) != 1:
         return raw, None
-    start = keys[0].end()
     made = Strings()
-    at = start
-    while True:
-        item = _ITEM.match(raw, at)
-        text = None if item is None else _merge(item)
-        if item is None or text is None:
-            return raw, None
-        made.add(text)
-        after = _NEXT.match(raw, item.end())
-        if after is None:
-            return raw, None
-        at = after.end()
-        if after[1] == b"]":
-            return raw[:start] + raw[at - 1 :], made
-
-
-def _merge(item: re.Match[bytes]) -> bytes | None:
-    """Return a merge in UTF-8; None if it is none."""
-    left, right, whole = item.groups()
-    if whole is not None:
-        return _utf8(whole)
-    halves = [_utf8(left), _utf8(right)]
-    if halves[0] is None or halves[1] is None:
-        return None
-    return halves[0].replace(b" ", _SPACE) + b" " + halves[1].replace(b" ", _SPACE)
-
-
-def _utf8(quoted: bytes) -> bytes | None:
-    """Return what a string of JSON's says, in UTF-8; None if UTF-8 has no such text."""
+    at = starts[0]
     try:
-        if b"\\" in quoted:
-            text = json.loads(quoted)
-            return str(text).encode()
-        quoted.decode()
+        while some := _SOME.match(raw, at):
+            made.extend(map(merge_text, json.loads(b"[%b]" % some[0][:-1])))
+            at = some.end()
+        last = _LAST.match(raw, at)
+        if last is None:
+            return raw, None
+        made.extend(map(merge_text, json.loads(b"[" + last[0])))
     except ValueError:
-        return None
-    return quoted[1:-1]
+        return raw, None
+    return raw[: starts[0]] + raw[last.end() - 1 :], made
+
+
+def merge_text(merge: str | list[str]) -> str:
+    """Return a merge as GGUF has it.
+
+    GPT-2's letter for a space stands in the halves, which a space parts.
+    """
+    if isinstance(merge, str):
+        return merge
+    left, right = merge
+    return f"{left.replace(' ', 'Ġ')} {right.replace(' ', 'Ġ')}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from anamnesis.architectures.tokenizers.added import content
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
-from anamnesis.architectures.tokenizers.sentencepiece import SentencePieceModel, parse_model
+from anamnesis.architectures.tokenizers.sentencepiece import Pieces, SentencePieceModel, parse_model
 from anamnesis.architectures.tokenizers.tokens import (
     ADDED_SCORE,
     TokenType,
@@ -37,9 +39,10 @@ def sentencepiece(
     """
     pieces = model_of(folder).pieces
     keys = ("vocab_size",) if as_told else ("vocab_size_per_layer_input", "vocab_size")
-    size = declared_size(config, *keys, default=len(pieces))
-    found = Vocabulary(size or len(pieces), str(folder.root), folder.budget)
-    put_pieces(found, pieces[: len(found)])
+    n = len(pieces.texts)
+    size = declared_size(config, *keys, default=n)
+    found = Vocabulary(size or n, str(folder.root), folder.budget)
+    put_pieces(found, pieces)
     for text, i in (folder.json("added_tokens.json") or {}).items():
         if _is_in(folder, "added_tokens.json", i, found):
             found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
@@ -51,11 +54,17 @@ def sentencepiece(
     return found
 
 
-def put_pieces(found: Vocabulary, pieces: Any) -> None:
-    """Set tokens to pieces; what is user-defined in a model is a plain token in a GGUF."""
-    for i, piece in enumerate(pieces):
-        is_user = piece.type == TokenType.USER_DEFINED
-        found.put(i, piece.text, TokenType.NORMAL if is_user else piece.type, piece.score)
+def put_pieces(found: Vocabulary, pieces: Pieces) -> None:
+    """Set tokens to pieces, as many as there are places for.
+
+    What is user-defined in a model is a plain token in a GGUF.
+    """
+    texts = pieces.texts[: len(found)]
+    n = len(texts)
+    is_user = pieces.types == TokenType.USER_DEFINED
+    found.tokens[:n] = texts
+    found.types[:n] = np.where(is_user, TokenType.NORMAL, pieces.types)[:n]
+    found.scores[:n] = pieces.scores[:n]
 
 
 def _put_added(

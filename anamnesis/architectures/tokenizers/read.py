@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.architectures.tokenizers.added import added_tokens
@@ -24,7 +23,6 @@ from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size, 
 from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.architectures.tokenizers.wordpiece import wordpiece
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.limits import Budget
 from anamnesis.formats.gguf.strings import Strings
 
 _SPACE_PREFIX = "tokenizer.ggml.add_space_prefix"
@@ -52,10 +50,9 @@ class _Asked(NamedTuple):
 
 
 def read_vocabulary(
-    root: Path,
+    folder: Folder,
     config: Mapping[str, Any],
     kind: str,
-    budget: Budget,
     *,
     pre: str | None = None,
     fallbacks: Mapping[str, str | int] | None = None,
@@ -65,7 +62,7 @@ def read_vocabulary(
     """Return the `tokenizer.*` keys of a model."""
     if kind not in KINDS:
         raise UnsupportedError(f"no kind of tokenizer is called {kind!r}")
-    asked = _Asked(Folder(Path(root), budget), config, fallbacks or {}, pre)
+    asked = _Asked(folder, config, fallbacks or {}, pre)
     return {**(before or {}), **KINDS[kind](asked), **(after or {})}
 
 

@@ -14,6 +14,7 @@ from anamnesis.architectures.tokenizers.letters import bytes_as_letters
 
 _FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 SPACES = (" ", "\u2581", "\u0120")  # as it is, as sentencepiece has it, as GPT-2 has it
+_START = 4  # characters, by which most tokens are known not to be in a text
 _PARTS = ("continuing_subword_prefix", "end_of_word_suffix")  # which are in no text
 
 
@@ -26,18 +27,24 @@ def reduced(
 ) -> dict[str, Any]:
     """Return the `model` of a tokenizer.json with the tokens and merges that a text can need."""
     vocab = model.get("vocab")
-    pairs = ([*merge.split(" ", 1)] for merge in merges)
     if not isinstance(vocab, dict) or any(model.get(part) for part in _PARTS):
-        return {**model, "merges": list(pairs)}
+        return {**model, "merges": [merge.split(" ", 1) for merge in merges]}
     seen = "\n".join(_written(text))
+    starts = {seen[i : i + _START] for i in range(len(seen))}
     always = {*kept, str(model.get("unk_token"))}
     some = {
         token: i
         for token, i in vocab.items()
-        if len(token) == 1 or token in always or token.startswith("<0x") or token in seen
+        if ((len(token) < _START or token[:_START] in starts) and token in seen)
+        or (len(token) == 1 or token in always or token.startswith("<0x"))
     }
     some |= {token: i for token, i in added.items() if type(i) is int}
-    left = [pair for pair in pairs if len(pair) == 2 and {*pair, "".join(pair)} <= some.keys()]
+    pairs = (merge.partition(" ") for merge in merges)
+    left = [
+        [one, other]
+        for one, space, other in pairs
+        if space and one in some and other in some and one + other in some
+    ]
     return {**model, "vocab": some, "merges": left}
 
 

@@ -12,35 +12,41 @@ as many bytes, 5 four bytes. The last value of a field that is not repeated coun
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 UNIGRAM, BPE = 1, 2  # types of models
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 _PIECE_BYTES = 200  # that each takes in Python
-_FLOAT = struct.Struct("<f")
 _KINDS = range(1, 7)
+_SOME = 4096  # pieces that are accounted for together
 
 Field = tuple[int, int, int, int, int]  # number, wire type, value, start and end of its bytes
+_Piece = tuple[int, str, bytes, int]  # where it ends, text, score, type
 
 
-class Piece(NamedTuple):
-    """A piece; its type is one of `tokens.TokenType`."""
+class Pieces(NamedTuple):
+    """Texts, scores, and types, which are those of `tokens.TokenType`."""
 
-    text: str
-    score: float
-    type: int
+    texts: list[str]
+    scores: NDArray[np.float32]
+    types: NDArray[np.int32]
 
 
 class SentencePieceModel(NamedTuple):
     """What a model file says that a GGUF has a place for."""
 
-    pieces: list[Piece]
+    pieces: Pieces
     model_type: int = UNIGRAM
     charsmap: bytes = b""
     add_dummy_prefix: bool = True
@@ -49,22 +55,27 @@ class SentencePieceModel(NamedTuple):
 
 def parse_model(raw: bytes, source: str, budget: Budget) -> SentencePieceModel:
     """Read a model file."""
-    pieces: list[Piece] = []
+    found: list[_Piece] = []
     told: dict[str, int | bytes] = {}
     reader = _Reader(raw, source)
-    for number, wire, _, start, end in reader.fields(0, len(raw)):
+    at = 0
+    while usual := _usual(raw, at):
+        _account(budget, len(usual), usual[-1][0] - at)
+        at = usual[-1][0]
+        found += usual
+    for number, wire, _, start, end in reader.fields(at, len(raw)):
         if wire != _BYTES:
             continue
         if number == 1:
-            budget.items(1, "the pieces of a tokenizer.model")
-            budget.alloc(_PIECE_BYTES + end - start, "the pieces of a tokenizer.model")
-            pieces.append(_piece(reader, start, end))
+            _account(budget, 1, end - start)
+            found.append(_piece(reader, start, end))
         elif number in (2, 3):
             _read_spec(reader, number, start, end, told)
-    if not pieces:
+    if not found:
         raise ParseError("no sentencepiece model: it has no pieces", source=source)
+    _, texts, scores, types = zip(*found, strict=True)
     return SentencePieceModel(
-        pieces,
+        Pieces(list(texts), np.frombuffer(b"".join(scores), "<f4"), np.array(types, np.int32)),
         int(told.get("model_type", UNIGRAM)),
         bytes(told.get("charsmap", b"")),
         bool(told.get("prefix", True)),
@@ -72,17 +83,43 @@ def parse_model(raw: bytes, source: str, budget: Budget) -> SentencePieceModel:
     )
 
 
-def _piece(reader: _Reader, start: int, end: int) -> Piece:
-    raw, score, kind = b"", 0.0, 1
+def _account(budget: Budget, n: int, n_bytes: int) -> None:
+    budget.items(n, "the pieces of a tokenizer.model")
+    budget.alloc(_PIECE_BYTES * n + n_bytes, "the pieces of a tokenizer.model")
+
+
+def _usual(raw: bytes, at: int) -> list[_Piece]:
+    """Read some of the pieces that follow, as far as they are short and spelt as usual.
+
+    That is a text, a score, and a type where it is not the first.
+    """
+    found: list[_Piece] = []
+    with suppress(IndexError, UnicodeDecodeError):  # which the reader of fields finds again
+        while len(found) < _SOME and raw[at] == raw[at + 2] == 0x0A and raw[at + 3] < 0x70:
+            end = at + 2 + raw[at + 1]
+            score = at + 4 + raw[at + 3]
+            typed = end - score - 5
+            kind = raw[score + 6] if typed else 1
+            is_typed = typed == 2 and raw[score + 5] == 0x18 and kind in _KINDS
+            if raw[score] != 0x15 or end > len(raw) or (typed and not is_typed):
+                break
+            text = raw[at + 4 : score].decode()
+            found.append((end, text, raw[score + 1 : score + 5], kind))
+            at = end
+    return found
+
+
+def _piece(reader: _Reader, start: int, end: int) -> _Piece:
+    raw, score, kind = b"", bytes(4), 1
     for number, wire, value, at, to in reader.fields(start, end):
         if number == 1 and wire == _BYTES:
             raw = reader.raw[at:to]
         elif number == 2 and wire == _FOUR:
-            (score,) = _FLOAT.unpack_from(reader.raw, at)
+            score = reader.raw[at:to]
         elif number == 3 and wire == _VARINT and value in _KINDS:
             kind = value  # one that nobody knows is as if it were not there
     try:
-        return Piece(raw.decode(), score, kind)
+        return end, raw.decode(), score, kind
     except UnicodeDecodeError:
         raise reader.error("a piece is not UTF-8", start) from None
 

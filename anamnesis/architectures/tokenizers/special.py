@@ -245,7 +245,7 @@ def _templates(folder: Folder) -> dict[str, Any]:
         return {}
     told = config["chat_template"] if "chat_template" in config else _beside(folder)
     if isinstance(told, str):
-        check_text(CONFIG, told)
+        check_text(CONFIG, [told])
         return {"tokenizer.chat_template": told} if told else {}
     found: dict[str, Any] = {}
     names: dict[str, None] = {}
@@ -254,7 +254,7 @@ def _templates(folder: Folder) -> dict[str, Any]:
         name, template = choice.get("name"), choice.get("template")
         if not isinstance(name, str) or not isinstance(template, str):
             continue
-        check_text(CONFIG, template)
+        check_text(CONFIG, [template])
         name = "".join(char if char in _NAME_CHARS else "_" for char in name)
         if name == "default":
             default = template

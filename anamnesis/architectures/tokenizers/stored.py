@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from math import isfinite
-from typing import Any
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
-from anamnesis.architectures.tokenizers.tokens import VOCABULARY_MAX_TOKENS, TokenType, check_unique
+from anamnesis.architectures.tokenizers.tokens import (
+    HALF,
+    VOCABULARY_MAX_TOKENS,
+    TokenType,
+    check_unique,
+)
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.printable import shortened
+from anamnesis.formats.gguf.strings import Strings
+from anamnesis.formats.gguf.values import packed_array
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MERGES_MAX_COUNT = 2_000_000  # Gemma 4 has half a million
 
@@ -48,25 +60,24 @@ class StoredVocabulary:
         self._metadata = metadata
         self.model = self._text("model") or ""
         self.pre = self._text("pre") or "default"
-        self.tokens = self._array("tokens", str, VOCABULARY_MAX_TOKENS)
+        self.tokens: list[str] = list(self._strings("tokens", VOCABULARY_MAX_TOKENS))
         if not self.model or not self.tokens:
             raise ParseError("the GGUF has no vocabulary")
-        self.types = self._array("token_type", int, VOCABULARY_MAX_TOKENS)
-        self._has_types = bool(self.types)
-        self.types = self.types or [int(TokenType.NORMAL)] * len(self.tokens)
-        self.scores = self._array("scores", (int, float), VOCABULARY_MAX_TOKENS)
+        n = len(self.tokens)
+        types = self._numbers("token_type", "iu", VOCABULARY_MAX_TOKENS)
+        self._has_types = bool(len(types))
+        self.types = types if self._has_types else np.full(n, TokenType.NORMAL)
+        self.scores = self._numbers("scores", "iuf", VOCABULARY_MAX_TOKENS)
         for key, items in (("token_type", self.types), ("scores", self.scores)):
-            if items and len(items) != len(self.tokens):
-                told = f"{len(items):,} items for {len(self.tokens):,} tokens"
-                raise ParseError(f"tokenizer.ggml.{key}: {told}")
-        if not all(map(isfinite, self.scores)):
-            raise ParseError("tokenizer.ggml.scores has one that is no finite number")
-        merges = self._array("merges", str, MERGES_MAX_COUNT)
-        self.merges = [_pair(merge) for merge in merges]
+            if len(items) not in (0, n):
+                raise ParseError(f"tokenizer.ggml.{key}: {len(items):,} items for {n:,} tokens")
+        if not (np.abs(self.scores.astype(float)) <= np.finfo(np.float32).max).all():
+            raise ParseError("tokenizer.ggml.scores has one that is no finite number of float32")
+        self._merges = self._strings("merges", MERGES_MAX_COUNT)
         needs = self.model in _MERGING and self.pre != _UNMERGED
         if (
             needs
-            and not merges
+            and not len(self._merges)
             and (metadata.get("tokenizer.ggml.merges") is None or self._has_pieces())
         ):
             raise ParseError(
@@ -96,9 +107,8 @@ class StoredVocabulary:
 
     def bytes(self, name: str) -> bytes:
         """Return an array of bytes; none if the file does not have it."""
-        told = self._array(name, int, 1 << 24)
         try:
-            return bytes(told)
+            return bytes(self._numbers(name, "iu", 1 << 24).tolist())
         except ValueError:
             raise ParseError(f"tokenizer.ggml.{name} must be bytes") from None
 
@@ -106,25 +116,34 @@ class StoredVocabulary:
         """Return a special token's text."""
         return self.tokens[self.ids[name]] if name in self.ids else None
 
-    def is_padding(self, i: int) -> bool:
-        """Tell whether a token only fills a place up to the number of rows that the model has."""
-        return self.types[i] == TokenType.UNUSED and bool(_PADDING.fullmatch(self.tokens[i]))
+    @cached_property
+    def padding(self) -> frozenset[int]:
+        """The tokens that only fill a place up to the number of rows that the model has."""
+        unused = self.of_types(TokenType.UNUSED)
+        return frozenset(i for i in unused if _PADDING.fullmatch(self.tokens[i]))
 
     def n_unpadded(self) -> int:
         """Return how many tokens there are without those at the end that fill it."""
         n = len(self.tokens)
-        while n and self.is_padding(n - 1):
+        while n and n - 1 in self.padding:
             n -= 1
         return n
 
+    def of_types(self, *types: int) -> list[int]:
+        """Return the ids of tokens of these types."""
+        found: list[int] = np.isin(self.types, types).nonzero()[0].tolist()
+        return found
+
+    def merges(self) -> Iterator[tuple[str, str]]:
+        """Yield merges by their halves."""
+        return map(_pair, self._merges)
+
     def added(self) -> dict[int, bool]:
         """Return which tokens are looked for in a text before it is split; True if special."""
-        found = {
-            i: kind != TokenType.USER_DEFINED
-            for i, kind in enumerate(self.types)
-            if kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
-        }
-        return dict(sorted((found | dict.fromkeys(self.named().values(), True)).items()))
+        found = dict.fromkeys(self.of_types(TokenType.USER_DEFINED), False)
+        special = self.of_types(TokenType.CONTROL, TokenType.UNKNOWN)
+        found |= dict.fromkeys([*special, *self.named().values()], True)
+        return dict(sorted(found.items()))
 
     def named(self) -> dict[str, int]:
         """Return the ids of those special tokens that are no plain text.
@@ -152,8 +171,7 @@ class StoredVocabulary:
 
     def _has_pieces(self) -> bool:
         """Whether there are tokens that merges would make."""
-        told = zip(self.tokens, self.types, strict=True)
-        return any(len(text) > 1 and kind == TokenType.NORMAL for text, kind in told)
+        return any(len(self.tokens[i]) > 1 for i in self.of_types(TokenType.NORMAL))
 
     def _text(self, key: str) -> str | None:
         told = self._metadata.get(f"tokenizer.ggml.{key}")
@@ -161,16 +179,37 @@ class StoredVocabulary:
             raise ParseError(f"tokenizer.ggml.{key} must be a string")
         return told
 
-    def _array(self, key: str, kind: Any, most: int) -> list[Any]:
-        told = self._metadata.get(f"tokenizer.ggml.{key}")
+    def _strings(self, key: str, most: int) -> list[str] | Strings:
+        told: list[str] | Strings = self._array(key, most)
+        if not isinstance(told, Strings) and not all(isinstance(text, str) for text in told):
+            raise self._of_another_type(key)
+        return told
+
+    def _numbers(self, key: str, kinds: str, most: int) -> NDArray[Any]:
+        """Return an array of numbers of numpy's kinds."""
+        told = self._array(key, most)
+        if isinstance(told, Strings):
+            raise self._of_another_type(key)
+        try:
+            found = np.asarray(told, None if len(told) else np.int64)
+        except (ValueError, OverflowError):
+            raise self._of_another_type(key) from None
+        if found.ndim != 1 or found.dtype.kind not in kinds:
+            raise self._of_another_type(key)
+        return found
+
+    def _array(self, key: str, most: int) -> Any:
+        told = packed_array(self._metadata, f"tokenizer.ggml.{key}")
         if told is None:
-            return []
-        told = told.tolist() if hasattr(told, "tolist") else told
-        if not isinstance(told, (list, tuple)) or not all(isinstance(x, kind) for x in told):
-            raise ParseError(f"tokenizer.ggml.{key} must be an array of another type")
+            return ()
+        if not isinstance(told, (list, tuple, Strings, np.ndarray)):
+            raise self._of_another_type(key)
         if len(told) > most:
             raise LimitExceeded("VOCABULARY_MAX_TOKENS", f"tokenizer.ggml.{key}: {len(told):,}")
-        return list(told)
+        return told
+
+    def _of_another_type(self, key: str) -> ParseError:
+        return ParseError(f"tokenizer.ggml.{key} must be an array of another type")
 
 
 def token_id(metadata: Mapping[str, Any], key: str, n_tokens: int) -> int | None:
@@ -202,8 +241,8 @@ def _pair(merge: str) -> tuple[str, str]:
 
 
 def _check_utf8(tokens: list[str]) -> None:
-    for i, token in enumerate(tokens):
-        try:
-            token.encode()
-        except UnicodeEncodeError:
-            raise ParseError(f"tokenizer.ggml.tokens: token {i} is not UTF-8") from None
+    try:
+        "".join(tokens).encode()
+    except UnicodeEncodeError:
+        i = next(i for i, token in enumerate(tokens) if HALF.search(token))
+        raise ParseError(f"tokenizer.ggml.tokens: token {i} is not UTF-8") from None

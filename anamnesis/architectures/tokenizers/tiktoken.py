@@ -7,7 +7,6 @@ tokens, named by tokenizer_config.json or reserved.
 
 from __future__ import annotations
 
-import base64
 import binascii
 from collections.abc import Mapping
 from itertools import pairwise
@@ -33,7 +32,7 @@ def ranks_of(folder: Folder) -> dict[bytes, int]:
             continue
         text, _, rank = line.partition(b" ")
         try:
-            token = base64.b64decode(text, validate=True)
+            token = binascii.a2b_base64(text, strict_mode=True)
         except binascii.Error:
             token = b""
         if not token or not rank.isdigit() or len(rank) > 7 or int(rank) > _MAX_RANK:
@@ -52,9 +51,8 @@ def ranked(folder: Folder, ranks: Mapping[bytes, int], config: Mapping[str, Any]
     found = Vocabulary(
         declared_size(config, "vocab_size", default=n), str(folder.root), folder.budget
     )
-    for token, rank in ranks.items():
-        if rank < len(found):
-            found.put(rank, bytes_as_letters(token), TokenType.NORMAL)
+    texts = {rank: bytes_as_letters(token) for token, rank in ranks.items() if rank < len(found)}
+    found.put_all(texts, TokenType.NORMAL, 0.0)
     named = added_tokens(folder, {})
     for i in range(n, len(found)):
         text = named[i].text if i in named else f"<|reserved_token_{i}|>"
@@ -64,22 +62,20 @@ def ranked(folder: Folder, ranks: Mapping[bytes, int], config: Mapping[str, Any]
 
 def merges_of_ranks(ranks: Mapping[bytes, int]) -> Strings:
     """Return the merges, in the order of the tokens that they make."""
-    made = Strings()
-    for token, rank in ranks.items():
-        parts = _parts(ranks, token, rank) if len(token) > 1 else []
-        if len(parts) == 2:
-            made.add(" ".join(map(bytes_as_letters, parts)).encode())
-    return made
+    parted = (_parts(ranks, token, rank) for token, rank in ranks.items() if len(token) > 1)
+    return Strings(" ".join(map(bytes_as_letters, parts)) for parts in parted if len(parts) == 2)
 
 
 def _parts(ranks: Mapping[bytes, int], token: bytes, most: int) -> list[bytes]:
     """Merge a token's bytes by ranks below its own, the lowest first."""
     parts = [token[i : i + 1] for i in range(len(token))]
-    while len(parts) > 1:
-        pairs = [ranks.get(a + b, most) for a, b in pairwise(parts)]
-        lowest = min(pairs)
-        if lowest >= most:
-            break
+    pairs = [ranks.get(one + other, most) for one, other in pairwise(parts)]
+    while pairs and (lowest := min(pairs)) < most:
         at = pairs.index(lowest)
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        del pairs[at]
+        if at > 0:
+            pairs[at - 1] = ranks.get(parts[at - 1] + parts[at], most)
+        if at < len(pairs):
+            pairs[at] = ranks.get(parts[at] + parts[at + 1], most)
     return parts

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 VOCABULARY_MAX_TOKENS = 1_000_000  # Gemma has 262,144
 VOCABULARY_MAX_PADDING = 100_000  # rows of a model that no token has
@@ -22,6 +26,7 @@ ADDED_SCORE = -1000.0
 
 # What some models add without saying that it is special, besides the two forms below.
 _SPECIAL = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
+HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
 _SPECIAL_FORMS = (("<|", "|>"), ("<\uff5c", "\uff5c>"), ("<unused", ">"))
 
 
@@ -58,9 +63,19 @@ class Vocabulary:
         self.types[i] = kind
         self.scores[i] = score
 
+    def put_all(
+        self, texts: Mapping[int, str], kind: int, scores: float | NDArray[np.float32]
+    ) -> None:
+        """Set tokens by their ids."""
+        for i, text in texts.items():
+            self.tokens[i] = text
+        ids = np.fromiter(texts, np.intp, len(texts))
+        self.types[ids] = kind
+        self.scores[ids] = scores
+
     def keys(self, model: str, pre: str | None, *, scored: bool) -> dict[str, Any]:
         """Return the keys that begin each tokenizer of a GGUF, in the reference's order."""
-        check_text(self.source, *self.tokens)
+        check_text(self.source, self.tokens)
         check_unique(self.tokens, self.source)
         found: dict[str, Any] = {"tokenizer.ggml.model": model}
         if pre is not None:
@@ -73,13 +88,13 @@ class Vocabulary:
         return found
 
 
-def check_text(source: str, *texts: str) -> None:
+def check_text(source: str, texts: Collection[str]) -> None:
     """Raise `ParseError` if a text has half of a surrogate pair, which JSON may have."""
-    for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ParseError(f"{text!r} has half of a surrogate pair", source=source) from None
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        text = shortened(repr(next(filter(HALF.search, texts))))
+        raise ParseError(f"{text} has half of a surrogate pair", source=source) from None
 
 
 def check_unique(tokens: Sequence[str], source: str) -> None:

@@ -39,8 +39,9 @@ def t5(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[str,
     name = MODEL if folder.has(MODEL) else "spiece.model"
     model = model_of(folder, name)
     _check(folder, name, model)
-    size = declared_size(config, "vocab_size", default=len(model.pieces))
-    if size < len(model.pieces):
+    n = len(model.pieces.texts)
+    size = declared_size(config, "vocab_size", default=n)
+    if size < n:
         raise folder.malformed(name, f"more pieces than the config's vocab_size, {size:,}")
     found = Vocabulary(size, str(folder.root), folder.budget)
     put_pieces(found, model.pieces)
@@ -58,7 +59,8 @@ def xlm_roberta(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, 
         return _fast(folder, config)
     model = model_of(folder, _XLM_MODEL)
     _check(folder, _XLM_MODEL, model)
-    size = max(declared_size(config, "vocab_size", default=len(model.pieces)), len(model.pieces))
+    n = len(model.pieces.texts)
+    size = max(declared_size(config, "vocab_size", default=n), n)
     found = Vocabulary(size, str(folder.root), folder.budget)
     put_pieces(found, model.pieces)
     found.tokens = [text for text, _ in _XLM_FIRST] + found.tokens[3:-1]
@@ -82,15 +84,15 @@ def _fast(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[s
     if not isinstance(listed, list) or model.get("type", "Unigram") != "Unigram":
         raise UnsupportedError(f"{folder.root / FAST}: no unigram model, which this one must be")
     size = max(declared_size(config, "vocab_size", default=len(listed)), len(listed))
+    wrong = next((i for i, entry in enumerate(listed) if not _is_scored(entry)), None)
+    if wrong is not None:
+        raise folder.malformed(FAST, f"token {wrong} of the vocabulary is {listed[wrong]!r}")
     found = Vocabulary(size, str(folder.root), folder.budget)
+    scores = np.array([_score(score) for _, score in listed], np.float32)
+    found.put_all({i: text for i, (text, _) in enumerate(listed)}, TokenType.NORMAL, scores)
     vocab: dict[str, int] = {}
-    for i, entry in enumerate(listed):
-        match entry:
-            case [str(text), int() | float() as score]:
-                vocab.setdefault(text, i)
-                found.put(i, text, TokenType.NORMAL, _score(score))
-            case _:
-                raise folder.malformed(FAST, f"token {i} of the vocabulary is {entry!r}")
+    for i, (text, _) in enumerate(listed):
+        vocab.setdefault(text, i)
     added = added_tokens(folder, vocab)
     _mark(found, folder, model, {i: token for i, token in added.items() if i < len(listed)})
     told = folder.json(CONFIG) or {}
@@ -98,6 +100,13 @@ def _fast(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[s
     return found, _keys(
         prefix if isinstance(prefix, bool) else True, spaces is True, _charsmap(folder, tokenizer)
     )
+
+
+def _is_scored(entry: Any) -> bool:
+    match entry:
+        case [str(), int() | float()]:
+            return True
+    return False
 
 
 def _score(told: float) -> float:

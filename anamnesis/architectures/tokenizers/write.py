@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from anamnesis.architectures.tokenizers import bodies
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST
+from anamnesis.architectures.tokenizers.json_text import json_text
 from anamnesis.architectures.tokenizers.piece_model import piece_model
 from anamnesis.architectures.tokenizers.pieces import MODEL
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
@@ -24,7 +24,7 @@ _BODIES: Mapping[str, Callable[[StoredVocabulary], dict[str, Any]]] = {
 _TEMPLATE = "tokenizer.chat_template"
 
 
-def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
+def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes | bytearray]:
     """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary.
 
     Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
@@ -35,21 +35,22 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes]:
         raise UnsupportedError(
             f"tokenizer.ggml.model: no tokenizer.json can be made of kind {vocabulary.model!r}"
         )
-    files = {FAST: _json(body(vocabulary)), CONFIG: _json(_config(vocabulary, metadata))}
+    files: dict[str, bytes | bytearray] = {FAST: _json(body(vocabulary))}
+    files[CONFIG] = _json(_config(vocabulary, metadata))
     if vocabulary.model == "llama" and (model := piece_model(vocabulary)) is not None:
         files[MODEL] = model
     return files
 
 
-def _json(told: Mapping[str, Any]) -> bytes:
-    made = bytearray()
-    pieces = json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(told)
+def _json(told: Mapping[str, Any]) -> bytearray:
+    made = bytearray()  # which grows, and is never held twice
     try:
-        for piece in pieces:  # a million of them, which are not held at once
+        for piece in json_text(told):
             made += piece.encode()
-        return bytes(made + b"\n")
     except UnicodeEncodeError:
         raise ParseError("the vocabulary of the GGUF has text that is not UTF-8") from None
+    made += b"\n"
+    return made
 
 
 def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:

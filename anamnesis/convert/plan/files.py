@@ -227,7 +227,7 @@ class DirectoryOutput:
     params: str | None = None
     params_sections: dict[str, Any] = field(default_factory=dict)
     indexes: list[tuple[str, list[OutputFile]]] = field(default_factory=list)
-    described: dict[str, bytes] = field(default_factory=dict)
+    described: dict[str, bytes | bytearray] = field(default_factory=dict)
     config: bytes | None = None
     config_edits: dict[str, Any] = field(default_factory=dict)
     named: list[Named] = field(default_factory=list)

@@ -24,14 +24,21 @@ class Meter:
         self.label = label
         self.done = 0
         self.total = 0
+        self._made = self._called = time.monotonic()
         self._start: tuple[float, int] | None = None
 
     def __call__(self, done: int, total: int) -> None:
         """Take note of progress."""
+        self._called = time.monotonic()
         # Neither what a resumed run finds done nor a first pass says anything of the speed.
         if self._start is None or done <= self._start[1]:
-            self._start = (time.monotonic(), done)
+            self._start = (self._called, done)
         self.done, self.total = done, total
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long nothing was done that could be counted."""
+        return time.monotonic() - self._called
 
     @property
     def fraction(self) -> float:
@@ -48,7 +55,12 @@ class Meter:
         return (self.done - first) / elapsed if elapsed > 0 else 0.0
 
     def facts(self, *, with_bytes: bool) -> list[str]:
-        """Return percent, bytes, rate and time left, as far as they are known."""
+        """Return percent, bytes, rate and time left, as far as they are known.
+
+        Of work that is not counted, such as planning, only how long it takes is.
+        """
+        if self._start is None:
+            return [format_duration(time.monotonic() - self._made)]
         facts = [f"{self.fraction:.0%}"]
         if with_bytes:
             facts.append(f"{format_size(self.done)} of {format_size(self.total)}")

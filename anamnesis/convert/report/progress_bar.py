@@ -39,7 +39,7 @@ def progress_bar(console: Console | None = None) -> Iterator[Progress]:
         console=console or _console(),
     )
     with shown:
-        task = shown.add_task("")
+        task = shown.add_task("", total=None)  # which moves until the total is known
         yield lambda done, total: shown.update(task, completed=done, total=total)
 
 
@@ -75,8 +75,12 @@ class _Cell(Meter):
             self._handle.update(self)
 
     def __repr__(self) -> str:
+        if not self.total:
+            return "planning"
         told = f"{format_size(self.done)} of {format_size(self.total)}"
         return told + (f", {format_size(round(self.rate))}/s" if self.rate else "")
 
     def _repr_html_(self) -> str:
-        return f'<progress value="{self.done}" max="{max(self.total, 1)}"></progress> {self!r}'
+        """Return a bar, which moves until the total is known."""
+        known = f' value="{self.done}" max="{self.total}"' if self.total else ""
+        return f"<progress{known}></progress> {self!r}"

@@ -269,7 +269,7 @@ class _DirectoryDestination(Destination):
         """Return the files that are copied as they are."""
         return [name for name in self.directory.sidecars if name != self.directory.params]
 
-    def _made(self) -> Iterator[tuple[str, bytes]]:
+    def _made(self) -> Iterator[tuple[str, bytes | bytearray]]:
         """Yield the files that are written anew, and their bytes."""
         directory = self.directory
         if directory.params is not None:
@@ -310,7 +310,7 @@ def _is_same(source: Path, copy: Path) -> bool:
         return False
 
 
-def _has_bytes(path: Path, raw: bytes) -> bool:
+def _has_bytes(path: Path, raw: bytes | bytearray) -> bool:
     """Tell whether a file is there, and has these bytes."""
     try:
         with FileSource(path) as source:

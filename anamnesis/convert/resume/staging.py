@@ -302,7 +302,7 @@ class Staging:
         assert self._surveys is not None
         self._surveys.append(index, found)
 
-    def add(self, name: str, data: bytes) -> None:
+    def add(self, name: str, data: bytes | bytearray) -> None:
         """Write a small file whole."""
         with self._place(name) as (folder, last):
             folder.remove(last)

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import struct
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+import anamnesis._parse as _parse
 
 _LENGTH = struct.Struct("<Q")
+_FEW = 4096  # strings that exist at the same time while all are looked at
 
 
-class Strings(Sequence[str]):
-    """Strings that are only added to: the length of each in 8 bytes, then its UTF-8."""
+class Strings:
+    """Strings that are only added to: the length of each in 8 bytes, then its UTF-8.
 
-    def __init__(self, texts: Iterable[str] = ()) -> None:
-        self.raw = bytearray()
-        self._starts = array("L")
-        for text in texts:
-            self.add(text.encode())
+    Bytes that are not UTF-8 become lone surrogates, as `surrogateescape` has it.
+    """
 
-    def add(self, text: bytes) -> None:
-        """Add a string by its UTF-8."""
-        self._starts.append(len(self.raw))
-        self.raw += _LENGTH.pack(len(text))
-        self.raw += text
+    def __init__(
+        self, texts: Iterable[str] = (), raw: bytes | memoryview = b"", n: int = 0
+    ) -> None:
+        self.raw = bytearray(raw)
+        self._n = n
+        self.extend(texts)
+
+    def extend(self, texts: Iterable[str]) -> None:
+        """Add strings; `UnicodeEncodeError` if UTF-8 has no such text."""
+        rest = iter(texts)
+        while some := [text.encode() for text in islice(rest, _FEW)]:
+            lengths = map(_LENGTH.pack, map(len, some))
+            self.raw += b"".join(chain.from_iterable(zip(lengths, some, strict=True)))
+            self._n += len(some)
 
     def __len__(self) -> int:
-        return len(self._starts)
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [self._at(start) for start in self._starts[i]]
-        return self._at(self._starts[i])
+        return self._n
 
     def __iter__(self) -> Iterator[str]:
-        return map(self._at, self._starts)
+        at = 0
+        for done in range(0, self._n, _FEW):
+            few = min(_FEW, self._n - done)
+            texts, at = _parse.read_strings(self.raw, at, few, _LENGTH.size, False)
+            yield from texts
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Strings):
             return self.raw == other.raw
-        if not isinstance(other, (list, tuple)) or len(other) != len(self):
-            return NotImplemented if not isinstance(other, (list, tuple)) else False
-        return all(one == text for one, text in zip(self, other, strict=True))
+        return self.tolist() == list(other) if isinstance(other, (list, tuple)) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -55,8 +56,3 @@ class Strings(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"<{len(self):,} strings>"
-
-    def _at(self, start: int) -> str:
-        first = start + _LENGTH.size
-        (n,) = _LENGTH.unpack_from(self.raw, start)
-        return self.raw[first : first + n].decode()

@@ -47,6 +47,7 @@ SAID: dict[str, ValueType | None] = {
     "int": None,
 }
 
+_OF_OBJECTS = (ValueType.BOOL, ValueType.ARRAY)  # as Python has them, whatever holds them
 FLOATS = (ValueType.F32, ValueType.F64)
 _F32 = struct.Struct("<f")
 _LEAST_F32 = 2.0**-126  # below, it has fewer digits
@@ -77,15 +78,21 @@ def typed(value: Any) -> Value:
     if isinstance(value, (list, tuple)):
         return of_type(_item_type(value), value)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        return of_type(*_of_numpy(value))
+        return _of_numpy(value)
     return of_type(_scalar_type(value), value)
 
 
 def _of_strings(value: Strings) -> Value:
-    if len(value) > GGUF_MAX_ARRAY_ITEMS:
-        raise ValueError(f"an array of {len(value):,} strings")
-    head = _ARRAY_HEAD.pack(ValueType.STRING, len(value))
-    return Value(ValueType.ARRAY, head + bytes(value.raw))
+    _, n = _parse.skip_strings(value.raw, 0, len(value), _LENGTH.size, False, GGUF_MAX_STRING)
+    if n < len(value):
+        raise ValueError(f"a string of over {GGUF_MAX_STRING:,} bytes, which are allowed")
+    return _of_items(ValueType.STRING, n, bytes(value.raw))
+
+
+def _of_items(kind: ValueType, n: int, items: bytes) -> Value:
+    if n > GGUF_MAX_ARRAY_ITEMS:
+        raise ValueError(f"an array of {n:,} items; {GGUF_MAX_ARRAY_ITEMS:,} are allowed")
+    return Value(ValueType.ARRAY, _ARRAY_HEAD.pack(kind, n) + items)
 
 
 def untyped(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -231,14 +238,20 @@ def _scalar_type(value: Any) -> ValueType:
     raise ValueError(f"GGUF has no type for {type(value).__name__}")
 
 
-def _of_numpy(value: Any) -> tuple[ValueType, Any]:
-    """Return the type that a scalar or an array of numpy says, and its values as Python's."""
+def _of_numpy(value: Any) -> Value:
+    """Return a scalar or an array of numpy as the type that it says."""
     name = "string" if value.dtype.kind == "U" else value.dtype.name
     if name not in _NAMES:
         raise ValueError(f"GGUF has no type for {value.dtype}")
     if value.ndim > 1:
         raise ValueError("llama.cpp reads no arrays of arrays")
-    return _NAMES[name], value.tolist()
+    kind = _NAMES[name]
+    if value.ndim == 0 or kind is ValueType.STRING:
+        return of_type(kind, value.tolist())
+    import numpy as np
+
+    items = np.asarray(value)
+    return _of_items(kind, len(items), items.astype(items.dtype.newbyteorder("<")).tobytes())
 
 
 def _item_type(values: Sequence[Any]) -> ValueType:
@@ -284,10 +297,7 @@ def of_type(kind: ValueType, value: Any) -> Value:
     """Return a value, or an array of items, of a type."""
     if not isinstance(value, (list, tuple)):
         return Value(kind, _packed(kind, value))
-    if len(value) > GGUF_MAX_ARRAY_ITEMS:
-        raise ValueError(f"an array of {len(value):,} items; {GGUF_MAX_ARRAY_ITEMS:,} are allowed")
-    items = b"".join([_packed(kind, item) for item in value])
-    return Value(ValueType.ARRAY, _ARRAY_HEAD.pack(kind, len(value)) + items)
+    return _of_items(kind, len(value), b"".join([_packed(kind, item) for item in value]))
 
 
 def _packed(kind: ValueType, value: Any) -> bytes:
@@ -366,6 +376,23 @@ def carried(metadata: GgufMetadata, key: str) -> Value:
     if recoder.pos != len(raw):
         raise metadata.changed(key)
     return Value(field.type, _ARRAY_HEAD.pack(span.item_type, span.n_items) + items)
+
+
+def packed_array(metadata: Mapping[str, Any], key: str) -> Any:
+    """Return a value; of a file's key an array of strings as `Strings`, one of numbers as numpy's.
+
+    They take the bytes that they take in the file, and nobody keeps them.
+    """
+    if not isinstance(metadata, GgufMetadata) or metadata.n_items(key) is None:
+        return metadata.get(key)
+    import numpy as np
+
+    value = carried(metadata, key)
+    kind, n = _ARRAY_HEAD.unpack_from(value.raw)
+    items = memoryview(value.raw)[_ARRAY_HEAD.size :]
+    if kind == ValueType.STRING:
+        return Strings(raw=items, n=n)
+    return metadata[key] if kind in _OF_OBJECTS else np.frombuffer(items, "<" + CODES[kind])
 
 
 class _Recoder:

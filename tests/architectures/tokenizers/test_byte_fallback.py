@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from anamnesis import ParseError
-from anamnesis.architectures.tokenizers import read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers import Folder, read_vocabulary, vocabulary_files
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import (
     BYTE,
@@ -34,7 +34,7 @@ def read(root: Path, kind: str, **parts: Any) -> dict[str, Any]:
     added = [*FALLBACK_ADDED, (N - 8, token("\n\n"))]
     tokenizer = fast(added, model=FALLBACK, decoder=SEQUENCE, pre_tokenizer=None, **parts)
     write(Directory(kind, {"tokenizer.json": tokenizer, "tokenizer_config.json": CONFIG}), root)
-    return read_vocabulary(root, {}, kind, Budget())
+    return read_vocabulary(Folder(root, Budget()), {}, kind)
 
 
 @pytest.mark.parametrize("kind", ["llama", "spm", "qwen"])
@@ -77,4 +77,4 @@ def test_an_id_without_a_token_is_refused(tmp_path: Path) -> None:
     tokenizer = fast(model={**FALLBACK, "vocab": vocab}, decoder=SEQUENCE)
     write(Directory("llama", {"tokenizer.json": tokenizer}), tmp_path)
     with pytest.raises(ParseError, match=f"no token has id {N}"):
-        read_vocabulary(tmp_path, {}, "llama", Budget())
+        read_vocabulary(Folder(tmp_path, Budget()), {}, "llama")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.architectures.tokenizers import KINDS, read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers import KINDS, Folder, read_vocabulary, vocabulary_files
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import BPE, LEVEL, SPM, Directory, fast, write
 
@@ -51,7 +51,7 @@ def test_bombs_do_not_go_off(name: str, kind: str, tmp_path: Path) -> None:
     write(Directory(kind, BOMBS[name]), tmp_path)
     started = time.process_time()
     with suppress(an.AnamnesisError):
-        vocabulary_files(read_vocabulary(tmp_path, {}, kind, Budget()))
+        vocabulary_files(read_vocabulary(Folder(tmp_path, Budget()), {}, kind))
     assert time.process_time() - started < MOST_SECONDS
 
 
@@ -59,14 +59,14 @@ def test_bombs_do_not_go_off(name: str, kind: str, tmp_path: Path) -> None:
 def test_a_config_cannot_ask_for_many_tokens(size: int, tmp_path: Path) -> None:
     write(Directory("gpt2", {"tokenizer.json": fast()}), tmp_path)
     with pytest.raises(an.LimitExceeded, match="VOCABULARY_MAX_PADDING"):
-        read_vocabulary(tmp_path, {"vocab_size": size}, "gpt2", Budget(), pre="gpt-2")
+        read_vocabulary(Folder(tmp_path, Budget()), {"vocab_size": size}, "gpt2", pre="gpt-2")
 
 
 @pytest.mark.parametrize("size", ["9", -1, True, 1.5, [1]])
 def test_a_size_must_be_a_number(size: Any, tmp_path: Path) -> None:
     write(Directory("llama", SPM), tmp_path)
     with pytest.raises(an.ParseError, match="vocab_size must be a number"):
-        read_vocabulary(tmp_path, {"vocab_size": size}, "llama", Budget())
+        read_vocabulary(Folder(tmp_path, Budget()), {"vocab_size": size}, "llama")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_size_must_be_a_number(size: Any, tmp_path: Path) -> None:
 def test_limits_are_kept(limits: dict[str, int], files: dict[str, Any], tmp_path: Path) -> None:
     write(Directory("llama", files), tmp_path)
     with pytest.raises(an.LimitExceeded, match=next(iter(limits))):
-        read_vocabulary(tmp_path, {}, "llama", Budget(an.ParseLimits(**limits)))
+        read_vocabulary(Folder(tmp_path, Budget(an.ParseLimits(**limits))), {}, "llama")
 
 
 def test_links_out_of_the_directory_are_not_followed(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_links_out_of_the_directory_are_not_followed(tmp_path: Path) -> None:
     except OSError:
         pytest.skip("no links here")
     with pytest.raises(an.ParseError, match=r"no tokenizer\.json"):
-        read_vocabulary(root, {}, "gpt2", Budget())
+        read_vocabulary(Folder(root, Budget()), {}, "gpt2")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_gguf_that_lies_is_refused(key: str, value: Any, match: str) -> None:
 
 def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(an.UnsupportedError, match="'none'"):
-        read_vocabulary(tmp_path, {}, "none", Budget())
+        read_vocabulary(Folder(tmp_path, Budget()), {}, "none")
 
 
 def test_letters_alone_need_no_merges(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_letters_alone_need_no_merges(tmp_path: Path) -> None:
     model = {**told["model"], "vocab": vocab, "merges": []}
     letters = {**told, "model": model, "added_tokens": []}
     write(Directory("gpt2", {"tokenizer.json": letters}), tmp_path)
-    keys = read_vocabulary(tmp_path, {}, "gpt2", Budget(), pre="gpt-2")
+    keys = read_vocabulary(Folder(tmp_path, Budget()), {}, "gpt2", pre="gpt-2")
     assert len(keys["tokenizer.ggml.merges"]) == 0
     made = vocabulary_files({**keys, "tokenizer.ggml.merges": []})
     assert json.loads(made["tokenizer.json"])["model"]["merges"] == []
@@ -146,7 +146,7 @@ def test_a_vocabulary_that_llama_cpp_does_not_load_is_refused(tmp_path: Path) ->
         tmp_path,
     )
     with pytest.raises(an.ParseError, match="no merges"):
-        read_vocabulary(tmp_path, {}, "gpt2", Budget(), pre="gpt-2")
+        read_vocabulary(Folder(tmp_path, Budget()), {}, "gpt2", pre="gpt-2")
     n = len(told["model"]["vocab"])
     vocab = {**told["model"]["vocab"], f"[PAD{n + 1}]": n}
     write(
@@ -154,4 +154,4 @@ def test_a_vocabulary_that_llama_cpp_does_not_load_is_refused(tmp_path: Path) ->
         tmp_path,
     )
     with pytest.raises(an.ParseError, match=r"are both '\[PAD"):
-        read_vocabulary(tmp_path, {"vocab_size": n + 3}, "gpt2", Budget(), pre="gpt-2")
+        read_vocabulary(Folder(tmp_path, Budget()), {"vocab_size": n + 3}, "gpt2", pre="gpt-2")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.architectures.tokenizers import read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers import Folder, read_vocabulary, vocabulary_files
 from anamnesis.architectures.tokenizers.pre_digests import DIGESTS
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
 from anamnesis.architectures.tokenizers.regexes import meaning
@@ -27,7 +27,7 @@ def _without_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def pre_of(root: Path, config: dict[str, Any] | None = None, **parts: Any) -> str:
     files = {"tokenizer.json": fast(ADDED, **parts), "tokenizer_config.json": config or {}}
     write(Directory("gpt2", files), root)
-    found: str = read_vocabulary(root, {}, "gpt2", Budget())["tokenizer.ggml.pre"]
+    found: str = read_vocabulary(Folder(root, Budget()), {}, "gpt2")["tokenizer.ggml.pre"]
     return found
 
 
@@ -49,7 +49,7 @@ def test_each_pattern_is_written_and_found(row: Any, tmp_path: Path) -> None:
     }
     for name, raw in vocabulary_files(keys).items():
         (tmp_path / name).write_bytes(raw)
-    found = read_vocabulary(tmp_path, {}, "gpt2", Budget())["tokenizer.ggml.pre"]
+    found = read_vocabulary(Folder(tmp_path, Budget()), {}, "gpt2")["tokenizer.ggml.pre"]
     alike = [r for r in PATTERNS if r.steps == row.steps and found in r.names]
     assert alike
     assert all(r.ignore_merges in (None, row.ignore_merges) for r in alike)
@@ -67,7 +67,7 @@ def test_what_nobody_knows_asks_for_the_name(step: Any, tmp_path: Path) -> None:
     with pytest.raises(an.UnsupportedError, match="tokenizer_pre="):
         pre_of(tmp_path, pre_tokenizer=step)
     write(Directory("gpt2", {"tokenizer.json": fast(pre_tokenizer=step)}), tmp_path)
-    found = read_vocabulary(tmp_path, {}, "gpt2", Budget(), pre="qwen2")
+    found = read_vocabulary(Folder(tmp_path, Budget()), {}, "gpt2", pre="qwen2")
     assert found["tokenizer.ggml.pre"] == "qwen2"
 
 
@@ -120,7 +120,7 @@ def test_a_class_tells_where_there_is_no_tokenizer_json(tmp_path: Path) -> None:
         "tokenizer_config.json": {"tokenizer_class": "Qwen2Tokenizer"},
     }
     write(Directory("gpt2", files), tmp_path)
-    found = read_vocabulary(tmp_path, {}, "gpt2", Budget())
+    found = read_vocabulary(Folder(tmp_path, Budget()), {}, "gpt2")
     assert found["tokenizer.ggml.pre"] == "qwen2"
     assert found["tokenizer.ggml.merges"] == BPE["merges"]
 

@@ -14,7 +14,7 @@ import pytest
 import transformers
 from tokenizers import Tokenizer
 
-from anamnesis.architectures.tokenizers import read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers import Folder, read_vocabulary, vocabulary_files
 from anamnesis.base.limits import Budget
 from helpers.scripts import HELPERS
 from helpers.texts import TEXTS
@@ -72,7 +72,7 @@ def test_keys_are_those_of_the_reference(kind: str, tmp_path: Path) -> None:
     command = [sys.executable, str(program), str(ggml_c.llama_cpp()), str(told), str(out)]
     subprocess.run(command, check=True)
     wanted = shown(json.loads(out.read_text())[0])
-    found = shown(read_vocabulary(root, config_of(root), kind, Budget()))
+    found = shown(read_vocabulary(Folder(root, Budget()), config_of(root), kind))
     assert list(found) == list(wanted)
     assert {key for key in wanted if found[key] != wanted[key]} == WRONG[kind]
 
@@ -82,7 +82,7 @@ def test_files_made_of_the_keys_encode_alike(kind: str, tmp_path: Path) -> None:
     made = tmp_path / "made"
     made.mkdir()
     for name, raw in vocabulary_files(
-        read_vocabulary(root, config_of(root), kind, Budget())
+        read_vocabulary(Folder(root, Budget()), config_of(root), kind)
     ).items():
         (made / name).write_bytes(raw)
     (made / "config.json").write_text('{"model_type": "llama"}')

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anamnesis.architectures.tokenizers import KINDS, read_vocabulary
+from anamnesis.architectures.tokenizers import KINDS, Folder, read_vocabulary
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import DIRECTORIES, shown, write
 
@@ -21,7 +21,7 @@ def read(name: str, root: Path) -> dict[str, Any]:
     directory = DIRECTORIES[name]
     write(directory, root)
     options = directory.options
-    return read_vocabulary(root, directory.config, directory.kind, Budget(), **options)
+    return read_vocabulary(Folder(root, Budget()), directory.config, directory.kind, **options)
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)

@@ -9,17 +9,22 @@ import pytest
 
 import anamnesis as an
 from anamnesis.architectures.tokenizers import vocabulary_files
-from anamnesis.architectures.tokenizers.sentencepiece import parse_model
+from anamnesis.architectures.tokenizers.sentencepiece import SentencePieceModel, parse_model
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import BYTES, CONTROL, FIRST, NORMAL, PIECES, model_file
 
 SMALL = [*FIRST, ("\u2581a", -1.5, NORMAL)]
 
 
+def rows(found: SentencePieceModel) -> list[tuple[str, float, int]]:
+    texts, scores, types = found.pieces
+    return list(zip(texts, scores.tolist(), types.tolist(), strict=True))
+
+
 def test_pieces_and_settings() -> None:
     raw = model_file(PIECES, model_type=1, charsmap=b"\0\1")
     found = parse_model(raw, "x", Budget())
-    assert [tuple(piece) for piece in found.pieces] == PIECES
+    assert rows(found) == PIECES
     assert (found.model_type, found.charsmap) == (1, b"\0\1")
     assert found.add_dummy_prefix
     assert not found.remove_extra_whitespaces
@@ -27,7 +32,7 @@ def test_pieces_and_settings() -> None:
 
 def test_what_is_missing_has_protobufs_defaults() -> None:
     found = parse_model(b"\x0a\x03\x0a\x01a", "x", Budget())
-    assert [tuple(piece) for piece in found.pieces] == [("a", 0.0, NORMAL)]
+    assert rows(found) == [("a", 0.0, NORMAL)]
     assert found.add_dummy_prefix
     assert found.remove_extra_whitespaces
 
@@ -39,18 +44,18 @@ def test_the_last_of_a_field_counts_and_others_are_passed_over() -> None:
     )
     raw = b"\x0a" + bytes([len(piece)]) + piece + b"\x20\x07"
     found = parse_model(raw, "x", Budget())
-    assert [tuple(piece) for piece in found.pieces] == [("b", 2.0, CONTROL)]
+    assert rows(found) == [("b", 2.0, CONTROL)]
 
 
 def test_each_cut_is_refused_or_ends_a_piece() -> None:
     raw = model_file(SMALL)
-    whole = parse_model(raw, "x", Budget()).pieces
+    whole = rows(parse_model(raw, "x", Budget()))
     for n in range(len(raw)):
         try:
             found = parse_model(raw[:n], "x", Budget())
         except an.ParseError:
             continue
-        assert found.pieces == whole[: len(found.pieces)]
+        assert rows(found) == whole[: len(rows(found))]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +83,7 @@ def test_what_is_written_is_read_again() -> None:
         "tokenizer.ggml.token_type": np.array(types, np.int32),
         "tokenizer.ggml.add_space_prefix": False,
     }
-    found = parse_model(vocabulary_files(keys)["tokenizer.model"], "x", Budget())
-    assert [tuple(piece) for piece in found.pieces] == list(zip(texts, scores, types, strict=True))
+    found = parse_model(bytes(vocabulary_files(keys)["tokenizer.model"]), "x", Budget())
+    assert rows(found) == list(zip(texts, scores, types, strict=True))
     assert not found.add_dummy_prefix
     assert found.model_type == 2

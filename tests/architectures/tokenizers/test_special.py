@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.architectures.tokenizers import read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers import Folder, read_vocabulary, vocabulary_files
 from anamnesis.architectures.tokenizers.folder import FAST
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import (
@@ -30,7 +30,7 @@ def read(root: Path, told: Any, config: Any = None, **options: Any) -> dict[str,
     begun = template([special_at("<|bos|>"), text_at("A")], bos=M)
     files = {"tokenizer.json": fast(ADDED, post_processor=begun), "tokenizer_config.json": told}
     write(Directory("gpt2", files), root)
-    return read_vocabulary(root, config or {}, "gpt2", Budget(), pre="gpt-2", **options)
+    return read_vocabulary(Folder(root, Budget()), config or {}, "gpt2", pre="gpt-2", **options)
 
 
 def test_a_token_that_is_an_object_is_that_of_the_template(tmp_path: Path) -> None:

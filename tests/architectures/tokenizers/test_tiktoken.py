@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anamnesis import LimitExceeded, ParseError
-from anamnesis.architectures.tokenizers import read_vocabulary
+from anamnesis.architectures.tokenizers import Folder, read_vocabulary
 from anamnesis.architectures.tokenizers.letters import bytes_as_letters
 from anamnesis.base.limits import Budget
 from anamnesis.cli.demo_tokenizer import _MERGES
@@ -43,7 +43,7 @@ def lines() -> list[str]:
 
 def read(folder: Path, **config: Any) -> dict[str, Any]:
     told = {"bos_token_id": N, "eos_token_id": N + 1, "vocab_size": N + 4, **config}
-    return read_vocabulary(folder, told, "qwen", Budget())
+    return read_vocabulary(Folder(folder, Budget()), told, "qwen")
 
 
 def test_merges_are_found_again(tmp_path: Path) -> None:

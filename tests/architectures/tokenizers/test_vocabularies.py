@@ -19,7 +19,7 @@ from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 import anamnesis as an
-from anamnesis.architectures.tokenizers import read_vocabulary, vocabulary_files
+from anamnesis.architectures.tokenizers import Folder, read_vocabulary, vocabulary_files
 from anamnesis.base.limits import Budget
 from helpers.scripts import HELPERS
 from helpers.texts import TEXTS
@@ -91,7 +91,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def read(root: Path, name: str) -> dict[str, Any]:
     config = json.loads((root / "config.json").read_text())
-    return shown(read_vocabulary(root, config, KINDS[name], Budget()))
+    return shown(read_vocabulary(Folder(root, Budget()), config, KINDS[name]))
 
 
 @pytest.fixture(scope="module")
