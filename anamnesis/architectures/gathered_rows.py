@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anamnesis.architectures.gathered import Gathered, n_rows, parts_of
 from anamnesis.architectures.shapes import reshaped
 from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Cut, Weight
+from anamnesis.schemes.views.gathered import Gathered, n_rows, parts_of
 from anamnesis.sources.row_order import RowOrder, RowRun
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.architectures.gathered import GatheredColumns
 from anamnesis.architectures.gathered_rows import (
     every_other,
     first_rows,
@@ -28,6 +27,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.views import views
+from anamnesis.schemes.views.gathered import GatheredColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

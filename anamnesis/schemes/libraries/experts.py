@@ -40,7 +40,7 @@ from anamnesis.schemes.libraries.stacks import (
     names_of_mixtral,
     stacks_of,
 )
-from anamnesis.schemes.views.transposed import Transposed
+from anamnesis.schemes.views.transposed import Transposed, transposed
 from anamnesis.schemes.views.views import reordered
 
 IN_CODES = "a stack of experts in codes"  # why a tool leaves one that it sees so
@@ -331,4 +331,4 @@ def _turned(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
     """Return the transpose of some columns."""
     rows = stored.shape[0]
     columns = PlainColumns(name, (rows, layer.n), (stored,), layer.first, layer.step)
-    return Transposed(name, (layer.n, rows), (stored,), columns)
+    return transposed(columns)

@@ -84,7 +84,7 @@ def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, d
     found = within.weights.get(parts.name)
     if found is not None:
         rest = tuple(part for part in found.parts if part is not dense)
-        return SparseWeight(parts.name, found.shape, (*parts.stored, *rest), found), {
+        return SparseWeight(parts.name, found.shape, (*parts.stored, *rest), (found,)), {
             drop.name: drop.reason for drop in within.dropped
         }
     if any(part is not None for part in beside):
