@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anamnesis.architectures.shapes import reshaped
-from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Cut, Weight
 from anamnesis.schemes.views.gathered import Gathered, n_rows, parts_of
-from anamnesis.sources.row_order import RowOrder, RowRun
+from anamnesis.sources.gathered import RowOrder, RowRun
 
 
 def gathered_rows(
@@ -150,7 +149,7 @@ def _taken(name: str, pieces: Sequence[Weight], order: RowOrder, shape: tuple[in
             )
     if n_rows(shape) != order.n_rows:
         raise ValueError(f"{name}: {order.n_rows:,} rows are taken for {list(shape)}")
-    made = pieces[0].with_rows(name, shape, pieces, TakenRows(order))
+    made = pieces[0].with_rows(name, shape, pieces, order)
     if made is not None:
         return made
     return Gathered(name, shape, parts_of(tuple(pieces)), tuple(pieces), order)

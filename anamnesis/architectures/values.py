@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ FUNCTIONS = {
 }
 
 
-class ValuesSource(Source):
+class ValuesSource(DerivedSource):
     """The values of a weight in float32, row-major, decoded as they are read."""
 
     def __init__(self, weight: Weight, function: str = "") -> None:
+        super().__init__(*(part.source for part in weight.parts))
         self._weight = weight
         self._function = function
-        self.name = weight.parts[0].source.name
         self.size = 4 * weight.n_elements
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -97,17 +97,6 @@ class ValuesSource(Source):
         return made
 
     @property
-    def base(self) -> Source:
-        return self._weight.parts[0].source.base
-
-    @property
     def way(self) -> str:
         told = [(part.name, part.offset, part.source.way) for part in self._weight.parts]
         return f"{self._function or 'values'} of {self._weight.id} {told}"
-
-    def check(self) -> None:
-        for part in self._weight.parts:
-            part.source.check()
-
-    def stamp(self) -> list[int]:
-        return self._weight.parts[0].source.stamp()

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.levels import resolve_level
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
 
 
-class ReplacedSource(Source):
+class ReplacedSource(DerivedSource):
     """The bytes of a tensor whose values come from elsewhere, in a dtype of its own.
 
     Floats are rounded to it as they are read: to nearest, ties to even, float64 by way of float32.
@@ -25,16 +25,11 @@ class ReplacedSource(Source):
         n_elements: int,
         instead_of: Source,
     ) -> None:
+        super().__init__(like=instead_of)
         self._values = values
         self._dtype = dtype
-        self._instead_of = instead_of
-        self.name = instead_of.name
         self.path = instead_of.path
         self.size = dtype.n_bytes(n_elements)
-
-    @property
-    def base(self) -> Source:
-        return self._instead_of.base
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         item = self._dtype.n_bytes(1) or 1  # of packed ones bytes are counted

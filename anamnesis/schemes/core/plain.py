@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
+from anamnesis.sources.gathered import RowOrder
 
 
 class Plain(Weight):
@@ -29,11 +29,11 @@ class Plain(Weight):
         return self.parts[0].dtype
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Weight | None:
         if any(type(piece) not in (Plain, PlainMatrix) for piece in pieces):
             return None
-        stored = rows.of_lone([piece.parts[0] for piece in pieces], name, shape)
+        stored = rows.taken_alone([piece.parts[0] for piece in pieces], name, shape)
         return None if stored is None else Plain(name, shape, (stored,))
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:

@@ -21,7 +21,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.taken_rows import TakenRows
+from anamnesis.sources.gathered import RowOrder
 
 V = TypeVar("V")
 
@@ -328,7 +328,7 @@ class Weight(ABC):
         return None
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Weight | None:
         """Return rows of weights, this one the first of them, in their own codes where they lie.
 

@@ -13,11 +13,11 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
 from anamnesis.schemes.integers.symmetry import SYMMETRIC_REMEDY, check_symmetric
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
 from anamnesis.schemes.views.stacks import are_alike, parts_as_stacks, rows_of
+from anamnesis.sources.gathered import RowOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -157,14 +157,14 @@ class IntegerWeight(Weight):
         return self._with(name, shape, parts_as_stacks(pieces, per_matrix, alternates=alternates))
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Self | None:
         own = [p.parts for p in pieces if isinstance(p, IntegerWeight) and self._is_like(p)]
         if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2:
             return None
         n_rows = prod(self.shape[:-1])
         parts = tuple(
-            rows.of(some, some[0].n_bytes // n_rows)._replace(
+            rows.taken(some, some[0].n_bytes // n_rows)._replace(
                 shape=(*shape[:-1], some[0].shape[-1])
             )
             for some in zip(*own, strict=True)

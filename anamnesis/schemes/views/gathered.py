@@ -26,8 +26,9 @@ from anamnesis.schemes.core.weight import (
     cut,
     decode_run,
 )
+from anamnesis.schemes.views.stacks import stack_order
 from anamnesis.schemes.views.transposed import tiled
-from anamnesis.sources.row_order import RowOrder, together
+from anamnesis.sources.gathered import RowOrder, together
 
 _SLOT = 16  # of a worker's scratch: what is decoded, before it is put in order
 _GAP_ROWS = 1  # that are decoded with those around them
@@ -139,11 +140,9 @@ class Joined(TiledWeight, Gathered):
 def joined(name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool) -> Joined:
     """Return matrices as a stack, each of `per_matrix` of them: of their rows in turn, or not."""
     rows, cols = pieces[0].shape
-    n, height = len(pieces) // per_matrix, per_matrix * rows
-    order = [i * rows + row for row in range(rows) for i in range(per_matrix)]
-    taken = RowOrder.of(order if alternates else range(height), height, n)
-    given = tuple(map(tiled, pieces))
-    return Joined(name, (n, height, cols), parts_of(given), given, taken)
+    n, given = len(pieces) // per_matrix, tuple(map(tiled, pieces))
+    order = stack_order(n, per_matrix, rows, alternates=alternates)
+    return Joined(name, (n, per_matrix * rows, cols), parts_of(given), given, order)
 
 
 @dataclass(eq=False)
