@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.gathered_rows import (
     every_other,
@@ -23,14 +23,12 @@ from anamnesis.architectures.gathered_rows import (
 from anamnesis.architectures.shapes import renamed, reshaped, turned
 from anamnesis.architectures.values import FUNCTIONS, ValuesSource
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.views import views
 from anamnesis.schemes.views.gathered import GatheredColumns
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = [
     "constant",
@@ -93,8 +91,6 @@ def _of_values(weight: Weight, name: str, function: str) -> Weight:
 
 def constant(name: str, array: NDArray[Any], like: Weight) -> Weight:
     """Return a small float32 array as a weight, as if it lay in the file of another one."""
-    import numpy as np  # only here, for the sake of a quick start
-
     values = np.ascontiguousarray(array, np.float32)
     stored = views.constant(Part(name, _F32, values.shape), values.tobytes(), like.parts[0])
     return Plain(name, values.shape, (stored,))

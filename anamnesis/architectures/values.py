@@ -10,14 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Floats = NDArray[np.float32]
 
 _F32 = DTYPES["F32"]
@@ -42,14 +40,10 @@ def _minus_one(values: Floats) -> Floats:
 
 
 def _minus_exp(values: Floats) -> Floats:
-    import numpy as np  # only here, for the sake of a quick start
-
     return -np.exp(values.astype(np.float64)).astype(np.float32)
 
 
 def _log_of_minus(values: Floats) -> Floats:
-    import numpy as np
-
     return np.log(-values.astype(np.float64)).astype(np.float32)
 
 
@@ -71,8 +65,6 @@ class ValuesSource(DerivedSource):
         self.size = 4 * weight.n_elements
 
     def _read_some(self, offset: int, view: memoryview) -> int:
-        import numpy as np
-
         if offset >= self.size:
             return 0
         first, begin = divmod(offset, 4)
@@ -85,8 +77,6 @@ class ValuesSource(DerivedSource):
         return len(part)
 
     def _made(self, values: Floats) -> Floats:
-        import numpy as np
-
         if not self._function:
             return values
         with np.errstate(all="ignore"):

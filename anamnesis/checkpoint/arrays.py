@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dtypes import ALL_DTYPES, DTYPES, DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.formats.base import Container
 from anamnesis.sources.array import array_source
 from anamnesis.sources.memory import BufferSource
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NAME = "<arrays>"
 
@@ -48,8 +46,6 @@ def array_of(name: str, given: Any) -> tuple[NDArray[Any], DType]:
     torch = sys.modules.get("torch")  # no tensor of it can be there before
     if torch is not None and isinstance(given, torch.Tensor):
         return _of_torch(name, given, torch)
-    import numpy as np
-
     if isinstance(given, np.ma.MaskedArray):
         raise TypeError(f"{name!r} is a masked array, and no format has masks: fill it")
     if not any(hasattr(given, protocol) for protocol in _ARRAYS):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import anamnesis._io as _io
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Change = Callable[[bytearray | memoryview], None]
 
@@ -109,8 +107,6 @@ def recoded(
         return stored
 
     def recode(view: bytearray | memoryview) -> None:
-        import numpy as np  # only here, for the sake of a quick start
-
         words = np.frombuffer(view, "<u4")
         for order in orders:
             for at in range(0, len(words), _AT_ONCE):

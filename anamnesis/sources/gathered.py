@@ -10,13 +10,11 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Indices = NDArray[np.int64]
 
 _DIRECT_BYTES = 32 << 10
@@ -107,8 +105,6 @@ class RowOrder:
 
     def rows(self, first: int, n: int) -> Indices:
         """Return which rows `n` of the result from `first` on are."""
-        import numpy as np  # only here, for the sake of a quick start
-
         firsts, ends, steps = self._arrays
         group, within = np.divmod(np.arange(first, first + n), self._ends[-1])
         run = np.searchsorted(ends, within, "right")
@@ -146,8 +142,6 @@ class RowOrder:
 
     @cached_property
     def _arrays(self) -> tuple[Any, Any, Any]:
-        import numpy as np
-
         runs = np.array(self.runs, np.int64).reshape(-1, 3)
         return runs[:, 0] + runs[:, 1], np.array(self._ends), runs[:, 2]
 
@@ -162,8 +156,6 @@ class Placed(NamedTuple):
 
 def together(rows: Indices, gap: int) -> tuple[list[Placed], Indices]:
     """Return what is to be read for some rows, and where each of them lies in that."""
-    import numpy as np
-
     wanted = np.sort(rows)
     cuts = np.flatnonzero(np.diff(wanted) > gap + 1)
     starts = wanted[np.concatenate([[0], cuts + 1])]
@@ -244,8 +236,6 @@ class _Pattern(NamedTuple):
     @classmethod
     def of(cls, rows: Indices, gap: int) -> _Pattern:
         """Return the pattern of some rows, of which `gap` may be read with those around them."""
-        import numpy as np
-
         spans, places = together(rows, gap)
         last = spans[-1]
         height = last.at + last.stop - last.start
@@ -310,8 +300,6 @@ class GatheredSource(DerivedSource):
 
     def _take(self, begin: int, pattern: _Pattern, view: memoryview) -> None:
         """Read all spans, then take the rows from there."""
-        import numpy as np
-
         length = self._row_bytes
         with _room(pattern.height * length) as room:
             for start, stop, at in pattern.spans:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import DerivedSource, Source
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Units = NDArray[np.uint8]
     Mapping = Callable[..., NDArray[Any]]
 
@@ -60,16 +58,12 @@ class MappedSource(DerivedSource):
         return len(made)
 
     def _make(self, units: range) -> memoryview:
-        import numpy as np  # only here, for the sake of a quick start
-
         made = self._function(units, *(_read(given, units) for given in self._inputs))
         return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
 
 
 def _read(given: Input, units: range) -> Units:
     """Return units of an input, those behind its last as zeros."""
-    import numpy as np
-
     n = given.unit_bytes
     stop = min(units.stop, given.n_units)
     offset, n_bytes = given.offset + units.start * n, max(stop - units.start, 0) * n

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
+from anamnesis.base.lazy import np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
@@ -61,7 +62,5 @@ class ReplacedSource(DerivedSource):
         if dtype in OUTPUT_DTYPES.values():
             source, target = _core.FLOATS[values.dtype.name], _core.OUTPUTS[dtype.name]
             return _core.convert(source, target, raw, out, resolve_level())
-        import numpy as np  # only here, for the sake of a quick start
-
         np.frombuffer(out, np.float64)[:] = np.frombuffer(raw, values.dtype.numpy())
         return 0

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import NPY_MAX_ELEMENTS, dtype_of
 from anamnesis.formats.pickle.nodes import Call, Global, in_words
@@ -163,8 +164,6 @@ def read_value(call: Call) -> Any:
         return f"(one of NumPy's {problem})"
     if len(raw) != dtype.block_bytes:
         raise ValueError(f"a scalar of {dtype.name} has {len(raw):,} bytes")
-    import numpy as np
-
     if big_endian:
         return np.frombuffer(raw, dtype.numpy().newbyteorder(">"))[0].item()
     return np.frombuffer(raw, dtype.numpy())[0].item()

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anamnesis._core as _core
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["PER_127", "FourBitWeight", "Int8Weight", "Nested", "recovered_absmax"]
 
@@ -235,8 +233,6 @@ def recovered_absmax(weight: FourBitWeight) -> StoredTensor:
     codebook = weight.parts[4].read()
 
     def recovered(units: range, codes: NDArray[Any], absmax: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         made = np.empty(codes.size, "<f4")
         given = (codebook, absmax.reshape(-1), nested.block, nested.offset, 0)
         _core.recover_absmax(codes.reshape(-1), made.view(np.uint8), *given)

@@ -15,14 +15,12 @@ which on a CPU adds in float32 and rounds once: to F16 as everything is, to BF16
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.codebooks.weight import CodebookWeight
 from anamnesis.schemes.core.weight import Run, Scratch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
 
@@ -60,8 +58,6 @@ class AqlmWeight(CodebookWeight):
         return self._books[2]
 
     def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
-        import numpy as np
-
         n_books, entries, tall, wide = self._books
         down = Run(rows.start // tall, -(-rows.stop // tall))
         across = Run(cols.start // wide, -(-cols.stop // wide))
@@ -90,8 +86,6 @@ class AqlmWeight(CodebookWeight):
 
     def _rounded_sum(self, sums: NDArray[Any]) -> NDArray[Any]:
         """Return float32 sums, rounded as `embedding_bag` rounds them."""
-        import numpy as np
-
         if not self.is_rounded or self.codebook_dtype.name != "BF16":
             return self._rounded(sums)
         away = (sums.view(np.uint32) + np.uint32(1 << 15)) & np.uint32(0xFFFF0000)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
 from anamnesis.sources.gathered import RowOrder
 
@@ -112,8 +113,6 @@ class PlainColumns(PlainMatrix):
 
 def _every(values: memoryview, n_rows: int, step: int, item: int) -> memoryview:
     """Return the first of each `step` items of some rows."""
-    import numpy as np  # only here, for the sake of a quick start
-
     items = np.frombuffer(values, f"u{item}").reshape(n_rows, -1)
     return np.ascontiguousarray(items[:, ::step]).reshape(-1).view(np.uint8).data
 

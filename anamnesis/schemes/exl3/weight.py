@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.budget import stripe_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
 
@@ -116,8 +117,6 @@ class Exl3Weight(TiledWeight):
         part = self.parts[slot]
         if part.dtype.name == "F16":
             return scratch.read(slot, part, *map(part.dtype.n_bytes, (some.start, some.n)))
-        import numpy as np
-
         raw = scratch.read(slot, part, some.start // _SIGNS, some.n // _SIGNS)
         signs = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").astype("<u2")
         ones = signs << np.uint16(15) | np.uint16(0x3C00)

@@ -7,17 +7,15 @@ columns; the rest is as of any integers in rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Bands, Run, Scratch, cut
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CODES, _SCALES, _ZEROS, _ORDERED, _META = 0, 1, 2, 6, 7  # slots of a worker's scratch
 _WIDEST = 1 << 16  # columns of which whole tiles of rows are a band
@@ -48,8 +46,6 @@ class GemvWeight(IntegerWeight):
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        import numpy as np
-
         stored = self.parts[_ZEROS]
         first, last = beside.start // 2, -(-beside.stop // 2)
         raw = np.frombuffer(scratch.read(_ZEROS, stored, first, last - first), np.uint8)
@@ -73,8 +69,6 @@ class _OfTiles(GemvWeight):
 
     def _columns(self, stored: StoredTensor, start: int, n: int, scratch: Scratch) -> NDArray[Any]:
         """Return n items of a [groups, rows] matrix, row by row of all groups, from `start` on."""
-        import numpy as np
-
         n_groups, item = self._n_groups, stored.dtype.n_bytes(1)
         rows = self._tiled(Run(start // n_groups, -(-(start + n) // n_groups)), self._TILE[0])
         width = self.shape[0] * item
@@ -119,8 +113,6 @@ class FastWeight(_OfTiles):
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        import numpy as np
-
         scale_tensor, stored = self.parts[_SCALES], self.parts[_ZEROS]
         scales, products = (
             self._columns(part, beside.start, beside.n, scratch).view(np.float16)

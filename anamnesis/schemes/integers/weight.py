@@ -6,10 +6,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
@@ -18,9 +19,6 @@ from anamnesis.schemes.integers.symmetry import SYMMETRIC_REMEDY, check_symmetri
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
 from anamnesis.schemes.views.stacks import are_alike, parts_as_stacks, rows_of
 from anamnesis.sources.gathered import RowOrder
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD, _WORD_BITS = 4, 32
@@ -262,8 +260,6 @@ class IntegerWeight(Weight):
 
     def decode_codes(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
         """Return the codes of some rows of one part, as float32 [rows, columns]."""
-        import numpy as np
-
         cols = self._stored[-1]
         codes, stride, phase = self._codes(rows, Run(0, cols), scratch)
         out = np.empty((rows.n, cols), np.float32)
@@ -293,8 +289,6 @@ class IntegerWeight(Weight):
 
         Of words, they are what code 0 is less than 0.
         """
-        import numpy as np
-
         n = rows.n * self._n_groups
         beside = Run(rows.start * self._n_groups, rows.stop * self._n_groups)
         kind, zeros, phase = self._zeros(rows, Run(0, self._n_groups), beside, scratch)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _F32 = OUTPUT_DTYPES["f32"]
 _VALUES, _FACTORS, _NARROW = 16, 17, 18  # of a worker's scratch, behind those of what is stored
@@ -49,8 +47,6 @@ class TimesColumns(Seen[Weight]):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        import numpy as np  # only here, for the sake of a quick start
-
         n = band.stop - band.start
         raw = scratch.room(_VALUES, _F32.n_bytes(n))
         if self.between is _F32:
@@ -70,8 +66,6 @@ class TimesColumns(Seen[Weight]):
 
     def _in_float32(self, scratch: Scratch, level: int) -> NDArray[Any]:
         """Return the factors of all columns."""
-        import numpy as np
-
         factors = self._factors
         raw = scratch.read(_FACTORS, factors, 0, factors.n_bytes)
         wide = bytearray(_F32.n_bytes(factors.shape[0]))

@@ -12,6 +12,7 @@ from math import prod
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.seen import Seen, decode_rows
@@ -94,8 +95,6 @@ class Gathered(Seen[Weight]):
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode columns of rows, each run of them that lies together at once."""
-        import numpy as np  # only here, for the sake of a quick start
-
         spans, places = together(self.order.rows(rows.start, rows.n), _GAP_ROWS)
         height = spans[-1].at + spans[-1].stop - spans[-1].start
         row_bytes, overflows = dtype.n_bytes(cols.n), 0
@@ -163,8 +162,6 @@ class GatheredColumns(Seen[Weight]):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        import numpy as np
-
         (piece,), width = self.pieces, self.shape[-1]
         row, col = divmod(band.start, width)
         n_cols = min(width - col, band.stop - band.start)
