@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import anamnesis._core as _core
 import anamnesis._io as _io
@@ -247,20 +247,10 @@ class Int8Weight(TiledWeight):
 
     __slots__ = ()
 
-    @property
-    def id(self) -> str:
-        """`bnb-int8`."""
-        return "bnb-int8"
-
-    @property
-    def scheme(self) -> str:
-        """`BitsAndBytes INT8`."""
-        return "BitsAndBytes INT8"
-
-    @property
-    def family(self) -> str:
-        """`INT8`."""
-        return "INT8"
+    id: ClassVar[str] = "bnb-int8"
+    scheme: ClassVar[str] = "BitsAndBytes INT8"
+    family: ClassVar[str] = "INT8"
+    column_step: ClassVar[int] = 1
 
     def view(self, kind: type[V]) -> V | None:
         """Return codes, and SCB as scales of which products are divided by 127."""
@@ -305,11 +295,6 @@ class Int8Weight(TiledWeight):
             phase,
             level,
         )
-
-    @property
-    def column_step(self) -> int:
-        """Any will do."""
-        return 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int

@@ -15,7 +15,7 @@ which on a CPU adds in float32 and rounds once: to F16 as everything is, to BF16
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
@@ -29,6 +29,8 @@ _CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
 class AqlmWeight(CodebookWeight):
     """Codes, codebooks and scales, in this order."""
 
+    family: ClassVar[str] = "AQLM"
+
     @property
     def id(self) -> str:
         n, entries, rows, cols = self._books
@@ -40,10 +42,6 @@ class AqlmWeight(CodebookWeight):
         n, entries, rows, cols = self._books
         books = f"{n} codebook{'s' if n > 1 else ''} of {entries.bit_length() - 1} bits"
         return f"AQLM, {books}, groups of {cols if rows == 1 else f'{rows}x{cols}'}"
-
-    @property
-    def family(self) -> str:
-        return "AQLM"
 
     @property
     def codebook_dtype(self) -> DType:

@@ -18,7 +18,7 @@ more bits than that of the vector: `unpack_index_tensor` cuts it so. Outliers ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
@@ -42,6 +42,8 @@ class VptqWeight(CodebookWeight):
     scale: StoredTensor | None
     bias: StoredTensor | None
 
+    family: ClassVar[str] = "VPTQ"
+
     @property
     def id(self) -> str:
         rounded = "-rounded" if self.is_rounded else ""
@@ -51,10 +53,6 @@ class VptqWeight(CodebookWeight):
     def scheme(self) -> str:
         more = f" and {self._corrections}" if self._corrections else ""
         return f"VPTQ, vectors of {self.length}, {self._entries(self.centroids)} centroids{more}"
-
-    @property
-    def family(self) -> str:
-        return "VPTQ"
 
     @property
     def codebook_dtype(self) -> DType:

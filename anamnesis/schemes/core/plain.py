@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
@@ -71,9 +72,7 @@ class PlainMatrix(TiledWeight, Plain):
 
     __slots__ = ()
 
-    @property
-    def column_step(self) -> int:
-        return 1
+    column_step: ClassVar[int] = 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import anamnesis._core as _core
 import anamnesis._io as _io
@@ -72,9 +72,7 @@ class Exl2Weight(TiledWeight):
     is_rounded: bool = False
     runs: tuple[_Groups, ...] = ()
 
-    @property
-    def family(self) -> str:
-        return "EXL2"
+    family: ClassVar[str] = "EXL2"
 
     @property
     def id(self) -> str:

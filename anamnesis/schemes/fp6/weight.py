@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
@@ -62,6 +62,9 @@ class Mxfp6Weight(Scaled):
     producer: str = field(kw_only=True)
     decoded: tuple[StoredTensor, StoredTensor] = field(kw_only=True)
 
+    family: ClassVar[str] = "MXFP6"
+    column_step: ClassVar[int] = MX_BLOCK[1]
+
     @property
     def id(self) -> str:
         return f"mxfp6-{self.kind}"
@@ -72,17 +75,9 @@ class Mxfp6Weight(Scaled):
         return f"{self.family}{kind} ({self.producer})"
 
     @property
-    def family(self) -> str:
-        return "MXFP6"
-
-    @property
     def shown(self) -> Shown:
         grid = self.grid
         return Shown("float", 6, (grid.rows, grid.cols), (grid.grid_rows, grid.grid_cols))
-
-    @property
-    def column_step(self) -> int:
-        return MX_BLOCK[1]
 
     @property
     def codes(self) -> StoredTensor:

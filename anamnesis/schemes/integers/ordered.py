@@ -7,7 +7,7 @@ columns; the rest is as of any integers in rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
@@ -26,9 +26,7 @@ _LARGEST_ZERO = 15
 class GemvWeight(IntegerWeight):
     """AWQ's GEMV: rows of codes; zero points and scales of a row fill places of whole words."""
 
-    @property
-    def family(self) -> str:
-        return "AWQ"
+    family: ClassVar[str] = "AWQ"
 
     @property
     def scheme(self) -> str:
@@ -142,9 +140,7 @@ class MarlinWeight(_OfTiles):
 
     _TILE = (64, 16)
 
-    @property
-    def family(self) -> str:
-        return "Marlin"
+    family: ClassVar[str] = "Marlin"
 
     @property
     def _bits(self) -> int:

@@ -209,10 +209,6 @@ class PackedWeight(TiledWeight):
         kept = tile[(row - whole.start) * row_bytes :][: rows.n * row_bytes]
         return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
 
-    @property
-    def column_step(self) -> int:
-        return TILE_STEP
-
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:

@@ -24,6 +24,7 @@ class Scaled(TiledWeight):
     rounded: DType | None = field(default=None, kw_only=True)
 
     has_ranges: ClassVar[bool] = True
+    column_step: ClassVar[int] = 1
 
     @property
     def codes(self) -> StoredTensor:
@@ -106,10 +107,6 @@ class Scaled(TiledWeight):
         return self._decode(
             codes, matrix, Run(row, row + rows), Run(col, col + cols), dtype, scratch, out, level
         )
-
-    @property
-    def column_step(self) -> int:
-        return 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int

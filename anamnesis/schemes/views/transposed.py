@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import lcm, prod
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
@@ -33,9 +33,7 @@ _SLOT = 15  # of a worker's scratch, behind those of what is stored
 class Transposed(Seen[Weight]):
     """The transpose of what is stored, whose parts these are; of each matrix, if of several."""
 
-    @property
-    def way(self) -> str:
-        return "transposed"
+    way: ClassVar[str] = "transposed"
 
     @property
     def scheme(self) -> str:
