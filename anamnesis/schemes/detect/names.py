@@ -321,7 +321,7 @@ class Ranges:
         module, _, last = tensor.name.rpartition(".")
         if last in _CACHE:
             lies = self._kv_cache or module.removesuffix(".attn") in self._attentions
-            return lies and (_is_single(tensor) or (self._per_head and _is_per_head(tensor)))
+            return lies and (_is_single(tensor) or (self._per_head and tensor.shape[1:] == (1, 1)))
         return module in self._modules and (_is_single(tensor) or self._is_per_expert(tensor))
 
     def _is_per_expert(self, tensor: StoredTensor) -> bool:
@@ -336,7 +336,3 @@ class Ranges:
 
 def _is_single(tensor: StoredTensor) -> bool:
     return tensor.shape in ((), (1,))
-
-
-def _is_per_head(tensor: StoredTensor) -> bool:
-    return len(tensor.shape) == 3 and tensor.shape[1:] == (1, 1)

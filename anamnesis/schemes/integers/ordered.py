@@ -38,7 +38,7 @@ class GemvWeight(IntegerWeight):
         return Shown("int", bits_of(self.kernel), (rows, cols), (rows, -(-cols // self.block[1])))
 
     @property
-    def _n_groups(self) -> int:
+    def places(self) -> int:
         return self.parts[_SCALES].shape[1]
 
     def _zeros(
@@ -59,15 +59,15 @@ class _OfTiles(GemvWeight):
     _TILE = (1, 1)  # rows and columns
 
     @property
-    def _n_groups(self) -> int:
+    def places(self) -> int:
         return -(-self.shape[1] // self.block[1])
 
-    def _scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
+    def scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
         return memoryview(self._columns(self.parts[_SCALES], start, n, scratch).tobytes())
 
     def _columns(self, stored: StoredTensor, start: int, n: int, scratch: Scratch) -> NDArray[Any]:
         """Return n items of a [groups, rows] matrix, row by row of all groups, from `start` on."""
-        n_groups, item = self._n_groups, stored.dtype.n_bytes(1)
+        n_groups, item = self.places, stored.dtype.n_bytes(1)
         rows = self._tiled(Run(start // n_groups, -(-(start + n) // n_groups)), self._TILE[0])
         width = self.shape[0] * item
         raw = scratch.read_rows(
@@ -124,7 +124,7 @@ class FastWeight(_OfTiles):
         fits |= np.isnan(scales)  # whatever the zero point, the values are NaNs
         if not fits.all():
             wrong = int(np.argmin(fits))
-            row, group = divmod(beside.start + wrong, self._n_groups)
+            row, group = divmod(beside.start + wrong, self.places)
             raise stored.malformed(
                 f"{stored.name}: {products[wrong]} of out feature {row:,} in group {group:,} is "
                 f"not -{scales[wrong]}, its scale, times an integer from 0 to {_LARGEST_ZERO}",

@@ -269,7 +269,7 @@ class PackedWeight(TiledWeight):
                 within.n,
                 cols.n,
                 self._read_zeros(within, groups, scratch),
-                self._read_scales(within, groups, scratch),
+                _read_block(scratch, _SCALES, self.parts[_SCALES], groups, within),
                 _core.SCALES[self.parts[_SCALES].dtype.name],
                 self.zeros_less_one,
                 self.group_size or 1,
@@ -320,9 +320,6 @@ class PackedWeight(TiledWeight):
         if self.symmetric_by:
             self._check_symmetric(words)
         return words
-
-    def _read_scales(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
-        return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)
 
 
 def _read_block(

@@ -64,7 +64,7 @@ class Scaled(TiledWeight):
         codes = stack_of([piece.parts[0] for piece in pieces], per_matrix, alternates=alternates)
         parts: tuple[StoredTensor, ...] = (codes._replace(shape=(n, height, cols)),)
         if is_each:
-            scales = stack_of([_lone(piece.parts[1]) for piece in pieces], 1)
+            scales = stack_of([piece.parts[1]._replace(shape=(1, 1)) for piece in pieces], 1)
             grid = ScaleGrid("channel", 1, n, height * cols, 1, height * cols)
             parts = (*parts, scales)
         elif grid.kind == "tensor":
@@ -200,11 +200,6 @@ def _cut_scales(
     count = -(-rows.n // tall)
     own = Cut(rows.matrix, rows.first // tall, count, rows.step)
     return rows_of(scales, n, grid.grid_rows, own)._replace(shape=(count, grid.grid_cols))
-
-
-def _lone(scale: StoredTensor) -> StoredTensor:
-    """Return the one scale of a matrix as a grid of one."""
-    return scale._replace(shape=(1, 1))
 
 
 def scale_dtype(stored: DType) -> DType:
