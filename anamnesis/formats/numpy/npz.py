@@ -57,10 +57,7 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
 
 
 def parse_npy(source: Source, budget: Budget, void: DType | None = None) -> Container:
-    """Read the header of a single array, and nothing else.
-
-    `void` is as in `parse`.
-    """
+    """Read the header of a single array, and nothing else. `void` is as in `parse`."""
     budget.items(1, "the array")
     name = os.path.splitext(os.path.basename(source.path or ""))[0] or _NAMELESS
     arrays = _Arrays(source, budget, void)
