@@ -6,10 +6,11 @@ codebook can pass for a weight.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.detect.part_names import PART_NAMES
 
 # Last names of modules that are tables: looked up by row, not multiplied with.
 TABLES = frozenset(
@@ -108,7 +109,8 @@ _ORDINARY = frozenset(
         *("weight_weight_scale", "weight_weight_scale_2", "weight_weight_scale_inv"),
     }
 )
-_ALWAYS = (PART_NAMES - _ORDINARY) | _OF_UNREAD
+_OF_LAYOUTS = Path(__file__).with_name("part_names.json")  # by tools/part_names.py
+_ALWAYS = _OF_UNREAD | set(json.loads(_OF_LAYOUTS.read_text(encoding="utf-8"))) - _ORDINARY
 _CODE_NAMES = (
     *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
     *("W_q", "B", "q_weight", "_weight_qdata", "weight._data", "weight._data._data"),
