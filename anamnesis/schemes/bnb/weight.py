@@ -217,13 +217,7 @@ class FourBitWeight(TiledWeight):
 
 
 def recovered_absmax(weight: FourBitWeight) -> StoredTensor:
-    """Return the absmax of a double-quantised weight as float32.
-
-    Raises
-    ------
-    Unmovable
-        If their own blocks are not whole.
-    """
+    """Return the absmax of a double-quantised weight as float32."""
     codes, nested = weight.parts[1], weight.nested
     assert nested is not None
     n_blocks, rest = divmod(codes.n_elements, nested.block)

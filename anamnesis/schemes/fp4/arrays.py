@@ -38,13 +38,7 @@ _ENCODERS = {
 
 
 def encoder(kind: str, producer: str) -> Encoding:
-    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer.
-
-    Raises
-    ------
-    ValueError
-        If it writes none.
-    """
+    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer."""
     if (kind, producer) not in _ENCODERS:
         raise ValueError(f"there is no {kind!r} of {producer!r}")
     return encoding(*_ENCODERS[kind, producer])
@@ -57,15 +51,7 @@ def of_arrays(
     scales: NDArray[Any],
     second: ArrayLike | None,
 ) -> Fp4Weight:
-    """Return codes of 4 bits with their scales as a weight.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the shapes do not go together, a second scale is missing, or there is no such producer.
-    """
+    """Return codes of 4 bits with their scales as a weight."""
     form = _format(kind, producer)
     is_nv = kind == "NVFP4"
     group, allowed = GROUPS[kind], ("F8_E4M3", "U8") if is_nv else ("U8", "F8_E8M0")
