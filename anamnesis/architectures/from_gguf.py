@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Rule
@@ -24,10 +24,8 @@ from anamnesis.architectures.model_names import sizes
 from anamnesis.architectures.names import filled, patterns, split
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
 
 _IN_CONFIG = "config.json says it (rope_parameters)"
 _NO_PLACE = "metadata that a Hugging Face directory has no place for"

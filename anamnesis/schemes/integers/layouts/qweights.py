@@ -15,8 +15,9 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
@@ -37,9 +38,6 @@ from anamnesis.schemes.detect.unread import unread_error
 from anamnesis.schemes.integers.checks import PACKED_MAX_GROUPS
 from anamnesis.schemes.views.grid import block_candidates
 from anamnesis.schemes.views.kinds import Integers, Words
-
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DType
 
 GROUP_SIZES = (32, 64, 128, 256, 512, 1024)  # that both libraries write
 # A layer of a block that repeats: where these lie, and its name in there.
