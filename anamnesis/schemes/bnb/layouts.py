@@ -272,7 +272,7 @@ def four_bit(
     dtype: DType = DTYPES["BF16"],
 ) -> Encoding:
     """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …"""
-    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype)
+    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype=dtype)
     layout = FourBitLayout(kind, block_size, is_nested, dtype)
     return _encoding(layout, codes, has_second_zero=has_second_zero)
 
@@ -290,4 +290,4 @@ def _encoding(
 
 def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:
     """Return `bnb-int8`."""
-    return Encoding("bnb-int8", Int8Layout(), Int8Codes(dtype))
+    return Encoding("bnb-int8", Int8Layout(), Int8Codes(dtype=dtype))
