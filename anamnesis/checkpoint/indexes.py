@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.checkpoint.file_names import SAFETENSORS_INDEX, TORCH_INDEX, is_index
+from anamnesis.checkpoint.file_names import SAFETENSORS_INDEX, TORCH_INDEX
 from anamnesis.checkpoint.json_file import read_json
-
-__all__ = ["Index", "Kind", "is_buffer", "is_index", "read_index"]
 
 _MISTRAL = "consolidated"
 

@@ -16,8 +16,6 @@ from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
 
-__all__ = ["PER_127", "FourBitWeight", "Int8Weight", "Nested", "recovered_absmax"]
-
 V = TypeVar("V")
 
 PER_127 = struct.unpack("<f", struct.pack("<f", 1 / 127))[0]  # as a float32

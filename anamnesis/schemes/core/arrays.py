@@ -22,18 +22,6 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, cut
 from anamnesis.sources.memory import BufferSource
 
-__all__ = [
-    "aligned_bytes",
-    "as_scale",
-    "decode",
-    "decode_counting",
-    "empty",
-    "encode",
-    "stored",
-    "threads_for",
-    "usual_threads",
-]
-
 
 def as_scale(scale: ArrayLike) -> NDArray[Any]:
     """Return `scale` as an array; Python numbers and float64 become float32."""

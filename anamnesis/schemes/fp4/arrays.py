@@ -14,8 +14,6 @@ from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.layouts import encoding
 from anamnesis.schemes.fp4.weight import Fp4Weight
 
-__all__ = ["encoder", "of_arrays"]
-
 
 def _format(kind: str, producer: str) -> Fp4Format:
     rows = {row.producer: row for row in FORMATS.values() if row.kind == kind}

@@ -16,14 +16,6 @@ from anamnesis.schemes.integers.layouts import mlx, qweights
 from anamnesis.schemes.integers.weight import IntegerWeight, row_bytes, zero_words
 from anamnesis.schemes.integers.words import PackedWeight
 
-__all__ = [
-    "affine_of_arrays",
-    "declared_sizes",
-    "dequantize_words",
-    "of_arrays",
-    "quantize_words",
-]
-
 
 def of_arrays(
     codes: NDArray[Any],
