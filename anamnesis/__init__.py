@@ -92,6 +92,7 @@ __all__ = [
 ]
 
 # Imported when first asked for, so that `amn --help` needs none of them.
+_COMPILED = ("_core", "_io", "_parse")
 _HOMES = {
     "AnamnesisError": "base.errors",
     "Cancelled": "base.errors",
@@ -131,24 +132,19 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("_core", "_io", "_parse"):
-        return _compiled(name)
-    if name == "schemes":
-        return import_module(f"{__name__}.schemes")
-    if name not in _HOMES:
+    if name not in (*_HOMES, *_COMPILED, "schemes"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def _compiled(name: str) -> Any:
     try:
-        return import_module(f"{__name__}.{name}")
-    except ModuleNotFoundError:
-        raise ImportError(
-            f"{__name__}.{name} is not built; in a checkout, run `pip install -e .`"
-        ) from None
+        module = import_module(f"{__name__}.{_HOMES.get(name, name)}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").removeprefix(f"{__name__}.") not in _COMPILED:
+            raise
+        message = f"{error.name} is not built; in a checkout, run `pip install -e .`"
+        raise ImportError(message) from None
+    if name not in _HOMES:
+        return module
+    globals()[name] = getattr(module, name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -90,7 +90,7 @@ def test_merge_lora_refuses(folder: Path) -> None:
 def test_gguf_weights(folder: Path) -> None:
     lines = run("gguf_weights", GGUF, folder=folder).stdout.decode().splitlines()
     assert lines[0] == "llama"
-    assert len(lines) == 6
+    assert len(lines) == 22
     assert {line.split()[1] for line in lines[1:]} == {"Q4_K", "Q6_K", "F32"}
 
 

@@ -47,7 +47,7 @@ ROOMS = {
     "schemes": (
         {"awq", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"},  # functions on arrays
         {"ways"},
-        {"encodings", "ways_rows"},
+        {"encodings"},
         {"mixed"},
         {"fp8", "fp4", "fp6", "integers", "ggml", "bnb", "codebooks", "exl2", "exl3"},
         {"detect"},

@@ -1,10 +1,11 @@
-"""Writes the names of parts that layouts have into claim/part_names.py: python tools/part_names.py
+"""Writes the names of parts that layouts have into a file: python tools/part_names.py
 
 They stand in a file of their own, since who parses a model need not import all layouts.
 """
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
@@ -15,7 +16,7 @@ from anamnesis.schemes.core.layout import Field
 
 __all__ = ["PAGE", "fields", "made"]
 
-PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "detect" / "part_names.py"
+PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "detect" / "part_names.json"
 
 _WEIGHT = "module.weight"
 
@@ -43,12 +44,7 @@ def _are_fields(value: tuple[object, ...]) -> bool:
 def made() -> str:
     """Return the text of the file."""
     names = {field.named(_WEIGHT).rpartition(".")[2] for _, found in fields() for field in found}
-    rows = "".join(f'        "{name}",\n' for name in sorted(names - {"weight"}))
-    return (
-        '"""Last names of parts of layouts, made by tools/part_names.py: do not edit."""\n'
-        "\nfrom __future__ import annotations\n\n"
-        f"PART_NAMES = frozenset(\n    {{\n{rows}    }}\n)\n"
-    )
+    return json.dumps(sorted(names - {"weight"}), indent=0) + "\n"
 
 
 if __name__ == "__main__":

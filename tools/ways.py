@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from textwrap import wrap
 from typing import Any
 
 import ml_dtypes
@@ -25,10 +24,9 @@ from anamnesis.schemes.encodings import ENCODINGS, TAKING, Row, find, made
 
 __all__ = ["NAMES", "PAGE", "outcomes", "output", "samples", "text"]
 
-PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "ways_rows.py"
+PAGE = Path(__file__).parents[1] / "anamnesis" / "schemes" / "ways.json"
 
 NAMES = (*ENCODINGS, *TAKING)
-_WIDTH = 100  # of a line
 _SHAPE = (256, 512)
 _EXPERTS = {"gate_up_proj": (2, 64, 256), "gate_up_proj_bias": (2, 256), "down_proj": (2, 128, 64)}
 _DTYPES = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
@@ -173,15 +171,12 @@ def text() -> str:
                 with an.parse(path) as model:
                     for target, _, outcome in outcomes(model):
                         found.setdefault((target, name), []).append(outcome)
-    return (
-        '"""What becomes of codes between encodings, made by tools/ways.py: do not edit."""\n'
-        "\nfrom __future__ import annotations\n\n"
-        "# How codes come over, why some of them do not, into which encodings, and from which.\n"
-        f"# fmt: off\nROWS = (\n{''.join(_rows(found))})\n"
-    )
+    return "[\n" + ",\n".join(map(json.dumps, _rows(found))) + "\n]\n"
 
 
-def _rows(found: Mapping[tuple[str, str], list[Repack | Unmovable | None]]) -> Iterator[str]:
+def _rows(
+    found: Mapping[tuple[str, str], list[Repack | Unmovable | None]],
+) -> Iterator[tuple[str, str, str, str]]:
     """Yield what is found, in which each row stands for all targets that take the same sources."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for target in NAMES:
@@ -193,14 +188,7 @@ def _rows(found: Mapping[tuple[str, str], list[Repack | Unmovable | None]]) -> I
         for way, names in sources.items():
             alike.setdefault((*way, " ".join(names)), []).append(target)
     for (how, why, taken), targets in alike.items():
-        yield f"    ({json.dumps(how)}, {json.dumps(why)},\n"
-        yield f"{_wrapped(' '.join(targets))},\n{_wrapped(taken)}),\n"
-
-
-def _wrapped(words: str) -> str:
-    """Return words as a string in as many lines as it takes."""
-    *lines, last = wrap(words, _WIDTH - len('     " "),'), break_on_hyphens=False)
-    return "\n".join(f"     {json.dumps(text)}" for text in (*(f"{one} " for one in lines), last))
+        yield how, why, " ".join(targets), taken
 
 
 if __name__ == "__main__":

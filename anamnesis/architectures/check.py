@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.differences import UNTIED
@@ -14,9 +14,7 @@ from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
 from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, HEADS, KEYS, SWITCHED
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import ParseError
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import Weight
 
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
 _OWN = {"own-keys", "own-values"}

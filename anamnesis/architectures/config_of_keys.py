@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
 from anamnesis.formats.base import n_items
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import Weight
 
 # What transformers calls a fact, where the first of the converter's spellings is a rare one.
 _MOST_FACTORS = 1 << 16  # of a rope

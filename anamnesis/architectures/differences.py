@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.rope import ENDS, LENGTHS, LONGROPE, scaled_factors
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import Weight
 
 
 class Case(NamedTuple):

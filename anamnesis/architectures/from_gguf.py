@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anamnesis.architectures import operations
+from anamnesis.architectures import shapes
 from anamnesis.architectures.arch import Arch, Rule
 from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
 from anamnesis.architectures.config_of_keys import (
@@ -25,10 +25,8 @@ from anamnesis.architectures.names import filled, patterns, split
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.formats.base import n_items
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
 
 _IN_CONFIG = "config.json says it (rope_parameters)"
 _NO_PLACE = "metadata that a Hugging Face directory has no place for"
@@ -134,7 +132,7 @@ def _whole(header: Header, weight: Weight) -> Weight:
     if shape is None or len(shape) == len(weight.shape):
         return weight
     more = len(shape) - len(weight.shape)
-    return operations.reshaped(weight, weight.name, (*(1,) * more, *weight.shape))
+    return shapes.reshaped(weight, weight.name, (*(1,) * more, *weight.shape))
 
 
 def _said(arch: Arch, facts: Facts, weights: Mapping[str, Weight]) -> Iterator[str]:
@@ -165,7 +163,7 @@ def _weights(
                     called = arch.naming.back(name, facts) if arch.naming else name
                     if called in made:
                         raise ParseError(f"{given[0]!r} and {names[called][0]!r} are {called!r}")
-                    made[called], names[called] = operations.renamed(weight, called), given
+                    made[called], names[called] = shapes.renamed(weight, called), given
     return made, names
 
 
@@ -185,7 +183,7 @@ def _turned_back(
         raise ParseError(f"{given[0]!r}: {error}") from None
     for i, weight in enumerate(made):
         name = filled(rule.hf, layer, i) + suffix
-        yield name, operations.renamed(weight, name)
+        yield name, shapes.renamed(weight, name)
 
 
 def _generation(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.keys import fact_of
@@ -13,9 +13,7 @@ from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.architectures.names import IN_LAYER, split
 from anamnesis.architectures.tensor_table import KEYS, SHAPES, TYPES, VOCABULARY
 from anamnesis.base.errors import ParseError
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import Weight
 
 _TERM, _FACTOR = re.compile(r"([+-]?)([^+-]+)"), re.compile(r"([*/]?)([^*/]+)")
 _SYMBOL = re.compile(r"[a-z_]+")

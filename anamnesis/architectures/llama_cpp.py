@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.differences import DIFFERENCES, Case
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import Weight
 
 KEPT = "anamnesis.config"  # a key of ours, with facts that llama.cpp's keys cannot say
 

@@ -31,7 +31,7 @@ def model_card(metadata: Mapping[str, Any], n_parameters: int) -> tuple[bytes, s
             known.add(f"general.{end}")
     for end, names in LISTS.items():
         value = metadata.get(f"general.{end}")
-        if _are_texts(value):
+        if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             entries[_SPELLINGS.get(end, names[0])] = value
             known.add(f"general.{end}")
     for kind, names in PARENTS.items():
@@ -43,10 +43,6 @@ def model_card(metadata: Mapping[str, Any], n_parameters: int) -> tuple[bytes, s
         return b"", known
     lines = [line for key, value in entries.items() for line in _lines(key, value)]
     return "\n".join(["---", *lines, "---", ""]).encode(), known
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 def _parents(

@@ -3,58 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anamnesis.architectures.gathered import GatheredColumns
-from anamnesis.architectures.gathered_rows import (
-    every_other,
-    first_rows,
-    gathered_rows,
-    half,
-    heads_by_turns,
-    in_order,
-    interleaved,
-    inverse,
-    matrix_of,
-    permuted,
-    rows_between,
-    stacked,
-    unpermuted,
-)
-from anamnesis.architectures.shapes import renamed, reshaped, turned
+from anamnesis.architectures.shapes import renamed, reshaped
 from anamnesis.architectures.values import FUNCTIONS, ValuesSource
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.core.weight import Cut, Weight
 from anamnesis.schemes.views import views
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = [
-    "constant",
-    "every_other",
-    "first_rows",
-    "gathered_columns",
-    "gathered_rows",
-    "half",
-    "heads_by_turns",
-    "in_order",
-    "interleaved",
-    "inverse",
-    "inverse_function",
-    "mapped_values",
-    "matrix_of",
-    "permuted",
-    "renamed",
-    "reshaped",
-    "rows_between",
-    "stacked",
-    "turned",
-    "unpermuted",
-    "widened",
-]
+from anamnesis.schemes.views.gathered import Gathered, GatheredColumns, n_rows, parts_of
+from anamnesis.sources.gathered import RowOrder, RowRun
 
 _F32 = DTYPES["F32"]
 
@@ -93,8 +53,167 @@ def _of_values(weight: Weight, name: str, function: str) -> Weight:
 
 def constant(name: str, array: NDArray[Any], like: Weight) -> Weight:
     """Return a small float32 array as a weight, as if it lay in the file of another one."""
-    import numpy as np  # only here, for the sake of a quick start
-
     values = np.ascontiguousarray(array, np.float32)
     stored = views.constant(Part(name, _F32, values.shape), values.tobytes(), like.parts[0])
     return Plain(name, values.shape, (stored,))
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def gathered_rows(
+    name: str,
+    pieces: Sequence[Weight],
+    period: int,
+    order: Sequence[int],
+    shape: tuple[int, ...],
+) -> Weight:
+    """Return some rows of each group of `period` rows, in an order."""
+    total = sum(n_rows(piece.shape) for piece in pieces)
+    if period < 1 or total % period:
+        raise ValueError(f"{name}: {total:,} rows are no groups of {period:,}")
+    if not all(0 <= row < period for row in order):
+        raise ValueError(f"{name}: a group of {period:,} rows has not all that are to be taken")
+    return _taken(name, pieces, RowOrder.of(order, period, total // period), shape)
+
+
+def interleaved(
+    name: str,
+    pieces: Sequence[Weight],
+    periods: Sequence[int],
+    shape: tuple[int, ...],
+) -> Weight:
+    """Return groups of rows of each piece in turn: the inverse of `rows_between` of each."""
+    counts = [n_rows(piece.shape) for piece in pieces]
+    n_groups = counts[0] // max(periods[0], 1)
+    if counts != [n_groups * period for period in periods]:
+        raise ValueError(f"{name}: {counts} rows are not as many groups of {list(periods)}")
+    runs = [RowRun(sum(counts[:i]), period, period) for i, period in enumerate(periods) if period]
+    order = RowOrder(tuple(runs), n_groups)
+    if n_groups == 1:
+        order = RowOrder((RowRun(0, sum(counts), sum(counts)),), 1)
+    return _taken(name, pieces, order, shape)
+
+
+def rows_between(weight: Weight, name: str, period: int, first: int, stop: int) -> Weight:
+    """Return the rows `first` to `stop` of each `period`, of as many matrices.
+
+    `interleaved` puts them together again.
+    """
+    return gathered_rows(
+        name, [weight], period, range(first, stop), _with_rows(weight, period, stop - first)
+    )
+
+
+def half(weight: Weight, name: str, i: int) -> Weight:
+    """Return the first (0) or second (1) half of the rows of each matrix, or of a vector's values.
+
+    `interleaved` by halves puts them together again.
+    """
+    rows = weight.shape[-2] if len(weight.shape) > 1 else weight.shape[0]
+    return rows_between(weight, name, rows, i * (rows // 2), (i + 1) * (rows // 2))
+
+
+def every_other(weight: Weight, name: str, first: int, step: int = 2) -> Weight:
+    """Return every `step`-th row from row `first` on; `interleaved` by 1 undoes it."""
+    return gathered_rows(name, [weight], step, [first], _with_rows(weight, step, 1))
+
+
+def first_rows(weight: Weight, name: str, n: int) -> Weight:
+    """Return the first n rows of a matrix, or values of a vector; the others are lost."""
+    return rows_between(weight, name, n_rows(weight.shape), 0, n)
+
+
+def permuted(weight: Weight, name: str, n_heads: int) -> Weight:
+    """Return rows whose halves take turns within each head, as llama.cpp's rope wants them.
+
+    Of each head [2, d/2] become [d/2, 2]. `unpermuted` undoes it.
+    """
+    d = n_rows(weight.shape) // n_heads
+    return gathered_rows(name, [weight], d, _by_turns(d // 2, 2), weight.shape)
+
+
+def unpermuted(weight: Weight, name: str, n_heads: int) -> Weight:
+    """Return rows as they were before `permuted`."""
+    d = n_rows(weight.shape) // n_heads
+    return gathered_rows(name, [weight], d, _by_turns(2, d // 2), weight.shape)
+
+
+def in_order(weight: Weight, name: str, order: Sequence[int]) -> Weight:
+    """Return the rows of each matrix, or the values of a vector, in an order.
+
+    Row i is what was row `order[i]`; `inverse(order)` undoes it.
+    """
+    return gathered_rows(name, [weight], len(order), order, weight.shape)
+
+
+def heads_by_turns(n: int, m: int, head_rows: int, before: int = 0) -> list[int]:
+    """Return the order of heads [n, m] as [m, n], behind `before` rows that stay.
+
+    Of n key heads with m value heads each: these are grouped by key heads, and come out tiled. Its
+    `inverse` is that of (m, n).
+    """
+    heads = (i * m + j for j in range(m) for i in range(n))
+    rows = (before + head * head_rows + row for head in heads for row in range(head_rows))
+    return [*range(before), *rows]
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """Return the order that undoes another one, which has each index once."""
+    found = [0] * len(order)
+    for i, row in enumerate(order):
+        found[row] = i
+    return found
+
+
+def stacked(name: str, pieces: Sequence[Weight]) -> Weight:
+    """Return matrices, or vectors, of one shape as a stack; `matrix_of` takes one out."""
+    shape = (len(pieces), *pieces[0].shape)
+    if len(shape) == 3:
+        made = pieces[0].stacked(name, pieces, 1, alternates=False)
+        if made is not None:
+            return made
+    if len(shape) == 2:
+        pieces = [reshaped(piece, piece.name, (1, *piece.shape)) for piece in pieces]
+    total = n_rows(shape)
+    return _taken(name, pieces, RowOrder((RowRun(0, total, total),), 1), shape)
+
+
+def matrix_of(stack: Weight, name: str, i: int) -> Weight:
+    """Return one matrix of a stack [E, rows, cols], or one vector of [E, n]."""
+    rows = stack.shape[1] if len(stack.shape) == 3 else 1
+    made = stack.cut_out(name, Cut(i, 0, rows))
+    if made is not None:
+        return made
+    order, cols = range(i * rows, (i + 1) * rows), stack.shape[-1]
+    made = gathered_rows(name, [stack], n_rows(stack.shape), order, (rows, cols))
+    return reshaped(made, name, stack.shape[1:])
+
+
+def _taken(name: str, pieces: Sequence[Weight], order: RowOrder, shape: tuple[int, ...]) -> Weight:
+    """Return rows of weights, in their own codes where these can be moved."""
+    cols = shape[-1] if len(shape) > 1 else 1
+    for piece in pieces:
+        if (piece.shape[-1] if len(piece.shape) > 1 else 1) != cols:
+            raise ValueError(
+                f"{piece.name} {list(piece.shape)} has not the columns of {list(shape)}"
+            )
+    if n_rows(shape) != order.n_rows:
+        raise ValueError(f"{name}: {order.n_rows:,} rows are taken for {list(shape)}")
+    made = pieces[0].with_rows(name, shape, pieces, order)
+    if made is not None:
+        return made
+    return Gathered(name, shape, parts_of(tuple(pieces)), tuple(pieces), order)
+
+
+def _with_rows(weight: Weight, period: int, n: int) -> tuple[int, ...]:
+    """Return a weight's shape with n rows of each `period`."""
+    if len(weight.shape) == 1:
+        return (weight.shape[0] // max(period, 1) * n,)
+    *lead, rows, cols = weight.shape
+    return (*lead, rows // max(period, 1) * n, cols)
+
+
+def _by_turns(n: int, step: int) -> list[int]:
+    """Return [step, n] as [n, step]: 0, n, 2n, …, 1, n+1, …"""
+    return [j * n + i for i in range(n) for j in range(step)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anamnesis.architectures import operations
+from anamnesis.architectures import operations, shapes
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
@@ -80,7 +80,7 @@ class Stack:
                 )
         if len(weights[0].shape) > 1:
             return [operations.stacked(name, weights)]
-        rows = [operations.reshaped(w, w.name, (1, *w.shape)) for w in weights]
+        rows = [shapes.reshaped(w, w.name, (1, *w.shape)) for w in weights]
         return [operations.gathered_rows(name, rows, n, range(n), (n, *weights[0].shape))]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
@@ -89,7 +89,7 @@ class Stack:
         n, *shape = stack.shape
         if len(shape) == 1:
             rows = [operations.rows_between(stack, stack.name, n, i, i + 1) for i in range(n)]
-            return [operations.reshaped(row, row.name, tuple(shape)) for row in rows]
+            return [shapes.reshaped(row, row.name, tuple(shape)) for row in rows]
         return [operations.matrix_of(stack, stack.name, i) for i in range(n)]
 
 
@@ -148,7 +148,7 @@ class PerHead:
         made, first = [], 0
         for n in sizes:
             rows = operations.rows_between(weight, weight.name, period, first, first + n)
-            made.append(operations.reshaped(rows, weight.name, (heads, n, *weight.shape[1:])))
+            made.append(shapes.reshaped(rows, weight.name, (heads, n, *weight.shape[1:])))
             first += n
         return made
 
@@ -168,7 +168,7 @@ class Turn:
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """(.., rows, cols) -> (.., cols, rows)."""
         return [
-            operations.turned(w, w.name) if self.which is None or i in self.which else w
+            shapes.turned(w, w.name) if self.which is None or i in self.which else w
             for i, w in enumerate(weights)
         ]
 
@@ -184,11 +184,11 @@ class Reshape:
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return them in llama.cpp's shape."""
-        return _each(weights, lambda w: operations.reshaped(w, w.name, self.to(w.shape)))
+        return _each(weights, lambda w: shapes.reshaped(w, w.name, self.to(w.shape)))
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return them in Hugging Face's shape."""
-        return _each(weights, lambda w: operations.reshaped(w, w.name, self.back_to(w.shape)))
+        return _each(weights, lambda w: shapes.reshaped(w, w.name, self.back_to(w.shape)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from anamnesis.architectures.gathered import AnyTiles, Reshaped
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
-from anamnesis.schemes.core.weight import TiledWeight, Weight
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.weight import GgmlWeight
-from anamnesis.schemes.views.transposed import Transposed
+from anamnesis.schemes.views.gathered import Reshaped
+from anamnesis.schemes.views.transposed import Transposed, tiled, transposed
 
 
 def renamed(weight: Weight, name: str) -> Weight:
@@ -39,23 +39,10 @@ def reshaped(weight: Weight, name: str, shape: tuple[int, ...]) -> Weight:
 def turned(weight: Weight, name: str) -> Weight:
     """Return the transpose of a matrix, or of each of a stack: its own inverse."""
     if isinstance(weight, Transposed):
-        return renamed(_untiled(weight.stored), name)
+        return renamed(weight.stored, name)
     if len(weight.shape) < 2:
         raise ValueError(f"{weight.name} {list(weight.shape)} is no matrix")
-    *lead, rows, cols = weight.shape
-    return Transposed(name, (*lead, cols, rows), weight.parts, _tiled(weight))
-
-
-def _tiled(weight: Weight) -> TiledWeight:
-    if type(weight) is Plain and weight.parts[0].dtype.bits >= 8:
-        return PlainMatrix(weight.name, weight.shape, weight.parts)
-    if isinstance(weight, TiledWeight):
-        return weight
-    return AnyTiles(weight.name, weight.shape, weight.parts, (weight,))
-
-
-def _untiled(weight: TiledWeight) -> Weight:
-    return weight.pieces[0] if isinstance(weight, AnyTiles) else weight
+    return transposed(tiled(weight), name)
 
 
 def _is_lone(weight: Weight) -> bool:

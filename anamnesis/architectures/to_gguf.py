@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.architectures import operations
+from anamnesis.architectures import operations, shapes
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.check import check_tensors, n_words, of_floats
 from anamnesis.architectures.header import Header
@@ -192,7 +192,7 @@ def _grouped(
     except ValueError as error:  # shapes that the facts of config.json do not fit
         raise ParseError(str(error), source=CONFIG) from None
     for name, weight in zip(new, made, strict=True):
-        yield name, operations.renamed(weight, name)
+        yield name, shapes.renamed(weight, name)
 
 
 def _check_count(group: Group, facts: Facts) -> None:

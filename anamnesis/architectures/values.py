@@ -10,14 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Floats = NDArray[np.float32]
 
 _F32 = DTYPES["F32"]
@@ -42,14 +40,10 @@ def _minus_one(values: Floats) -> Floats:
 
 
 def _minus_exp(values: Floats) -> Floats:
-    import numpy as np  # only here, for the sake of a quick start
-
     return -np.exp(values.astype(np.float64)).astype(np.float32)
 
 
 def _log_of_minus(values: Floats) -> Floats:
-    import numpy as np
-
     return np.log(-values.astype(np.float64)).astype(np.float32)
 
 
@@ -61,18 +55,16 @@ FUNCTIONS = {
 }
 
 
-class ValuesSource(Source):
+class ValuesSource(DerivedSource):
     """The values of a weight in float32, row-major, decoded as they are read."""
 
     def __init__(self, weight: Weight, function: str = "") -> None:
+        super().__init__(*(part.source for part in weight.parts))
         self._weight = weight
         self._function = function
-        self.name = weight.parts[0].source.name
         self.size = 4 * weight.n_elements
 
     def _read_some(self, offset: int, view: memoryview) -> int:
-        import numpy as np
-
         if offset >= self.size:
             return 0
         first, begin = divmod(offset, 4)
@@ -85,8 +77,6 @@ class ValuesSource(Source):
         return len(part)
 
     def _made(self, values: Floats) -> Floats:
-        import numpy as np
-
         if not self._function:
             return values
         with np.errstate(all="ignore"):
@@ -97,17 +87,6 @@ class ValuesSource(Source):
         return made
 
     @property
-    def base(self) -> Source:
-        return self._weight.parts[0].source.base
-
-    @property
     def way(self) -> str:
         told = [(part.name, part.offset, part.source.way) for part in self._weight.parts]
         return f"{self._function or 'values'} of {self._weight.id} {told}"
-
-    def check(self) -> None:
-        for part in self._weight.parts:
-            part.source.check()
-
-    def stamp(self) -> list[int]:
-        return self._weight.parts[0].source.stamp()

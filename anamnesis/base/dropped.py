@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ASKED", "OUTSIDE", "Dropped"]
-
 ASKED = "as asked"
 OUTSIDE = "outside the selection"
 

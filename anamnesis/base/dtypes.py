@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import anamnesis._core as _core
+from anamnesis.base.lazy import np
 from anamnesis.base.printable import shown
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +39,6 @@ class DType:
     def numpy(self) -> np.dtype[np.generic]:
         """Return the numpy dtype; sub-byte types come as the bytes they are packed in."""
         import ml_dtypes
-        import numpy as np
 
         if self.numpy_name is None:
             return np.dtype(np.uint8)

@@ -146,15 +146,16 @@ class Source(ABC):
 
 
 class DerivedSource(Source):
-    """Bytes made of those of other sources; it counts as a part of the first one's file."""
+    """Bytes made of those of other sources; it counts as a part of the file of `like`."""
 
-    def __init__(self, *beneath: Source) -> None:
+    def __init__(self, *beneath: Source, like: Source | None = None) -> None:
         self._beneath = beneath
-        self.name = beneath[0].name
+        self._like = like or beneath[0]
+        self.name = self._like.name
 
     @property
     def base(self) -> Source:
-        return self._beneath[0].base
+        return self._like.base
 
     @property
     def way(self) -> str:
@@ -165,4 +166,4 @@ class DerivedSource(Source):
             source.check()
 
     def stamp(self) -> list[int]:
-        return self._beneath[0].stamp()
+        return self._like.stamp()

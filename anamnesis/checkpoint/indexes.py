@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.checkpoint.file_names import SAFETENSORS_INDEX, TORCH_INDEX, is_index
+from anamnesis.checkpoint.file_names import SAFETENSORS_INDEX, TORCH_INDEX
 from anamnesis.checkpoint.json_file import read_json
-
-__all__ = ["Index", "Kind", "is_buffer", "is_index", "read_index"]
 
 _MISTRAL = "consolidated"
 
@@ -93,7 +91,7 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
     """Read an index."""
     path = root / name
     mapping = read_json(path, budget, once=True).get("weight_map")
-    if not isinstance(mapping, dict) or not _are_strings(mapping.values()):
+    if not isinstance(mapping, dict) or not all(isinstance(v, str) for v in mapping.values()):
         raise ParseError("weight_map must map tensors to shards", source=str(path))
     budget.items(len(mapping), "the index")
     plain = {shard: posixpath.normpath(shard) for shard in set(mapping.values())}
@@ -103,10 +101,6 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
     if any(shard != told for told, shard in plain.items()):
         mapping = {tensor: plain[told] for tensor, told in mapping.items()}
     return Index(name, mapping)
-
-
-def _are_strings(values: Iterable[object]) -> bool:
-    return all(isinstance(value, str) for value in values)
 
 
 def _leads_out(name: str) -> bool:

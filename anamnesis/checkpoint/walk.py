@@ -41,7 +41,7 @@ def files_below(root: Path) -> Files:
                 name = folder + entry.name
                 if _is_folder(entry):
                     # What tools keep for themselves: .git, .cache (the hub's own bookkeeping)
-                    if _is_private(entry.name):
+                    if entry.name.startswith(".") or entry.name.endswith(PARTIAL_SUFFIX):
                         continue
                     if entry.is_symlink():
                         files.left_out.append(Dropped(name, LINKED_FOLDER))
@@ -91,10 +91,6 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
         return entry.is_file() or not os.path.exists(entry.path)
     except OSError:
         return True
-
-
-def _is_private(folder: str) -> bool:
-    return folder.startswith(".") or folder.endswith(PARTIAL_SUFFIX)
 
 
 def _fence(root: Path) -> str:

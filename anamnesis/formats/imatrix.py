@@ -16,16 +16,14 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.source import Readable, Source
 from anamnesis.formats.base import Container
 from anamnesis.sources.open import open_source
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = [
     "IMATRIX_MAX_ENTRIES",
@@ -142,8 +140,6 @@ def is_dat(head: bytes) -> bool:
 
 
 def _checked(source: Source, name: str, counts: tuple[int, ...], values: Any) -> Entry:
-    import numpy as np
-
     if not np.isfinite(values).all() or (values < 0).any():
         raise ParseError(
             f"{name}: its importance holds an infinity, a NaN or a number below 0",
@@ -171,8 +167,6 @@ def _gguf(source: Source, budget: Budget) -> ImatrixFile:
 
 
 def _entries(source: Source, container: Container, budget: Budget) -> Iterator[tuple[str, Entry]]:
-    import numpy as np
-
     tensors = container.tensors
     names = dict.fromkeys(
         name.removesuffix(end) for name in tensors for end in (_SUMS, _COUNTS) if name.endswith(end)
@@ -230,8 +224,6 @@ class _Legacy:
         return ImatrixFile(self._source.name, "dat", entries, named, n_chunks)
 
     def _entry(self) -> tuple[str, Entry]:
-        import numpy as np
-
         name = self._text("a name", 1)
         calls = self._number("calls")
         n = self._number("the number of values", 1)

@@ -7,184 +7,125 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
+from importlib import import_module
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Kind, parsed
+from anamnesis.schemes.core.encoding_names import Setting, parsed
+
+
+class Kind(NamedTuple):
+    """Where encodings are made: a module of this package, its function, its table of settings."""
+
+    module: str
+    function: str = "encoding"
+    table: str = ""
+
+    def make(self, **settings: Any) -> Encoding:
+        """Return the encoding that has these settings."""
+        made: Encoding = getattr(self._module(), self.function)(**settings)
+        return made
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """What words behind a name may say."""
+        return getattr(self._module(), self.table) if self.table else ()
+
+    def _module(self) -> ModuleType:
+        return import_module(self.module, "anamnesis.schemes")
 
 
 class Row(NamedTuple):
     """An encoding by its name."""
 
-    kind: Callable[[], Kind]
+    kind: Kind
     settings: Mapping[str, Any] = MappingProxyType({})
     container: str = "safetensors"
     takes: str = ""
 
 
-def _fp8() -> Kind:
-    from anamnesis.schemes.fp8.layouts import SETTINGS, encoding
-
-    return Kind(encoding, SETTINGS)
-
-
-def _mxfp8() -> Kind:
-    from anamnesis.schemes.fp8.layouts import mxfp8
-
-    return Kind(mxfp8)
-
-
-def _comfy_fp8() -> Kind:
-    from anamnesis.schemes.fp8.comfy import SETTINGS, scaled
-
-    return Kind(scaled, SETTINGS)
-
-
-def _comfy_mxfp8() -> Kind:
-    from anamnesis.schemes.fp8.comfy import mxfp8
-
-    return Kind(mxfp8)
-
-
-def _fp4() -> Kind:
-    from anamnesis.schemes.fp4.layouts import encoding
-
-    return Kind(encoding)
+_FP8, _MXFP8 = Kind(".fp8.layouts", table="SETTINGS"), Kind(".fp8.layouts", "mxfp8")
+_BNB_4BIT = Kind(".bnb.layouts", "four_bit", "SETTINGS")
+_COMFY_INT8 = Kind(".integers.layouts.comfy")
+_COMPRESSED_TENSORS = ".integers.layouts.compressed_tensors"
+_INT4 = Kind(_COMPRESSED_TENSORS, "pack_quantized", "SETTINGS")
+_MLX, _GPTQ, _AWQ = (
+    Kind(f".integers.layouts.{name}", table="SETTINGS") for name in ("mlx", "gptq", "awq")
+)
+_GGML, _GGUF_FP4 = Kind(".ggml.encoding"), Kind(".encodings", "gguf_fp4")
 
 
 def _fp4_row(layout: str, codes: str = "") -> Row:
-    return Row(_fp4, {"layout": layout, "codes": codes})
+    return Row(Kind(".fp4.layouts"), {"layout": layout, "codes": codes})
 
 
-def _int8() -> Kind:
-    from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized
-
-    return Kind(int_quantized)
-
-
-def _int4() -> Kind:
-    from anamnesis.schemes.integers.layouts.compressed_tensors import SETTINGS, pack_quantized
-
-    return Kind(pack_quantized, SETTINGS)
-
-
-def _int8_packed() -> Kind:
-    from anamnesis.schemes.integers.layouts.compressed_tensors import pack_quantized_8bit
-
-    return Kind(pack_quantized_8bit)
-
-
-def _comfy_int8() -> Kind:
-    from anamnesis.schemes.integers.layouts.comfy import encoding
-
-    return Kind(encoding)
-
-
-def _mlx() -> Kind:
-    from anamnesis.schemes.integers.layouts import mlx
-
-    return Kind(mlx.encoding, mlx.SETTINGS)
-
-
-def _gptq() -> Kind:
-    from anamnesis.schemes.integers.layouts import gptq
-
-    return Kind(gptq.encoding, gptq.SETTINGS)
-
-
-def _awq() -> Kind:
-    from anamnesis.schemes.integers.layouts import awq
-
-    return Kind(awq.encoding, awq.SETTINGS)
-
-
-def _ggml() -> Kind:
-    from anamnesis.schemes.ggml.encoding import encoding
-
-    return Kind(encoding)
-
-
-def _gguf_fp4() -> Kind:
+def gguf_fp4(type: str) -> Encoding:
+    """Return the encoding of 4-bit floats in blocks, which takes codes as they are."""
     from anamnesis.schemes.fp4.layouts import encoding
     from anamnesis.schemes.ggml.encode import BlockCodes
 
-    def coded(type: str) -> Encoding:
-        return replace(encoding(f"gguf-{type.lower()}"), codes=BlockCodes(type))
-
-    return Kind(coded)
+    return replace(encoding(f"gguf-{type.lower()}"), codes=BlockCodes(type))
 
 
-def _gguf(*types: str, kind: Callable[[], Kind] = _ggml, takes: str = "") -> dict[str, Row]:
+def _gguf(*types: str, kind: Kind = _GGML, takes: str = "") -> dict[str, Row]:
     return {f"gguf-{type.lower()}": Row(kind, {"type": type}, "gguf", takes) for type in types}
-
-
-def _bnb_4bit() -> Kind:
-    from anamnesis.schemes.bnb.layouts import FOUR_BIT
-
-    return FOUR_BIT
-
-
-def _bnb_int8() -> Kind:
-    from anamnesis.schemes.bnb.layouts import INT8
-
-    return INT8
 
 
 _CT = {"flavour": "compressed-tensors"}
 
 # Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
 ENCODINGS: dict[str, Row] = {
-    "fp8-block": Row(_fp8),
-    "fp8-block-ue8m0": Row(_fp8, {"powers_of_two": True}),
-    "fp8-block-ct": Row(_fp8, _CT),
-    "fp8-channel": Row(_fp8, {"kind": "channel", **_CT}),
-    "fp8-tensor": Row(_fp8, {"kind": "tensor"}),
-    "fp8-tensor-ct": Row(_fp8, {"kind": "tensor", **_CT}),
+    "fp8-block": Row(_FP8),
+    "fp8-block-ue8m0": Row(_FP8, {"powers_of_two": True}),
+    "fp8-block-ct": Row(_FP8, _CT),
+    "fp8-channel": Row(_FP8, {"kind": "channel", **_CT}),
+    "fp8-tensor": Row(_FP8, {"kind": "tensor"}),
+    "fp8-tensor-ct": Row(_FP8, {"kind": "tensor", **_CT}),
     **{
-        f"fp8-{kind}-modelopt": Row(_fp8, {"kind": kind, "flavour": "ModelOpt"})
+        f"fp8-{kind}-modelopt": Row(_FP8, {"kind": kind, "flavour": "ModelOpt"})
         for kind in ("block", "channel")
     },
-    "int8": Row(_int8),
-    "int4": Row(_int4),
-    "int4-asym": Row(_int4, {"is_symmetric": False}),
+    "int8": Row(Kind(_COMPRESSED_TENSORS, "int_quantized")),
+    "int4": Row(_INT4),
+    "int4-asym": Row(_INT4, {"is_symmetric": False}),
     "nvfp4": _fp4_row("nvfp4", "nvfp4"),
     "nvfp4-modelopt": _fp4_row("nvfp4-modelopt", "nvfp4-modelopt"),
     "mxfp4": _fp4_row("mxfp4", "mxfp4"),
     "mxfp4-modelopt": _fp4_row("mxfp4-modelopt", "mxfp4-modelopt"),
-    "mxfp8": Row(_mxfp8, {"producer": "compressed-tensors"}),
-    "mxfp8-modelopt": Row(_mxfp8, {"producer": "ModelOpt"}),
-    "bnb-nf4": Row(_bnb_4bit),
-    "bnb-nf4-nested": Row(_bnb_4bit, {"is_nested": True}),
-    "bnb-fp4": Row(_bnb_4bit, {"kind": "fp4"}),
-    "bnb-fp4-nested": Row(_bnb_4bit, {"kind": "fp4", "is_nested": True}),
-    "bnb-int8": Row(_bnb_int8),
-    **{f"mlx-{bits}bit": Row(_mlx, {"bits": bits}) for bits in (2, 3, 4, 5, 6, 8)},
+    "mxfp8": Row(_MXFP8, {"producer": "compressed-tensors"}),
+    "mxfp8-modelopt": Row(_MXFP8, {"producer": "ModelOpt"}),
+    "bnb-nf4": Row(_BNB_4BIT),
+    "bnb-nf4-nested": Row(_BNB_4BIT, {"is_nested": True}),
+    "bnb-fp4": Row(_BNB_4BIT, {"kind": "fp4"}),
+    "bnb-fp4-nested": Row(_BNB_4BIT, {"kind": "fp4", "is_nested": True}),
+    "bnb-int8": Row(Kind(".bnb.layouts", "int8")),
+    **{f"mlx-{bits}bit": Row(_MLX, {"bits": bits}) for bits in (2, 3, 4, 5, 6, 8)},
     "mlx-mxfp4": _fp4_row("mlx-mxfp4", "mlx-mxfp4"),
     "mlx-nvfp4": _fp4_row("mlx-nvfp4", "mlx-nvfp4"),
-    "mlx-mxfp8": Row(_mxfp8, {"producer": "MLX"}),
+    "mlx-mxfp8": Row(_MXFP8, {"producer": "MLX"}),
     "gptoss-mxfp4": _fp4_row("gptoss-mxfp4", "gptoss-mxfp4"),
-    "gptq-4bit": Row(_gptq),
-    "gptq-8bit": Row(_gptq, {"bits": 8}),
-    "awq-4bit": Row(_awq),
-    "comfy-fp8": Row(_comfy_fp8),
-    "comfy-mxfp8": Row(_comfy_mxfp8),
+    "gptq-4bit": Row(_GPTQ),
+    "gptq-8bit": Row(_GPTQ, {"bits": 8}),
+    "awq-4bit": Row(_AWQ),
+    "comfy-fp8": Row(Kind(".fp8.comfy", "scaled", "SETTINGS")),
+    "comfy-mxfp8": Row(Kind(".fp8.comfy", "mxfp8")),
     "comfy-nvfp4": _fp4_row("comfy-nvfp4", "comfy-nvfp4"),
-    "comfy-int8": Row(_comfy_int8),
-    "comfy-int8-tensor": Row(_comfy_int8, {"has_one_scale": True}),
+    "comfy-int8": Row(_COMFY_INT8),
+    "comfy-int8-tensor": Row(_COMFY_INT8, {"has_one_scale": True}),
 }
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.
 LAYOUTS: dict[str, Row] = {
     **{
         f"fp8-tensor-{flavour.lower()}": Row(
-            _fp8, {"kind": "tensor", "flavour": flavour}, takes="fp8-tensor"
+            _FP8, {"kind": "tensor", "flavour": flavour}, takes="fp8-tensor"
         )
         for flavour in ("ModelOpt", "Mistral")
     },
-    "int8-packed": Row(_int8_packed, takes="gptq-8bit"),
+    "int8-packed": Row(Kind(_COMPRESSED_TENSORS, "pack_quantized_8bit"), takes="gptq-8bit"),
 }
 
 # The block types of GGUF. A whole model becomes a mix of them: see schemes/ggml/mixes.py.
@@ -196,8 +137,8 @@ GGUF: dict[str, Row] = {
     **_gguf("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
     **_gguf("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
     **_gguf("TQ1_0", "TQ2_0", takes="bitnet"),
-    **_gguf("NVFP4", kind=_gguf_fp4, takes="mlx-nvfp4"),
-    **_gguf("MXFP4", kind=_gguf_fp4, takes="mxfp4"),
+    **_gguf("NVFP4", kind=_GGUF_FP4, takes="mlx-nvfp4"),
+    **_gguf("MXFP4", kind=_GGUF_FP4, takes="mxfp4"),
     **_gguf("Q1_0", "Q2_0"),
 }
 
@@ -212,7 +153,7 @@ def find(name: str) -> Row | None:
 
 def made(row: Row) -> Encoding:
     """Return the encoding of a row."""
-    return row.kind().make(**row.settings)
+    return row.kind.make(**row.settings)
 
 
 def _with_settings(name: str) -> Row | None:
@@ -221,7 +162,7 @@ def _with_settings(name: str) -> Row | None:
         first, dash, last = first.rpartition("-")
         words = f"{last}-{words}".removesuffix("-")
         row = ENCODINGS.get(first)
-        more = None if row is None else parsed(words, row.kind().settings)
+        more = None if row is None else parsed(words, row.kind.settings)
         if row is None or more is None or more.keys() & row.settings.keys():
             continue
         if "block_size" in more and row.settings.get("kind") in ("channel", "tensor"):

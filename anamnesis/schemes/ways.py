@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
-from anamnesis.schemes.ways_rows import ROWS
 
 
 def _by_target(
@@ -25,5 +26,5 @@ def _by_target(
     }
 
 
-# By target and source: how codes come over, and why some of them do not.
-WAYS = _by_target(ROWS)
+# By target and source: how codes come over, and why some of them do not; by tools/ways.py.
+WAYS = _by_target(json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import Source
 from anamnesis.sources.memory import BufferSource
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class ArraySource(Source):
@@ -21,8 +19,6 @@ class ArraySource(Source):
         self.size = array.nbytes
 
     def _read_some(self, offset: int, view: memoryview) -> int:
-        import numpy as np
-
         first, last = offset // self._item, -(-(offset + len(view)) // self._item)
         items = self._array.flat[first:last]
         raw = items.astype(items.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
@@ -33,8 +29,6 @@ class ArraySource(Source):
 
 def array_source(array: NDArray[Any], name: str) -> Source:
     """Return the row-major, little-endian bytes of an array; it is not copied."""
-    import numpy as np
-
     if not array.nbytes:
         return BufferSource(b"", name)
     # Little-endian is also what has one byte an item, and no order.

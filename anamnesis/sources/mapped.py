@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.base.source import Source
+from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.source import DerivedSource, Source
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Units = NDArray[np.uint8]
     Mapping = Callable[..., NDArray[Any]]
 
@@ -26,7 +24,7 @@ class Input(NamedTuple):
     n_units: int
 
 
-class MappedSource(Source):
+class MappedSource(DerivedSource):
     """Units of n bytes, each made of a unit of every input.
 
     Nothing is kept: what is asked for is made anew, some of it at a time, by any number of threads.
@@ -40,14 +38,13 @@ class MappedSource(Source):
         unit_bytes: int,
         make: Mapping,
     ) -> None:
-        self._like = like
+        super().__init__(*(given.source for given in inputs), like=like)
         self._inputs = tuple(inputs)
         self._n_units = n_units
         self._unit_bytes = unit_bytes
         self._function = make
         largest = max([unit_bytes, *(i.unit_bytes for i in inputs)])
         self._units_at_once = max(1, _AT_ONCE // max(largest, 1))
-        self.name = like.name
         self.size = n_units * unit_bytes
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -61,31 +58,12 @@ class MappedSource(Source):
         return len(made)
 
     def _make(self, units: range) -> memoryview:
-        import numpy as np  # only here, for the sake of a quick start
-
         made = self._function(units, *(_read(given, units) for given in self._inputs))
         return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
-
-    @property
-    def base(self) -> Source:
-        return self._like.base
-
-    @property
-    def way(self) -> str:
-        return " ".join(filter(None, (given.source.way for given in self._inputs)))
-
-    def check(self) -> None:
-        for given in self._inputs:
-            given.source.check()
-
-    def stamp(self) -> list[int]:
-        return self._like.stamp()
 
 
 def _read(given: Input, units: range) -> Units:
     """Return units of an input, those behind its last as zeros."""
-    import numpy as np
-
     n = given.unit_bytes
     stop = min(units.stop, given.n_units)
     offset, n_bytes = given.offset + units.start * n, max(stop - units.start, 0) * n

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
+from anamnesis.base.lazy import np
 from anamnesis.base.levels import resolve_level
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
 
 
-class ReplacedSource(Source):
+class ReplacedSource(DerivedSource):
     """The bytes of a tensor whose values come from elsewhere, in a dtype of its own.
 
     Floats are rounded to it as they are read: to nearest, ties to even, float64 by way of float32.
@@ -25,16 +26,11 @@ class ReplacedSource(Source):
         n_elements: int,
         instead_of: Source,
     ) -> None:
+        super().__init__(like=instead_of)
         self._values = values
         self._dtype = dtype
-        self._instead_of = instead_of
-        self.name = instead_of.name
         self.path = instead_of.path
         self.size = dtype.n_bytes(n_elements)
-
-    @property
-    def base(self) -> Source:
-        return self._instead_of.base
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         item = self._dtype.n_bytes(1) or 1  # of packed ones bytes are counted
@@ -66,7 +62,5 @@ class ReplacedSource(Source):
         if dtype in OUTPUT_DTYPES.values():
             source, target = _core.FLOATS[values.dtype.name], _core.OUTPUTS[dtype.name]
             return _core.convert(source, target, raw, out, resolve_level())
-        import numpy as np  # only here, for the sake of a quick start
-
         np.frombuffer(out, np.float64)[:] = np.frombuffer(raw, values.dtype.numpy())
         return 0

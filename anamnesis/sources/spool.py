@@ -47,10 +47,7 @@ def seekable(where: Any) -> Any:
 
 
 def spooled(stream: _Reads, name: str) -> Readable:
-    """Return the rest of a stream as a file that can seek.
-
-    The copy goes with what is returned.
-    """
+    """Return the rest of a stream as a file that can seek. The copy goes with what is returned."""
     from tempfile import SpooledTemporaryFile
 
     spool = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 -- as long as the result

@@ -12,7 +12,6 @@ from anamnesis.formats import writers
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.budget import cut_into
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Kind
 from helpers.toy_models import write_file, write_shards
 from helpers.toys import SUMMED, in_rows
 
@@ -21,7 +20,9 @@ from helpers.toys import SUMMED, in_rows
 def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Know the toys by name, and make bands of a few kilobytes."""
     monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
-    monkeypatch.setitem(encodings.ENCODINGS, "toy-rows", encodings.Row(lambda: Kind(in_rows)))
+    monkeypatch.setitem(
+        encodings.ENCODINGS, "toy-rows", encodings.Row(encodings.Kind("helpers.toys", "in_rows"))
+    )
     with cut_into(4096):
         yield
 

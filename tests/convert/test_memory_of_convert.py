@@ -21,9 +21,8 @@ pytestmark = [
 PEAK = """
 import sys, anamnesis as an
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.encoding_names import Kind
-encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(toys.in_rows))
-encodings.ENCODINGS["toy-whole"] = encodings.Row(lambda: Kind(toys.in_whole))
+encodings.ENCODINGS["toy-rows"] = encodings.Row(encodings.Kind("helpers.toys", "in_rows"))
+encodings.ENCODINGS["toy-whole"] = encodings.Row(encodings.Kind("helpers.toys", "in_whole"))
 from helpers import toys
 def peak():
     with open("/proc/self/status") as status:

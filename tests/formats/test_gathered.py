@@ -14,10 +14,8 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.sources.file import FileSource
-from anamnesis.sources.gathered import GatheredSource
-from anamnesis.sources.joined import JoinedSource
+from anamnesis.sources.gathered import GatheredSource, JoinedSource, RowOrder, RowRun, together
 from anamnesis.sources.memory import BufferSource
-from anamnesis.sources.row_order import RowOrder, RowRun, together
 
 BEFORE = 5  # bytes of the source before the rows
 

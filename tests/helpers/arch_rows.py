@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.model_facts import Facts, read_facts
 from anamnesis.architectures.names import groups
 from anamnesis.architectures.rows import arch_of_class
+from anamnesis.architectures.shapes import renamed
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core.arrays import decode
@@ -90,7 +90,7 @@ def taken(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[in
         for op in rule.ops:
             made = op.there(made, facts)
         there |= _values(new, made)
-        made = [operations.renamed(w, name) for name, w in zip(new, made, strict=True)]
+        made = [renamed(w, name) for name, w in zip(new, made, strict=True)]
         for op in reversed(rule.ops):
             made = op.back(made, facts)
         back |= _values(names, made)

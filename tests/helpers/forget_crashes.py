@@ -15,12 +15,11 @@ import anamnesis as an
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.budget import cut_into
-from anamnesis.schemes.core.encoding_names import Kind
 from helpers.crash_points import DIED, die_at
 from helpers.handmade import write_safetensors
 from helpers.models import partials, tree
 from helpers.toy_models import tensors
-from helpers.toys import SUMMED, in_rows
+from helpers.toys import SUMMED
 
 
 def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool) -> bool:
@@ -43,7 +42,7 @@ def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool)
 @cut_into(20_000)
 def main(to: str, before: str, folder: Path) -> None:
     writers.WRITERS["toy"] = SUMMED
-    encodings.ENCODINGS["toy-rows"] = encodings.Row(lambda: Kind(in_rows))
+    encodings.ENCODINGS["toy-rows"] = encodings.Row(encodings.Kind("helpers.toys", "in_rows"))
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}
     source, out = write_safetensors(folder / "in.safetensors", kept), folder / "out"
     if to == "toy-rows":

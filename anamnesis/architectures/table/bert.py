@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anamnesis.architectures import operations
@@ -217,83 +217,60 @@ def _nomic(facts: Facts) -> Mapping[str, Any]:
     return {**_encoder(facts), "context_length": {"type": "uint32", "value": _TRAINED[told]}}
 
 
+_BERT = Arch(
+    gguf="bert",
+    hf=("BertModel", "BertForMaskedLM"),
+    model_type="bert",
+    tokenizer="bert",
+    rules=_rules(),
+    switches={"": _BIASES},
+    keys=(POOLING,),
+    computed=_encoder,
+    vocabulary=Vocabulary("bert"),
+    dropped=_ABOVE,
+    naming=_Older("bert."),
+    uncomputed=_encoder_config,
+    pools=True,
+)
+_ROBERTA = replace(
+    _BERT,
+    hf=("RobertaModel",),
+    model_type="roberta",
+    tokenizer="gpt2",
+    rules=_rules(_Behind()),
+    computed=_roberta,
+    uncomputed=_roberta_config,
+    derived=_padding,
+    vocabulary=Vocabulary("gpt2", {"after": {_TYPE_COUNT: 1}}),
+    naming=_Older("roberta."),
+)
+_XLM_ROBERTA = replace(
+    _ROBERTA,
+    hf=("XLMRobertaModel",),
+    model_type="xlm-roberta",
+    tokenizer="t5",
+    vocabulary=Vocabulary("unigram"),
+)
 ARCHS = (
-    Arch(
-        gguf="bert",
-        hf=("BertModel", "BertForMaskedLM"),
-        model_type="bert",
-        tokenizer="bert",
-        rules=_rules(),
-        switches={"": _BIASES},
-        keys=(POOLING,),
-        computed=_encoder,
-        vocabulary=Vocabulary("bert"),
-        dropped=_ABOVE,
-        naming=_Older("bert."),
-        uncomputed=_encoder_config,
-        pools=True,
-    ),
-    Arch(
-        gguf="bert",
-        hf=("RobertaModel",),
-        model_type="roberta",
-        tokenizer="gpt2",
-        rules=_rules(_Behind()),
-        switches={"": _BIASES},
-        keys=(POOLING,),
-        computed=_roberta,
-        uncomputed=_roberta_config,
-        derived=_padding,
-        vocabulary=Vocabulary("gpt2", {"after": {_TYPE_COUNT: 1}}),
-        dropped=_ABOVE,
-        naming=_Older("roberta."),
-        pools=True,
-    ),
-    Arch(
-        gguf="bert",
-        hf=("XLMRobertaModel",),
-        model_type="xlm-roberta",
-        tokenizer="t5",
-        rules=_rules(_Behind()),
-        switches={"": _BIASES},
-        keys=(POOLING,),
-        computed=_roberta,
-        uncomputed=_roberta_config,
-        derived=_padding,
-        vocabulary=Vocabulary("unigram"),
-        dropped=_ABOVE,
-        naming=_Older("roberta."),
-        pools=True,
-    ),
-    Arch(
-        gguf="bert",
+    _BERT,
+    _ROBERTA,
+    _XLM_ROBERTA,
+    replace(
+        _XLM_ROBERTA,
         hf=("XLMRobertaForSequenceClassification",),
-        model_type="xlm-roberta",
-        tokenizer="t5",
-        rules=(*_rules(_Behind()), *_HEAD),
+        rules=(*_XLM_ROBERTA.rules, *_HEAD),
         switches={"": (*_BIASES, "cls.bias", "cls.output.bias")},
-        keys=(POOLING,),
-        computed=_roberta,
-        uncomputed=_roberta_config,
-        derived=_padding,
-        vocabulary=Vocabulary("unigram"),
-        dropped=_ABOVE,
         naming=_Older("roberta.", has_head=True),
-        pools=True,
     ),
-    Arch(
+    replace(
+        _BERT,
         gguf="nomic-bert",
         hf=("NomicBertModel",),
         model_type="nomic_bert",
+        tokenizer="",
         config={"hidden_act": "silu"},
         rules=_NOMIC,
         switches={"": _NORM_BIASES},
-        keys=(POOLING,),
         computed=_nomic,
-        uncomputed=_encoder_config,
-        vocabulary=Vocabulary("bert"),
-        dropped=_ABOVE,
-        naming=_Older("bert."),
-        pools=True,
     ),
 )

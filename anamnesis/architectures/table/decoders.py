@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
@@ -19,15 +20,7 @@ from anamnesis.architectures.table.blocks import (
     layer,
     plain,
 )
-from anamnesis.architectures.table.llama import (
-    BIASES,
-    KEYS,
-    PERMUTED,
-    head_dim,
-    kv_heads,
-    rope_dimensions,
-    rotating,
-)
+from anamnesis.architectures.table.llama import KEYS, LLAMA, head_dim, kv_heads, rope_dimensions
 from anamnesis.architectures.table.patterns import WINDOW
 from anamnesis.architectures.table.windows import layer_types, window_pattern
 from anamnesis.base.errors import UnsupportedError
@@ -95,17 +88,14 @@ def _stablelm_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 ARCHS = (
-    Arch(
+    replace(
+        LLAMA,
         gguf="smollm3",
         hf=("SmolLM3ForCausalLM",),
         model_type="smollm3",
-        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
-        keys=KEYS,
         computed=_smollm3,
-        uncomputed=rotating,
-        switches=BIASES,
+        extra=None,
         derived=kv_heads,
-        vocabulary=Vocabulary("llama"),
     ),
     Arch(
         gguf="seed_oss",

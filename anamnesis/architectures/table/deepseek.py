@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
@@ -164,35 +165,30 @@ _CONSTANTS = {"hidden_act": "silu", "attention_bias": False, "moe_layer_freq": 1
 
 _SHAPES = {"attn_q": "heads*key_mla h", "attn_output": "h heads*value_mla"}
 
+_V2 = Arch(
+    gguf="deepseek2",
+    hf=("DeepseekV2ForCausalLM",),
+    model_type="deepseek_v2",
+    rules=_RULES,
+    keys=_KEYS,
+    computed=_keys_v2,
+    derived=_v2,
+    shapes=_SHAPES,
+    groups={"attn_q": "no-ranks"},
+    spelt=SPELT,
+    uncomputed=_config,
+    left=_left,
+    config={**_CONSTANTS, "topk_method": "greedy"},
+)
 ARCHS = (
-    Arch(
-        gguf="deepseek2",
-        hf=("DeepseekV2ForCausalLM",),
-        model_type="deepseek_v2",
-        rules=_RULES,
-        keys=_KEYS,
-        computed=_keys_v2,
-        derived=_v2,
-        shapes=_SHAPES,
-        groups={"attn_q": "no-ranks"},
-        spelt=SPELT,
-        uncomputed=_config,
-        left=_left,
-        config={**_CONSTANTS, "topk_method": "greedy"},
-    ),
-    Arch(
-        gguf="deepseek2",
+    _V2,
+    replace(
+        _V2,
         hf=("DeepseekV3ForCausalLM",),
         model_type="deepseek_v3",
         rules=(*_RULES, CORRECTION),
-        keys=_KEYS,
         computed=_keys_v3,
         derived=_v3,
-        shapes=_SHAPES,
-        groups={"attn_q": "no-ranks"},
-        spelt=SPELT,
-        uncomputed=_config,
-        left=_left,
         config={**_CONSTANTS, "topk_method": "noaux_tc"},
     ),
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Key, Vocabulary
+from anamnesis.architectures.arch import Key
 from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.ops import Halves
-from anamnesis.architectures.rope import scaled_factors
-from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, apart, layer
-from anamnesis.architectures.table.llama import BIASES, KEYS, PERMUTED, kv_heads, rotating
+from anamnesis.architectures.table.blocks import NORMS, OUTER, apart, layer
+from anamnesis.architectures.table.llama import BIASES, KEYS, LLAMA, PERMUTED, kv_heads
 
 _KEYS = (
     *KEYS,
@@ -41,44 +41,31 @@ def _heads(facts: Facts) -> Mapping[str, Any]:
     }
 
 
+_GRANITE = replace(
+    LLAMA,
+    gguf="granite",
+    hf=("GraniteForCausalLM",),
+    model_type="granite",
+    keys=_KEYS,
+    computed=_heads,
+    derived=kv_heads,
+)
+_MOE = replace(
+    _GRANITE,
+    gguf="granitemoe",
+    hf=("GraniteMoeForCausalLM",),
+    model_type="granitemoe",
+    rules=(*OUTER, *NORMS, *PERMUTED, *_EXPERTS),
+    switches={"attention_bias": BIASES["attention_bias"]},
+)
 ARCHS = (
-    Arch(
-        gguf="granite",
-        hf=("GraniteForCausalLM",),
-        model_type="granite",
-        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
-        keys=_KEYS,
-        computed=_heads,
-        derived=kv_heads,
-        uncomputed=rotating,
-        switches=BIASES,
-        extra=scaled_factors,
-        vocabulary=Vocabulary("llama"),
-    ),
-    Arch(
-        gguf="granitemoe",
-        hf=("GraniteMoeForCausalLM",),
-        model_type="granitemoe",
-        rules=(*OUTER, *NORMS, *PERMUTED, *_EXPERTS),
-        keys=_KEYS,
-        computed=_heads,
-        derived=kv_heads,
-        uncomputed=rotating,
-        switches={"attention_bias": BIASES["attention_bias"]},
-        extra=scaled_factors,
-        vocabulary=Vocabulary("llama"),
-    ),
-    Arch(
-        gguf="granitemoe",
+    _GRANITE,
+    _MOE,
+    replace(
+        _MOE,
         hf=("GraniteMoeSharedForCausalLM",),
         model_type="granitemoeshared",
-        rules=(*OUTER, *NORMS, *PERMUTED, *_EXPERTS, *_SHARED),
+        rules=(*_MOE.rules, *_SHARED),
         keys=(*_KEYS, _SHARED_KEY),
-        computed=_heads,
-        derived=kv_heads,
-        uncomputed=rotating,
-        switches={"attention_bias": BIASES["attention_bias"]},
-        extra=scaled_factors,
-        vocabulary=Vocabulary("llama"),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
@@ -63,34 +64,25 @@ def rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
+LLAMA = Arch(
+    gguf="llama",
+    hf=("LlamaForCausalLM", "LLaMAForCausalLM", "IQuestCoderForCausalLM"),
+    model_type="llama",
+    rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
+    keys=KEYS,
+    computed=rope_dimensions,
+    uncomputed=rotating,
+    switches=BIASES,
+    extra=scaled_factors,
+    derived=head_dim,
+    vocabulary=Vocabulary("llama"),
+)
+_MISTRAL = replace(LLAMA, hf=("MistralForCausalLM",), model_type="mistral", switches={})
 ARCHS = (
-    Arch(
-        gguf="llama",
-        hf=("LlamaForCausalLM", "LLaMAForCausalLM", "IQuestCoderForCausalLM"),
-        model_type="llama",
-        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
-        keys=KEYS,
-        computed=rope_dimensions,
-        uncomputed=rotating,
-        switches=BIASES,
-        extra=scaled_factors,
-        derived=head_dim,
-        vocabulary=Vocabulary("llama"),
-    ),
-    Arch(
-        gguf="llama",
-        hf=("MistralForCausalLM",),
-        model_type="mistral",
-        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
-        keys=KEYS,
-        computed=rope_dimensions,
-        uncomputed=rotating,
-        extra=scaled_factors,
-        derived=head_dim,
-        vocabulary=Vocabulary("llama"),
-    ),
-    Arch(
-        gguf="llama",
+    LLAMA,
+    _MISTRAL,
+    replace(
+        _MISTRAL,
         hf=("MixtralForCausalLM",),
         model_type="mixtral",
         rules=(
@@ -102,11 +94,6 @@ ARCHS = (
             layer("block_sparse_moe.gate", "ffn_gate_inp"),
             layer("mlp.gate", "ffn_gate_inp"),
         ),
-        keys=KEYS,
-        computed=rope_dimensions,
-        uncomputed=rotating,
-        extra=scaled_factors,
         derived=kv_heads,
-        vocabulary=Vocabulary("llama"),
     ),
 )

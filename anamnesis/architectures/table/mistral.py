@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Vocabulary
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing, real
-from anamnesis.architectures.rope import scaled_factors
-from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER
-from anamnesis.architectures.table.llama import KEYS, PERMUTED, head_dim, rope_dimensions, rotating
+from anamnesis.architectures.table.llama import LLAMA, rope_dimensions, rotating
 from anamnesis.base.errors import UnsupportedError
 
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
@@ -46,16 +45,13 @@ def _mistral3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 ARCHS = (
-    Arch(
+    replace(
+        LLAMA,
         gguf="mistral3",
         hf=("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
         model_type="ministral3",
-        rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
-        keys=KEYS,
         computed=_mistral3,
         uncomputed=_mistral3_config,
-        extra=scaled_factors,
-        derived=head_dim,
-        vocabulary=Vocabulary("llama"),
+        switches={},
     ),
 )

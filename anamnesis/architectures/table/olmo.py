@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find
@@ -59,28 +60,18 @@ def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+_OLMO2 = Arch(
+    gguf="olmo2",
+    hf=("Olmo2ForCausalLM",),
+    model_type="olmo2",
+    rules=_RULES,
+    keys=(WINDOW,),
+    derived=kv_heads,
+    uncomputed=_olmo3,
+    shapes=_SHAPES,
+    switches={"attention_bias": ATTENTION_BIASES},
+)
 ARCHS = (
-    Arch(
-        gguf="olmo2",
-        hf=("Olmo2ForCausalLM",),
-        model_type="olmo2",
-        rules=_RULES,
-        keys=(WINDOW,),
-        derived=kv_heads,
-        uncomputed=_olmo3,
-        shapes=_SHAPES,
-        switches={"attention_bias": ATTENTION_BIASES},
-    ),
-    Arch(
-        gguf="olmo2",
-        hf=("Olmo3ForCausalLM",),
-        model_type="olmo3",
-        rules=_RULES,
-        keys=(WINDOW,),
-        computed=_windows,
-        uncomputed=_olmo3,
-        shapes=_SHAPES,
-        switches={"attention_bias": ATTENTION_BIASES},
-        derived=kv_heads,
-    ),
+    _OLMO2,
+    replace(_OLMO2, hf=("Olmo3ForCausalLM",), model_type="olmo3", computed=_windows),
 )

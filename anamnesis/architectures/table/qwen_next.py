@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anamnesis.architectures import operations
@@ -316,49 +316,39 @@ _35 = (
 # A query has a gate beside it.
 _SHAPES = {"attn_q": "2*heads*key h", "attn_qkv": "2*groups*state+inner h"}
 
+_QWEN3_NEXT = Arch(
+    gguf="qwen3next",
+    spelt=EXPERTS_SPELT,
+    hf=("Qwen3NextForCausalLM",),
+    model_type="qwen3_next",
+    rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
+    keys=(*EXPERT_KEYS, *_KEYS),
+    computed=_linear,
+    uncomputed=_linear_config,
+    derived=_interval,
+    naming=_Further(),
+    shapes=_SHAPES,
+    switches={"attention_bias": ATTENTION_BIASES},
+    groups={"attn_qkv": "recurs"},
+)
+_QWEN3_5_MOE = replace(
+    _QWEN3_NEXT,
+    gguf="qwen35moe",
+    hf=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+    model_type="qwen3_5_moe_text",
+    rules=(*_35, *EXPERTS, *SHARED_EXPERT),
+    computed=_linear_35,
+)
 ARCHS = (
-    Arch(
-        gguf="qwen3next",
-        spelt=EXPERTS_SPELT,
-        hf=("Qwen3NextForCausalLM",),
-        model_type="qwen3_next",
-        rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
-        keys=(*EXPERT_KEYS, *_KEYS),
-        computed=_linear,
-        uncomputed=_linear_config,
-        derived=_interval,
-        naming=_Further(),
-        shapes=_SHAPES,
-        switches={"attention_bias": ATTENTION_BIASES},
-        groups={"attn_qkv": "recurs"},
-    ),
-    Arch(
+    _QWEN3_NEXT,
+    replace(
+        _QWEN3_5_MOE,
         gguf="qwen35",
+        spelt={},
         hf=("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
         model_type="qwen3_5_text",
         rules=(*_35, *MLP),
         keys=_KEYS,
-        computed=_linear_35,
-        uncomputed=_linear_config,
-        derived=_interval,
-        naming=_Further(),
-        shapes=_SHAPES,
-        switches={"attention_bias": ATTENTION_BIASES},
-        groups={"attn_qkv": "recurs"},
     ),
-    Arch(
-        gguf="qwen35moe",
-        spelt=EXPERTS_SPELT,
-        hf=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
-        model_type="qwen3_5_moe_text",
-        rules=(*_35, *EXPERTS, *SHARED_EXPERT),
-        keys=(*EXPERT_KEYS, *_KEYS),
-        computed=_linear_35,
-        uncomputed=_linear_config,
-        derived=_interval,
-        naming=_Further(),
-        shapes=_SHAPES,
-        switches={"attention_bias": ATTENTION_BIASES},
-        groups={"attn_qkv": "recurs"},
-    ),
+    _QWEN3_5_MOE,
 )

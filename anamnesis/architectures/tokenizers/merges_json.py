@@ -13,10 +13,10 @@ from anamnesis.formats.gguf.strings import Strings
 
 _KEY = re.compile(rb'"merges"\s*:\s*\[')
 _SPACE = rb"[ \t\r\n]*+"
-_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*"'
 _PAIR = rb"\[" + _SPACE + _TEXT + _SPACE + b"," + _SPACE + _TEXT + _SPACE + rb"\]"
 _ITEM = _SPACE + b"(?:" + _PAIR + b"|" + _TEXT + b")" + _SPACE
-_SOME = re.compile(b"(?:" + _ITEM + b",){1,4096}+", re.DOTALL)
+_SOME = re.compile(b"(?:" + _ITEM + b",){1,4096}", re.DOTALL)
 _LAST = re.compile(_ITEM + rb"\]", re.DOTALL)
 
 

@@ -55,7 +55,9 @@ class Kept:
         left_out = {
             _module(left.name)
             for left in ledger.dropped
-            if left.reason == ASKED and _may_be_codes(ledger.stored.get(left.name))
+            if left.reason == ASKED
+            and (tensor := ledger.stored.get(left.name))
+            and tensor.dtype.kind != "float"
         }
         if left_out or self.codes.keys() | self.plain < ledger.weights.keys():
             known = {module for name in ledger.weights for module in around(name)} | left_out
@@ -125,10 +127,6 @@ def check_kept(decided: Decided, config: Mapping[str, Any], metadata: Mapping[st
                 f" read as {weight.scheme} {list(weight.shape)}{as_what};"
                 f" {_DECODE if decided.seen.checkpoint.root is None else _DIRECTORY}"
             )
-
-
-def _may_be_codes(tensor: StoredTensor | None) -> bool:
-    return tensor is not None and tensor.dtype.kind != "float"
 
 
 def _module(name: str) -> str:

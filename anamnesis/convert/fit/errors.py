@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.errors import OutputError
+from anamnesis.base.lazy import np
 from anamnesis.base.workers import run
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.codes import VALUES_SLOT, Importance, NotFinite, Task
@@ -172,8 +173,6 @@ def _error(
     loss = codes.encode(values, task, [blocks])
     if importance is None:
         return loss.squared
-    import numpy as np
-
     decoded = np.empty(task.n, np.float32)
     out = decoded.view(np.uint8).data
     _core.dequantize_blocks(_core.BLOCKS[type], _core.OUTPUTS["F32"], blocks, out, task.level)

@@ -20,6 +20,7 @@ from typing import Any
 
 from anamnesis.base.crc import crc32
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
@@ -178,8 +179,6 @@ def _by_function(
 
 def _fresh(*, view: bool) -> Any:
     """Return an array, or a view of one, of which nobody else knows."""
-    import numpy as np  # only here, for the sake of a quick start
-
     return np.empty(2)[1:] if view else np.empty(2)
 
 

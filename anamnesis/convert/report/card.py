@@ -100,7 +100,7 @@ def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str,
     from anamnesis.convert.loaders.output_facts import facts_of_gguf
     from anamnesis.convert.loaders.verdicts import verdicts
 
-    architecture = metadata.get("general.architecture")
+    architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":
         return _OF_ADAPTERS
     if architecture == "clip":

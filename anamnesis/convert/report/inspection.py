@@ -239,7 +239,8 @@ class Inspection:
         if self.dropped:
             from textwrap import wrap  # only here, for the sake of a quick start
 
-            row = f"{_count(len(self.dropped), 'tensor')} ({_dropped(self.dropped)})"
+            reasons = ", ".join(_counts(one.reason for one in self.dropped))
+            row = f"{_count(len(self.dropped), 'tensor')} ({reasons})"
             for i, line in enumerate(wrap(row, _ROOM)):
                 yield "" if i else "Dropped", line
         yield from self._size_rows()
@@ -272,7 +273,7 @@ class Inspection:
     def _size_rows(self) -> Iterable[tuple[str, str]]:
         """Rows for the size as it is stored and as it would be, and what quantising took."""
         if not self.n_quantized or self.unread_bytes:
-            held = [_encoding_alone(name) for name in self.unread]
+            held = [name.partition(" (")[0] for name in self.unread]  # without who writes it
             held += [*filter(None, [self.quantized_as]), *self.passthrough]
             what = ", ".join(dict.fromkeys(held)) or self._nothing("empty")
             yield "Size", f"{format_size(self.n_bytes)} ({what})"
@@ -405,11 +406,6 @@ def _encoding(error: AnamnesisError) -> str:
     return (error.encoding if isinstance(error, UnsupportedError) else None) or ""
 
 
-def _encoding_alone(encoding: str) -> str:
-    """Return an encoding in words without who writes it."""
-    return encoding.partition(" (")[0]
-
-
 def _unread_bytes(ledger: Ledger) -> dict[str, int]:
     sizes: Counter[str] = Counter()
     for name, error in ledger.problems.items():
@@ -452,7 +448,3 @@ def _kinds(plain: Iterable[Weight]) -> tuple[str, ...]:
     names = (weight.name.lower() for weight in plain)
     found = Counter(next((k for part, k in _KINDS if part in n), "others") for n in names)
     return tuple(kind for kind, _ in sorted(found.items(), key=lambda k: (k[0] == "others", -k[1])))
-
-
-def _dropped(dropped: Iterable[Dropped]) -> str:
-    return ", ".join(_counts(d.reason for d in dropped))

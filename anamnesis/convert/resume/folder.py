@@ -38,10 +38,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Folder:
-    """An open folder; use it as a context manager.
-
-    An `OSError` names the whole path.
-    """
+    """An open folder; use it as a context manager. An `OSError` names the whole path."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path

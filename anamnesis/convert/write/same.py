@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from anamnesis.base.errors import OutputError
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.checkpoint.open import open_checkpoint
@@ -16,9 +16,6 @@ from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.registry import Opening
 from anamnesis.schemes.core.codes import Loss
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _SHOWN = 3  # of the tensors that differ
 
@@ -85,8 +82,6 @@ class _Comparing:
         there = self._stored[name]
         other = there.source.read(there.offset + place, len(raw))
         if other != raw:
-            import numpy as np  # only here: what is expected is the same
-
             pair: list[NDArray[np.uint8]] = [np.frombuffer(one, np.uint8) for one in (raw, other)]
             at = np.flatnonzero(pair[0] != pair[1])
             self._apart.append((name, len(at), place + int(at[0])))

@@ -24,7 +24,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
 from anamnesis.formats.gguf.reader import Encoding, HeaderReader
-from anamnesis.sources.swapped import Region, SwappedSource
+from anamnesis.sources.altered import AlteredSource, Region, swapping
 
 _MAGIC_BYTES = 4
 _HEAD_BYTES = 8  # magic and version
@@ -337,11 +337,11 @@ class _DataSection:
 def _swapped(source: Source, tensors: list[StoredTensor]) -> tuple[Source, list[StoredTensor]]:
     """Return the source as if it were little-endian, and the tensors on it."""
     regions = [
-        Region(t.offset, t.offset + t.n_bytes, t.dtype.block_bytes, numbers)
+        Region(t.offset, t.offset + t.n_bytes, n, swapping(n, numbers))
         for t in tensors
-        if t.n_bytes and (numbers := _numbers(t.dtype))
+        if t.n_bytes and (n := t.dtype.block_bytes) and (numbers := _numbers(t.dtype))
     ]
-    swapped = SwappedSource(source, regions)
+    swapped = AlteredSource(source, regions)
     return swapped, [t._replace(source=swapped) for t in tensors]
 
 

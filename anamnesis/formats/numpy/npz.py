@@ -19,8 +19,8 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.numpy.npy import NPY_MAGIC, NpyHeader, read_header
 from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+from anamnesis.sources.altered import swapped
 from anamnesis.sources.strided import Strips, column_major, strided
-from anamnesis.sources.swapped import Region, SwappedSource
 
 _ENDING = ".npy"
 _NAMELESS = "array"
@@ -57,10 +57,7 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
 
 
 def parse_npy(source: Source, budget: Budget, void: DType | None = None) -> Container:
-    """Read the header of a single array, and nothing else.
-
-    `void` is as in `parse`.
-    """
+    """Read the header of a single array, and nothing else. `void` is as in `parse`."""
     budget.items(1, "the array")
     name = os.path.splitext(os.path.basename(source.path or ""))[0] or _NAMELESS
     arrays = _Arrays(source, budget, void)
@@ -119,9 +116,8 @@ class _Arrays:
             return source, start
         width = header.dtype.block_bytes
         if header.big_endian:
-            source = SwappedSource(
-                source, [Region(start, start + header.n_bytes, width, _numbers(header.dtype))]
-            )
+            number = width // 2 if header.dtype.kind == "complex" else width
+            source = swapped(source, start, start + header.n_bytes, number)
         if not header.column_major:
             return source, start
         shape = header.shape
@@ -143,11 +139,3 @@ class _Arrays:
             unreadable=self._unreadable,
             self_contained=True,
         )
-
-
-def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
-    """Return offset and width of each number in an element."""
-    width = dtype.block_bytes
-    if dtype.kind == "complex":
-        return ((0, width // 2), (width // 2, width // 2))
-    return ((0, width),)

@@ -123,22 +123,17 @@ def _binint1(machine: PickleMachine, pos: int) -> int:
     return pos + 1
 
 
-@_opcode(b"M", NUMBER)
-def _binint2(machine: PickleMachine, pos: int) -> int:
-    machine.stack.append(_U16(machine.data, pos)[0])
-    return pos + 2
+def _number(read: Callable[[bytes, int], tuple[Any, ...]], width: int) -> Handler:
+    def push(machine: PickleMachine, pos: int) -> int:
+        machine.stack.append(read(machine.data, pos)[0])
+        return pos + width
+
+    return push
 
 
-@_opcode(b"J", NUMBER)
-def _binint(machine: PickleMachine, pos: int) -> int:
-    machine.stack.append(_I32(machine.data, pos)[0])
-    return pos + 4
-
-
-@_opcode(b"G", NUMBER)
-def _binfloat(machine: PickleMachine, pos: int) -> int:
-    machine.stack.append(_F64(machine.data, pos)[0])
-    return pos + 8
+_opcode(b"M", NUMBER)(_number(_U16, 2))
+_opcode(b"J", NUMBER)(_number(_I32, 4))
+_opcode(b"G", NUMBER)(_number(_F64, 8))
 
 
 @_opcode(b"\x8a", NUMBER)
@@ -270,29 +265,29 @@ def _mark(machine: PickleMachine, pos: int) -> int:
     return pos
 
 
-@_opcode(b"}", CONTAINER)
-def _empty_dict(machine: PickleMachine, pos: int) -> int:
-    machine.stack.append({})
-    return pos
+def _empty(make: Callable[[], Any]) -> Handler:
+    def push(machine: PickleMachine, pos: int) -> int:
+        machine.stack.append(make())
+        return pos
+
+    return push
 
 
-@_opcode(b"]", CONTAINER)
-def _empty_list(machine: PickleMachine, pos: int) -> int:
-    machine.stack.append([])
-    return pos
+def _full(make: Callable[[list[Any]], Any]) -> Handler:
+    def push(machine: PickleMachine, pos: int) -> int:
+        items = machine.pop_mark()
+        machine.stack.append(make(items))
+        return pos
+
+    return push
 
 
-@_opcode(b"\x8f", CONTAINER)
-def _empty_set(machine: PickleMachine, pos: int) -> int:
-    machine.stack.append(PickledSet([]))
-    return pos
-
-
-@_opcode(b"t", NUMBER)
-def _tuple(machine: PickleMachine, pos: int) -> int:
-    items = machine.pop_mark()
-    machine.stack.append(tuple(items))
-    return pos
+_opcode(b"}", CONTAINER)(_empty(dict))
+_opcode(b"]", CONTAINER)(_empty(list))
+_opcode(b"\x8f", CONTAINER)(_empty(lambda: PickledSet([])))
+_opcode(b"t", NUMBER)(_full(tuple))
+_opcode(b"l", CONTAINER)(_full(lambda items: items))
+_opcode(b"\x91", CONTAINER)(_full(PickledSet))
 
 
 @_opcode(b"\x85", NUMBER)
@@ -318,25 +313,11 @@ def _tuple3(machine: PickleMachine, pos: int) -> int:
     return pos
 
 
-@_opcode(b"l", CONTAINER)
-def _list(machine: PickleMachine, pos: int) -> int:
-    items = machine.pop_mark()
-    machine.stack.append(items)
-    return pos
-
-
 @_opcode(b"d", CONTAINER)
 def _dict(machine: PickleMachine, pos: int) -> int:
     items = machine.pop_mark()
     machine.stack.append({})
     machine.set_items(items)
-    return pos
-
-
-@_opcode(b"\x91", CONTAINER)
-def _frozenset(machine: PickleMachine, pos: int) -> int:
-    items = machine.pop_mark()
-    machine.stack.append(PickledSet(items))
     return pos
 
 

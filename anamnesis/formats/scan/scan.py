@@ -122,7 +122,7 @@ class _Scanner:
             at = data_of_array(source, 0, source.size, source.name, Budget(self.limits))
             if at is not None:
                 self._stream(source, "", at)
-        elif _is_of_another_format(head):
+        elif head.startswith(b"GGUF") or (head[8:9] == b"{" and head[4:8] == bytes(4)):
             self._other_format(head)
         elif is_document(source):
             self._guest(source, "read as a pickle")
@@ -336,8 +336,3 @@ def _with_dtype(persistent_id: Any) -> Any:
     if type(kind) is Global:
         kind = find_torch_global(kind.module, kind.name, allow_foreign=True)
     return (what, kind, *rest)
-
-
-def _is_of_another_format(head: bytes) -> bool:
-    """Tell whether a file claims to be GGUF or safetensors."""
-    return head.startswith(b"GGUF") or (head[8:9] == b"{" and head[4:8] == bytes(4))

@@ -163,7 +163,9 @@ class Flattened:
     def _walk_items(self, items: Any, name: str | None) -> None:
         self._visit(len(items))
         kinds = set(map(type, items))
-        if kinds <= _PLAIN and (tuple not in kinds or _has_empty_tuples_only(items)):
+        if kinds <= _PLAIN and (
+            tuple not in kinds or not any(type(one) is tuple and one for one in items)
+        ):
             self._charge_list(items, kinds)
             self._tell(_told_cost(items))
             self._add(self.others, _called(name, "value"), _plain_list(items, kinds), is_told=True)
@@ -379,10 +381,6 @@ def _is_of_slots(state: Any) -> bool:
         and len(state) == 2
         and all(part is None or type(part) is dict for part in state)
     )
-
-
-def _has_empty_tuples_only(items: Iterable[Any]) -> bool:
-    return not any(item for item in items if type(item) is tuple)
 
 
 def _plain_list(items: Any, kinds: set[type]) -> list[Any]:

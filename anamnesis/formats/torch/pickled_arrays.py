@@ -10,13 +10,14 @@ from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import NPY_MAX_ELEMENTS, dtype_of
 from anamnesis.formats.pickle.nodes import Call, Global, in_words
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, Refused
+from anamnesis.sources.altered import swapped
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.strided import Strips, column_major, strided
-from anamnesis.sources.swapped import Region, SwappedSource
 
 _MODULES = tuple(f"numpy.{core}" for core in ("core", "_core"))  # before and since NumPy 2
 _RECONSTRUCT = {(f"{module}.multiarray", "_reconstruct") for module in _MODULES}
@@ -53,8 +54,7 @@ class PickledArray:
         width = self.dtype.block_bytes
         if self.big_endian:
             number = width // 2 if self.dtype.kind == "complex" else width
-            numbers = tuple((at, number) for at in range(0, width, number))
-            source = SwappedSource(source, [Region(0, len(self.raw), width, numbers)])
+            source = swapped(source, 0, len(self.raw), number)
         return strided(source, 0, self.shape, self.strides, width, strips)
 
 
@@ -164,8 +164,6 @@ def read_value(call: Call) -> Any:
         return f"(one of NumPy's {problem})"
     if len(raw) != dtype.block_bytes:
         raise ValueError(f"a scalar of {dtype.name} has {len(raw):,} bytes")
-    import numpy as np
-
     if big_endian:
         return np.frombuffer(raw, dtype.numpy().newbyteorder(">"))[0].item()
     return np.frombuffer(raw, dtype.numpy())[0].item()

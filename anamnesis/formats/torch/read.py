@@ -171,7 +171,7 @@ def _script_global(name: str, where: str) -> Global:
     if name in ("build_intlist", "build_doublelist", "build_boollist", "build_tensorlist"):
         return Builder("torch.jit._pickle", name, _as_list)
     if name == "restore_type_tag":
-        return Builder("torch.jit._pickle", name, _untagged)
+        return Builder("torch.jit._pickle", name, lambda value, tag: value)
     raise UnsupportedError(f"{where} refers to torch.jit._pickle.{name}, which is not supported")
 
 
@@ -179,7 +179,3 @@ def _as_list(items: Any) -> list[Any]:
     if type(items) is not list:
         raise TypeError("a list is expected")
     return items
-
-
-def _untagged(value: Any, tag: Any) -> Any:
-    return value

@@ -12,8 +12,8 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.pickle.nodes import Call
 from anamnesis.formats.torch.values import Refused, Storage, TorchTensor, item_bytes
+from anamnesis.sources.altered import swapped
 from anamnesis.sources.strided import StridedSource, Strips, strided
-from anamnesis.sources.swapped import Region, SwappedSource
 
 if TYPE_CHECKING:
     from anamnesis.formats.torch.pickled_arrays import PickledArray
@@ -177,21 +177,14 @@ def _placed(
     offset = start + first * item if n_elements else start
     if n_elements and big_endian and item > 1:
         end = start + (last + 1) * item
-        source = SwappedSource(source, [Region(offset, end, item, _numbers(dtype))])
+        number = item // 2 if dtype.torch_name.startswith("complex") else item
+        source = swapped(source, offset, end, number)
     if n_elements and not contiguous:
         source, offset = strided(source, offset, shape, strides, item, strips)
     if dtype.bits < 8:  # torch counts bytes, safetensors the elements packed in them
         *outer, inner = shape or (1,)
         shape = (*outer, inner * dtype.block_elements)
     return StoredTensor(name, dtype, shape, n_bytes, offset, source)
-
-
-def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
-    """Return the numbers in an element: a complex one has two."""
-    item = item_bytes(dtype)
-    if dtype.torch_name.startswith("complex"):
-        return ((0, item // 2), (item // 2, item // 2))
-    return ((0, item),)
 
 
 def _check_expansion(n_bytes: int, places: Iterable[Place], source: Source, budget: Budget) -> None:

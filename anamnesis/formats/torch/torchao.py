@@ -159,7 +159,8 @@ def _checked(name: str, value: Any, row: TensorClass, visit: Callable[[int], Non
         return None
     sizes = value if type(value) in (list, tuple) else [value]
     fits = {
-        SIZES: len(sizes) <= PTH_MAX_DIMS and all(map(_is_size, sizes)),
+        SIZES: len(sizes) <= PTH_MAX_DIMS
+        and all(type(n) is int and 0 <= n < 1 << 63 for n in sizes),
         FLAG: type(value) is bool,
         DTYPE: _dtype_name(value) is not None or (name == "elem_dtype" and type(value) is str),
         SETTINGS: type(value) is Call,
@@ -167,10 +168,6 @@ def _checked(name: str, value: Any, row: TensorClass, visit: Callable[[int], Non
     if not fits[wanted]:
         raise _Unfit(f"whose {name} is {_called(value)}, not {wanted}")
     return _told(value, visit)
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _dtype_name(value: Any) -> str | None:

@@ -6,12 +6,12 @@ import math
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.schemes.core.codes import Codes, Extent, Loss, NotFinite, Out, Survey, Task
+from anamnesis.schemes.core.codes import Extent, FloatCodes, Loss, NotFinite, Out, Survey, Task
 from anamnesis.schemes.core.weight import Band
 
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -49,14 +49,13 @@ class _MeanAbsmax(Survey):
 
 
 @dataclass(frozen=True)
-class FourBitCodes(Codes):
+class FourBitCodes(FloatCodes):
     """NF4 or FP4: codes of 4 bits, and the largest magnitude of each block."""
 
     kind: str = "nf4"
     block_size: int = 64
     is_nested: bool = False
     has_second_zero: bool = False
-    dtype: DType = DTYPES["BF16"]
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -67,13 +66,6 @@ class FourBitCodes(Codes):
             raise ValueError(f"the block size must be one of {sizes}; got {self.block_size}")
         if self.has_second_zero and self.kind != "fp4":
             raise ValueError("only FP4 has a second zero")
-
-    @property
-    def values(self) -> DType:
-        return self.dtype
-
-    def fitted(self, dtype: DType) -> FourBitCodes:
-        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         return _MeanAbsmax(self.dtype, self.block_size, prod(shape)) if self.is_nested else None
@@ -134,17 +126,8 @@ class FourBitCodes(Codes):
 
 
 @dataclass(frozen=True)
-class Int8Codes(Codes):
+class Int8Codes(FloatCodes):
     """LLM.int8(): rows of codes, and the largest magnitude of each row."""
-
-    dtype: DType = DTYPES["BF16"]
-
-    @property
-    def values(self) -> DType:
-        return self.dtype
-
-    def fitted(self, dtype: DType) -> Int8Codes:
-        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         return Out("codes", DTYPES["I8"], shape), Out("absmax", DTYPES["F32"], (shape[0],))

@@ -28,7 +28,7 @@ from anamnesis.schemes.bnb.state import (
 from anamnesis.schemes.bnb.weight import PER_127, FourBitWeight, Int8Weight, recovered_absmax
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Kind, Setting, spelt
+from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.libraries.endings import as_endings
@@ -257,7 +257,7 @@ def _expect(stored: StoredTensor, dtypes: tuple[str, ...]) -> None:
 
 # --- encodings ----------------------------------------------------------------------------------
 
-_SETTINGS = (
+SETTINGS = (
     Setting("is_nested", False, {True: "nested"}),
     Setting("block_size", 64, form="number"),
     Setting("has_second_zero", False, {True: "zeros"}),
@@ -272,7 +272,7 @@ def four_bit(
     dtype: DType = DTYPES["BF16"],
 ) -> Encoding:
     """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …"""
-    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype)
+    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype=dtype)
     layout = FourBitLayout(kind, block_size, is_nested, dtype)
     return _encoding(layout, codes, has_second_zero=has_second_zero)
 
@@ -285,13 +285,9 @@ def _encoding(
         "is_nested": layout.is_nested,
         "has_second_zero": has_second_zero,
     }
-    return Encoding(spelt(f"bnb-{layout.kind}", settings, _SETTINGS), layout, codes)
+    return Encoding(spelt(f"bnb-{layout.kind}", settings, SETTINGS), layout, codes)
 
 
 def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:
     """Return `bnb-int8`."""
-    return Encoding("bnb-int8", Int8Layout(), Int8Codes(dtype))
-
-
-FOUR_BIT = Kind(four_bit, _SETTINGS)
-INT8 = Kind(int8)
+    return Encoding("bnb-int8", Int8Layout(), Int8Codes(dtype=dtype))

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import anamnesis._core as _core
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-__all__ = ["PER_127", "FourBitWeight", "Int8Weight", "Nested", "recovered_absmax"]
 
 V = TypeVar("V")
 
@@ -219,13 +215,7 @@ class FourBitWeight(TiledWeight):
 
 
 def recovered_absmax(weight: FourBitWeight) -> StoredTensor:
-    """Return the absmax of a double-quantised weight as float32.
-
-    Raises
-    ------
-    Unmovable
-        If their own blocks are not whole.
-    """
+    """Return the absmax of a double-quantised weight as float32."""
     codes, nested = weight.parts[1], weight.nested
     assert nested is not None
     n_blocks, rest = divmod(codes.n_elements, nested.block)
@@ -235,8 +225,6 @@ def recovered_absmax(weight: FourBitWeight) -> StoredTensor:
     codebook = weight.parts[4].read()
 
     def recovered(units: range, codes: NDArray[Any], absmax: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         made = np.empty(codes.size, "<f4")
         given = (codebook, absmax.reshape(-1), nested.block, nested.offset, 0)
         _core.recover_absmax(codes.reshape(-1), made.view(np.uint8), *given)
@@ -251,20 +239,10 @@ class Int8Weight(TiledWeight):
 
     __slots__ = ()
 
-    @property
-    def id(self) -> str:
-        """`bnb-int8`."""
-        return "bnb-int8"
-
-    @property
-    def scheme(self) -> str:
-        """`BitsAndBytes INT8`."""
-        return "BitsAndBytes INT8"
-
-    @property
-    def family(self) -> str:
-        """`INT8`."""
-        return "INT8"
+    id: ClassVar[str] = "bnb-int8"
+    scheme: ClassVar[str] = "BitsAndBytes INT8"
+    family: ClassVar[str] = "INT8"
+    column_step: ClassVar[int] = 1
 
     def view(self, kind: type[V]) -> V | None:
         """Return codes, and SCB as scales of which products are divided by 127."""
@@ -309,11 +287,6 @@ class Int8Weight(TiledWeight):
             phase,
             level,
         )
-
-    @property
-    def column_step(self) -> int:
-        """Any will do."""
-        return 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int

@@ -15,14 +15,12 @@ which on a CPU adds in float32 and rounds once: to F16 as everything is, to BF16
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.codebooks.weight import CodebookWeight
 from anamnesis.schemes.core.weight import Run, Scratch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
 
@@ -30,6 +28,8 @@ _CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
 @dataclass(slots=True, eq=False)
 class AqlmWeight(CodebookWeight):
     """Codes, codebooks and scales, in this order."""
+
+    family: ClassVar[str] = "AQLM"
 
     @property
     def id(self) -> str:
@@ -44,10 +44,6 @@ class AqlmWeight(CodebookWeight):
         return f"AQLM, {books}, groups of {cols if rows == 1 else f'{rows}x{cols}'}"
 
     @property
-    def family(self) -> str:
-        return "AQLM"
-
-    @property
     def codebook_dtype(self) -> DType:
         return self.parts[_BOOKS].dtype
 
@@ -60,8 +56,6 @@ class AqlmWeight(CodebookWeight):
         return self._books[2]
 
     def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
-        import numpy as np
-
         n_books, entries, tall, wide = self._books
         down = Run(rows.start // tall, -(-rows.stop // tall))
         across = Run(cols.start // wide, -(-cols.stop // wide))
@@ -90,8 +84,6 @@ class AqlmWeight(CodebookWeight):
 
     def _rounded_sum(self, sums: NDArray[Any]) -> NDArray[Any]:
         """Return float32 sums, rounded as `embedding_bag` rounds them."""
-        import numpy as np
-
         if not self.is_rounded or self.codebook_dtype.name != "BF16":
             return self._rounded(sums)
         away = (sums.view(np.uint32) + np.uint32(1 << 15)) & np.uint32(0xFFFF0000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.codebooks.aqlm import AqlmWeight
 from anamnesis.schemes.codebooks.layouts import Aqlm, Vptq
@@ -25,15 +24,11 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             name = layout.fields[0].weight_of(codes.name)
             if name is None or codes.dtype.kind == "float":
                 continue
-            try:
+            fields = (*layout.fields, *layout.refused)
+            with ledger.refusing(field.named(name) for field in fields):
                 weight = find(codes, name, ledger, facts)
-            except AnamnesisError as error:
-                fields = (*layout.fields, *layout.refused)
-                found = [part.name for part in _stored(fields, name, ledger) if part is not None]
-                ledger.refuse(found, error)
-                continue
-            if weight is not None:
-                ledger.take(weight)
+                if weight is not None:
+                    ledger.take(weight)
 
 
 def _stored(fields: Iterable[Field], name: str, ledger: Ledger) -> Iterator[StoredTensor | None]:

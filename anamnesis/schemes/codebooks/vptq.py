@@ -18,15 +18,13 @@ more bits than that of the vector: `unpack_index_tensor` cuts it so. Outliers ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.codebooks.weight import CodebookWeight
 from anamnesis.schemes.core.weight import Run, Scratch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WORD_BITS = 32
 _INDICES, _RES_INDICES, _CENTROIDS, _RES_CENTROIDS, _PERM, _SCALE, _BIAS = range(7)  # slots
@@ -44,6 +42,8 @@ class VptqWeight(CodebookWeight):
     scale: StoredTensor | None
     bias: StoredTensor | None
 
+    family: ClassVar[str] = "VPTQ"
+
     @property
     def id(self) -> str:
         rounded = "-rounded" if self.is_rounded else ""
@@ -53,10 +53,6 @@ class VptqWeight(CodebookWeight):
     def scheme(self) -> str:
         more = f" and {self._corrections}" if self._corrections else ""
         return f"VPTQ, vectors of {self.length}, {self._entries(self.centroids)} centroids{more}"
-
-    @property
-    def family(self) -> str:
-        return "VPTQ"
 
     @property
     def codebook_dtype(self) -> DType:
@@ -74,8 +70,6 @@ class VptqWeight(CodebookWeight):
         return centroids.shape[1] // self.length
 
     def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
-        import numpy as np
-
         vectors = Run(rows.start // self.length, -(-rows.stop // self.length))
         columns = self._columns(cols, scratch)
         main, more = self._indices(vectors, scratch)
@@ -93,8 +87,6 @@ class VptqWeight(CodebookWeight):
 
     def _columns(self, cols: Run, scratch: Scratch) -> NDArray[Any]:
         """Return where in what is stored some columns of the result are."""
-        import numpy as np
-
         if self.perm is None:
             return np.arange(cols.start, cols.stop)
         perm = self._read(scratch, _PERM, self.perm)
@@ -112,8 +104,6 @@ class VptqWeight(CodebookWeight):
 
     def _indices(self, vectors: Run, scratch: Scratch) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return the indices of some vectors, and of their corrections: [vectors, columns]."""
-        import numpy as np
-
         stored = self.parts[_INDICES]
         raw = self._lines(stored, vectors, _INDICES, scratch)
         n_groups = stored.shape[0]
@@ -140,8 +130,6 @@ class VptqWeight(CodebookWeight):
         self, stored: StoredTensor, vectors: Run, slot: int, scratch: Scratch
     ) -> NDArray[Any]:
         """Read the lines of some vectors, of all groups."""
-        import numpy as np
-
         n_groups, n_vectors, width = stored.shape
         n_bytes = width * stored.dtype.n_bytes(1)
         first, stride = vectors.start * n_bytes, n_vectors * n_bytes
@@ -163,8 +151,6 @@ class VptqWeight(CodebookWeight):
         scratch: Scratch,
     ) -> NDArray[Any]:
         """Return the vectors of some columns in float32: [vectors, columns, rows of each]."""
-        import numpy as np
-
         entries = self._entries(centroids)
         books = self._read(scratch, slot, centroids).reshape(-1, self.length)
         if indices.size and int(indices.max()) >= entries:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them
 _SHARE = 2  # of a usual band: values are in float32 more than once on their way
@@ -37,8 +35,6 @@ class CodebookWeight(Weight):
 
     def _rounded(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return float32 values, rounded where the library rounds them."""
-        import numpy as np
-
         if not self.is_rounded:
             return values
         return values.astype(self.codebook_dtype.numpy()).astype(np.float32)
@@ -54,8 +50,6 @@ class CodebookWeight(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        import numpy as np
-
         all_cols = self.shape[1]
         row, col = divmod(band.start, all_cols)
         cols = Run(col, min(all_cols, col + band.stop - band.start))
@@ -77,8 +71,6 @@ class CodebookWeight(Weight):
     @staticmethod
     def _read(scratch: Scratch, slot: int, stored: StoredTensor) -> NDArray[Any]:
         """Return a whole tensor, which is read once for all bands of it."""
-        import numpy as np
-
         n_bytes = stored.n_bytes
         raw = scratch.read_rows(slot, stored, 0, n_bytes, n_bytes, 1)
         return np.frombuffer(raw, stored.dtype.numpy()).reshape(stored.shape)

@@ -24,18 +24,6 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Band, Scratch, Weight, cut
 from anamnesis.sources.memory import BufferSource
 
-__all__ = [
-    "aligned_bytes",
-    "as_scale",
-    "decode",
-    "decode_counting",
-    "empty",
-    "encode",
-    "stored",
-    "threads_for",
-    "usual_threads",
-]
-
 
 def as_scale(scale: ArrayLike) -> NDArray[Any]:
     """Return `scale` as an array; Python numbers and float64 become float32."""
@@ -44,13 +32,7 @@ def as_scale(scale: ArrayLike) -> NDArray[Any]:
 
 
 def stored(array: NDArray[Any], what: str, allowed: Iterable[str]) -> StoredTensor:
-    """Return an array as a stored tensor, without a copy if it is contiguous.
-
-    Raises
-    ------
-    TypeError
-        If its dtype is not one of those whose names are `allowed`.
-    """
+    """Return an array as a stored tensor, without a copy if it is contiguous."""
     wanted = {DTYPES[name].numpy(): DTYPES[name] for name in allowed}
     array = numpy_of(what, array)
     if array.dtype not in wanted:
@@ -70,13 +52,7 @@ def decode(
     level: int,
     cancel: Cancel | None = None,
 ) -> NDArray[Any]:
-    """Decode all bands of a weight into an array, on `threads` threads or as many as are usual.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `out` has another dtype or shape, or is not C-contiguous and writable.
-    """
+    """Decode all bands of a weight into an array, on `threads` threads or as many as are usual."""
     if threads is None:
         threads = usual_threads(weight, dtype.n_bytes(weight.n_elements))
     return decode_counting(weight, dtype, out, threads, level, cancel)[0]
@@ -184,11 +160,6 @@ def encode(
     """Encode matrices of the encoding's `values`, on `threads` threads; return one array per part.
 
     `found` is what a survey of more than this array has found.
-
-    Raises
-    ------
-    UnsupportedError
-        If a value is infinite or a NaN.
     """
     shape = array.shape
     values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import lcm
 from typing import NamedTuple, Self
 
@@ -20,6 +20,7 @@ from anamnesis.schemes.core.codes import (
     VALUES_SLOT,
     Codes,
     Extent,
+    FloatCodes,
     Loss,
     NotFinite,
     Out,
@@ -91,22 +92,13 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Blockwise(Codes):
+class Blockwise(FloatCodes):
     """Codes of some rows and columns with a scale, and a zero point where the rule has one."""
-
-    dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
 
     @property
     @abstractmethod
     def code(self) -> str:
         """The id of a kernel: what values become, as `_core.QUANTIZERS` names it."""
-
-    @property
-    def values(self) -> DType:
-        return self.dtype
-
-    def fitted(self, dtype: DType) -> Self:
-        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     @property
     @abstractmethod

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple, Self
 
+import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, decode_run
@@ -226,3 +227,17 @@ class Codes(ABC):
         overflows = decode_run(weight, task.band, self.values, scratch, values, task.level)
         loss = self.encode(values, task, outs)
         return loss._replace(overflows=loss.overflows + overflows)
+
+
+@dataclass(frozen=True)
+class FloatCodes(Codes):
+    """An encoder that computes in the dtype of a weight."""
+
+    dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
+
+    @property
+    def values(self) -> DType:
+        return self.dtype
+
+    def fitted(self, dtype: DType) -> Self:
+        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self

@@ -37,13 +37,7 @@ class Encoding:
 
     @property
     def encoder(self) -> Codes:
-        """The codes, of weights that were not refused.
-
-        Raises
-        ------
-        UnsupportedError
-            If there are none.
-        """
+        """The codes, of weights that were not refused."""
         if self.codes is None:
             raise UnsupportedError(f"{self.id} only takes codes that are there already")
         return self.codes
@@ -81,13 +75,7 @@ class Encoding:
         return self.layout.parts(name, shape, self.encoder.outs(shape, found), found)
 
     def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
-        """Return the bytes of the parts, by their place in `parts`, that no band writes to.
-
-        Raises
-        ------
-        UnsupportedError
-            If the survey found what cannot be encoded.
-        """
+        """Return the bytes of the parts, by their place in `parts`, that no band writes to."""
         outs = self.encoder.outs(shape, found)
         try:
             by_role = self.encoder.constants(shape, found)
@@ -103,13 +91,7 @@ class Encoding:
         return (*self.encoder.extents(shape, band), *own)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        """Encode a band of values into one buffer for each part; measure what it takes.
-
-        Raises
-        ------
-        UnsupportedError
-            If a value is infinite or a NaN, makes one, or has no code.
-        """
+        """Encode a band of values into one buffer for each part; measure what it takes."""
         try:
             return self.encoder.encode(values, task, outs)
         except NotFinite as error:
@@ -118,26 +100,14 @@ class Encoding:
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
-        """Decode a band of a weight, and encode it; name the weight if that cannot be done.
-
-        Raises
-        ------
-        UnsupportedError
-            As `encode` does.
-        """
+        """Decode a band of a weight, and encode it; name the weight if that cannot be done."""
         try:
             return self.encoder.take(weight, task, scratch, outs)
         except NotFinite as error:
             raise error.named(weight.name, self.id) from None
 
     def repack(self, weight: Weight) -> Repack | None:
-        """Return a weight's own codes in this layout; None if they are of another kind.
-
-        Raises
-        ------
-        Unmovable
-            If the codes are of its kind, but the layout cannot hold them with their scales.
-        """
+        """Return a weight's own codes in this layout; None if they are of another kind."""
         found = self.repacks([weight]).get(weight.name)
         if isinstance(found, Unmovable):
             raise found

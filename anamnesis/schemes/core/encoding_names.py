@@ -8,11 +8,8 @@ order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.core.encoding import Encoding
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 _NUMBER = re.compile(r"[0-9]{1,6}")
 _BLOCK = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
@@ -65,10 +62,3 @@ def parsed(words: str, table: Sequence[Setting]) -> dict[str, Any] | None:
             return None
         name, (settings[name],) = found[0]
     return settings
-
-
-class Kind(NamedTuple):
-    """Encodings of one kind."""
-
-    make: Callable[..., Encoding]
-    settings: tuple[Setting, ...] = ()

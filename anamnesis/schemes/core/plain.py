@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.taken_rows import TakenRows
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
+from anamnesis.sources.gathered import RowOrder
 
 
 class Plain(Weight):
@@ -29,11 +31,11 @@ class Plain(Weight):
         return self.parts[0].dtype
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Weight | None:
         if any(type(piece) not in (Plain, PlainMatrix) for piece in pieces):
             return None
-        stored = rows.of_lone([piece.parts[0] for piece in pieces], name, shape)
+        stored = rows.taken_alone([piece.parts[0] for piece in pieces], name, shape)
         return None if stored is None else Plain(name, shape, (stored,))
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
@@ -70,9 +72,7 @@ class PlainMatrix(TiledWeight, Plain):
 
     __slots__ = ()
 
-    @property
-    def column_step(self) -> int:
-        return 1
+    column_step: ClassVar[int] = 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
@@ -112,8 +112,6 @@ class PlainColumns(PlainMatrix):
 
 def _every(values: memoryview, n_rows: int, step: int, item: int) -> memoryview:
     """Return the first of each `step` items of some rows."""
-    import numpy as np  # only here, for the sake of a quick start
-
     items = np.frombuffer(values, f"u{item}").reshape(n_rows, -1)
     return np.ascontiguousarray(items[:, ::step]).reshape(-1).view(np.uint8).data
 

@@ -21,7 +21,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.taken_rows import TakenRows
+from anamnesis.sources.gathered import RowOrder
 
 V = TypeVar("V")
 
@@ -328,7 +328,7 @@ class Weight(ABC):
         return None
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Weight | None:
         """Return rows of weights, this one the first of them, in their own codes where they lie.
 
@@ -358,20 +358,37 @@ class Weight(ABC):
     ) -> int:
         """Decode a band into `out`; return how many values became infinite by the rounding."""
 
+    @property
+    def column_step(self) -> int:
+        """Tiles whose columns begin and end at multiples of it are decoded fastest."""
+        return TILE_STEP
+
+    def stretches(self, rows: Run) -> list[Stretch]:
+        """Return where whole rows are stored, if tiles of theirs are taken from there by rows."""
+        return []
+
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode rows x cols of a matrix into `out`, row-major; here row by row."""
-        width, row_bytes, overflows = self.shape[-1], dtype.n_bytes(cols.n), 0
-        for i, row in enumerate(range(rows.start, rows.stop)):
-            band = Band(row * width + cols.start, row * width + cols.stop)
-            line = out[i * row_bytes : (i + 1) * row_bytes]
-            overflows += decode_run(self, band, dtype, scratch, line, level)
+        """Decode rows x cols into `out`, row-major; return how many values became infinite.
+
+        `rows` count through all matrices. Here all columns of them are decoded. Nothing takes more
+        memory than a few times the tile in float32, or that of a band.
+        """
+        width, item, overflows = self.shape[-1], dtype.n_bytes(1), 0
+        at_once = max(band_bytes() // (item * width), TILE_STEP)
+        for top in range(rows.start, rows.stop, at_once):
+            some = Run(top, min(top + at_once, rows.stop))
+            place = out[(top - rows.start) * cols.n * item :][: some.n * cols.n * item]
+            room = scratch.room(_WHOLE, some.n * width * item)
+            band = Band(some.start * width, some.stop * width)
+            overflows += decode_run(self, band, dtype, scratch.beneath, room, level)
+            _io.copy_rows(room, cols.start * item, width * item, cols.n * item, place)
         return overflows
 
 
 _FINEST = 256  # elements of a row, between any two runs of which every encoding can be cut
-_PIECE = -2  # the slot of a worker's scratch for what is decoded with what is wanted
+_PIECE, _WHOLE = -2, -3  # the slots of a worker's scratch for what is decoded with what is wanted
 
 
 def decode_run(
@@ -411,31 +428,15 @@ def _narrowed(around: Band, wanted: Band, own: Bands) -> Band:
 
 
 class TiledWeight(Weight):
-    """A matrix that can be decoded in tiles."""
+    """A matrix of which tiles can be decoded without what lies beside them.
+
+    Where there are several matrices, rows of a tile are of one. They begin at a multiple of
+    `TILE_STEP`, and end at one or at the last row.
+    """
 
     __slots__ = ()
 
     always_as_linear: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def column_step(self) -> int:
-        """Tiles whose columns begin and end at multiples of it are decoded fastest."""
-
-    def stretches(self, rows: Run) -> list[Stretch]:
-        """Return where whole rows are stored, if tiles of theirs are taken from there by rows."""
-        return []
-
-    @abstractmethod
-    def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Decode rows x cols into `out`, row-major; return how many values became infinite.
-
-        Where there are several matrices, `rows` count through all of them, and are of one. They
-        begin at a multiple of `TILE_STEP`, and end at one or at the last row. Nothing here takes
-        more memory than a few times the tile in float32, or that of a band.
-        """
 
 
 def convert_part(

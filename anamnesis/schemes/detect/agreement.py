@@ -17,7 +17,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_markers, layer_of
 from anamnesis.schemes.detect.unread import refuse_encoding
-from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer, as_told
+from anamnesis.schemes.libraries.comfy_metadata import as_told
 from anamnesis.schemes.libraries.targets import Targets
 from anamnesis.schemes.libraries.torchao_metadata import asked_parts
 
@@ -106,13 +106,10 @@ class _Said:
             asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
             yield Told("the file's metadata", parts=asked)
         if self._is_comfy:
-            layer = self._layer(weight.parts[0].name)
+            layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)
             told = None if layer is None else as_told(layer)
             if told is not None:
                 yield told
-
-    def _layer(self, codes: str) -> ComfyLayer | None:
-        return layer_of(codes, self._ledger, self._facts.comfy_layers)
 
     def by_config(self, weight: Weight) -> list[Told]:
         """Return what the config says, of which one must be true."""

@@ -39,7 +39,7 @@ def settle_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
             continue
         if facts.folds and _can_fold(weight, scale, ledger):
             parts = (*weight.parts, scale)
-            ledger.extend(TimesColumns(weight.name, weight.shape, parts, weight))
+            ledger.extend(TimesColumns(weight.name, weight.shape, parts, (weight,)))
         else:
             _refuse(weight, scale, ledger)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -112,6 +113,14 @@ class Ledger:
         for name in names:
             self._mark(name)
             self._blame(name, error)
+
+    @contextmanager
+    def refusing(self, names: Iterable[str]) -> Iterator[None]:
+        """Refuse those of some tensors that are free, for what the block raises."""
+        try:
+            yield
+        except AnamnesisError as error:
+            self.refuse([name for name in names if name in self._free], error)
 
     def retract(self, weight: Weight, error: AnamnesisError) -> None:
         """Give a weight back and refuse its parts, for `error`."""

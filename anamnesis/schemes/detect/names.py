@@ -6,10 +6,11 @@ codebook can pass for a weight.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.detect.part_names import PART_NAMES
 
 # Last names of modules that are tables: looked up by row, not multiplied with.
 TABLES = frozenset(
@@ -108,7 +109,8 @@ _ORDINARY = frozenset(
         *("weight_weight_scale", "weight_weight_scale_2", "weight_weight_scale_inv"),
     }
 )
-_ALWAYS = (PART_NAMES - _ORDINARY) | _OF_UNREAD
+_OF_LAYOUTS = Path(__file__).with_name("part_names.json")  # by tools/part_names.py
+_ALWAYS = _OF_UNREAD | set(json.loads(_OF_LAYOUTS.read_text(encoding="utf-8"))) - _ORDINARY
 _CODE_NAMES = (
     *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
     *("W_q", "B", "q_weight", "_weight_qdata", "weight._data", "weight._data._data"),
@@ -321,7 +323,7 @@ class Ranges:
         module, _, last = tensor.name.rpartition(".")
         if last in _CACHE:
             lies = self._kv_cache or module.removesuffix(".attn") in self._attentions
-            return lies and (_is_single(tensor) or (self._per_head and _is_per_head(tensor)))
+            return lies and (_is_single(tensor) or (self._per_head and tensor.shape[1:] == (1, 1)))
         return module in self._modules and (_is_single(tensor) or self._is_per_expert(tensor))
 
     def _is_per_expert(self, tensor: StoredTensor) -> bool:
@@ -336,7 +338,3 @@ class Ranges:
 
 def _is_single(tensor: StoredTensor) -> bool:
     return tensor.shape in ((), (1,))
-
-
-def _is_per_head(tensor: StoredTensor) -> bool:
-    return len(tensor.shape) == 3 and tensor.shape[1:] == (1, 1)

@@ -16,8 +16,7 @@ from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.names import sibling
-from anamnesis.schemes.views.joined import Joined
-from anamnesis.schemes.views.transposed import Transposed
+from anamnesis.schemes.views.transposed import Transposed, transposed
 
 # Names of modules that are a Conv1D in some model: the last part, and the one before it.
 _LAYERS = ("c_attn", "q_attn", "kv_attn", "c_fc", "c_fc2", "c_proj")
@@ -59,9 +58,7 @@ def turn(ledger: Ledger, facts: QuantFacts) -> None:
             (as_linear,) = peers
         try:
             if _is_turned(weight, as_linear, facts):
-                ledger.weights[weight.name] = Transposed(
-                    weight.name, weight.shape[::-1], weight.parts, weight
-                )
+                ledger.weights[weight.name] = transposed(weight)
         except AnamnesisError as error:
             ledger.retract(weight, error)
 
@@ -107,14 +104,9 @@ def as_linear(weight: Weight) -> Weight | None:
     """
     if isinstance(weight, Transposed):
         return weight.stored
-    if isinstance(weight, Joined):
-        return weight.turned()
     if isinstance(weight, Plain) and not isinstance(weight, PlainMatrix):
         weight = PlainMatrix(weight.name, weight.shape, weight.parts)
-    if not isinstance(weight, TiledWeight):
-        return None
-    *stack, rows, cols = weight.shape
-    return Transposed(weight.name, (*stack, cols, rows), weight.parts, weight)
+    return transposed(weight) if isinstance(weight, TiledWeight) else None
 
 
 def _may_be_conv1d(name: str) -> bool:

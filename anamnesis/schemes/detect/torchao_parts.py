@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.described import Described
-from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -67,11 +67,9 @@ def refuse_misdescribed(ledger: Ledger, facts: QuantFacts) -> None:
         codes, scale, zeros = (ledger.find(prefix + part) for part in (CODES, SCALE, ZEROS))
         if codes is None:
             continue
-        try:
+        parts = dict.fromkeys([CODES, SCALE, ZEROS, *said.parts])
+        with ledger.refusing(prefix + part for part in parts):
             _check(said, codes, scale, zeros)
-        except AnamnesisError as error:
-            names = dict.fromkeys([prefix + part for part in (CODES, SCALE, ZEROS, *said.parts)])
-            ledger.refuse([name for name in names if ledger.find(name) is not None], error)
 
 
 def _check(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import missing, stored_parts
 from anamnesis.schemes.detect.config_facts import QuantFacts
@@ -21,14 +20,11 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         if name is None or codes.dtype.kind == "float":
             continue
         found = stored_parts(Exl2.fields, name, ledger.find)
-        try:
+        with ledger.refusing(part.name for part in found.values()):
             weight = _weight(codes, name, found)
-        except AnamnesisError as error:
-            ledger.refuse([part.name for part in found.values()], error)
-            continue
-        rows, cols = weight.shape
-        weight.shape = (without_padding(name, (rows, cols), _PADDED_TO, ledger), cols)
-        ledger.take(weight)
+            rows, cols = weight.shape
+            weight.shape = (without_padding(name, (rows, cols), _PADDED_TO, ledger), cols)
+            ledger.take(weight)
 
 
 def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> Exl2Weight:

@@ -20,18 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import anamnesis._core as _core
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes, stripe_bytes
 from anamnesis.schemes.core.weight import TILE_STEP, Band, Bands, Run, Scratch, TiledWeight
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits
 IN_WORD = 8  # scales
@@ -74,9 +72,7 @@ class Exl2Weight(TiledWeight):
     is_rounded: bool = False
     runs: tuple[_Groups, ...] = ()
 
-    @property
-    def family(self) -> str:
-        return "EXL2"
+    family: ClassVar[str] = "EXL2"
 
     @property
     def id(self) -> str:
@@ -145,8 +141,6 @@ class Exl2Weight(TiledWeight):
         self, piece: _Piece, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Decode rows as they are stored, and take the columns."""
-        import numpy as np
-
         made = _F16 if self.is_rounded else dtype
         n_rows, n_cols, item = piece.rows.n, self.shape[1], made.n_bytes(1)
         scales = self._scales(piece, scratch)
@@ -183,8 +177,6 @@ class Exl2Weight(TiledWeight):
         level: int,
     ) -> int:
         """Decode groups of one kind, columns as they are stored."""
-        import numpy as np
-
         rows, within = piece.rows, piece.within
         words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
         stride, n_bytes = within.n * _WORD_BYTES, rows.n * _WORD_BYTES
@@ -210,8 +202,6 @@ class Exl2Weight(TiledWeight):
 
     def _scales(self, piece: _Piece, scratch: Scratch) -> NDArray[Any]:
         """Return the scales of rows, [groups, rows], in float32."""
-        import numpy as np
-
         rows, within = piece.rows, piece.within
         packed = self.parts[_SCALES]
         around = Run(within.start // IN_WORD, -(-within.stop // IN_WORD))
@@ -231,16 +221,12 @@ class Exl2Weight(TiledWeight):
 
     def _rounded(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return float32 values, rounded where exllamav2 rounds them."""
-        import numpy as np
-
         return values.astype(np.float16).astype(np.float32) if self.is_rounded else values
 
     # --- groups and order --------------------------------------------------------------------
 
     def _read_groups(self) -> tuple[_Groups, ...]:
         """Read and check what says which codes are whose."""
-        import numpy as np
-
         stored, order = self.parts[_GROUPS], self.parts[_ORDER]
         pairs = np.frombuffer(stored.read(), "<u2").reshape(-1, 2).tolist()
         n_lines, n_cols = self.parts[_CODES].shape[0], self.shape[1]

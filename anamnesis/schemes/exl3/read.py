@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.detect.config_facts import QuantFacts
@@ -28,15 +27,11 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         name = _CODES.weight_of(codes.name)
         if name is None or codes.dtype.kind == "float":
             continue
-        try:
+        with ledger.refusing(field.named(name) for field in (_FORMER_SCALE, *Exl3.fields)):
             weight = _weight(codes, name, ledger.find, facts.trellis_codebook)
-        except AnamnesisError as error:
-            found = [_FORMER_SCALE.named(name), *(field.named(name) for field in Exl3.fields)]
-            ledger.refuse([one for one in found if ledger.find(one) is not None], error)
-            continue
-        rows, cols = weight.shape
-        weight.shape = (without_padding(name, (rows, cols), BLOCK, ledger), cols)
-        ledger.take(weight)
+            rows, cols = weight.shape
+            weight.shape = (without_padding(name, (rows, cols), BLOCK, ledger), cols)
+            ledger.take(weight)
 
 
 def _weight(codes: StoredTensor, name: str, find: Find, told: str | None) -> Exl3Weight:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.budget import stripe_bytes
 from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, cut
 
@@ -29,6 +31,9 @@ class Exl3Weight(TiledWeight):
 
     codebook: str
 
+    family: ClassVar[str] = "EXL3"
+    column_step: ClassVar[int] = BLOCK
+
     @property
     def id(self) -> str:
         return f"exl3-{self.codebook}-{self.bits}"
@@ -38,10 +43,6 @@ class Exl3Weight(TiledWeight):
         padding = self.parts[_TRELLIS].shape[1] * TILE - self.shape[0]
         kind = f"EXL3, {self.bits} bit{'s' * (self.bits > 1)}, codebook {self.codebook}"
         return f"{kind}, without {padding} of padding" if padding else kind
-
-    @property
-    def family(self) -> str:
-        return "EXL3"
 
     @property
     def bits(self) -> int:
@@ -70,10 +71,6 @@ class Exl3Weight(TiledWeight):
         cols = Run(col, min(self.shape[1], col + band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
         return self.decode_tile(rows, cols, dtype, scratch, out, level)
-
-    @property
-    def column_step(self) -> int:
-        return BLOCK
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
@@ -116,8 +113,6 @@ class Exl3Weight(TiledWeight):
         part = self.parts[slot]
         if part.dtype.name == "F16":
             return scratch.read(slot, part, *map(part.dtype.n_bytes, (some.start, some.n)))
-        import numpy as np
-
         raw = scratch.read(slot, part, some.start // _SIGNS, some.n // _SIGNS)
         signs = np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little").astype("<u2")
         ones = signs << np.uint16(15) | np.uint16(0x3C00)

@@ -14,8 +14,6 @@ from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.fp4.layouts import encoding
 from anamnesis.schemes.fp4.weight import Fp4Weight
 
-__all__ = ["encoder", "of_arrays"]
-
 
 def _format(kind: str, producer: str) -> Fp4Format:
     rows = {row.producer: row for row in FORMATS.values() if row.kind == kind}
@@ -38,13 +36,7 @@ _ENCODERS = {
 
 
 def encoder(kind: str, producer: str) -> Encoding:
-    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer.
-
-    Raises
-    ------
-    ValueError
-        If it writes none.
-    """
+    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer."""
     if (kind, producer) not in _ENCODERS:
         raise ValueError(f"there is no {kind!r} of {producer!r}")
     return encoding(*_ENCODERS[kind, producer])
@@ -57,15 +49,7 @@ def of_arrays(
     scales: NDArray[Any],
     second: ArrayLike | None,
 ) -> Fp4Weight:
-    """Return codes of 4 bits with their scales as a weight.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the shapes do not go together, a second scale is missing, or there is no such producer.
-    """
+    """Return codes of 4 bits with their scales as a weight."""
     form = _format(kind, producer)
     is_nv = kind == "NVFP4"
     group, allowed = GROUPS[kind], ("F8_E4M3", "U8") if is_nv else ("U8", "F8_E8M0")

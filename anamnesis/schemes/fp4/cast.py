@@ -19,6 +19,7 @@ from math import ldexp, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.fp4.formats import GROUPS, LARGEST_NVFP4, Fp4Format
@@ -27,9 +28,6 @@ from anamnesis.schemes.fp4.view import Fp4Codes
 from anamnesis.schemes.views.views import made_of
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Bytes = NDArray[np.uint8]
 
 _F32 = struct.Struct("<f")
@@ -116,8 +114,6 @@ def _with_halves(
     high: int,
 ) -> Cast:
     """Return codes with two scales for each one; those that only zeros have are the next best."""
-    import numpy as np
-
     known = [alike[min(max(byte, low), high)] or 0 for byte in range(256)]
     known[:low] = [_LEAST_CODE] * low
     known[high + 1 :] = [_MOST_CODE] * (255 - high)
@@ -164,8 +160,6 @@ def to_mxfp4(view: Fp4Codes, seconds: Sequence[bytes], new: Fp4Format) -> Cast:
 
 def _known(old: Fp4Format, second: bytes, new: Fp4Format) -> NDArray[np.int16]:
     """Return what stands for each scale; -1 if that is only for zeros, -2 if nothing does."""
-    import numpy as np
-
     alike = same_scales(old, second, new, b"")
     found = np.array([_ZEROS if byte is None else byte for byte in alike], np.int16)
     numbers = np.frombuffer(old.scales(second).table, "<f4")
@@ -195,8 +189,6 @@ class _Halves(NamedTuple):
 
     def agreed(self, units: range, scales: Bytes) -> tuple[Bytes, bool]:
         """Return the scales of groups; and whether all of each group's are the same power."""
-        import numpy as np
-
         known = self._known(units, scales)
         first = known[:, 0]
         is_right = bool((first >= 0).all() and (known == known[:, :1]).all())
@@ -207,8 +199,6 @@ class _Halves(NamedTuple):
 
         And whether these are the same power.
         """
-        import numpy as np
-
         known = self._known(units, scales)
         counts = _nonzero(codes, self.view.group // 16).reshape(known.shape)
         largest = np.where(counts, known, -1).max(1)
@@ -219,8 +209,6 @@ class _Halves(NamedTuple):
 
     def _known(self, units: range, scales: Bytes) -> NDArray[np.int16]:
         """Return what stands for each scale of some groups; one row for each group."""
-        import numpy as np
-
         per_group = GROUPS["MXFP4"] // self.view.group
         flat = scales.reshape(-1)
         if len(self.tables) == 1:
@@ -232,8 +220,6 @@ class _Halves(NamedTuple):
 
 def _read(codes: StoredTensor, units: range, n_bytes: int) -> Bytes:
     """Return the codes of some groups."""
-    import numpy as np
-
     raw = codes.source.read(codes.offset + units.start * n_bytes, len(units) * n_bytes)
     return np.frombuffer(raw, np.uint8)
 
@@ -298,8 +284,6 @@ def _known_zeros(view: Fp4Codes, least: int) -> Iterator[tuple[Bytes, NDArray[np
 
 def _nonzero(codes: Bytes, words: int) -> NDArray[np.bool_]:
     """Tell of groups of so many times 16 codes whether one is not zero."""
-    import numpy as np
-
     given = np.ascontiguousarray(codes).view("<u8").reshape(-1, words)
     joined = given[:, 0]
     for i in range(1, words):
@@ -309,8 +293,6 @@ def _nonzero(codes: Bytes, words: int) -> NDArray[np.bool_]:
 
 
 def _pieces(stored: StoredTensor, at_once: int) -> Iterator[Bytes]:
-    import numpy as np
-
     for at in range(0, stored.n_bytes, at_once):
         n_bytes = min(at_once, stored.n_bytes - at)
         yield np.frombuffer(stored.source.read(stored.offset + at, n_bytes), np.uint8)

@@ -24,6 +24,7 @@ from functools import lru_cache
 from typing import Literal
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.blockwise import Groups, Kernel
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
 from anamnesis.schemes.core.weight import Band
@@ -83,8 +84,6 @@ def _second_scale(second: _Second, dtype: str, found: bytes) -> bytes:
     rounds to the weight's dtype, and infinity becomes 1; or ModelOpt's
     `get_weights_scaling_factor_2`.
     """
-    import numpy as np  # only here, for the sake of a quick start
-
     amax = np.frombuffer(found, "<f4")
     with np.errstate(all="ignore"):
         if second == "multiplies":
@@ -125,8 +124,6 @@ class ComfyNvfp4(TiledGroups, Fp4):
         return _F32.pack(max(number, _LEAST_SECOND))
 
     def settle(self, codes: memoryview, scales: bytearray) -> None:
-        import numpy as np  # only here, for the sake of a quick start
-
         made = np.frombuffer(codes, np.uint8).reshape(len(scales), -1)
         made[np.frombuffer(scales, np.uint8) == 0] = 0
         made[:] = swapped(made)

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Literal, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 
 GROUPS = {"NVFP4": 16, "MXFP4": 32}  # codes that share a scale
@@ -127,8 +128,6 @@ def _table(values: Sequence[float]) -> bytes:
 
 def _rounded_scales(exact: Sequence[float], number: float, second: str, rounded: str) -> Scales:
     """Return scales where the second one, and the result, are rounded to a dtype."""
-    import numpy as np  # only here, for the sake of a quick start
-
     dtype = DTYPES[rounded].numpy()
     with np.errstate(all="ignore"):
         number = float(np.float32(number).astype(dtype))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
@@ -238,9 +238,7 @@ class GptOss(Fp4Layout):
 
     conv1d = "left"
 
-    @property
-    def stacks_of(self) -> StacksOf | None:
-        return "transformers"
+    stacks_of: ClassVar[StacksOf | None] = "transformers"
 
     def turns(self, name: str, shape: tuple[int, ...]) -> bool:
         from anamnesis.schemes.libraries.stacks import is_stack

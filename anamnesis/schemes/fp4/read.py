@@ -32,7 +32,7 @@ from anamnesis.schemes.fp4.layouts import (
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
 from anamnesis.schemes.views.tiles import untiled
-from anamnesis.schemes.views.transposed import Transposed
+from anamnesis.schemes.views.transposed import transposed
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -161,8 +161,7 @@ def _gpt_oss(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     weight = found._replace(codes=flat).made()
     if weight is None or codes.name == f"{found.name}.blocks":
         return weight
-    turned = (*weight.shape[:-2], *weight.shape[:-3:-1])
-    return Transposed(found.name, turned, weight.parts, weight)
+    return transposed(weight, found.name)
 
 
 def _mlx(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:

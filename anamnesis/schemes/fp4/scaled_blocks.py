@@ -10,11 +10,8 @@ is none, the blocks are ggml's own (see `schemes.ggml`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
+from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.fp4.formats import FORMATS
 from anamnesis.schemes.fp4.view import of_blocks
 from anamnesis.schemes.fp4.weight import Fp4Weight
@@ -23,31 +20,10 @@ from anamnesis.schemes.views.views import forbidding
 _SIGNED = bytes(range(127, 256))  # which ggml reads without their sign, and 127 as 0
 
 
-@dataclass(slots=True, eq=False)
-class ScaledBlocks(Weight):
-    """Blocks and a second scale, decoded by way of `values`, which has both."""
+class ScaledBlocks(Seen[Fp4Weight]):
+    """Blocks and a second scale, seen as the codes and scales that have both."""
 
-    values: Fp4Weight
-
-    @property
-    def id(self) -> str:
-        return self.values.id
-
-    @property
-    def scheme(self) -> str:
-        return self.values.scheme
-
-    @property
-    def family(self) -> str:
-        return self.values.family
-
-    def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        return self.values.bands(dtype, n_bytes)
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        return self.values.decode(band, dtype, scratch, out, level)
+    __slots__ = ()
 
 
 def scaled_blocks(blocks: StoredTensor, second: StoredTensor) -> ScaledBlocks:
@@ -63,4 +39,4 @@ def scaled_blocks(blocks: StoredTensor, second: StoredTensor) -> ScaledBlocks:
         found.group,
         blocks.shape[-1],
     )
-    return ScaledBlocks(blocks.name, blocks.shape, (blocks, second), values)
+    return ScaledBlocks(blocks.name, blocks.shape, (blocks, second), (values,))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.fp4.formats import LARGEST_NVFP4, Fp4Format
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CODES = 8  # the magnitudes; the sign bit changes nothing else
 
@@ -61,8 +59,6 @@ def same_scales(
 
     All products with a code are equal to the bit; None where no byte does that.
     """
-    import numpy as np
-
     theirs = _products(new, other)
     known = [byte for byte in range(256) if not (byte in _odd(new) or np.isnan(theirs[0, byte]))]
     bytes_ = {theirs[:, byte].tobytes(): byte for byte in reversed(known)}
@@ -79,8 +75,6 @@ def _odd(format: Fp4Format) -> frozenset[int]:
 
 def _products(format: Fp4Format, second: bytes) -> NDArray[Any]:
     """Return every magnitude times every scale: float32 [8, 256], as `Fp4Weight` computes it."""
-    import numpy as np
-
     codes = np.frombuffer(format.codebook, "<f4")[:_CODES, None]
     with np.errstate(all="ignore"):
         products: NDArray[Any] = codes * np.frombuffer(format.scales(second).table, "<f4")
@@ -89,8 +83,6 @@ def _products(format: Fp4Format, second: bytes) -> NDArray[Any]:
 
 def _factor(format: Fp4Format, second: bytes) -> float:
     """Return what a second scale multiplies each scale by, about."""
-    import numpy as np
-
     if not second:
         return 1.0
     (number,) = np.frombuffer(second, "<f4").astype(np.float64)
@@ -102,8 +94,6 @@ def _factor(format: Fp4Format, second: bytes) -> float:
 
 def _candidates(factor: float, new: Fp4Format) -> list[bytes]:
     """Return the float32 nearest to what the new format needs, and its neighbours."""
-    import numpy as np
-
     with np.errstate(all="ignore"):
         wanted = {
             "divide": np.float64(1.0) / np.float64(factor),
@@ -116,8 +106,6 @@ def _candidates(factor: float, new: Fp4Format) -> list[bytes]:
 
 def _differing(ours: NDArray[Any], theirs: NDArray[Any], always: frozenset[int]) -> frozenset[int]:
     """Return the scales of which a product differs by a bit; all NaNs are one."""
-    import numpy as np
-
     item = np.dtype(f"u{ours.itemsize}")
     same = (ours.view(item) == theirs.view(item)) | ((ours != ours) & (theirs != theirs))
     return frozenset(np.flatnonzero(~same.all(0)).tolist()) - always
@@ -126,7 +114,6 @@ def _differing(ours: NDArray[Any], theirs: NDArray[Any], always: frozenset[int])
 def _rounded(products: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return products as BF16 and F16."""
     import ml_dtypes
-    import numpy as np
 
     with np.errstate(all="ignore"):
         return products.astype(ml_dtypes.bfloat16), products.astype(np.float16)

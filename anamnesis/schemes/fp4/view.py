@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Weight
@@ -14,9 +15,6 @@ from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.views.nibbles import halved, paired
 from anamnesis.schemes.views.transposed import Transposed
 from anamnesis.schemes.views.views import Undone, made_from, made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # ggml's blocks: bytes of scales, then of codes; and the codes that share a scale.
 _BLOCKS = {"MXFP4": (1, 16, 32), "NVFP4": (4, 32, 16)}
@@ -111,8 +109,6 @@ def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:
     n = prod(found.shape) // block
 
     def joined(units: range, exponents: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         halves = halved(codes.reshape(-1, group // 2)).reshape(len(units), n_codes)
         return np.concatenate((exponents, halves), axis=1)
 

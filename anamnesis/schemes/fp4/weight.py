@@ -12,7 +12,6 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import (
     Band,
     Bands,
@@ -30,6 +29,7 @@ from anamnesis.schemes.fp4.stored import in_rows
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
+from anamnesis.sources.gathered import RowOrder
 
 V = TypeVar("V")
 
@@ -104,7 +104,7 @@ class Fp4Weight(TiledWeight):
         return replace(self, name=name, shape=shape, parts=tuple(parts))
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Self | None:
         own = [p.parts for p in pieces if isinstance(p, Fp4Weight) and self._is_like(p)]
         if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2 or 0 in self.shape:
@@ -116,7 +116,7 @@ class Fp4Weight(TiledWeight):
         parts = []
         for i in range(2):
             row_bytes = own[0][i].n_bytes // n_rows
-            taken = rows.of([part[i] for part in own], row_bytes)
+            taken = rows.taken([part[i] for part in own], row_bytes)
             parts.append(taken._replace(shape=(*shape[:-1], row_bytes)))
         return replace(self, name=name, shape=shape, parts=(*parts, *seconds))
 
@@ -259,7 +259,7 @@ class Fp4Weight(TiledWeight):
 
 
 def _stay(
-    second: StoredTensor, was: tuple[int, ...], shape: tuple[int, ...], rows: TakenRows
+    second: StoredTensor, was: tuple[int, ...], shape: tuple[int, ...], rows: RowOrder
 ) -> bool:
     """Tell whether a second scale belongs to rows of the result as it does to those it had."""
     n = second.n_elements

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.views.grid import MX_BLOCK, resolve
 from anamnesis.schemes.views.scaled import Scaled
 from anamnesis.schemes.views.views import made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BYTES_PER_SCALE = 24
 KINDS = ("fp6_e2m3", "fp6_e3m2")
@@ -64,6 +62,9 @@ class Mxfp6Weight(Scaled):
     producer: str = field(kw_only=True)
     decoded: tuple[StoredTensor, StoredTensor] = field(kw_only=True)
 
+    family: ClassVar[str] = "MXFP6"
+    column_step: ClassVar[int] = MX_BLOCK[1]
+
     @property
     def id(self) -> str:
         return f"mxfp6-{self.kind}"
@@ -74,17 +75,9 @@ class Mxfp6Weight(Scaled):
         return f"{self.family}{kind} ({self.producer})"
 
     @property
-    def family(self) -> str:
-        return "MXFP6"
-
-    @property
     def shown(self) -> Shown:
         grid = self.grid
         return Shown("float", 6, (grid.rows, grid.cols), (grid.grid_rows, grid.grid_cols))
-
-    @property
-    def column_step(self) -> int:
-        return MX_BLOCK[1]
 
     @property
     def codes(self) -> StoredTensor:
@@ -97,16 +90,12 @@ class Mxfp6Weight(Scaled):
 
 def _powers(raw: NDArray[Any]) -> NDArray[Any]:
     """Return 2^(byte - 127) of each byte as float32: of 255, infinity."""
-    import numpy as np
-
     powers: NDArray[Any] = _table_of_powers()[raw].view(np.uint8)
     return powers
 
 
 @cache
 def _table_of_powers() -> NDArray[Any]:
-    import numpy as np
-
     with np.errstate(over="ignore"):
         powers = np.ldexp(np.float32(1), np.arange(256) - 127)
     return powers.astype("<f4")
@@ -119,8 +108,6 @@ class _Codes:
         self._kind = kind
 
     def __call__(self, raw: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         table = _table_of_pairs(self._kind)
         triples = raw.reshape(-1, 3).astype(np.uint16)
         pairs = np.empty((len(triples), 2), np.uint16)
@@ -133,7 +120,6 @@ class _Codes:
 def _table_of_pairs(kind: str) -> NDArray[Any]:
     """Return two codes of E4M3 for each 12 bits."""
     import ml_dtypes
-    import numpy as np
 
     dtype = ml_dtypes.float6_e2m3fn if kind == "fp6_e2m3" else ml_dtypes.float6_e3m2fn
     values = np.arange(64, dtype=np.uint8).view(dtype).astype(np.float32)

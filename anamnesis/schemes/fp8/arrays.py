@@ -145,13 +145,7 @@ def quantize(
 
 
 def mx_encoder(producer: str) -> Encoding:
-    """Return what encodes arrays as MXFP8 of one producer, each code a byte.
-
-    Raises
-    ------
-    ValueError
-        If it writes none.
-    """
+    """Return what encodes arrays as MXFP8 of one producer, each code a byte."""
     if producer not in MXFP8:
         raise ValueError(f"there is no 'MXFP8' of {producer!r}")
     in_bytes = "compressed-tensors" if producer == "MLX" else producer
@@ -159,15 +153,7 @@ def mx_encoder(producer: str) -> Encoding:
 
 
 def mx_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Fp8Weight:
-    """Return MXFP8 as a weight.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the shapes do not go together.
-    """
+    """Return MXFP8 as a weight."""
     parts = (
         stored(codes, "codes", ("F8_E4M3", "F8_E5M2")),
         stored(scales, "scales", ("U8", "F8_E8M0")),

@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Self
 
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.blockwise import Blockwise, Groups, Item, Kernel
 from anamnesis.schemes.core.codes import Loss, NotFinite, Task
 from anamnesis.schemes.views.grid import MX_BLOCK
@@ -140,7 +141,6 @@ class Fp8OfModelOpt(Fp8):
     def _renew(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> None:
         """Encode those few blocks anew whose magnitude counts for another."""
         import ml_dtypes  # only here, for the sake of a quick start
-        import numpy as np
 
         (rows, cols), (tall, wide) = task.matrix, self.block(task.shape)
         scales = np.frombuffer(outs[1], np.float32).reshape(-(-rows // tall), -(-cols // wide))

@@ -203,10 +203,7 @@ def _is_moved(made: Repack | Unmovable) -> bool:
 
 @dataclass(frozen=True)
 class FineGrained(_InBlocks, OfTransformers):
-    """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0.
-
-    It has no `channel`.
-    """
+    """transformers' `FineGrainedFP8Config`: F32 scales, or E8M0."""
 
     format: str
     powers_of_two: bool

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.views import made_of, reordered, repeated
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _E8M0 = "F8_E8M0"
 _ONES = {"F32": b"\x00\x00\x80\x3f", "F16": b"\x00\x3c", "BF16": b"\x80\x3f", _E8M0: b"\x7f"}
@@ -158,8 +156,6 @@ def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> St
 
 def _are_powers(raw: bytes) -> bool:
     """Tell whether F32 numbers are among what E8M0 has."""
-    import numpy as np  # only here, for the sake of a quick start
-
     bits = np.frombuffer(raw, "<u4")
     is_normal = (bits & 0x7FFFFF == 0) & (bits >= 0x800000) & (bits < 0x7F800000)
     return bool((is_normal | (bits == _LEAST_POWER)).all())
@@ -167,8 +163,6 @@ def _are_powers(raw: bytes) -> bool:
 
 def _as_f32(scales: StoredTensor) -> StoredTensor:
     """Return scales of 8 or 16 bits in F32, which has all of them."""
-    import numpy as np  # only here, for the sake of a quick start
-
     if scales.dtype.name == _E8M0:
         table = np.arange(256, dtype="<u4") << 23
         table[[0, 255]] = _LEAST_POWER, _NAN

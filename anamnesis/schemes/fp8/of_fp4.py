@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
@@ -28,9 +29,6 @@ from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.views import constant, made_of
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     Bytes = NDArray[np.uint8]
     Exponents = NDArray[np.int16]
 
@@ -76,8 +74,6 @@ def _refused(view: Floats, why: str) -> Unmovable:
 
 def _exponents(view: Floats) -> StoredTensor:
     """Return the power of each scale, times its factor, as E8M0; 255 if it is none."""
-    import numpy as np  # only here, for the sake of a quick start
-
     scales = view.scales
     assert scales is not None
     scales = scales._replace(dtype=_U8, shape=(scales.n_bytes,))
@@ -119,8 +115,6 @@ def _pieces(stored: StoredTensor, at_once: int) -> Iterator[Bytes]:
 
 
 def _read(stored: StoredTensor, start: int, stop: int) -> Bytes:
-    import numpy as np
-
     return np.frombuffer(stored.source.read(stored.offset + start, stop - start), np.uint8)
 
 
@@ -136,15 +130,11 @@ class _Needs(NamedTuple):
 
     def over(self, others: Sequence[_Needs]) -> _Needs:
         """Return what blocks need of which others are parts, too."""
-        import numpy as np
-
         low, high, top = zip(self, *others, strict=True)
         return _Needs(np.max(low, axis=0), np.min(high, axis=0), np.max(top, axis=0))
 
     def settled(self, most: int) -> tuple[Bytes, bool]:
         """Return scales, and whether all are right; the top exponent is at `most` if it can be."""
-        import numpy as np
-
         wanted = np.where(self.top < 0, _BIAS, self.top - most)
         least = 0 if most == 0 else 1  # 2^-127 is no normal F32
         scale = np.clip(wanted, self.low, self.high).clip(least, _NO_POWER - 1)
@@ -211,8 +201,6 @@ class _Cast(NamedTuple):
 
     def scales(self) -> Bytes | None:
         """Return the scale of each block, as E8M0; None if one has none."""
-        import numpy as np
-
         for reads in (False, True):
             made = []
             for first, *others in self._parts():
@@ -245,8 +233,6 @@ class _Cast(NamedTuple):
 
     def _needs(self, start: int, stop: int, tall: int, *, reads: bool) -> _Needs:
         """Return what blocks of some rows need, by exponents alone or by codes, too."""
-        import numpy as np
-
         exponents = _read(self.exponents, start * self.n_cols, stop * self.n_cols)
         each: tuple[NDArray[Any], ...] = (exponents, exponents, exponents)
         if reads:
@@ -266,8 +252,6 @@ class _Cast(NamedTuple):
 
     def _over_cols(self, found: NDArray[Any], function: np.ufunc) -> NDArray[Any]:
         """Return the least or the most of [blocks, rows, groups] for each block."""
-        import numpy as np
-
         per_block = self.per_block
         rows = found[:, 0] if found.shape[1] == 1 else function.reduce(found, axis=1)
         if per_block == 1:
@@ -280,8 +264,6 @@ class _Cast(NamedTuple):
 
     def codes(self, scales: Bytes) -> StoredTensor:
         """Return codes, given the scale of each block."""
-        import numpy as np
-
         (rows, tall), n_cols, per_block = self.rows, self.n_cols, self.per_block
         wide = -(-n_cols // per_block)
         high = -(-rows // tall)
@@ -315,8 +297,6 @@ class _Cast(NamedTuple):
 
     def codes_of_pairs(self) -> StoredTensor:
         """Return codes of which two groups have one scale."""
-        import numpy as np
-
         table = _pairs(self.view.has_minus_zero)
 
         def made(units: range, exponents: Bytes, codes: Bytes) -> NDArray[Any]:
@@ -328,8 +308,6 @@ class _Cast(NamedTuple):
         return made_of(self._part, [self.exponents, self.view.codes], n, made)
 
     def _of_pairs(self, exponents: Bytes, codes: Bytes) -> Bytes:
-        import numpy as np
-
         low, high, top = _needs_of(exponents.reshape(-1), codes, self.group)
         pairs = [one.reshape(-1, 2) for one in (low, high, top)]
         joint = _Needs(np.max(pairs[0], 1), np.min(pairs[1], 1), np.max(pairs[2], 1))
@@ -342,8 +320,6 @@ class _Cast(NamedTuple):
 
 def _looked_up(table: NDArray[Any], codes: Bytes, exponents: Bytes, scales: Bytes) -> NDArray[Any]:
     """Return two codes for each byte of groups [groups, bytes]."""
-    import numpy as np
-
     steps = exponents.astype(np.int16) - scales - (_LEAST - 1)
     lines = steps.clip(0, len(table) - 1).astype(np.uint8)
     found = np.empty(codes.size, table.dtype)
@@ -353,8 +329,6 @@ def _looked_up(table: NDArray[Any], codes: Bytes, exponents: Bytes, scales: Byte
 
 def _needs_of(exponents: Bytes, codes: Bytes, group: int) -> _Needs:
     """Return what each group needs by itself."""
-    import numpy as np
-
     bits, least, most = _reach()
     words = bits.take(codes.reshape(-1)).view("<u8").reshape(-1, group // 16)
     seen = words[:, 0] if group == 16 else words[:, 0] | words[:, 1]
@@ -373,8 +347,6 @@ def _needs_of(exponents: Bytes, codes: Bytes, group: int) -> _Needs:
 @cache
 def _reach() -> tuple[Bytes, Exponents, Exponents]:
     """Return the magnitudes of a byte as bits, and how far scales may be for magnitudes in bits."""
-    import numpy as np
-
     bits = [1 << (byte & 7) | 1 << (byte >> 4 & 7) for byte in range(256)]
     span = range(_LEAST, _MOST + 1)
     ends = [[step for step in span if _e4m3(one, step) is not None] for one in range(8)]
@@ -387,8 +359,6 @@ def _reach() -> tuple[Bytes, Exponents, Exponents]:
 @cache
 def _pairs(has_minus_zero: bool) -> NDArray[Any]:
     """Return two E4M3 for a byte of two E2M1, times 2^-12 to 2^10; 0 for what has none."""
-    import numpy as np
-
     found = np.zeros((_MOST - _LEAST + 3, 16), np.uint8)
     for row, step in enumerate(range(_LEAST - 1, _MOST + 2)):
         found[row, :8] = [_e4m3(one, step) or 0 for one in range(8)]

@@ -35,6 +35,7 @@ class Fp8Weight(Scaled):
     reference: Rounding | None = None
 
     always_as_linear: ClassVar[bool] = False
+    family: ClassVar[str] = "FP8"
 
     @property
     def id(self) -> str:
@@ -46,10 +47,6 @@ class Fp8Weight(Scaled):
     def scheme(self) -> str:
         scale = self.parts[1].dtype if len(self.parts) > 1 else None
         return _describe(self.parts[0].dtype, scale, self.grid)
-
-    @property
-    def family(self) -> str:
-        return "FP8"
 
     @property
     def shown(self) -> Shown:

@@ -129,13 +129,7 @@ def quantize(
 
 
 def _importance(imatrix: ArrayLike, shape: tuple[int, ...]) -> Importance:
-    """Return the importance of columns, one row of it for each matrix of a stack.
-
-    Raises
-    ------
-    ValueError
-        If it does not fit, or holds what is no finite number from 0 on.
-    """
+    """Return the importance of columns, one row of it for each matrix of a stack."""
     values = np.ascontiguousarray(imatrix, np.float32)
     matrices = prod(shape[:-2])
     if values.shape not in {shape[-1:], (*shape[:-2], shape[-1])}:

@@ -8,6 +8,7 @@ from functools import cache
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.codes import Loss, NotFinite, Task, place_of
 from anamnesis.schemes.core.plain_encoding import PlainCodes, PlainEncoding, PlainLayout
 from anamnesis.schemes.core.weight import Scratch, Weight
@@ -27,8 +28,6 @@ class FiniteCodes(PlainCodes):
         return loss
 
     def _why(self, out: memoryview, task: Task, *, is_overflow: bool) -> str:
-        import numpy as np  # only here, for the sake of a quick start
-
         values = np.empty(task.n, np.float32)
         found = _core.FLOATS[self.dtype.name], _core.OUTPUTS["F32"], out
         _core.convert(*found, values.view(np.uint8).data, task.level)

@@ -8,6 +8,7 @@ from hashlib import sha256
 from math import prod
 
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.codes import Importance
 
 _F32_BYTES = 4
@@ -50,8 +51,6 @@ class Imatrix:
         )
 
     def _measured(self, name: str, values: memoryview, cols: int) -> Importance:
-        import numpy as np  # only here, for the sake of a quick start
-
         rows = np.frombuffer(values, np.float32).reshape(-1, cols)
         is_used = np.asarray(rows.any(1))
         n_zeros = int(np.count_nonzero(rows[is_used] == 0))

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
@@ -24,9 +25,6 @@ from anamnesis.schemes.views.integer_casts import as_rows, centred, in_dtype, wi
 from anamnesis.schemes.views.kinds import Integers, Rows
 from anamnesis.schemes.views.nibbles import halved
 from anamnesis.schemes.views.views import made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _BLOCK = 32
 
@@ -97,8 +95,6 @@ class IntegerBlocks(Blocks):
         n_bytes, repeats = _BLOCK * bits // 8, group // _BLOCK
 
         def joined(units: range, *given: NDArray[Any]) -> NDArray[Any]:
-            import numpy as np
-
             blocks = given[0].reshape(-1, n_bytes)
             blocks = halved(blocks) if bits == 4 else blocks ^ np.uint8(128 * is_offset)
             numbers = [np.repeat(one, repeats, axis=0) for one in given[1:]]

@@ -230,10 +230,6 @@ def _more(place: Place) -> bool:
     return not _middle(place) or (place.i - place.n // 8) % 3 == 2
 
 
-def _ragged(place: Place) -> bool:
-    return place.is_ragged
-
-
 def _of_experts(place: Place) -> bool:
     by_role = place.model.arch == "bailingmoe3"
     return place.is_stacked and (not by_role or place.role in ("up", "gate", "down"))
@@ -249,7 +245,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "output": (
         _rule("mxfp4_moe", "Q8_0"),
         _rule(_ANY, "Q8_0", _falcon),
-        _rule(_ANY, "Q8_0", _ragged),
+        _rule(_ANY, "Q8_0", lambda place: place.is_ragged),
         _rule(f"{_LOW} iq3_xxs", "Q5_K"),
         _rule("q8_0", None),
         _rule(_ANY, "Q6_K"),

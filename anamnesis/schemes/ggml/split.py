@@ -10,18 +10,16 @@ Of 4-bit codes, a block has the first 16 in the low nibbles and the others in th
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
 from anamnesis.schemes.views.nibbles import paired
 from anamnesis.schemes.views.views import made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _BLOCK = 32
 
@@ -69,8 +67,6 @@ def _integers(name: str, blocks: StoredTensor, kind: _Kind) -> Integers:
     size, cols = blocks.dtype.block_elements, blocks.shape[-1]
 
     def spread(units: range, given: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         plain = given.copy()
         plain[:, kind.scale : kind.scale + 2] = np.frombuffer(_ONE, np.uint8)
         if kind.bias is not None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
@@ -21,9 +22,6 @@ from anamnesis.schemes.ggml.layouts import Blocks
 from anamnesis.schemes.views.integer_casts import in_dtype, in_groups, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Rows
 from anamnesis.schemes.views.views import forbidding, made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TERNARY = ("TQ1_0", "TQ2_0")
 
@@ -57,8 +55,6 @@ class Ternary(Blocks):
             codes, pack = forbidding(codes, _TOO_LARGE, "which is no ternary digit"), _digits
 
         def packed(units: range, lines: NDArray[Any], scales: NDArray[Any]) -> NDArray[Any]:
-            import numpy as np
-
             some = (lines != 1).any(1, keepdims=True)
             return np.concatenate((*pack(lines), np.where(some, scales, 0)), axis=1, dtype=np.uint8)
 
@@ -75,8 +71,6 @@ def _twos(codes: NDArray[Any]) -> list[NDArray[Any]]:
 
 def _digits(codes: NDArray[Any]) -> list[NDArray[Any]]:
     """Return 160 codes in 32 bytes, 80 in 16 and 16 in 4."""
-    import numpy as np
-
     found = []
     for first, n_bytes, n_digits in ((0, 32, 5), (160, 16, 5), (240, 4, 4)):
         digits = codes[:, first : first + n_bytes * n_digits].reshape(-1, n_digits, n_bytes)

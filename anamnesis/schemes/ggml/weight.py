@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut
+from anamnesis.sources.gathered import RowOrder
 
 V = TypeVar("V")
 
@@ -33,11 +33,11 @@ class GgmlWeight(Weight):
         return view if isinstance(view, kind) else None
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Weight | None:
         if any(type(piece) is not GgmlWeight for piece in pieces):
             return None
-        stored = rows.of_lone([piece.parts[0] for piece in pieces], name, shape)
+        stored = rows.taken_alone([piece.parts[0] for piece in pieces], name, shape)
         return None if stored is None else GgmlWeight(name, shape, (stored,))
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:

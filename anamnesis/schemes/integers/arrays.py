@@ -16,14 +16,6 @@ from anamnesis.schemes.integers.layouts import mlx, qweights
 from anamnesis.schemes.integers.weight import IntegerWeight, row_bytes, zero_words
 from anamnesis.schemes.integers.words import PackedWeight
 
-__all__ = [
-    "affine_of_arrays",
-    "declared_sizes",
-    "dequantize_words",
-    "of_arrays",
-    "quantize_words",
-]
-
 
 def of_arrays(
     codes: NDArray[Any],
@@ -31,15 +23,7 @@ def of_arrays(
     zeros: NDArray[Any] | None,
     shape: tuple[int, int] | None,
 ) -> IntegerWeight:
-    """Return a weight that lies in arrays; a packed one, of 4 bits, if its shape is told.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the shapes do not go together.
-    """
+    """Return a weight that lies in arrays; a packed one, of 4 bits, if its shape is told."""
     kernel, dtype = ("INT8", "I8") if shape is None else ("PACKED4", "I32")
     parts = [stored(codes, "codes", (dtype,)), stored(scales, "scales", SCALES)]
     parts += [] if zeros is None else [stored(zeros, "zeros", (dtype,))]
@@ -75,15 +59,7 @@ def affine_of_arrays(
     bits: int,
     group_size: int,
 ) -> IntegerWeight:
-    """Return MLX's integers as a weight.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the biases are missing, or the shapes are not of such bits and groups.
-    """
+    """Return MLX's integers as a weight."""
     codes = stored(weight, "weight", ("U32",))
     if biases is None:
         raise ValueError("affine has biases, which are missing")
@@ -100,15 +76,7 @@ def affine_of_arrays(
 
 
 def declared_sizes(group_size: int | None) -> frozenset[int]:
-    """Return a caller's `group_size` as a config's would be.
-
-    Raises
-    ------
-    TypeError
-        If it is no whole number.
-    ValueError
-        If it is neither positive nor -1.
-    """
+    """Return a caller's `group_size` as a config's would be."""
     if group_size is None:
         return frozenset()
     size = index(group_size)
@@ -122,15 +90,7 @@ def dequantize_words(
     weight_of: Callable[[qweights.Parts], PackedWeight],
     **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
-    """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If the arrays do not go together.
-    """
+    """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`."""
     qweight, qzeros, scales, g_idx = arrays
     parts = qweights.Parts(
         "",
@@ -146,13 +106,7 @@ def dequantize_words(
 def quantize_words(
     encoding: Encoding, array: NDArray[Any], **options: Unpack[memory.QuantizeOptions]
 ) -> tuple[NDArray[Any], ...]:
-    """Return the parts of a matrix in memory.
-
-    Raises
-    ------
-    TypeError, ValueError, UnsupportedError
-        As `awq.quantize` and `gptq.quantize` say.
-    """
+    """Return the parts of a matrix in memory."""
     matrix = memory.matrices(array)
     why = encoding.encoder.refuses(matrix.shape)
     if why is not None:

@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.schemes.core.blockwise import Blockwise, Item
-from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
+from anamnesis.schemes.core.codes import Extent, FloatCodes, Loss, Out, Task
 from anamnesis.schemes.core.weight import Band
 
 _I32 = DTYPES["I32"]
@@ -97,24 +97,16 @@ _LARGEST_GRAIN = 1 << 24  # values: what a thread holds at once is bounded
 
 
 @dataclass(frozen=True)
-class Packing(Codes):
+class Packing(FloatCodes):
     """Dense integers in words, with a scale and a bias or a zero point for each group of a row."""
 
     bits: int
     group_size: int
-    dtype: DType = field(default=DTYPES["BF16"], kw_only=True)
 
     @property
     @abstractmethod
     def rule(self) -> str:
         """How scales come from values, as `_core.PACKING_RULES` names it."""
-
-    @property
-    def values(self) -> DType:
-        return self.dtype
-
-    def fitted(self, dtype: DType) -> Self:
-        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
         if shape[-1] % self.group_size:

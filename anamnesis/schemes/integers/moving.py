@@ -9,9 +9,10 @@ that are not stored. Scales are [groups, out], or [out, groups].
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
@@ -30,9 +31,6 @@ from anamnesis.schemes.integers.order import (
 from anamnesis.schemes.views.integer_casts import as_words, in_dtype
 from anamnesis.schemes.views.kinds import Integers, Words
 from anamnesis.schemes.views.views import made_of, repeated
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _I32 = DTYPES["I32"]
 _PIECE = 1 << 20  # bytes of zero points that are read at once
@@ -66,8 +64,6 @@ def of_bits(
 
 def _settled(words: Words) -> Words:
     """Check groups that are listed: what is only copied is decoded by nobody."""
-    import numpy as np
-
     listed = words.listed
     if listed is None:
         return words
@@ -154,8 +150,6 @@ def columns(words: Words) -> dict[str, StoredTensor]:
 
 def _check_zeros(words: Words, plain: StoredTensor) -> None:
     """Refuse a zero point of 0: programs differ in what they make of one that is stored less 1."""
-    import numpy as np  # only here, for the sake of a quick start
-
     for piece in _pieces(plain):
         if has_zero(np.frombuffer(piece, np.uint8), words.bits):
             raise words.refused(NO_ZERO)
@@ -211,8 +205,6 @@ def _runs(words: Words) -> StoredTensor:
     group, n_in = words.group, words.shape[1]
 
     def told(units: range) -> NDArray[Any]:
-        import numpy as np
-
         return (np.arange(units.start, units.stop) // group).astype("<i4")
 
     return made_of(Part("", _I32, (n_in,)), [], n_in, told, words.codes.source)

@@ -10,15 +10,13 @@ From columns to across, eight words are 8 x 8 codes that are transposed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.views import made_of, reordered
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NO_ZERO = "a zero point is 0, which has no place where they are stored less 1, as by GPTQ"
 
@@ -40,8 +38,6 @@ def across_of_columns(columns: StoredTensor) -> StoredTensor:
     n, out = columns.shape
 
     def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         words = lines.view("<u4").reshape(len(lines), out // 8, 8)
         return np.moveaxis(_turned(words.transpose(2, 0, 1)[list(_ORDER)]), 0, 1)
 
@@ -53,8 +49,6 @@ def columns_of_across(across: StoredTensor) -> StoredTensor:
     n, out = across.shape[0] // 8, 8 * across.shape[1]
 
     def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         words = lines.view("<u4").reshape(len(lines), 8, out // 8)
         return np.moveaxis(_turned(words.transpose(1, 0, 2))[list(_PLACES)], 0, 2)
 
@@ -67,8 +61,6 @@ def rows_of_across(across: StoredTensor) -> StoredTensor:
     n, n_in = turned_words.shape
 
     def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         words = lines.view("<u4").reshape(len(lines), n_in // 8, 8)
         return np.moveaxis(_turned(words.transpose(2, 0, 1))[list(_PLACES)], 0, 1)
 
@@ -77,8 +69,6 @@ def rows_of_across(across: StoredTensor) -> StoredTensor:
 
 def _turned(words: NDArray[Any]) -> NDArray[Any]:
     """Return words [8, ...] whose codes are transposed: code i of word j is code j of word i."""
-    import numpy as np
-
     made = np.array(words, "<u4", order="C")
     for apart, bits, mask in _STEPS:
         pairs = made.reshape(-1, 2, apart, *made.shape[1:])
@@ -104,8 +94,6 @@ def in_plain_order(words: StoredTensor) -> StoredTensor:
 
 def _permuted(words: StoredTensor, order: tuple[int, ...]) -> StoredTensor:
     def permuted(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         given = lines.view("<u4")
         made = np.zeros_like(given)
         for place, code in enumerate(order):

@@ -7,17 +7,15 @@ columns; the rest is as of any integers in rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Bands, Run, Scratch, cut
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _CODES, _SCALES, _ZEROS, _ORDERED, _META = 0, 1, 2, 6, 7  # slots of a worker's scratch
 _WIDEST = 1 << 16  # columns of which whole tiles of rows are a band
@@ -28,9 +26,7 @@ _LARGEST_ZERO = 15
 class GemvWeight(IntegerWeight):
     """AWQ's GEMV: rows of codes; zero points and scales of a row fill places of whole words."""
 
-    @property
-    def family(self) -> str:
-        return "AWQ"
+    family: ClassVar[str] = "AWQ"
 
     @property
     def scheme(self) -> str:
@@ -42,14 +38,12 @@ class GemvWeight(IntegerWeight):
         return Shown("int", bits_of(self.kernel), (rows, cols), (rows, -(-cols // self.block[1])))
 
     @property
-    def _n_groups(self) -> int:
+    def places(self) -> int:
         return self.parts[_SCALES].shape[1]
 
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        import numpy as np
-
         stored = self.parts[_ZEROS]
         first, last = beside.start // 2, -(-beside.stop // 2)
         raw = np.frombuffer(scratch.read(_ZEROS, stored, first, last - first), np.uint8)
@@ -65,17 +59,15 @@ class _OfTiles(GemvWeight):
     _TILE = (1, 1)  # rows and columns
 
     @property
-    def _n_groups(self) -> int:
+    def places(self) -> int:
         return -(-self.shape[1] // self.block[1])
 
-    def _scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
+    def scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
         return memoryview(self._columns(self.parts[_SCALES], start, n, scratch).tobytes())
 
     def _columns(self, stored: StoredTensor, start: int, n: int, scratch: Scratch) -> NDArray[Any]:
         """Return n items of a [groups, rows] matrix, row by row of all groups, from `start` on."""
-        import numpy as np
-
-        n_groups, item = self._n_groups, stored.dtype.n_bytes(1)
+        n_groups, item = self.places, stored.dtype.n_bytes(1)
         rows = self._tiled(Run(start // n_groups, -(-(start + n) // n_groups)), self._TILE[0])
         width = self.shape[0] * item
         raw = scratch.read_rows(
@@ -119,8 +111,6 @@ class FastWeight(_OfTiles):
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        import numpy as np
-
         scale_tensor, stored = self.parts[_SCALES], self.parts[_ZEROS]
         scales, products = (
             self._columns(part, beside.start, beside.n, scratch).view(np.float16)
@@ -134,7 +124,7 @@ class FastWeight(_OfTiles):
         fits |= np.isnan(scales)  # whatever the zero point, the values are NaNs
         if not fits.all():
             wrong = int(np.argmin(fits))
-            row, group = divmod(beside.start + wrong, self._n_groups)
+            row, group = divmod(beside.start + wrong, self.places)
             raise stored.malformed(
                 f"{stored.name}: {products[wrong]} of out feature {row:,} in group {group:,} is "
                 f"not -{scales[wrong]}, its scale, times an integer from 0 to {_LARGEST_ZERO}",
@@ -150,9 +140,7 @@ class MarlinWeight(_OfTiles):
 
     _TILE = (64, 16)
 
-    @property
-    def family(self) -> str:
-        return "Marlin"
+    family: ClassVar[str] = "Marlin"
 
     @property
     def _bits(self) -> int:

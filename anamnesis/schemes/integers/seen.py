@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.weight import Band, Run, Scratch, decode_run
@@ -23,8 +24,6 @@ from anamnesis.schemes.views.kinds import Integers, Words
 from anamnesis.schemes.views.views import made_of, repeated, retyped
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from anamnesis.schemes.integers.weight import IntegerWeight
     from anamnesis.schemes.integers.words import PackedWeight
 
@@ -72,8 +71,6 @@ def _biases(weight: IntegerWeight, biases: StoredTensor) -> StoredTensor:
     part = Part(biases.name, _F32, biases.shape)
 
     def made(units: range, *lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         given, factor = (floats(line.tobytes(), own) for line in lines)
         with np.errstate(all="ignore"):
             return given + np.float32(zero) * factor
@@ -118,8 +115,6 @@ class _Grid:
         kind = f"u{stored.dtype.n_bytes(1)}"
 
         def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
-            import numpy as np
-
             n = len(units) * self._places
             raw = weight.scale_items(units.start * self._places, n, Scratch())
             return _first(np.frombuffer(raw, kind), len(units), self.n_groups)
@@ -134,8 +129,6 @@ class _Grid:
             return stored._replace(shape=self.shape)
 
         def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
-            import numpy as np
-
             at = index(np.arange(units.start, units.stop))
             first, n = int(at[0]), int(at[-1] - at[0]) + 1
             raw = stored.source.read(stored.offset + first * line, n * line)
@@ -172,8 +165,6 @@ def _codes(weight: IntegerWeight, bits: int, half: int) -> StoredTensor:
     level = resolve_level(None)
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         found, scratch = np.empty((len(units), cols), np.uint8), Scratch()
         for some in _each_run(units, weight.lines):
             lines = weight.decode_codes(some, scratch, level) + np.float32(half)
@@ -199,8 +190,6 @@ def _zeros(weight: IntegerWeight, grid: _Grid, half: int) -> StoredTensor:
     level, n_rows = resolve_level(None), (weight.matrix or weight.shape)[-2]
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         found, scratch = np.empty((len(units), grid.n_groups), np.uint8), Scratch()
         for some in _each_run(units, n_rows):
             zeros = weight.decode_zeros(some, scratch, level)
@@ -273,8 +262,6 @@ def _decoded(weight: PackedWeight, cols: int, step: int = 1) -> StoredTensor:
     part = Part(weight.parts[0].name, _U8, (weight.shape[0], cols // step))
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         band = Band(units.start * cols, units.stop * cols)
         values = np.empty((len(units), cols), np.float32)
         decode_run(weight, band, _F32, Scratch(), values.reshape(-1).view(np.uint8).data, level)

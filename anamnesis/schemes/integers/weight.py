@@ -6,21 +6,19 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.taken_rows import TakenRows
 from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
 from anamnesis.schemes.integers.symmetry import SYMMETRIC_REMEDY, check_symmetric
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
 from anamnesis.schemes.views.stacks import are_alike, parts_as_stacks, rows_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from anamnesis.sources.gathered import RowOrder
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD, _WORD_BITS = 4, 32
@@ -124,8 +122,8 @@ class IntegerWeight(Weight):
         return self.matrix or self.shape
 
     @property
-    def _n_groups(self) -> int:
-        """Scales of a row."""
+    def places(self) -> int:
+        """How many scales of a row are stored; some may be of no group."""
         if self.groups is not None:
             return self.parts[_SCALES].shape[-1]
         return -(-self._stored[-1] // self.block[1])
@@ -133,9 +131,8 @@ class IntegerWeight(Weight):
     @property
     def shown(self) -> Shown:
         rows, cols = self._stored[-2:]
-        bits = self.bits
-        grid = (-(-rows // self.block[0]), self._n_groups)
-        return Shown("int", bits, (rows, cols), grid)
+        grid = (-(-rows // self.block[0]), self.places)
+        return Shown("int", self.bits, (rows, cols), grid)
 
     def cut_out(self, name: str, rows: Cut) -> Self | None:
         if len(self.shape) != 3 or not self._is_by_rows:
@@ -157,14 +154,14 @@ class IntegerWeight(Weight):
         return self._with(name, shape, parts_as_stacks(pieces, per_matrix, alternates=alternates))
 
     def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: TakenRows
+        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Self | None:
         own = [p.parts for p in pieces if isinstance(p, IntegerWeight) and self._is_like(p)]
         if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2:
             return None
         n_rows = prod(self.shape[:-1])
         parts = tuple(
-            rows.of(some, some[0].n_bytes // n_rows)._replace(
+            rows.taken(some, some[0].n_bytes // n_rows)._replace(
                 shape=(*shape[:-1], some[0].shape[-1])
             )
             for some in zip(*own, strict=True)
@@ -214,7 +211,7 @@ class IntegerWeight(Weight):
             return None
         group, is_symmetric = self.block[1], self.zeros is None
         if self.groups is not None:
-            group = -(-self.shape[-1] // max(self._n_groups, 1))
+            group = -(-self.shape[-1] // max(self.places, 1))
         codes, scales = self.parts[:2]
         return Words(
             *(self.name, self.shape, "rows", codes, scales, self.zeros, False),
@@ -236,11 +233,6 @@ class IntegerWeight(Weight):
         )
 
     @property
-    def places(self) -> int:
-        """How many scales of a row are stored; some may be of no group."""
-        return self._n_groups
-
-    @property
     def bits(self) -> int:
         """Of a code."""
         return self.planes.bits if self.planes else bits_of(self.kernel)
@@ -255,15 +247,8 @@ class IntegerWeight(Weight):
         """Whether codes are, at least."""
         return type(self)._codes is IntegerWeight._codes
 
-    @property
-    def lines(self) -> int:
-        """Rows of one part, of planes in parts; else all of them."""
-        return self._lines
-
     def decode_codes(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
         """Return the codes of some rows of one part, as float32 [rows, columns]."""
-        import numpy as np
-
         cols = self._stored[-1]
         codes, stride, phase = self._codes(rows, Run(0, cols), scratch)
         out = np.empty((rows.n, cols), np.float32)
@@ -293,26 +278,24 @@ class IntegerWeight(Weight):
 
         Of words, they are what code 0 is less than 0.
         """
-        import numpy as np
-
-        n = rows.n * self._n_groups
-        beside = Run(rows.start * self._n_groups, rows.stop * self._n_groups)
-        kind, zeros, phase = self._zeros(rows, Run(0, self._n_groups), beside, scratch)
+        n = rows.n * self.places
+        beside = Run(rows.start * self.places, rows.stop * self.places)
+        kind, zeros, phase = self._zeros(rows, Run(0, self.places), beside, scratch)
         if kind == "int8":
             return np.frombuffer(zeros, np.int8).reshape(rows.n, -1).astype(np.float32)
-        out = np.empty((rows.n, self._n_groups), np.float32)
-        stride = row_bytes(self.kernel, self._n_groups)
+        out = np.empty((rows.n, self.places), np.float32)
+        stride = row_bytes(self.kernel, self.places)
         _core.dequantize_integers(
             _core.INTEGERS[self.kernel],
             _core.OUTPUTS["F32"],
             bytes(rows.n * stride),
             out.reshape(-1).view(np.uint8).data,
             rows.n,
-            self._n_groups,
+            self.places,
             stride,
             _LESS * n,
             _core.SCALES["F32"],
-            self._n_groups,
+            self.places,
             1,
             1,
             _core.ZEROS[kind],
@@ -321,10 +304,6 @@ class IntegerWeight(Weight):
             level=level,
         )
         return out
-
-    def scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
-        """Return n scales of the grid, row by row, in the dtype that they are stored in."""
-        return self._scale_items(start, n, scratch)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         rows, cols = self._stored[-2:]
@@ -338,7 +317,7 @@ class IntegerWeight(Weight):
         row, col = divmod(band.start, all_cols)
         cols = Run(col, col + min(all_cols - col, band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
-        lines = self._lines
+        lines = self.lines
         if row // lines == (rows.stop - 1) // lines:
             return self._decode(rows, cols, dtype, scratch, out, level)
         overflows = 0
@@ -359,7 +338,7 @@ class IntegerWeight(Weight):
         return Weight.decode_tile(self, rows, cols, dtype, scratch, out, level)
 
     @property
-    def _lines(self) -> int:
+    def lines(self) -> int:
         """Rows of one part, of planes in parts; else all of them."""
         n_rows = prod(self._stored[:-1])
         is_parted = self.planes is not None and self.planes.in_parts
@@ -380,9 +359,9 @@ class IntegerWeight(Weight):
         grid_row, row_phase = divmod(within, self.block[0])
         grid_rows = Run(grid_row, (within + rows.n - 1) // self.block[0] + 1)
         grid_row += matrix * -(-self._stored[-2] // self.block[0])
-        start = grid_row * self._n_groups + first
+        start = grid_row * self.places + first
         touched = self._touched(cols)
-        n = (grid_rows.n - 1) * self._n_groups + touched
+        n = (grid_rows.n - 1) * self.places + touched
         scale = self.parts[_SCALES]
         codes, stride, phase = self._codes(rows, cols, scratch)
         kind, zeros, zeros_phase = self._zeros(
@@ -398,9 +377,9 @@ class IntegerWeight(Weight):
                 rows.n,
                 cols.n,
                 stride,
-                self._scale_items(start, n, scratch),
+                self.scale_items(start, n, scratch),
                 _core.SCALES[scale.dtype.name],
-                self._n_groups,
+                self.places,
                 *self.block,
                 _core.ZEROS[kind],
                 zeros,
@@ -447,14 +426,14 @@ class IntegerWeight(Weight):
             return lines, width, phase
         return scratch.read(_CODES, codes, begin, end - begin), stride, phase
 
-    def _scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
+    def scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
         """Return n scales of the grid, row by row."""
         return _items(scratch, _SCALES, self.parts[_SCALES], start, n)
 
     def _line_of(self, row: int) -> int:
         """Return the line of bytes that holds a row of planes."""
         assert self.planes is not None
-        return row % self._lines if self.planes.in_parts else row // self.planes.stacked
+        return row % self.lines if self.planes.in_parts else row // self.planes.stacked
 
     def _planes_of(self, row: int) -> tuple[int, int, int, int, int]:
         """Return what the kernel is told of planes, from a row on."""
@@ -463,7 +442,7 @@ class IntegerWeight(Weight):
             return 0, 0, 1, 0, 1
         if not planes.in_parts:
             return planes.bits, 0, planes.stacked, row % planes.stacked, planes.width
-        part = row // self._lines
+        part = row // self.lines
         part = planes.stacked - 1 - part if planes.high_first else part
         return planes.bits, planes.bits * part, 1, 0, planes.width
 
@@ -489,8 +468,8 @@ class IntegerWeight(Weight):
         stacked = zero_words(self.kernel, self._stored[-2])
         top, phase = divmod(within, per_unit)
         stop = min(stacked, (top + -(-(phase + rows.n) // per_unit)) * n_words)
-        start = (matrix * stacked + top * n_words) * self._n_groups + groups.start
-        n = (stop - top * n_words - 1) * self._n_groups + groups.n
+        start = (matrix * stacked + top * n_words) * self.places + groups.start
+        n = (stop - top * n_words - 1) * self.places + groups.n
         read = _items(scratch, _ZEROS, self.zeros, start, n)
         if self.symmetric_by:
             self._check_symmetric(read)
@@ -522,7 +501,7 @@ class IntegerWeight(Weight):
     def _touched(self, cols: Run) -> int:
         """Return how many groups some columns have; a list may name any."""
         if self.groups is not None:
-            return self._n_groups
+            return self.places
         return (cols.stop - 1) // self.block[1] - cols.start // self.block[1] + 1
 
     def _listed(self, cols: Run, scratch: Scratch) -> memoryview | bytes:
@@ -533,10 +512,10 @@ class IntegerWeight(Weight):
     def _check_listed(self, cols: Run, listed: memoryview | bytes) -> None:
         """Raise what names the first index that is no group."""
         for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
-            if not 0 <= group < self._n_groups and self.groups is not None:
+            if not 0 <= group < self.places and self.groups is not None:
                 raise self.groups.malformed(
                     f"{self.groups.name}: column {cols.start + i:,} is in group {group:,}, but "
-                    f"there are {self._n_groups:,} groups",
+                    f"there are {self.places:,} groups",
                     at=(cols.start + i) * _WORD,
                 )
 

@@ -209,10 +209,6 @@ class PackedWeight(TiledWeight):
         kept = tile[(row - whole.start) * row_bytes :][: rows.n * row_bytes]
         return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
 
-    @property
-    def column_step(self) -> int:
-        return TILE_STEP
-
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
@@ -273,7 +269,7 @@ class PackedWeight(TiledWeight):
                 within.n,
                 cols.n,
                 self._read_zeros(within, groups, scratch),
-                self._read_scales(within, groups, scratch),
+                _read_block(scratch, _SCALES, self.parts[_SCALES], groups, within),
                 _core.SCALES[self.parts[_SCALES].dtype.name],
                 self.zeros_less_one,
                 self.group_size or 1,
@@ -324,9 +320,6 @@ class PackedWeight(TiledWeight):
         if self.symmetric_by:
             self._check_symmetric(words)
         return words
-
-    def _read_scales(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
-        return _read_block(scratch, _SCALES, self.parts[_SCALES], groups, rows)
 
 
 def _read_block(

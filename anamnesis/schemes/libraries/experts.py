@@ -40,8 +40,8 @@ from anamnesis.schemes.libraries.stacks import (
     names_of_mixtral,
     stacks_of,
 )
-from anamnesis.schemes.views.transposed import Transposed
-from anamnesis.schemes.views.views import reordered
+from anamnesis.schemes.views.stacks import rows_of
+from anamnesis.schemes.views.transposed import Transposed, transposed
 
 IN_CODES = "a stack of experts in codes"  # why a tool leaves one that it sees so
 
@@ -94,12 +94,10 @@ class StackedExperts:
             yield from self._pieces_of_codes(weight)
             return
         (stored,) = weight.parts
+        make = _turned if self._is_transposed and len(stored.shape) > 2 else _rows
         for expert in range(weight.shape[0]):
-            own = _at(stored, expert)
             for layer in self._layers[weight.name]:
-                name = f"{self._module}.{expert}.{layer.name}"
-                is_turned = self._is_transposed and len(own.shape) > 1
-                yield (_turned if is_turned else _rows)(name, own, layer)
+                yield make(f"{self._module}.{expert}.{layer.name}", stored, expert, layer)
 
     def _pieces_of_codes(self, weight: Weight) -> Iterator[Weight]:
         if isinstance(weight, Edited):
@@ -305,30 +303,17 @@ def _layers_of(projection: str, kind: str, n_outs: int, alternates: bool) -> Ite
             yield _Layer(f"{name}.{kind}", i * half, half)
 
 
-# --- where they lie -------------------------------------------------------------------------------
-
-
-def _at(stored: StoredTensor, expert: int) -> StoredTensor:
-    """Return what of a stack is one expert's."""
-    n_bytes = stored.n_bytes // stored.shape[0]
-    offset = stored.offset + expert * n_bytes
-    return stored._replace(shape=stored.shape[1:], n_bytes=n_bytes, offset=offset)
-
-
-def _rows(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
+def _rows(name: str, stack: StoredTensor, expert: int, layer: _Layer) -> Weight:
     """Return some rows of a matrix, or values of a bias."""
-    shape = (layer.n, *stored.shape[1:])
-    row_bytes = stored.n_bytes // stored.shape[0]
-    offset = stored.offset + layer.first * row_bytes
-    own = stored._replace(shape=shape, n_bytes=layer.n * row_bytes, offset=offset)
-    if layer.step > 1:
-        strides = (layer.step * prod(shape[1:]), 1)[: len(shape)]
-        own = reordered(own, shape, strides, stored.dtype.n_bytes(1))
-    return Plain(name, shape, (own,))
+    n, height, *rest = stack.shape
+    own = rows_of(stack, n, height, Cut(expert, layer.first, layer.n, layer.step))
+    shape = (layer.n, *rest)
+    return Plain(name, shape, (own._replace(shape=shape),))
 
 
-def _turned(name: str, stored: StoredTensor, layer: _Layer) -> Weight:
+def _turned(name: str, stack: StoredTensor, expert: int, layer: _Layer) -> Weight:
     """Return the transpose of some columns."""
-    rows = stored.shape[0]
-    columns = PlainColumns(name, (rows, layer.n), (stored,), layer.first, layer.step)
-    return Transposed(name, (layer.n, rows), (stored,), columns)
+    n, rows, _ = stack.shape
+    own = rows_of(stack, n, rows, Cut(expert, 0, rows))
+    shape = (rows, layer.n)
+    return transposed(PlainColumns(name, shape, (own,), layer.first, layer.step))

@@ -20,13 +20,12 @@ from typing import NamedTuple
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.printable import shortened
-from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.layout import StacksOf
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import TiledWeight, Weight
-from anamnesis.schemes.views.joined import Joined
-from anamnesis.schemes.views.transposed import Transposed
+from anamnesis.schemes.views.gathered import Reshaped, joined
+from anamnesis.schemes.views.transposed import transposed
 
 _PIECE = re.compile(
     r"((?:.*\.)?experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.(weight|bias)"
@@ -191,13 +190,13 @@ def _stacks(
                 continue
             name = head + way.names[stack]
             if kind == "bias":
-                joined: Weight | None = _biases(way.bias(name), pieces, len(projections), way)
+                made: Weight | None = _biases(way.bias(name), pieces, len(projections), way)
             elif in_codes and any(piece.own_dtype is None for piece in pieces):
-                joined = _of_codes(name, pieces, len(projections), way)
+                made = _of_codes(name, pieces, len(projections), way)
             else:
-                joined = _matrices(name, pieces, len(projections), way)
+                made = _matrices(name, pieces, len(projections), way)
             why = "its weights are no matrices" if kind == "weight" else "its biases are no rows"
-            yield why if joined is None else Made(joined, tuple(piece.name for piece in pieces))
+            yield why if made is None else Made(made, tuple(piece.name for piece in pieces))
 
 
 def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
@@ -225,30 +224,20 @@ def _of_codes(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> We
         return made
     if not isinstance(made, TiledWeight):
         return _matrices(name, pieces, per_matrix, way)
-    n, rows, cols = made.shape
-    return Transposed(name, (n, cols, rows), made.parts, made)
+    return transposed(made)
 
 
-def _matrices(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Joined | None:
+def _matrices(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:
     if len(pieces[0].shape) != 2:
         return None
-    rows, cols = pieces[0].shape
-    matrix = (cols, per_matrix * rows) if way.is_turned else (per_matrix * rows, cols)
-    shape = (len(pieces) // per_matrix, *matrix)
-    tiled = [PlainMatrix(p.name, p.shape, p.parts) if type(p) is Plain else p for p in pieces]
-    return Joined(
-        name, shape, _parts(pieces), tuple(tiled), per_matrix, way.alternates, way.is_turned
-    )
+    made = joined(name, pieces, per_matrix, alternates=way.alternates)
+    return transposed(made) if way.is_turned else made
 
 
-def _biases(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Joined | None:
-    """Return the rows of biases; each is a column that is turned."""
+def _biases(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:
+    """Return the rows of biases, each of which is a column until then."""
     if len(pieces[0].shape) != 1 or any(type(piece) is not Plain for piece in pieces):
         return None
-    shape = (len(pieces) // per_matrix, per_matrix * pieces[0].shape[0])
-    columns = tuple(PlainMatrix(p.name, (*p.shape, 1), p.parts) for p in pieces)
-    return Joined(name, shape, _parts(pieces), columns, per_matrix, way.alternates, is_turned=True)
-
-
-def _parts(pieces: list[Weight]) -> tuple[StoredTensor, ...]:
-    return tuple(part for piece in pieces for part in piece.parts)
+    columns = [PlainMatrix(p.name, (*p.shape, 1), p.parts) for p in pieces]
+    made = joined(name, columns, per_matrix, alternates=way.alternates)
+    return Reshaped(name, made.shape[:2], made.parts, (made,))

@@ -105,9 +105,7 @@ class OfModelOpt(_OfLinearLayers):
         @property
         def group(self) -> int: ...
 
-    @property
-    def experts_tool(self) -> ExpertsTool | None:
-        return "ModelOpt"
+    experts_tool: ClassVar[ExpertsTool | None] = "ModelOpt"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         from anamnesis.schemes.libraries.modelopt import modelopt_refusal
@@ -140,9 +138,7 @@ class OfMlx(Layout):
     config_keys = ("quantization", "quantization_config")
     moves_left = False
 
-    @property
-    def stacks_of(self) -> StacksOf | None:
-        return "mlx-lm"
+    stacks_of: ClassVar[StacksOf | None] = "mlx-lm"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         from anamnesis.schemes.libraries.mlx_layers import mlx_refusal

@@ -10,7 +10,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from fnmatch import translate
-from functools import lru_cache
 from typing import Any
 
 from anamnesis.schemes.core.layout import Layers
@@ -55,12 +54,8 @@ _OF_SOUND = frozenset(
 
 def modelopt_refusal(name: str) -> str | None:
     """Return why ModelOpt leaves a linear layer's weight by its name; None if it does not."""
-    return "disabled by ModelOpt" if _is_disabled(alike(name.removesuffix(".weight"))) else None
-
-
-@lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
-def _is_disabled(module: str) -> bool:
-    return _LEFT.match(f"{module}.weight_quantizer") is not None
+    module = alike(name.removesuffix(".weight"))
+    return "disabled by ModelOpt" if _LEFT.match(f"{module}.weight_quantizer") else None
 
 
 def config_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
@@ -37,14 +36,11 @@ class _Parts(NamedTuple):
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all sparse matrices with what belongs to them."""
     for parts in _gather(ledger):
-        try:
+        with ledger.refusing(part.name for part in parts.stored):
             weight, dropped = _weight(parts, ledger, facts)
-        except AnamnesisError as error:
-            ledger.refuse([part.name for part in parts.stored], error)
-            continue
-        ledger.take(weight)
-        for name in dropped:
-            ledger.drop(name, dropped[name])
+            ledger.take(weight)
+            for name in dropped:
+                ledger.drop(name, dropped[name])
 
 
 def _gather(ledger: Ledger) -> Iterator[_Parts]:
@@ -84,7 +80,7 @@ def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, d
     found = within.weights.get(parts.name)
     if found is not None:
         rest = tuple(part for part in found.parts if part is not dense)
-        return SparseWeight(parts.name, found.shape, (*parts.stored, *rest), found), {
+        return SparseWeight(parts.name, found.shape, (*parts.stored, *rest), (found,)), {
             drop.name: drop.reason for drop in within.dropped
         }
     if any(part is not None for part in beside):

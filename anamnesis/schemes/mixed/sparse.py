@@ -16,13 +16,13 @@ the last one to have them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
+from anamnesis.schemes.core.seen import Seen
+from anamnesis.schemes.core.weight import Band, Scratch, Weight
 
 
 @dataclass(slots=True, eq=False)
@@ -46,34 +46,20 @@ class SparsePlain(Plain):
         return dense.decode(band, dtype, scratch, out, level)
 
 
-@dataclass(slots=True, eq=False)
-class SparseWeight(Weight):
-    """A quantised matrix; `dense` is the weight that it would be otherwise."""
+class SparseWeight(Seen[Weight]):
+    """A quantised matrix, seen as the weight that it would be otherwise."""
 
-    dense: Weight
+    __slots__ = ()
 
     has_ranges: ClassVar[bool] = True
 
     @property
     def id(self) -> str:
-        return f"sparse-{self.dense.id}"
+        return f"sparse-{self.stored.id}"
 
     @property
     def scheme(self) -> str:
-        return f"sparse {self.dense.scheme}"
+        return f"sparse {self.stored.scheme}"
 
-    @property
-    def shown(self) -> Shown | None:
-        return self.dense.shown
-
-    @property
-    def family(self) -> str:
-        return self.dense.family
-
-    def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        return self.dense.bands(dtype, n_bytes)
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        return self.dense.decode(band, dtype, scratch, out, level)
+    def by_reference(self, dtype: DType) -> Self:
+        return self

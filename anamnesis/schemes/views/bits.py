@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.views import Undone, made_from, made_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _U8 = DTYPES["U8"]
 _TOGETHER = 8  # codes in a number of 64 bits, of which each step joins two
@@ -72,8 +70,6 @@ def stacked(codes: StoredTensor, bits: int) -> StoredTensor:
     part = Part(codes.name, DTYPES["I32"], (rows // in_word, cols))
 
     def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         found = np.zeros((len(units), cols), "<u4")
         for place, line in enumerate(lines.reshape(len(units), in_word, cols).swapaxes(0, 1)):
             found |= line.astype("<u4") << np.uint32(bits * place)
@@ -89,8 +85,6 @@ def unstacked(words: StoredTensor, bits: int) -> StoredTensor:
     part = Part(words.name, _U8, (n * in_word, cols))
 
     def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         given = lines.view("<u4")[:, None]
         places = np.arange(0, 32, bits, dtype=np.uint32)[:, None]
         return ((given >> places) & np.uint32((1 << bits) - 1)).astype(np.uint8)
@@ -100,8 +94,6 @@ def unstacked(words: StoredTensor, bits: int) -> StoredTensor:
 
 def _packed(lines: NDArray[Any], bits: int, row_bytes: int) -> NDArray[Any]:
     """Return rows of bytes as rows of a dense stream of bits."""
-    import numpy as np
-
     rows, cols = lines.shape
     if cols % _TOGETHER or cols // _TOGETHER * bits != row_bytes:
         wide = np.zeros((rows, -(-cols // 32) * 32), np.uint8)
@@ -116,8 +108,6 @@ def _packed(lines: NDArray[Any], bits: int, row_bytes: int) -> NDArray[Any]:
 
 def _unpacked(lines: NDArray[Any], bits: int, cols: int) -> NDArray[Any]:
     """Return rows of a dense stream of bits as rows of bytes; the inverse of `_packed`."""
-    import numpy as np
-
     rows, row_bytes = lines.shape
     n = -(-cols // _TOGETHER)
     wide = np.zeros((rows, n, 8), np.uint8)

@@ -3,56 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _F32 = OUTPUT_DTYPES["f32"]
 _VALUES, _FACTORS, _NARROW = 16, 17, 18  # of a worker's scratch, behind those of what is stored
 
 
 @dataclass(slots=True, eq=False)
-class TimesColumns(Weight):
+class TimesColumns(Seen[Weight]):
     """`round(float32(stored[o, i]) * float32(factor[i]))`; the last part has the factors."""
 
-    stored: Weight
     between: DType = _F32
 
     has_ranges: ClassVar[bool] = True
 
     @property
-    def id(self) -> str:
+    def way(self) -> str:
         rounded = "" if self.between is _F32 else f"-in-{self.between.name.lower()}"
-        return f"{self.stored.id}-times-columns{rounded}"
+        return f"times-columns{rounded}"
 
     @property
     def scheme(self) -> str:
         return f"{self.stored.scheme}, times {self._factors.name.rpartition('.')[2]}"
 
     @property
-    def family(self) -> str:
-        return self.stored.family
-
-    @property
-    def shown(self) -> Shown | None:
-        return self.stored.shown
-
-    @property
     def _factors(self) -> StoredTensor:
         return self.parts[-1]
 
     def by_reference(self, dtype: DType) -> Self:
-        stored = self.stored.by_reference(dtype)
-        if stored is self.stored and dtype is self.between:
-            return self
-        return replace(self, stored=stored, between=dtype)
+        found = Seen.by_reference(self, dtype)
+        return found if dtype is self.between else replace(found, between=dtype)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return self.stored.bands(_F32, n_bytes)
@@ -60,8 +47,6 @@ class TimesColumns(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        import numpy as np  # only here, for the sake of a quick start
-
         n = band.stop - band.start
         raw = scratch.room(_VALUES, _F32.n_bytes(n))
         if self.between is _F32:
@@ -81,8 +66,6 @@ class TimesColumns(Weight):
 
     def _in_float32(self, scratch: Scratch, level: int) -> NDArray[Any]:
         """Return the factors of all columns."""
-        import numpy as np
-
         factors = self._factors
         raw = scratch.read(_FACTORS, factors, 0, factors.n_bytes)
         wide = bytearray(_F32.n_bytes(factors.shape[0]))

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
 from anamnesis.schemes.views.views import made_of, repeated
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _U8, _F32 = DTYPES["U8"], DTYPES["F32"]
 _AT_ONCE = 1 << 20  # products that are compared at a time
@@ -28,8 +26,6 @@ _AT_ONCE = 1 << 20  # products that are compared at a time
 
 def floats(raw: Any, dtype: str) -> NDArray[Any]:
     """Return bytes of F32, F16, BF16 or U8 as float32."""
-    import numpy as np
-
     if dtype == "BF16":
         return (np.frombuffer(raw, "<u2").astype("<u4") << np.uint32(16)).view("<f4")
     kind = {"F32": "<f4", "F16": "<f2", "U8": "u1"}[dtype]
@@ -38,8 +34,6 @@ def floats(raw: Any, dtype: str) -> NDArray[Any]:
 
 def _narrowed(values: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Return float32 as numbers of a dtype that has all of them."""
-    import numpy as np
-
     if dtype == "BF16":
         return (values.view("<u4") >> np.uint32(16)).astype("<u2")
     with np.errstate(all="ignore"):
@@ -48,8 +42,6 @@ def _narrowed(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 def _are_in(values: NDArray[Any], dtype: str) -> bool:
     """Tell whether a dtype has all of some float32 numbers; a NaN is none."""
-    import numpy as np
-
     again = floats(_narrowed(values, dtype).tobytes(), dtype)
     return bool((again.view("<u4") == values.view("<u4")).all() and not np.isnan(values).any())
 
@@ -96,8 +88,6 @@ def _converted(grid: StoredTensor, dtype: str) -> StoredTensor:
 
 def raised(grid: StoredTensor, by: int) -> StoredTensor | None:
     """Return numbers that are more by a whole one; None if float32 has not all of the sums."""
-    import numpy as np
-
     if not by:
         return grid
     added, own = np.float32(by), grid.dtype.name
@@ -121,8 +111,6 @@ def _computed(grid: StoredTensor, more: StoredTensor, make: Any, dtype: str) -> 
     dtypes = grid.dtype.name, more.dtype.name
 
     def made(units: range, *lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         given = [floats(one.tobytes(), own) for one, own in zip(lines, dtypes, strict=True)]
         found: NDArray[Any] = make(*given)
         return found.astype(np.uint8) if dtype == "U8" else _narrowed(found, dtype)
@@ -142,8 +130,6 @@ class _Zeros(NamedTuple):
 
 
 def _looked_at(zeros: StoredTensor) -> _Zeros:
-    import numpy as np
-
     least, most, integers = float("inf"), float("-inf"), True
     for (values,) in _pieces(1, zeros):
         integers = integers and bool((values == np.rint(values)).all())
@@ -173,7 +159,6 @@ def with_zeros(view: Integers) -> Integers:
 def _of_biases(view: Integers) -> Integers:
     """Return codes with biases as codes with zero points, bias / -scale."""
     assert view.biases is not None
-    import numpy as np
 
     def zero(scales: NDArray[Any], biases: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(all="ignore"):
@@ -214,8 +199,6 @@ def centred(view: Integers, bits: int) -> Integers:
     added = half - view.zero
 
     def moved(units: range, lines: NDArray[Any], *zeros: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         made = lines + np.uint8(added % 256)
         return made - _along(view, zeros[0]) if zeros else made
 
@@ -233,8 +216,6 @@ def centred(view: Integers, bits: int) -> Integers:
 
 def _along(view: Integers, numbers: NDArray[Any]) -> NDArray[Any]:
     """Return what rows of groups have, for each column."""
-    import numpy as np
-
     if view.listed is not None:
         return numbers[:, np.frombuffer(view.listed.read(), "<i4")]
     return np.repeat(numbers, view.group, axis=1)[:, : view.shape[-1]]
@@ -260,8 +241,6 @@ def with_biases(view: Integers, dtype: str | None = None) -> Integers:
     zero = view.zero
 
     def bias(scales: NDArray[Any], zeros: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         with np.errstate(all="ignore"):
             return -(zeros if view.zeros is not None else np.float32(zero)) * scales + np.float32(0)
 
@@ -271,8 +250,6 @@ def with_biases(view: Integers, dtype: str | None = None) -> Integers:
 
 def _check_sums(view: Integers, dtype: str) -> None:
     """Refuse zero points whose products with scales cannot take their place."""
-    import numpy as np
-
     codes = np.arange(1 << view.bits, dtype=np.float32)[:, None]
     grids = (view.scales,) if view.zeros is None else (view.scales, view.zeros)
     for scales, *zeros in _pieces(len(codes), *grids):
@@ -323,8 +300,6 @@ def _regrouped(grid: StoredTensor, own: int, group: int) -> StoredTensor:
     shape = (*grid.shape[:-1], grid.shape[-1] * own // group)
 
     def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         return lines[:, :item] if n > 1 else np.repeat(lines[:, None], own // group, axis=1)
 
     return made_of(Part(grid.name, grid.dtype, shape), [grid], grid.n_elements // n, made)
@@ -332,8 +307,6 @@ def _regrouped(grid: StoredTensor, own: int, group: int) -> StoredTensor:
 
 def _are_alike(grid: StoredTensor, n: int) -> bool:
     """Tell whether each n numbers, one after the other, are the same bits."""
-    import numpy as np
-
     item = grid.dtype.n_bytes(1)
     at_once = _AT_ONCE // n * n * item
     for at in range(0, grid.n_bytes, at_once):
@@ -378,8 +351,6 @@ def _partners(
     scales: NDArray[Any], old: float, new: float, exact: bool
 ) -> tuple[NDArray[Any], bool]:
     """Return a scale with another factor for each, and whether all products are the same then."""
-    import numpy as np
-
     codes = np.arange(-128, 128, dtype=np.float32)[:, None]
     with np.errstate(all="ignore"):
         ours = _products(codes, scales, old)
@@ -398,8 +369,6 @@ def _partners(
 
 
 def _products(codes: NDArray[Any], scales: NDArray[Any], unit: float) -> NDArray[Any]:
-    import numpy as np
-
     products: NDArray[Any] = codes * scales
     return products if unit == 1 else products * np.float32(unit)
 
@@ -407,7 +376,6 @@ def _products(codes: NDArray[Any], scales: NDArray[Any], unit: float) -> NDArray
 def _rounded(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the bits of float32 in BF16 and in F16."""
     import ml_dtypes
-    import numpy as np
 
     return values.astype(ml_dtypes.bfloat16).view("u2"), values.astype(np.float16).view("u2")
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from anamnesis.base.lazy import NDArray, np
 
 
 def paired(halves: NDArray[Any]) -> NDArray[Any]:
@@ -13,8 +12,6 @@ def paired(halves: NDArray[Any]) -> NDArray[Any]:
 
     Rows are of 2 to 16 bytes, a power of two.
     """
-    import numpy as np  # only here, for the sake of a quick start
-
     half = halves.shape[1] // 2
     number, low, high = _masks(half)
     bytes_ = np.ascontiguousarray(halves).reshape(-1, 2)
@@ -27,8 +24,6 @@ def paired(halves: NDArray[Any]) -> NDArray[Any]:
 
 def halved(pairs: NDArray[Any]) -> NDArray[Any]:
     """Return bytes of neighbours as ggml's halves of a block: the inverse of `paired`."""
-    import numpy as np
-
     half = pairs.shape[1] // 2
     number, low, high = _masks(half)
     both = np.ascontiguousarray(pairs).view(number)
@@ -41,8 +36,6 @@ def halved(pairs: NDArray[Any]) -> NDArray[Any]:
 
 def _masks(n_bytes: int) -> tuple[str, Any, Any]:
     """Return the dtype of numbers of so many bytes, and what masks all low and high nibbles."""
-    import numpy as np
-
     number = np.dtype(f"<u{n_bytes}")
     low = np.frombuffer(b"\x0f" * n_bytes, number)[0]
     return number.str, low, low << 4

@@ -24,6 +24,7 @@ class Scaled(TiledWeight):
     rounded: DType | None = field(default=None, kw_only=True)
 
     has_ranges: ClassVar[bool] = True
+    column_step: ClassVar[int] = 1
 
     @property
     def codes(self) -> StoredTensor:
@@ -63,7 +64,7 @@ class Scaled(TiledWeight):
         codes = stack_of([piece.parts[0] for piece in pieces], per_matrix, alternates=alternates)
         parts: tuple[StoredTensor, ...] = (codes._replace(shape=(n, height, cols)),)
         if is_each:
-            scales = stack_of([_lone(piece.parts[1]) for piece in pieces], 1)
+            scales = stack_of([piece.parts[1]._replace(shape=(1, 1)) for piece in pieces], 1)
             grid = ScaleGrid("channel", 1, n, height * cols, 1, height * cols)
             parts = (*parts, scales)
         elif grid.kind == "tensor":
@@ -106,10 +107,6 @@ class Scaled(TiledWeight):
         return self._decode(
             codes, matrix, Run(row, row + rows), Run(col, col + cols), dtype, scratch, out, level
         )
-
-    @property
-    def column_step(self) -> int:
-        return 1
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
@@ -203,11 +200,6 @@ def _cut_scales(
     count = -(-rows.n // tall)
     own = Cut(rows.matrix, rows.first // tall, count, rows.step)
     return rows_of(scales, n, grid.grid_rows, own)._replace(shape=(count, grid.grid_cols))
-
-
-def _lone(scale: StoredTensor) -> StoredTensor:
-    """Return the one scale of a matrix as a grid of one."""
-    return scale._replace(shape=(1, 1))
 
 
 def scale_dtype(stored: DType) -> DType:

@@ -7,8 +7,7 @@ from math import prod
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Cut, Weight
-from anamnesis.schemes.views.views import reordered
-from anamnesis.sources.joined import JoinedSource
+from anamnesis.sources.gathered import RowOrder, RowRun
 
 
 def rows_of(stored: StoredTensor, n_experts: int, per_matrix: int, rows: Cut) -> StoredTensor:
@@ -16,31 +15,26 @@ def rows_of(stored: StoredTensor, n_experts: int, per_matrix: int, rows: Cut) ->
     row_bytes = stored.n_bytes // (n_experts * per_matrix)
     rest = stored.shape[2:] if stored.shape[:2] == (n_experts, per_matrix) else (row_bytes,)
     offset = stored.offset + (rows.matrix * per_matrix + rows.first) * row_bytes
-    shape = (rows.n, *(rest or (1,)))
-    if rows.step == 1:
-        return stored._replace(shape=shape, n_bytes=rows.n * row_bytes, offset=offset)
-    item = next(size for size in (16, 8, 4, 2, 1) if row_bytes % size == 0)
-    items = row_bytes // item
-    apart = stored._replace(offset=offset, n_bytes=((rows.n - 1) * rows.step + 1) * row_bytes)
-    return reordered(apart, (rows.n, items), (rows.step * items, 1), item)._replace(shape=shape)
+    order = RowOrder((RowRun(0, 1, rows.step),), rows.n)
+    made = order.taken([stored._replace(offset=offset)], row_bytes)
+    return made._replace(shape=(rows.n, *(rest or (1,))))
+
+
+def stack_order(n: int, per_matrix: int, rows: int, *, alternates: bool) -> RowOrder:
+    """Return the order of a stack's rows, which are those of pieces of `rows` each."""
+    height = per_matrix * rows
+    in_turn = [i * rows + row for row in range(rows) for i in range(per_matrix)]
+    return RowOrder.of(in_turn if alternates else range(height), height, n)
 
 
 def stack_of(
     tensors: Sequence[StoredTensor], per_matrix: int, *, alternates: bool = False
 ) -> StoredTensor:
     """Return matrices [rows, the rest] as [matrices, rows, the rest]."""
-    first, n = tensors[0], len(tensors) // per_matrix
-    rows, *rest = first.shape
-    source = JoinedSource(tensors)
-    shape = (n, per_matrix * rows, *rest)
-    made = first._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
-    if not alternates or per_matrix == 1:
-        return made
-    row_bytes = first.n_bytes // rows
-    item = next(size for size in (16, 8, 4, 2, 1) if row_bytes % size == 0)
-    items = row_bytes // item
-    strides = (per_matrix * rows * items, items, rows * items, 1)
-    return reordered(made, (n, rows, per_matrix, items), strides, item)._replace(shape=shape)
+    n, (rows, *rest) = len(tensors) // per_matrix, tensors[0].shape
+    order = stack_order(n, per_matrix, rows, alternates=alternates)
+    made = order.taken(tensors, tensors[0].n_bytes // rows)
+    return made._replace(shape=(n, per_matrix * rows, *rest))
 
 
 def are_alike(pieces: Sequence[Weight]) -> bool:

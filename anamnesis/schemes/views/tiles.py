@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.views.views import Undone, made_from, padded, reordered
 from anamnesis.sources.strided import Strips, strided
@@ -68,8 +69,6 @@ def cropped(stored: StoredTensor, rows: int, cols: int, strips: Strips) -> Store
 
 def in_tiles(scales: bytes | bytearray, rows: int, cols: int) -> bytes:
     """Return a matrix of bytes in memory as `tiled` does."""
-    import numpy as np  # only here, for the sake of a quick start
-
     tall, wide = -(-rows // ROWS), -(-cols // COLS)
     whole = np.zeros((tall * ROWS, wide * COLS), np.uint8)
     whole[:rows, :cols] = np.frombuffer(scales, np.uint8).reshape(rows, cols)

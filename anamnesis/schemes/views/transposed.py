@@ -8,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import lcm, prod
-from typing import Self, TypeVar
+from typing import ClassVar, TypeVar
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.budget import band_bytes
-from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import (
-    TILE_STEP,
-    Band,
-    Bands,
-    Run,
-    Scratch,
-    TiledWeight,
-    Weight,
-    cut,
-)
+from anamnesis.schemes.core.plain import Plain, PlainMatrix
+from anamnesis.schemes.core.seen import Seen
+from anamnesis.schemes.core.weight import TILE_STEP, Band, Bands, Run, Scratch, Weight, cut
 from anamnesis.schemes.views.kinds import Floats
 
 V = TypeVar("V")
@@ -38,34 +30,14 @@ _SLOT = 15  # of a worker's scratch, behind those of what is stored
 
 
 @dataclass(slots=True, eq=False)
-class Transposed(Weight):
-    """The transpose of `stored`, whose parts these are; of each matrix, if there are several."""
+class Transposed(Seen[Weight]):
+    """The transpose of what is stored, whose parts these are; of each matrix, if of several."""
 
-    stored: TiledWeight
-
-    @property
-    def id(self) -> str:
-        return f"{self.stored.id}-transposed"
+    way: ClassVar[str] = "transposed"
 
     @property
     def scheme(self) -> str:
         return f"{self.stored.scheme}, transposed"
-
-    @property
-    def shown(self) -> Shown | None:
-        return self.stored.shown
-
-    @property
-    def family(self) -> str:
-        return self.stored.family
-
-    @property
-    def own_dtype(self) -> DType | None:
-        return self.stored.own_dtype
-
-    def by_reference(self, dtype: DType) -> Self:
-        stored = self.stored.by_reference(dtype)
-        return self if stored is self.stored else replace(self, stored=stored)
 
     def view(self, kind: type[V]) -> V | None:
         seen = self.stored.view(kind) if len(self.shape) == 3 else None
@@ -106,7 +78,7 @@ class Transposed(Weight):
             for stretch in self.stored.stretches(Run(matrix * n_cols, (matrix + 1) * n_cols)):
                 scratch.read_ahead(*stretch)
         overflows = 0
-        for some, across in tiles(rows, cols, self.stored.column_step):
+        for some, across in _tiles(rows, cols, self.stored.column_step):
             tile = scratch.room(_SLOT, item * some.n * across.n)
             overflows += self.stored.decode_tile(some, across, dtype, scratch, tile, level)
             place = item * ((across.start - first) * n + some.start - col)
@@ -115,7 +87,19 @@ class Transposed(Weight):
         return overflows
 
 
-def tiles(rows: Run, cols: Run, step: int) -> Iterator[tuple[Run, Run]]:
+def transposed(weight: Weight, name: str | None = None) -> Transposed:
+    """Return the transpose of a matrix, or of each of a stack."""
+    *stack, rows, cols = weight.shape
+    return Transposed(name or weight.name, (*stack, cols, rows), weight.parts, (weight,))
+
+
+def tiled(weight: Weight) -> Weight:
+    """Return a weight of which columns are read alone, if it is stored as its values."""
+    is_plain = type(weight) is Plain and weight.parts[0].dtype.bits >= 8
+    return PlainMatrix(weight.name, weight.shape, weight.parts) if is_plain else weight
+
+
+def _tiles(rows: Run, cols: Run, step: int) -> Iterator[tuple[Run, Run]]:
     """Cut rows x cols of what is stored into tiles of whole words and, where they fit, blocks."""
     usual = max(_USUAL_TILE // step, 1) * step
     widest = min(usual, _WIDEST_TILE // step * step or _WIDEST_TILE)

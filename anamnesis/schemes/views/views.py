@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.sources.mapped import Input, MappedSource
 from anamnesis.sources.strided import shared_strips, strided
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _U8 = DTYPES["U8"]
 _MOST = 4 << 20  # bytes of a unit: a thread holds some of them at once
@@ -97,8 +95,6 @@ def padded(stored: StoredTensor, rows: int, cols: int) -> StoredTensor:
     given = [Input(stored.source, stored.offset, n_cols, n_rows)]
 
     def widened(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         made = np.zeros((len(units), cols), np.uint8)
         made[:, :n_cols] = lines
         return made
@@ -111,8 +107,6 @@ def constant(part: Part, raw: bytes, like: StoredTensor) -> StoredTensor:
     """Return a small tensor of these bytes, as if it lay in the file of another."""
 
     def given(units: range) -> NDArray[Any]:
-        import numpy as np
-
         return np.frombuffer(raw, np.uint8)
 
     source = MappedSource(like.source, (), 1, len(raw), given)
@@ -123,8 +117,6 @@ def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
     """Return a tensor of a few bytes over and over."""
 
     def given(units: range) -> NDArray[Any]:
-        import numpy as np
-
         return np.tile(np.frombuffer(pattern, np.uint8), len(units))
 
     n_units = part.n_bytes // len(pattern)
@@ -139,8 +131,6 @@ def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor
     from_name = stored.source.name
 
     def checked(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        import numpy as np
-
         table = np.zeros(256, bool)
         table[list(forbidden)] = True
         found = table[lines.reshape(-1)]

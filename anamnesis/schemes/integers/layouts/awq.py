@@ -18,11 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Layers, Moves, Repack, each_moved
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -36,10 +35,9 @@ from anamnesis.schemes.integers.layouts.qweights import (
     check_layout,
     find_group_size,
     gather,
-    refuse_all,
 )
 from anamnesis.schemes.integers.words import PackedWeight, Packing
-from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.kinds import Words
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
 _WORD_BITS = 32
@@ -63,6 +61,7 @@ class Gemm(InModules):
     """The GEMM layout, with zero points, as AutoAWQ packs it."""
 
     group_size: int = 128
+    bits: int = PACKING.bits
 
     fields = InModules.fields[:3]
 
@@ -77,23 +76,13 @@ class Gemm(InModules):
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return PackedWeight(name, shape, parts, PACKING, False, self.group_size)
 
-    def view(self, weight: Weight) -> Words | Integers | None:
-        from anamnesis.schemes.integers.moving import worded
+    def arranged(self, words: Words) -> dict[str, StoredTensor]:
+        from anamnesis.schemes.integers.moving import across
 
-        return worded(weight, PACKING.bits)
+        return across(words)
 
-    def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
-        from anamnesis.schemes.integers.moving import across, all_symmetric, of_bits
-
-        found, refused = of_bits(PACKING.bits, views)
-        found = all_symmetric(found)
-        moves = each_moved(found, lambda words: self._moved(words, across(words)))
-        return {**refused, **moves}
-
-    def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
-        sizes = words.group_sizes(self.group_size, -1)
-        ways = [_encoding(Gemm(n)) for n in sizes]
-        return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
+    def encoding_of(self, words: Words, group_size: int) -> Encoding:
+        return _encoding(Gemm(group_size))
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         from anamnesis.schemes.libraries.mtp import plain_drafts  # only here: readers do not ask
@@ -134,12 +123,8 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take what GPTQ left of the modules with `qweight`, `qzeros` and `scales`, or refuse it."""
     found = False
     for parts in gather(ledger, facts):
-        try:
-            weight = awq_gemv.find(parts, facts) or weight_of(parts, facts)
-        except AnamnesisError as error:
-            refuse_all(ledger, parts, error)
-        else:
-            ledger.take(weight)
+        with ledger.refusing(part.name for part in parts.stored):
+            ledger.take(awq_gemv.find(parts, facts) or weight_of(parts, facts))
             found = True
     if found:
         _refuse_scaled_activations(ledger)

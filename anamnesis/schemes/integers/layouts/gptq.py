@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Layers, Moves, Repack, each_moved
+from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -46,10 +45,9 @@ from anamnesis.schemes.integers.layouts.qweights import (
     check_layout,
     find_group_size,
     gather,
-    refuse_all,
 )
 from anamnesis.schemes.integers.words import PackedWeight, Packing
-from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.kinds import Words
 
 BITS = (2, 4, 8)  # that are written: of those whose codes fill words
 
@@ -92,23 +90,14 @@ class Gptq(InModules):
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return PackedWeight(name, shape, parts, PACKINGS[self.bits], True, self.group_size)
 
-    def view(self, weight: Weight) -> Words | Integers | None:
-        from anamnesis.schemes.integers.moving import worded
+    def arranged(self, words: Words) -> dict[str, StoredTensor]:
+        from anamnesis.schemes.integers.moving import columns
 
-        return worded(weight, self.bits)
+        return columns(words)
 
-    def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
-        from anamnesis.schemes.integers.moving import all_symmetric, columns, of_bits
-
-        found, refused = of_bits(self.bits, views)
-        moves = each_moved(all_symmetric(found), lambda words: self._moved(words, columns(words)))
-        return {**refused, **moves}
-
-    def _moved(self, words: Words, parts: Mapping[str, StoredTensor]) -> Repack:
-        settings = words.is_symmetric, words.listed is not None
-        sizes = words.group_sizes(self.group_size, -1)
-        ways = [_encoding(Gptq(self.bits, n, *settings)) for n in sizes]
-        return Repack(tuple(ways), self.moved(words.name, parts), is_cast=words.is_cast)
+    def encoding_of(self, words: Words, group_size: int) -> Encoding:
+        is_act_order = words.listed is not None
+        return _encoding(Gptq(self.bits, group_size, words.is_symmetric, is_act_order))
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         from anamnesis.schemes.libraries.mtp import plain_drafts  # only here: readers do not ask
@@ -192,12 +181,8 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     for parts in gather(ledger, facts):
         if not _is_gptq(parts) or _is_gemv(parts, facts):
             continue
-        try:
-            weight = weight_of(parts, facts)
-        except AnamnesisError as error:
-            refuse_all(ledger, parts, error)
-        else:
-            ledger.take(weight)
+        with ledger.refusing(part.name for part in parts.stored):
+            ledger.take(weight_of(parts, facts))
 
 
 def _is_gptq(parts: Parts) -> bool:

@@ -14,7 +14,7 @@ with empty qzeros and g_idx.
 
 from __future__ import annotations
 
-from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field, module_of
 from anamnesis.schemes.detect.config_facts import QuantFacts
@@ -46,15 +46,11 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             continue
         if fields is LAYOUTS[1] and not _is_marlin(codes, scale):
             continue
-        try:
-            weight = _weight(name, codes, scale, ledger)
-        except AnamnesisError as error:
-            ledger.refuse([codes.name, scale.name], error)
-            continue
-        ledger.take(weight)
-        for part in _OF_KERNEL:
-            if ledger.find(f"{module}{part}") is not None:
-                ledger.drop(f"{module}{part}", "workspace of a kernel")
+        with ledger.refusing([codes.name, scale.name]):
+            ledger.take(_weight(name, codes, scale, ledger))
+            for part in _OF_KERNEL:
+                if ledger.find(f"{module}{part}") is not None:
+                    ledger.drop(f"{module}{part}", "workspace of a kernel")
 
 
 def _is_marlin(codes: StoredTensor, scale: StoredTensor) -> bool:

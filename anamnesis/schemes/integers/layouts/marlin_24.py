@@ -16,7 +16,7 @@ all of them.
 
 from __future__ import annotations
 
-from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field, missing, module_of, stored_parts
 from anamnesis.schemes.detect.config_facts import QuantFacts
@@ -50,15 +50,11 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             parts = {} if name is None else stored_parts(fields, name, ledger.find)
             if name is None or missing(fields, parts):
                 continue
-            try:
-                weight = _weight(name, parts, fields)
-            except AnamnesisError as error:
-                ledger.refuse([part.name for part in parts.values()], error)
-                break
-            ledger.take(weight)
-            workspace = f"{module_of(name)}{_OF_KERNEL}"
-            if ledger.find(workspace) is not None:
-                ledger.drop(workspace, "workspace of a kernel")
+            with ledger.refusing(part.name for part in parts.values()):
+                ledger.take(_weight(name, parts, fields))
+                workspace = f"{module_of(name)}{_OF_KERNEL}"
+                if ledger.find(workspace) is not None:
+                    ledger.drop(workspace, "workspace of a kernel")
             break
 
 

@@ -26,7 +26,7 @@ from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.names import sibling
 from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight, Planes
-from anamnesis.sources.recoded import recoded
+from anamnesis.sources.altered import recoded
 
 FIELDS = (
     Field("codes", "{weight}._data._data", ("U8",)),

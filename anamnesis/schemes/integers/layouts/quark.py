@@ -28,7 +28,7 @@ from anamnesis.schemes.integers.checks import SCALES, group_size
 from anamnesis.schemes.integers.layouts.awq import PACKING
 from anamnesis.schemes.integers.weight import IntegerWeight
 from anamnesis.schemes.integers.words import PackedWeight
-from anamnesis.sources.recoded import from_awq_order, recoded, to_awq_order
+from anamnesis.sources.altered import from_awq_order, recoded, to_awq_order
 from anamnesis.sources.strided import Strips, transposed
 
 FIELDS = (

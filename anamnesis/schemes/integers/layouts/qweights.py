@@ -13,21 +13,31 @@ GEMV layouts of AWQ have the same names.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.layout import Field, Layout, missing, module_of, stored_parts
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import (
+    Field,
+    Layout,
+    Moves,
+    Repack,
+    each_moved,
+    missing,
+    module_of,
+    stored_parts,
+)
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.unread import unread_error
 from anamnesis.schemes.integers.checks import PACKED_MAX_GROUPS
 from anamnesis.schemes.views.grid import block_candidates
-from anamnesis.schemes.views.kinds import Words
-
-if TYPE_CHECKING:
-    from anamnesis.base.dtypes import DType
+from anamnesis.schemes.views.kinds import Integers, Words
 
 GROUP_SIZES = (32, 64, 128, 256, 512, 1024)  # that both libraries write
 # A layer of a block that repeats: where these lie, and its name in there.
@@ -65,6 +75,32 @@ class InModules(Layout):
     )
     takes = Words
     conv1d = "left"
+    bits: int
+    group_size: int
+
+    @abstractmethod
+    def arranged(self, words: Words) -> dict[str, StoredTensor]:
+        """Return words by their roles as the library has them."""
+
+    @abstractmethod
+    def encoding_of(self, words: Words, group_size: int) -> Encoding:
+        """Return what words that are there already are in."""
+
+    def view(self, weight: Weight) -> Words | Integers | None:
+        from anamnesis.schemes.integers.moving import worded
+
+        return worded(weight, self.bits)
+
+    def write_all(self, views: Mapping[str, Words | Integers], encoding: Encoding) -> Moves:
+        from anamnesis.schemes.integers.moving import all_symmetric, of_bits
+
+        found, refused = of_bits(self.bits, views)
+        return {**refused, **each_moved(all_symmetric(found), self._moved)}
+
+    def _moved(self, words: Words) -> Repack:
+        parts, sizes = self.arranged(words), words.group_sizes(self.group_size, -1)
+        ways = tuple(self.encoding_of(words, n) for n in sizes)
+        return Repack(ways, self.moved(words.name, parts), is_cast=words.is_cast)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         from anamnesis.schemes.libraries.linear import (
@@ -222,8 +258,3 @@ def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> 
         sizes = " or ".join(str(size) for size in sorted(candidates))
         raise parts.refusal(f"groups may be of {sizes}; say which with group_size{OF_A_FILE}")
     return candidates.pop()
-
-
-def refuse_all(ledger: Ledger, parts: Parts, error: AnamnesisError) -> None:
-    """Refuse a module for `error`."""
-    ledger.refuse((part.name for part in parts.stored), error)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import accumulate
 from math import prod
-from typing import Self
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
+from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.budget import band_bytes
+from anamnesis.schemes.core.seen import Seen, decode_rows
 from anamnesis.schemes.core.weight import (
     TILE_STEP,
     Band,
@@ -25,7 +27,9 @@ from anamnesis.schemes.core.weight import (
     cut,
     decode_run,
 )
-from anamnesis.sources.row_order import RowOrder, together
+from anamnesis.schemes.views.stacks import stack_order
+from anamnesis.schemes.views.transposed import tiled
+from anamnesis.sources.gathered import RowOrder, together
 
 _SLOT = 16  # of a worker's scratch: what is decoded, before it is put in order
 _GAP_ROWS = 1  # that are decoded with those around them
@@ -43,40 +47,7 @@ def parts_of(pieces: tuple[Weight, ...]) -> tuple[StoredTensor, ...]:
 
 
 @dataclass(eq=False)
-class Seen(Weight):
-    """Weights seen as another one, whose parts are theirs."""
-
-    pieces: tuple[Weight, ...]
-
-    @property
-    def way(self) -> str:
-        """What is done with them."""
-        return ""
-
-    @property
-    def id(self) -> str:
-        ids = dict.fromkeys(piece.id for piece in self.pieces)
-        return "-".join([*ids, *filter(None, [self.way])])
-
-    @property
-    def scheme(self) -> str:
-        return self.pieces[0].scheme
-
-    @property
-    def family(self) -> str:
-        return self.pieces[0].family
-
-    @property
-    def own_dtype(self) -> DType | None:
-        own = self.pieces[0].own_dtype
-        return own if all(piece.own_dtype is own for piece in self.pieces) else None
-
-    def by_reference(self, dtype: DType) -> Self:
-        return replace(self, pieces=tuple(piece.by_reference(dtype) for piece in self.pieces))
-
-
-@dataclass(eq=False)
-class Gathered(Seen):
+class Gathered(Seen[Weight]):
     """Rows of some weights, which follow each other, in an order."""
 
     order: RowOrder
@@ -108,46 +79,73 @@ class Gathered(Seen):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        import numpy as np  # only here, for the sake of a quick start
-
-        cols = self._cols
+        cols, n = self._cols, band.stop - band.start
         row, col = divmod(band.start, cols)
         first, n_left = self.order.at(row)
-        n = band.stop - band.start
-        if col + n <= max(n_left, 1) * cols:
-            start = first * cols + col
-            return self._run(Band(start, start + n), dtype, scratch, out, level)
-        n //= cols
-        spans, places = together(self.order.rows(row, n), _GAP_ROWS)
+        if col + n > max(n_left, 1) * cols:
+            rows = Run(row, row + n // cols)
+            return self._decode_rows(rows, Run(0, cols), dtype, scratch, out, level)
+        overflows, start = 0, first * cols + col
+        for piece, own, at in self._shares(Run(start, start + n), cols):
+            place = out[dtype.n_bytes(at) :][: dtype.n_bytes(own.n)]
+            overflows += decode_run(piece, Band(*own), dtype, scratch.beneath, place, level)
+        return overflows
+
+    def _decode_rows(
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        """Decode columns of rows, each run of them that lies together at once."""
+        spans, places = together(self.order.rows(rows.start, rows.n), _GAP_ROWS)
         height = spans[-1].at + spans[-1].stop - spans[-1].start
-        row_bytes, overflows = dtype.n_bytes(cols), 0
+        row_bytes, overflows = dtype.n_bytes(cols.n), 0
         room = scratch.room(_SLOT, height * row_bytes)
-        for start, stop, at in spans:
-            part = room[at * row_bytes : (at + stop - start) * row_bytes]
-            around = Band(start * cols, stop * cols)
-            overflows += self._run(around, dtype, scratch, part, level)
+        for start, stop, first in spans:
+            for piece, own, at in self._shares(Run(start, stop), 1):
+                place = room[(first + at) * row_bytes :][: own.n * row_bytes]
+                overflows += decode_rows(piece, own, cols, dtype, scratch.beneath, place, level)
         lines = np.frombuffer(room, np.uint8).reshape(height, row_bytes)
-        wanted = np.frombuffer(out, np.uint8).reshape(n, row_bytes)
+        wanted = np.frombuffer(out, np.uint8).reshape(rows.n, row_bytes)
         np.take(lines, places, axis=0, out=wanted, mode="clip")
         return overflows
 
-    def _run(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int) -> int:
-        """Decode consecutive elements of the pieces, which follow each other."""
-        cols, at, overflows = self._cols, band.start, 0
-        i = bisect_right(self._ends, at // cols)
-        while at < band.stop:
-            begin = self._ends[i - 1] * cols if i else 0
-            stop = min(band.stop, self._ends[i] * cols)
+    def _shares(self, run: Run, in_row: int) -> Iterator[tuple[Weight, Run, int]]:
+        """Yield which of a run of rows, or of `in_row` values of each, pieces have, and where."""
+        at, i = run.start, bisect_right(self._ends, run.start // in_row)
+        while at < run.stop:
+            begin = self._ends[i - 1] * in_row if i else 0
+            stop = min(run.stop, self._ends[i] * in_row)
             if stop > at:
-                place = out[dtype.n_bytes(at - band.start) : dtype.n_bytes(stop - band.start)]
-                own = Band(at - begin, stop - begin)
-                overflows += decode_run(self.pieces[i], own, dtype, scratch.beneath, place, level)
+                yield self.pieces[i], Run(at - begin, stop - begin), at - run.start
             at, i = max(at, stop), i + 1
-        return overflows
+
+
+class Joined(TiledWeight, Gathered):
+    """Matrices of several weights of the model, put together as they are."""
+
+    @property
+    def made_of(self) -> tuple[Weight, ...]:
+        return self.pieces
+
+    @property
+    def column_step(self) -> int:
+        return self.stored.column_step
+
+    def decode_tile(
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        return self._decode_rows(rows, cols, dtype, scratch, out, level)
+
+
+def joined(name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool) -> Joined:
+    """Return matrices as a stack, each of `per_matrix` of them: of their rows in turn, or not."""
+    rows, cols = pieces[0].shape
+    n, given = len(pieces) // per_matrix, tuple(map(tiled, pieces))
+    order = stack_order(n, per_matrix, rows, alternates=alternates)
+    return Joined(name, (n, per_matrix * rows, cols), parts_of(given), given, order)
 
 
 @dataclass(eq=False)
-class GatheredColumns(Seen):
+class GatheredColumns(Seen[Weight]):
     """The columns of a weight in another order."""
 
     order: tuple[int, ...]
@@ -164,8 +162,6 @@ class GatheredColumns(Seen):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        import numpy as np
-
         (piece,), width = self.pieces, self.shape[-1]
         row, col = divmod(band.start, width)
         n_cols = min(width - col, band.stop - band.start)
@@ -180,48 +176,10 @@ class GatheredColumns(Seen):
 
 
 @dataclass(eq=False)
-class Reshaped(Seen):
+class Reshaped(Seen[Weight]):
     """A weight of another shape, whose values follow each other as before."""
-
-    def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        return self.pieces[0].bands(dtype, n_bytes)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         return decode_run(self.pieces[0], band, dtype, scratch.beneath, out, level)
-
-
-@dataclass(eq=False)
-class AnyTiles(TiledWeight, Seen):
-    """Matrices of any kind, as such that can be decoded in tiles: rows with all columns."""
-
-    @property
-    def column_step(self) -> int:
-        return TILE_STEP
-
-    def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        return self.pieces[0].bands(dtype, n_bytes)
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        return self.pieces[0].decode(band, dtype, scratch, out, level)
-
-    def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        (piece,), width = self.pieces, self.shape[-1]
-        at_once = max(band_bytes() // dtype.n_bytes(width), TILE_STEP)
-        overflows, item = 0, dtype.n_bytes(1)
-        for top in range(rows.start, rows.stop, at_once):
-            some = Run(top, min(top + at_once, rows.stop))
-            place = out[(top - rows.start) * cols.n * item :][: some.n * cols.n * item]
-            whole = Band(some.start * width, some.stop * width)
-            if cols.n == width:
-                overflows += decode_run(piece, whole, dtype, scratch.beneath, place, level)
-                continue
-            room = scratch.room(_SLOT, some.n * width * item)
-            overflows += decode_run(piece, whole, dtype, scratch.beneath, room, level)
-            _io.copy_rows(room, cols.start * item, width * item, cols.n * item, place)
-        return overflows

@@ -1,0 +1,104 @@
+"""Weights seen as another one: what all that move, join or transpose share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Generic, Self, TypeVar
+
+from anamnesis.base.dtypes import DType
+from anamnesis.schemes.core.settings import Shown
+from anamnesis.schemes.core.weight import (
+    TILE_STEP,
+    Band,
+    Bands,
+    Run,
+    Scratch,
+    TiledWeight,
+    Weight,
+    decode_run,
+)
+
+W = TypeVar("W", bound=Weight)
+
+_SLOT = 19  # of a worker's scratch: what is decoded with what is wanted
+
+
+@dataclass(slots=True, eq=False)
+class Seen(Weight, Generic[W]):
+    """Weights seen as another one, whose parts are theirs."""
+
+    pieces: tuple[W, ...]
+
+    @property
+    def stored(self) -> W:
+        """The only one, or the first."""
+        return self.pieces[0]
+
+    @property
+    def way(self) -> str:
+        """What is done with them."""
+        return ""
+
+    @property
+    def id(self) -> str:
+        ids = dict.fromkeys(piece.id for piece in self.pieces)
+        return "-".join([*ids, *filter(None, [self.way])])
+
+    @property
+    def scheme(self) -> str:
+        return self.stored.scheme
+
+    @property
+    def shown(self) -> Shown | None:
+        return self.stored.shown
+
+    @property
+    def family(self) -> str:
+        return self.stored.family
+
+    @property
+    def own_dtype(self) -> DType | None:
+        own = self.stored.own_dtype
+        return own if all(piece.own_dtype is own for piece in self.pieces) else None
+
+    @property
+    def made_of(self) -> tuple[Weight, ...]:
+        made = tuple(one for piece in self.pieces for one in piece.made_of)
+        return (self,) if made == self.pieces else made
+
+    def by_reference(self, dtype: DType) -> Self:
+        pieces = tuple(piece.by_reference(dtype) for piece in self.pieces)
+        return self if pieces == self.pieces else replace(self, pieces=pieces)
+
+    def bands(self, dtype: DType, n_bytes: int) -> Bands:
+        return self.stored.bands(dtype, n_bytes)
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        return self.stored.decode(band, dtype, scratch, out, level)
+
+
+def decode_rows(
+    weight: Weight,
+    rows: Run,
+    cols: Run,
+    dtype: DType,
+    scratch: Scratch,
+    out: memoryview,
+    level: int,
+) -> int:
+    """Decode columns of any rows, with those beside them that tiles have to begin and end with."""
+    if cols.n == weight.shape[-1]:
+        band = Band(rows.start * cols.n, rows.stop * cols.n)
+        return decode_run(weight, band, dtype, scratch, out, level)
+    stop = min(-(-rows.stop // TILE_STEP) * TILE_STEP, prod(weight.shape[:-1]))
+    whole = Run(rows.start // TILE_STEP * TILE_STEP, stop)
+    if whole == rows or not isinstance(weight, TiledWeight):
+        return weight.decode_tile(rows, cols, dtype, scratch, out, level)
+    line = dtype.n_bytes(cols.n)
+    room = scratch.room(_SLOT, whole.n * line)
+    overflows = weight.decode_tile(whole, cols, dtype, scratch, room, level)
+    out[:] = room[(rows.start - whole.start) * line :][: len(out)]
+    return overflows

@@ -1,0 +1,145 @@
+"""Tensor data read with records changed: of the other byte order, words recoded."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import anamnesis._io as _io
+from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.source import DerivedSource, Source
+from anamnesis.base.stored import StoredTensor
+
+Change = Callable[[bytearray | memoryview], None]
+
+_WORD = 4
+_AT_ONCE = 1 << 14  # words, which stay in cache with what is made of them
+
+
+class Region(NamedTuple):
+    """A run of records, each of the same length, and what changes whole ones."""
+
+    start: int
+    stop: int
+    record_bytes: int
+    change: Change
+
+
+class AlteredSource(DerivedSource):
+    """A source in whose regions records are changed; all else is as it is.
+
+    Closing it closes the source below.
+    """
+
+    def __init__(self, inner: Source, regions: Iterable[Region]) -> None:
+        super().__init__(inner)
+        self._inner = inner
+        self._regions = sorted(regions, key=lambda region: region.start)
+        self._starts = [region.start for region in self._regions]
+        self.size, self.path = inner.size, inner.path
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0 or offset >= self._regions[index].stop:
+            following = self._starts[index + 1] if index + 1 < len(self._starts) else self.size
+            view = view[: max(following - offset, 0)]
+            self._inner.read_into(offset, view)
+            return len(view)
+        return self._read_records(self._regions[index], offset, view)
+
+    def _read_records(self, region: Region, offset: int, view: memoryview) -> int:
+        """Read whole records, change them, and give what is asked for."""
+        view = view[: region.stop - offset]
+        before = (offset - region.start) % region.record_bytes
+        behind = -(offset + len(view) - region.start) % region.record_bytes
+        is_whole = before == behind == 0
+        records = view if is_whole else memoryview(bytearray(before + len(view) + behind))
+        stored = records[: region.stop - offset + before]  # a last word may be cut
+        self._inner.read_into(offset - before, stored)
+        region.change(records)
+        if not is_whole:
+            view[:] = records[before : before + len(view)]
+        return len(view)
+
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        index = bisect_right(self._starts, offset) - 1
+        region = self._regions[index] if index >= 0 else None
+        last = offset + (len(view) // row_bytes - 1) * stride + row_bytes
+        if (
+            region is None
+            or last > region.stop
+            or any(n % region.record_bytes for n in (offset - region.start, stride, row_bytes))
+        ):
+            super()._read_rows(offset, stride, row_bytes, view)
+            return
+        self._inner.read_rows_into(offset, stride, row_bytes, view)
+        region.change(view)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def swapping(record_bytes: int, numbers: Sequence[tuple[int, int]]) -> Change:
+    """Return what turns numbers round, given where in a record they are, and how wide."""
+
+    def swap(records: bytearray | memoryview) -> None:
+        for at, width in numbers:
+            _io.swap(records, at, record_bytes, width)
+
+    return swap
+
+
+def swapped(source: Source, start: int, stop: int, width: int) -> Source:
+    """Return a source whose numbers of `width` bytes, in a region of such, are turned round."""
+    change = swapping(width, ((0, width),))
+    return AlteredSource(source, [Region(start, stop, width, change)])
+
+
+def recoded(
+    stored: StoredTensor, flipped: int, *orders: Callable[[NDArray[Any]], None]
+) -> StoredTensor:
+    """Return a tensor whose words of 32 bits are put in `orders`, and then have `flipped` flipped.
+
+    It lies where it lay. Only of orders it must be whole words.
+    """
+    if not flipped and not orders:
+        return stored
+
+    def recode(view: bytearray | memoryview) -> None:
+        words = np.frombuffer(view, "<u4")
+        for order in orders:
+            for at in range(0, len(words), _AT_ONCE):
+                order(words[at : at + _AT_ONCE])
+        if flipped:
+            words ^= np.uint32(flipped)
+
+    region = Region(stored.offset, stored.offset + stored.n_bytes, _WORD, recode)
+    return stored._replace(source=AlteredSource(stored.source, [region]))
+
+
+# AWQ's order has the even nibbles of a word in its lower half, the odd ones in the upper half.
+
+
+def to_awq_order(words: NDArray[Any]) -> None:
+    """Put the nibbles 0 1 2 3 4 5 6 7 of each word at 0 4 1 5 2 6 3 7 of it."""
+    halves = words & 0x0F0F0F0F, words >> 4 & 0x0F0F0F0F
+    for half in halves:
+        half |= half >> 4
+        half &= 0x00FF00FF
+        half |= half >> 8
+        half &= 0x0000FFFF
+    words[:] = halves[0]
+    words |= halves[1] << 16
+
+
+def from_awq_order(words: NDArray[Any]) -> None:
+    """Put the nibbles 0 4 1 5 2 6 3 7 of each word at 0 1 2 3 4 5 6 7 of it."""
+    halves = words & 0xFFFF, words >> 16
+    for half in halves:
+        half |= half << 8
+        half &= 0x00FF00FF
+        half |= half << 4
+        half &= 0x0F0F0F0F
+    words[:] = halves[0]
+    words |= halves[1] << 4
