@@ -64,7 +64,8 @@ class safe_open:  # noqa: N801 -- as safetensors has it
         is_default = str(device) == "cpu" and framework in ("np", "numpy")
         self._where = framework, None if is_default else device
         arrays_of(*self._where, {})  # refuses what is no framework
-        self._wanted = None if dtype == "stored" else output_dtype(dtype)
+        is_stored = isinstance(dtype, str) and dtype == "stored"
+        self._wanted = None if is_stored else output_dtype(dtype)
         self._model = parse(filename, **options)
 
     def __enter__(self) -> safe_open:

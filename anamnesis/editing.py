@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anamnesis.base.arguments import Globs, checked
+from anamnesis.base.arguments import Globs, check_kind, checked
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.nearest import did_you_mean
@@ -92,6 +92,7 @@ def edit_metadata(
     OSError
         If there is no room, or reading or writing fails.
     """
+    check_kind("limits", limits, ParseLimits)
     where = Path(os.path.abspath(path))
     new = {key: value for key, value in (set or {}).items() if value is not None}
     gone = dict.fromkeys([*unset, *(key for key in set or {} if key not in new)])

@@ -46,7 +46,7 @@ def framework(
             f"framework={name!r} needs {package}, which is not installed", name=package
         ) from None
     if package == "torch":
-        return partial(to_torch, device=device)
+        return partial(to_torch, device=None if device is None else _device(device))
     _check_jax(module, dtypes)
     where = module.devices(device)[0] if isinstance(device, str) else device
     return lambda array, _: module.device_put(array, where)

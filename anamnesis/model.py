@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Model", "Origin", "Tensor"]
 
-FrameworkName: TypeAlias = Literal["numpy", "np", "torch", "pt", "jax"]
+FrameworkName: TypeAlias = Literal["numpy", "np", "torch", "pt", "pytorch", "jax"]
 
 _MOST_NAMES = 4  # in a repr
 _MOST_ROWS = 50  # in a notebook
@@ -259,7 +259,7 @@ class Model(Writing, Mapping[str, Tensor]):
     def state_dict(
         self,
         dtype: DTypeLike | None,
-        framework: Literal["torch", "pt"],
+        framework: Literal["torch", "pt", "pytorch"],
         *,
         device: torch.device | str | int | None = None,
         **options: Unpack[ArrayOptions],
@@ -270,7 +270,7 @@ class Model(Writing, Mapping[str, Tensor]):
         self,
         dtype: DTypeLike | None = None,
         *,
-        framework: Literal["torch", "pt"],
+        framework: Literal["torch", "pt", "pytorch"],
         device: torch.device | str | int | None = None,
         **options: Unpack[ArrayOptions],
     ) -> dict[str, torch.Tensor]: ...

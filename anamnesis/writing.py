@@ -360,8 +360,8 @@ class Writing:
         from anamnesis.convert.planning import plan
         from anamnesis.convert.request.resolve import resolve
 
-        if measure is not True:
-            whole_number("measure", measure, least=0)
+        if measure is not True and whole_number("measure", measure, least=None) < 0:
+            raise ValueError(f"measure must be True, or a number of bands, not {measure}")
         target = self._asked(to, None, options)
         asked = resolve(target, None, limits=self._limits, **options)
         return plan(self._checkpoint, self._edited(asked), asked, measure)

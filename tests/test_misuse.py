@@ -196,3 +196,31 @@ def test_arguments_on_arrays(values: Any, name: str, arguments: Any, told: str) 
     known = {k: v for k, v in usual.items() if k in inspect.signature(call).parameters}
     with pytest.raises(TypeError, match=told):
         call(**known | arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda p: an.edit_metadata(p, limits=5), TypeError, "limits must be a ParseLimits, not 5"),
+        (lambda p: an.edit_metadata(p, set=[1]), TypeError, "set must be a mapping"),
+        (lambda p: an.edit_metadata(p, unset=5), TypeError, "unset must be a str or several"),
+        (lambda p: an.edit_metadata(5), TypeError, "path must be a path, not 5"),
+        (lambda p: an.safe_open(p, dtype=np.ones(3)), ValueError, "got a ndarray"),
+        (lambda p: an.safe_open(5), TypeError, "cannot read a int"),
+        (
+            lambda p: an.convert(p, "b.gguf", metadata={"k": np.float16}),
+            an.UnsupportedError,
+            "metadata 'k': GGUF has no type for type",
+        ),
+        (
+            lambda p: an.plan(p, "gguf-q4_k_m", override_kv={"k": {"type": "u8"}}),
+            ValueError,
+            "override_kv 'k' must be a number",
+        ),
+    ],
+)
+def test_wrong_arguments_with_files(
+    path: str, call: Callable[[str], object], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        call(path)

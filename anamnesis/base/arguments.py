@@ -105,7 +105,7 @@ def globs(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     try:
-        given = tuple(value)
+        given: tuple[Any, ...] = tuple(value)
     except TypeError:
         given = (None,)
     if not all(isinstance(one, str) for one in given):

@@ -57,7 +57,7 @@ def _along(item: object, axis: int, n: int) -> tuple[tuple[int, int, int], int |
         if step < 0:
             return (start + (count - 1) * step, count, -step), slice(None, None, -1)
         return (start, count, step), slice(None)
-    is_array = getattr(item, "ndim", 0) > 0  # torch's of one number has an index
+    is_array = getattr(item, "ndim", 0) not in (0, None)  # torch's of one number has an index
     if isinstance(item, bool) or is_array or not hasattr(item, "__index__"):
         raise _not_basic(item)
     try:

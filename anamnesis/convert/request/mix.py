@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from anamnesis.base.arguments import Word
+from anamnesis.base.printable import shown
 
 if TYPE_CHECKING:
     from anamnesis.schemes.ggml.choose import Options
@@ -78,9 +79,11 @@ def block_type(name: str) -> str:
 
 def _typed(key: str, value: Any) -> Mapping[str, Any]:
     """Return a value with the type that llama-quantize gives it; one that has a type as it is."""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and value.keys() == {"type", "value"}:
         return value
     types = {bool: "bool", int: "uint32", float: "float32", str: "string"}
     if type(value) not in types:
-        raise ValueError(f"override_kv {key!r} must be a number, a bool or a text, not {value!r}")
+        raise ValueError(
+            f"override_kv {key!r} must be a number, a bool or a text, not {shown(value)}"
+        )
     return {"type": types[type(value)], "value": abs(value) if type(value) is int else value}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import anamnesis._parse as _parse
+from anamnesis.base.arrays import numpy_of
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.metadata import (
     CODES,
@@ -77,7 +78,7 @@ def typed(value: Any) -> Value:
         return of_type(_kind(value["type"]), value["value"])
     if isinstance(value, (list, tuple)):
         return of_type(_item_type(value), value)
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+    if hasattr(value, "dtype") and hasattr(value, "tolist") and not isinstance(value, type):
         return _of_numpy(value)
     return of_type(_scalar_type(value), value)
 
@@ -239,7 +240,9 @@ def _scalar_type(value: Any) -> ValueType:
 
 
 def _of_numpy(value: Any) -> Value:
-    """Return a scalar or an array of numpy as the type that it says."""
+    """Return a scalar or an array of numpy or torch as the type that it says."""
+    if not hasattr(value.dtype, "kind"):  # torch's
+        value = numpy_of("a value", value)
     name = "string" if value.dtype.kind == "U" else value.dtype.name
     if name not in _NAMES:
         raise ValueError(f"GGUF has no type for {value.dtype}")
