@@ -27,7 +27,6 @@ from anamnesis.schemes.core.weight import (
     cut,
     decode_run,
 )
-from anamnesis.schemes.views.stacks import stack_order
 from anamnesis.schemes.views.transposed import tiled
 from anamnesis.sources.gathered import RowOrder, together
 
@@ -140,8 +139,10 @@ def joined(name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: 
     """Return matrices as a stack, each of `per_matrix` of them: of their rows in turn, or not."""
     rows, cols = pieces[0].shape
     n, given = len(pieces) // per_matrix, tuple(map(tiled, pieces))
-    order = stack_order(n, per_matrix, rows, alternates=alternates)
-    return Joined(name, (n, per_matrix * rows, cols), parts_of(given), given, order)
+    height = per_matrix * rows
+    in_turn = [i * rows + row for row in range(rows) for i in range(per_matrix)]
+    order = RowOrder.of(in_turn if alternates else range(height), height, n)
+    return Joined(name, (n, height, cols), parts_of(given), given, order)
 
 
 @dataclass(eq=False)

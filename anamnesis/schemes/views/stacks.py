@@ -7,7 +7,8 @@ from math import prod
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Cut, Weight
-from anamnesis.sources.gathered import RowOrder, RowRun
+from anamnesis.schemes.views.views import reordered
+from anamnesis.sources.gathered import JoinedSource
 
 
 def rows_of(stored: StoredTensor, n_experts: int, per_matrix: int, rows: Cut) -> StoredTensor:
@@ -15,26 +16,32 @@ def rows_of(stored: StoredTensor, n_experts: int, per_matrix: int, rows: Cut) ->
     row_bytes = stored.n_bytes // (n_experts * per_matrix)
     rest = stored.shape[2:] if stored.shape[:2] == (n_experts, per_matrix) else (row_bytes,)
     offset = stored.offset + (rows.matrix * per_matrix + rows.first) * row_bytes
-    order = RowOrder((RowRun(0, 1, rows.step),), rows.n)
-    made = order.taken([stored._replace(offset=offset)], row_bytes)
+    made = stored._replace(n_bytes=rows.n * row_bytes, offset=offset)
+    if rows.step > 1:
+        made = _apart(made, row_bytes, (rows.n,), (rows.step,))
     return made._replace(shape=(rows.n, *(rest or (1,))))
-
-
-def stack_order(n: int, per_matrix: int, rows: int, *, alternates: bool) -> RowOrder:
-    """Return the order of a stack's rows, which are those of pieces of `rows` each."""
-    height = per_matrix * rows
-    in_turn = [i * rows + row for row in range(rows) for i in range(per_matrix)]
-    return RowOrder.of(in_turn if alternates else range(height), height, n)
 
 
 def stack_of(
     tensors: Sequence[StoredTensor], per_matrix: int, *, alternates: bool = False
 ) -> StoredTensor:
     """Return matrices [rows, the rest] as [matrices, rows, the rest]."""
-    n, (rows, *rest) = len(tensors) // per_matrix, tensors[0].shape
-    order = stack_order(n, per_matrix, rows, alternates=alternates)
-    made = order.taken(tensors, tensors[0].n_bytes // rows)
+    first, source, n = tensors[0], JoinedSource(tensors), len(tensors) // per_matrix
+    rows, *rest = first.shape
+    made = first._replace(n_bytes=source.size, offset=0, source=source)
+    if alternates:
+        shape, steps = (n, rows, per_matrix), (per_matrix * rows, 1, rows)
+        made = _apart(made, first.n_bytes // rows, shape, steps)
     return made._replace(shape=(n, per_matrix * rows, *rest))
+
+
+def _apart(
+    stored: StoredTensor, row_bytes: int, shape: tuple[int, ...], steps: tuple[int, ...]
+) -> StoredTensor:
+    """Return rows, of which those that follow each other in a dimension are so many apart."""
+    item = next(size for size in (16, 8, 4, 2, 1) if row_bytes % size == 0)
+    n = row_bytes // item
+    return reordered(stored, (*shape, n), (*(step * n for step in steps), 1), item)
 
 
 def are_alike(pieces: Sequence[Weight]) -> bool:
