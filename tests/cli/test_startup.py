@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import anamnesis as an
+from anamnesis.cli.demo_models import DEMOS
 from helpers.cli_runs import SMALL, amn, python
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
@@ -142,3 +144,43 @@ def test_every_public_name_is_there() -> None:
     assert dir(an) == sorted(an.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         an.nonsense  # noqa: B018
+
+
+BLOCKED = """
+import sys
+class Blocked:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("numpy", "ml_dtypes", "torch", "rich"):
+            raise ImportError(f"{name} was imported")
+sys.meta_path.insert(0, Blocked())
+from anamnesis.cli.app import cli
+try:
+    cli.main(sys.argv[1:], prog_name="amn")
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+OF_CLICK = {"click._termui_impl", "click.shell_completion", "click.testing"}
+
+
+@pytest.fixture(scope="module")
+def containers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model in each container."""
+    root = tmp_path_factory.mktemp("containers")
+    for name in ("llama", "fp8-directory", "gptq", "awq", "bnb", "gguf", "mxfp4", "ckpt"):
+        for path, raw in DEMOS[name].make().items():
+            (root / path).parent.mkdir(exist_ok=True)
+            (root / path).write_bytes(raw)
+    an.convert(root / "tiny-mxfp4.safetensors", root / "tiny.npz")
+    an.convert(root / "tiny-mxfp4.safetensors", root / "tiny.pth")
+    np.save(root / "array.npy", np.ones((2, 3)))
+    return root
+
+
+@pytest.mark.parametrize("command", ["parse", "inspect"])
+def test_no_container_needs_numpy(containers: Path, command: str) -> None:
+    models = sorted(path.name for path in containers.iterdir())
+    assert len(models) == 11
+    done = python(BLOCKED, command, *models, cwd=containers)
+    *said, loaded = done.stderr.splitlines()
+    assert (done.returncode, said) == (0, [])
+    assert not OF_CLICK & set(loaded.split())
