@@ -111,5 +111,5 @@ def test_devices(tmp_path: Path) -> None:
             "a": torch.float32,
             "ids": torch.int64,
         }
-        with pytest.raises(RuntimeError):
+        with pytest.raises(ValueError, match="device must be one of torch's, not 'no-such-device'"):
             model["a"].torch(device="no-such-device")

@@ -180,7 +180,7 @@ def _names(name: str, value: Any) -> Any:
     return tuple([word(name, one) for one in several])
 
 
-def _bounds(name: str, value: Any) -> dict[str, str]:
+def _words(name: str, value: Any) -> dict[str, str]:
     check_mapping(name, value, (str, Enum))
     return {key: word(name, item) for key, item in value.items()}
 
@@ -210,8 +210,8 @@ _TAKE: dict[str, Callable[[str, Any], Any]] = {
     "tuple[int, int]": pair,
     "tuple[int, ...]": shape,
     "int | Sequence[int]": _layers,
-    "Mapping[str, Any]": _mapping,
-    "Mapping[str, Word]": _bounds,
+    **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, Named]"), _mapping),
+    **dict.fromkeys(("Mapping[str, str]", "Mapping[str, Word]"), _words),
     "Word | Sequence[Word]": _names,
     "Progress | Literal[True]": _progress,
     "NDArray[Any]": _array,

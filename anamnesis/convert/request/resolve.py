@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
-from anamnesis.base.arguments import check_mapping
 from anamnesis.base.dtypes import OUTPUT_DTYPES, output_dtype
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.limits import UNLIMITED, ParseLimits
@@ -23,6 +21,9 @@ if TYPE_CHECKING:
     from anamnesis.schemes.ggml.imatrix import Imatrix
 
 
+_MAPPINGS = ("overrides", "rename", "metadata", "edit")
+
+
 def resolve(
     to: Named | Target | None,
     out: Any,
@@ -32,7 +33,7 @@ def resolve(
 ) -> Request:
     """Return the request that arguments make; `Model.convert` explains them."""
     given = check_options(options, ConvertOptions)
-    given |= _mappings(given)
+    given |= {name: given.get(name) or {} for name in _MAPPINGS}
     found = Target(None) if to is None else target(to)
     dtype, cast_all = given.pop("dtype", None), given.pop("cast_all", None)
     wanted = found.dtype if dtype is None else output_dtype(dtype)
@@ -73,24 +74,6 @@ def _override(pattern: str, name: Named, container: str) -> Encoding | None:
         return encoding(name, container)
     except TypeError:
         raise TypeError(f"overrides cannot map {pattern!r} to {shown(name)}") from None
-
-
-# The arguments that are mappings, and the types of their values where nobody else checks them.
-_MAPPINGS: dict[str, tuple[type, ...]] = {
-    "overrides": (),
-    "rename": (str,),
-    "metadata": (),
-    "edit": (),
-}
-
-
-def _mappings(options: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the arguments that are mappings, empty where they are None."""
-    found = {}
-    for name, of in _MAPPINGS.items():
-        found[name] = {} if options.get(name) is None else options[name]
-        check_mapping(name, found[name], of)
-    return found
 
 
 def _importance(given: Given | None, limits: ParseLimits | None) -> Imatrix | None:
