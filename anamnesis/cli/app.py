@@ -261,6 +261,9 @@ def cli() -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run `amn`; the entry point."""
+    import gc
+
+    gc.set_threshold(50_000)  # what is imported is no garbage, and walked again and again
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by whoever started us

@@ -32,7 +32,7 @@ def run_fit(
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
     from anamnesis.cli.batch import run_each
-    from anamnesis.cli.progress import waiting
+    from anamnesis.cli.waiting import waiting
 
     _check(to, asked, recipe)
     types = [word.strip() for word in (asked["types"] or "k").split(",")]

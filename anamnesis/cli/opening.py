@@ -36,8 +36,8 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
 
     from anamnesis.cli.errors import complain
     from anamnesis.cli.inputs import misnomer
-    from anamnesis.cli.progress import waiting
     from anamnesis.cli.streams import is_pipe, spooled
+    from anamnesis.cli.waiting import waiting
     from anamnesis.opening import parse
 
     below = opening["select"] if choice["keep_names"] else None

@@ -91,7 +91,7 @@ def command(
 
 
 def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
-    from anamnesis.cli.progress import waiting
+    from anamnesis.cli.waiting import waiting
 
     _, options = what_is_asked(target, given, None)
     to: Any = target if target.is_directory else target.text

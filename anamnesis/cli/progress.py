@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +9,7 @@ from itertools import zip_longest
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
+from anamnesis.cli.streams import is_terminal
 from anamnesis.convert.report.meter import Meter
 
 if TYPE_CHECKING:
@@ -104,7 +101,7 @@ def metered(label: str, stream: TextIO) -> Iterator[Meter]:
 
     On a terminal the line is gone afterwards.
     """
-    if not _is_terminal(stream):
+    if not is_terminal(stream):
         yield _LogMeter(label, stream)
         return
     meter = Meter(label)
@@ -113,15 +110,10 @@ def metered(label: str, stream: TextIO) -> Iterator[Meter]:
 
 
 @contextmanager
-def waiting(label: str) -> Iterator[None]:
-    """Show on a terminal that work goes on that nobody counts, if it takes a while."""
-    context = click.get_current_context(silent=True)
-    asked = context.params if context is not None else {}
-    if asked.get("quiet") or asked.get("as_json") or not _is_terminal(sys.stderr):
-        yield
-        return
+def at_work(label: str, stream: TextIO) -> Iterator[None]:
+    """Show a mark that moves, after half a second."""
     done = Event()
-    thread = Thread(target=_show_until, args=(done, Meter(label), sys.stderr), daemon=True)
+    thread = Thread(target=_show_until, args=(done, Meter(label), stream), daemon=True)
     thread.start()
     try:
         yield
@@ -134,10 +126,6 @@ def _show_until(done: Event, meter: Meter, stream: TextIO) -> None:
     if not done.wait(_PATIENCE):
         with _live(meter, stream):
             done.wait()
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _live(meter: Meter, stream: TextIO) -> Live:

@@ -45,6 +45,11 @@ def is_pipe(path: str) -> bool:
     return False
 
 
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that knows control codes."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def is_nameless(path: str) -> bool:
     """Whether no output can be named after an input."""
     return path in _STDIN or is_pipe(path)
@@ -100,7 +105,7 @@ class _Lines(_Stdout):
 
     def write(self, data: str) -> Any:
         if self._has_colour:
-            from anamnesis.cli.colour import painted
+            from anamnesis.cli.paint import painted
 
             data = painted(data)
         return super().write(data)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from anamnesis.convert.loaders.gguf_facts import OF_LLAMA_CPP, lacks
 from anamnesis.convert.loaders.table import CELLS, ONE_BY_ONE, SPLIT_BY_TOOLS
 from anamnesis.schemes.libraries.mlx_models import CLASSES, class_of
 from anamnesis.schemes.libraries.stacks import is_of_an_expert
@@ -13,10 +14,6 @@ from anamnesis.schemes.libraries.stacks import is_of_an_expert
 _SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
 _STACK = re.compile(
     r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|block_sparse_moe\.(?:input|output)_linear)\b"
-)
-_OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
-_OF_HUGGING_FACE = re.compile(
-    r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
 )
 _DECODERS = ("CausalLM", "LMHead", "ConditionalGeneration")
 _T5 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
@@ -93,8 +90,8 @@ def facts_of_output(output: Output) -> Facts:
     if "mlx-nvfp4" in ids and any(name.endswith("global_scale") for name in output.numbers):
         kinds.add("second-scale")
     if container == "gguf":
-        kinds |= set(_lacks(names, output.metadata))
-    elif any(_OF_LLAMA_CPP.match(name) for name in names):
+        kinds |= set(lacks(names, output.metadata))
+    elif any(OF_LLAMA_CPP.match(name) for name in names):
         kinds.add("gguf-names")
     if "BF16" in output.dtypes:
         kinds.add("bf16")
@@ -103,7 +100,7 @@ def facts_of_output(output: Output) -> Facts:
 
 def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
     """Return the facts of an existing GGUF."""
-    return Facts(("gguf",), frozenset(_lacks(list(names), metadata)))
+    return Facts(("gguf",), frozenset(lacks(list(names), metadata)))
 
 
 def _model_types(config: Mapping[str, Any]) -> frozenset[str]:
@@ -172,15 +169,3 @@ def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
         yield "elsewhere"
     elif encodings and output.container == "safetensors" and not output.has_config:
         yield "mistral" if output.has_params else "lone"
-
-
-def _lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what llama.cpp needs and a GGUF lacks."""
-    if not any(_OF_LLAMA_CPP.match(name) for name in names) and any(
-        _OF_HUGGING_FACE.search(name) for name in names
-    ):
-        yield "hf-names"
-    elif "general.architecture" not in metadata:
-        yield "no-architecture"
-    elif "token_embd.weight" in names and "tokenizer.ggml.model" not in metadata:
-        yield "no-tokenizer"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
@@ -13,7 +13,6 @@ from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.open import Checkpoint
 
 if TYPE_CHECKING:
-    from anamnesis.convert.loaders.verdicts import Verdict
     from anamnesis.schemes.detect.ledger import Ledger
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
@@ -24,7 +23,7 @@ _MOST = 64 << 20  # bytes of a tokenizer's config in which a template is looked 
 _GUESSED = 1024  # a bit of general.file_type
 
 # Programs of GGUFs that are no language model, by architecture or general.type.
-_READERS = ("gguf-py",)  # of any GGUF
+OF_GGUF = ("llama.cpp", "gguf-py")  # as the table of programs has it, which is slow to import
 _OF_CLIP = ("llama.cpp (--mmproj)",)
 _OF_ADAPTERS = ("llama.cpp (--lora)",)
 _OF_IMAGES = ("ComfyUI-GGUF", "stable-diffusion.cpp")
@@ -97,8 +96,7 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
 
 
 def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
-    from anamnesis.convert.loaders.output_facts import facts_of_gguf
-    from anamnesis.convert.loaders.verdicts import verdicts
+    from anamnesis.convert.loaders.gguf_facts import lacks
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":
@@ -107,12 +105,7 @@ def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str,
         return _OF_CLIP
     if architecture in IMAGE_ARCHITECTURES:
         return _OF_IMAGES
-    found = _loading(verdicts(facts_of_gguf(ledger.stored, metadata)))
-    return found if found != _READERS else ()
-
-
-def _loading(found: Iterable[Verdict]) -> tuple[str, ...]:
-    return tuple([verdict.program for verdict in found if verdict.outcome == "loads"])
+    return () if any(lacks(ledger.stored, metadata)) else OF_GGUF
 
 
 def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> Card:
@@ -159,7 +152,8 @@ def _programs_of_directory(checkpoint: Checkpoint, ledger: Ledger) -> tuple[str,
         dtypes={part.dtype.name for part in ledger.stored.values()},
         numbers=set(),
     )
-    return _loading(verdicts(facts_of_output(output)))
+    found = verdicts(facts_of_output(output))
+    return tuple([verdict.program for verdict in found if verdict.outcome == "loads"])
 
 
 def _listed(method: str | None, scheme: str) -> str | None:

@@ -17,7 +17,6 @@ from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.about import about
 from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.report.card import card_of
 from anamnesis.convert.report.problems import unwritable_weights
 from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors.write import SafetensorsWriter
@@ -363,7 +362,7 @@ def inspect_claim(
         dtypes=_counts(t.dtype.name for t in ledger.stored.values()),
         facts=containers[0].facts,
         **about(containers, checkpoint.config)._asdict(),
-        **card_of(checkpoint, ledger, limits)._asdict(),
+        **_card(checkpoint, ledger, limits),
         tied=tied,
         n_parameters=n_parameters,
         bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
@@ -377,15 +376,25 @@ def inspect_claim(
     )
 
 
+def _card(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) -> dict[str, Any]:
+    """Return what a GGUF or a directory says of itself; other lone files say nothing."""
+    if not (checkpoint.self_contained or checkpoint.has_config):
+        return {}
+    from anamnesis.convert.report.card import card_of  # only here, for the sake of a quick start
+
+    return card_of(checkpoint, ledger, limits)._asdict()
+
+
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    if container.id != "gguf":
+    from anamnesis.convert.loaders.gguf_facts import lacks  # only here: most are none
+
+    if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
         return ()
-    from anamnesis.convert.loaders.output_facts import facts_of_gguf  # only here: most are none
+    from anamnesis.convert.loaders.output_facts import facts_of_gguf
     from anamnesis.convert.loaders.verdicts import verdicts, warnings
 
-    facts = facts_of_gguf(ledger.stored, container.metadata)
-    return warnings(verdicts(facts)) if "hf-names" in facts.kinds else ()
+    return warnings(verdicts(facts_of_gguf(ledger.stored, container.metadata)))
 
 
 def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) -> int:

@@ -7,8 +7,8 @@ codebook can pass for a weight.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from anamnesis.base.stored import StoredTensor
 
@@ -109,8 +109,9 @@ _ORDINARY = frozenset(
         *("weight_weight_scale", "weight_weight_scale_2", "weight_weight_scale_inv"),
     }
 )
-_OF_LAYOUTS = Path(__file__).with_name("part_names.json")  # by tools/part_names.py
-_ALWAYS = _OF_UNREAD | set(json.loads(_OF_LAYOUTS.read_text(encoding="utf-8"))) - _ORDINARY
+with open(os.path.join(os.path.dirname(__file__), "part_names.json"), encoding="utf-8") as _file:
+    _OF_LAYOUTS = json.load(_file)  # by tools/part_names.py
+_ALWAYS = _OF_UNREAD | set(_OF_LAYOUTS) - _ORDINARY
 _CODE_NAMES = (
     *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
     *("W_q", "B", "q_weight", "_weight_qdata", "weight._data", "weight._data._data"),
