@@ -1,4 +1,4 @@
-"""Whether a terminal shows colours, and those of errors and warnings."""
+"""Whether a terminal shows colours, and how errors and warnings look there."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @verb(
     "edit",
-    "amn edit model.gguf --set general.name=Tiny --unset general.url",
+    "amn edit model.gguf --set general.name=Tiny --unset general.size_label",
     "amn edit model.gguf --set tokenizer.ggml.add_bos_token:bool=true",
     "amn edit model.safetensors --set format=pt",
 )

@@ -1,4 +1,4 @@
-"""Lines for a terminal, painted: labels, what is wrong, and the figure that matters.
+"""Lines for a terminal, painted: labels, what is wrong, figures that matter.
 
 Only the eight colours of the terminal's own palette are used, which its owner can read.
 """

@@ -40,7 +40,7 @@ def in_terminal(line: str, cwd: Path) -> str:
         stdout=slave,
         stderr=slave,
         cwd=cwd,
-        env={**kept, "TERM": "xterm-256color", "PATH": path},
+        env={**kept, "TERM": "xterm-256color", "NO_COLOR": "1", "PATH": path},
     ):
         os.close(slave)
         chunks = []
