@@ -127,6 +127,11 @@ class _Commands(click.Group):
             else:
                 _complain_of_usage(error)
             code = WRONG_USAGE
+        except click.Abort:  # Ctrl-C before a command runs
+            if not standalone_mode:
+                raise
+            print("amn: interrupted", file=sys.stderr)
+            code = INTERRUPTED
         if standalone_mode:
             sys.exit(code or 0)
         return code

@@ -44,9 +44,11 @@ def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterato
     if below is not None:
         opening = {**opening, "select": None}
     gc.disable()  # walking a growing header would take a tenth of the time
-    with waiting("Reading"):
-        whole = parse(spooled(path) if is_pipe(path) else path, **opening)
-    gc.enable()
+    try:
+        with waiting("Reading"):
+            whole = parse(spooled(path) if is_pipe(path) else path, **opening)
+    finally:
+        gc.enable()
     gc.freeze()  # the header lives as long as the command: do not walk it, not even at exit
     with whole:
         model = _chosen(whole, path, below, choice)

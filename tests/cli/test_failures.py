@@ -371,3 +371,17 @@ def test_a_full_stdout_is_an_error(
     assert done.returncode == 1
     assert done.stderr.startswith(b"amn: error: stdout: No space left on device")
     assert done.stderr.count(b"\n") == 1
+
+
+def test_an_interrupt_before_a_command_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from anamnesis.cli import app
+
+    def interrupted(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app.cli, "make_context", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        app.main(["inspect", "model.gguf"])
+    assert (stopped.value.code, capsys.readouterr().err) == (130, "amn: interrupted\n")
