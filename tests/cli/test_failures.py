@@ -384,4 +384,4 @@ def test_an_interrupt_before_a_command_runs(
     monkeypatch.setattr(app.cli, "make_context", interrupted)
     with pytest.raises(SystemExit) as stopped:
         app.main(["inspect", "model.gguf"])
-    assert (stopped.value.code, capsys.readouterr().err) == (130, "amn: interrupted\n")
+    assert (stopped.value.code, capsys.readouterr().err) == (130, "\namn: interrupted\n")
