@@ -47,7 +47,7 @@ class Row(NamedTuple):
     takes: str = ""
 
 
-_FP8, _MXFP8 = Kind(".fp8.layouts", table="SETTINGS"), Kind(".fp8.layouts", "mxfp8")
+_FP8, _MXFP8 = Kind(".fp8.layouts", table="SETTINGS"), Kind(".fp8.mx_layouts", "mxfp8")
 _BNB_4BIT = Kind(".bnb.layouts", "four_bit", "SETTINGS")
 _COMFY_INT8 = Kind(".integers.layouts.comfy")
 _COMPRESSED_TENSORS = ".integers.layouts.compressed_tensors"

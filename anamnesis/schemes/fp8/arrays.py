@@ -13,7 +13,7 @@ import anamnesis._core as _core
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.fp8 import layouts
+from anamnesis.schemes.fp8 import layouts, mx_layouts
 from anamnesis.schemes.fp8.encode import MXFP8
 from anamnesis.schemes.fp8.read import plausible_blocks
 from anamnesis.schemes.fp8.weight import Fp8Weight
@@ -149,7 +149,7 @@ def mx_encoder(producer: str) -> Encoding:
     if producer not in MXFP8:
         raise ValueError(f"there is no 'MXFP8' of {producer!r}")
     in_bytes = "compressed-tensors" if producer == "MLX" else producer
-    return replace(layouts.mxfp8(in_bytes), codes=MXFP8[producer])
+    return replace(mx_layouts.mxfp8(in_bytes), codes=MXFP8[producer])
 
 
 def mx_of_arrays(codes: NDArray[Any], scales: NDArray[Any]) -> Fp8Weight:

@@ -37,11 +37,10 @@ from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.libraries.libraries import (
     OfCompressedTensors,
     OfMistral,
-    OfMlx,
     OfModelOpt,
     OfTransformers,
 )
-from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid, resolve
+from anamnesis.schemes.views.grid import ScaleGrid, resolve
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.views import constant
 
@@ -49,16 +48,16 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.layout import StacksOf
     from anamnesis.schemes.libraries.stacks import Stacks
 
-_CODES = Field("codes", "{weight}")
+CODES = Field("codes", "{weight}")
 _SCALE_INV = Field("scales", "{weight}_scale_inv")
-_SCALE = Field("scales", "{weight}_scale")
+SCALE = Field("scales", "{weight}_scale")
 COMFY_SCALE = Field("scales", "{module}scale_weight")  # in ComfyUI's older files
 _QSCALE = Field("scales", "{module}qscale_weight")  # Mistral's
 
 # What scales beside codes are called; a weight has the first that there is.
 SCALES = (
     _SCALE_INV,
-    _SCALE,
+    SCALE,
     *(Field("scales", "{weight}_weight_scale"), Field("scales", "{weight}_weight_scale_inv")),
     COMFY_SCALE,
     *(_QSCALE, Field("scales", "{module}scale")),
@@ -71,13 +70,12 @@ _ALWAYS_CODED = re.compile(
     r"|(?:feed_forward|shared_experts|experts\.[0-9]+)\.w[123])"
 )
 _NEVER_CODED = ("output.weight", "tok_embeddings.weight")
-_POWERS = ("U8", "F8_E8M0")
-_GROUP = MX_BLOCK[1]
+POWERS = ("U8", "F8_E8M0")
 _BLOCK = (128, 128)
 _MODELOPT = {"tensor": "FP8", "channel": "FP8_PER_CHANNEL_PER_TOKEN", "block": "fp8_pb_wo"}
 
 
-def _grid(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGrid:
+def grid_of(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGrid:
     """Return where scales are: one for each block or row of each matrix, or one for all."""
     if kind == "tensor":
         n = prod(shape)
@@ -94,7 +92,7 @@ def _untold(
     codes, scales = shapes["codes"], shapes["scales"]
     if kind != "block" or prod(scales) == 1:
         return {}
-    own = _grid(codes, kind, block)
+    own = grid_of(codes, kind, block)
     try:
         found = resolve(codes, scales)
     except ValueError:  # several would fit
@@ -162,7 +160,7 @@ class _InBlocks(OfFloats):
         """Return the encoding of this layout in blocks of a size."""
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return _grid(shape, self.kind, self.block_size)
+        return grid_of(shape, self.kind, self.block_size)
 
     def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
         return _untold(shapes, self.kind, self.block_size)
@@ -208,7 +206,7 @@ class FineGrained(_InBlocks, OfTransformers):
     format: str
     powers_of_two: bool
 
-    fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE_INV)
+    fields: ClassVar[tuple[Field, ...]] = (CODES, _SCALE_INV)
 
     @property
     def element(self) -> str:  # type: ignore[override]  # a setting
@@ -298,7 +296,7 @@ class FloatQuantized(_InBlocks, OfCompressedTensors):
     loads them. transformers makes of them what the model's plain weights are loaded as.
     """
 
-    fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE._replace(lone=(1,)))
+    fields: ClassVar[tuple[Field, ...]] = (CODES, SCALE._replace(lone=(1,)))
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
 
     def encoding(self, block_size: tuple[int, int]) -> Encoding:
@@ -324,7 +322,7 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
 
     kind: str
 
-    fields: ClassVar[tuple[Field, ...]] = (_CODES, _SCALE)
+    fields: ClassVar[tuple[Field, ...]] = (CODES, SCALE)
     group = 0
 
     @property
@@ -333,7 +331,7 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
         return _MODELOPT[self.kind]
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return _grid(shape, self.kind, _BLOCK)
+        return grid_of(shape, self.kind, _BLOCK)
 
     def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
         return _untold(shapes, self.kind, _BLOCK)
@@ -353,11 +351,11 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
 class Fp8OfMistral(OfFloats, OfMistral):
     """Mistral's `fp8_e4m3`, which only takes codes; activations are quantised as they come."""
 
-    fields: ClassVar[tuple[Field, ...]] = (_CODES, _QSCALE)
+    fields: ClassVar[tuple[Field, ...]] = (CODES, _QSCALE)
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return _grid(shape, "tensor", _BLOCK)
+        return grid_of(shape, "tensor", _BLOCK)
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
         made = super().write(view, encoding)
@@ -374,72 +372,6 @@ class Fp8OfMistral(OfFloats, OfMistral):
                     f"params.json cannot say that {name!r} is not quantised, while others are"
                 )
         return {"qformat_weight": "fp8_e4m3", "qscheme_act": "NO_SCALES"}
-
-
-# --- MXFP8 ------------------------------------------------------------------------------------
-
-
-class OfMxfp8(OfFloats):
-    """MXFP8 under any names."""
-
-    fields: ClassVar[tuple[Field, ...]] = (
-        _CODES._replace(dtypes=("F8_E4M3",)),
-        _SCALE._replace(dtypes=_POWERS),
-    )
-    scale_dtypes = ("F8_E8M0",)
-    needs_method = True  # ComfyUI's is called alike
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return _grid(shape, "block", MX_BLOCK)
-
-    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        return super().weight(name, shape, (self.as_bytes(parts[0], shape), parts[1]))
-
-    def as_bytes(self, codes: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
-        """Return stored codes as one for each value."""
-        return codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
-
-    def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        made = super().write(view, encoding)
-        if made is not None and view.shape[-1] % _GROUP:
-            raise view.refused(f"rows end within a group of {_GROUP}")
-        return made
-
-
-class Mxfp8OfCompressedTensors(OfMxfp8, OfCompressedTensors):
-    """compressed-tensors' `mxfp8-quantized`."""
-
-    def declare(self, layers: Layers) -> dict[str, Any]:
-        return self.config_of_floats(8, _GROUP, DTYPES["U8"], "mxfp8-quantized", layers)
-
-
-class Mxfp8OfModelOpt(OfMxfp8, OfModelOpt):
-    """ModelOpt's `MXFP8`."""
-
-    algorithm = "MXFP8"
-    group = _GROUP
-
-
-class Mxfp8OfMlx(OfMxfp8, OfMlx):
-    """MLX's mode `mxfp8`: codes in words of four."""
-
-    needs_method = False
-
-    fields: ClassVar[tuple[Field, ...]] = (
-        Field("codes", "{module}weight", ("U32",)),
-        Field("scales", "{module}scales", ("U8",)),
-    )
-
-    def declare(self, layers: Layers) -> dict[str, Any]:
-        return {"group_size": _GROUP, "bits": 8, "mode": "mxfp8"}
-
-
-MLX = Mxfp8OfMlx()
-_MXFP8: dict[str, tuple[str, Layout]] = {
-    "compressed-tensors": ("mxfp8", Mxfp8OfCompressedTensors()),
-    "ModelOpt": ("mxfp8-modelopt", Mxfp8OfModelOpt()),
-    "MLX": ("mlx-mxfp8", MLX),
-}
 
 
 # --- encodings --------------------------------------------------------------------------------
@@ -492,11 +424,3 @@ def encoding(
         scaling, layout = "divided", FloatQuantized(kind, block_size)
     codes = encode.Fp8(kind, scaling, format, block_size)
     return Encoding(spelt(name, settings, SETTINGS), layout, codes)
-
-
-def mxfp8(producer: str) -> Encoding:
-    """Return MXFP8 as one producer writes it: `compressed-tensors`, `ModelOpt` or `MLX`."""
-    from anamnesis.schemes.fp8.encode import MXFP8  # only here: readers encode nothing
-
-    name, layout = _MXFP8[producer]
-    return Encoding(name, layout, MXFP8[producer])

@@ -24,7 +24,7 @@ from anamnesis.schemes.detect.names import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
 from anamnesis.schemes.detect.torchao_parts import Parts, parts_of
 from anamnesis.schemes.detect.unread import refuse_encoding
-from anamnesis.schemes.fp8 import layouts
+from anamnesis.schemes.fp8 import layouts, mx_layouts
 from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
 from anamnesis.schemes.views.grid import MX_BLOCK, AmbiguousBlock, ScaleGrid, resolve, resolve_even
@@ -35,7 +35,7 @@ _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
 _LONGEST_MARKER = 2
 _OLD_SCALE = "scale_weight"
-_DTYPES = frozenset({*_core.CODES, *layouts.MLX.fields[0].dtypes})
+_DTYPES = frozenset({*_core.CODES, *mx_layouts.MLX.fields[0].dtypes})
 _COMFY_FORMATS = frozenset(
     {"float8_e4m3fn", "float8_e5m2", "float8_e4m3fn_rowwise", "float8_e4m3fn_blockwise"}
 )
@@ -185,7 +185,7 @@ def _quanto(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
 
 def _mlx(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
     """MLX's mode mxfp8, whose codes are in words."""
-    own, beside = layouts.MLX.fields
+    own, beside = mx_layouts.MLX.fields
     if codes.dtype.name not in own.dtypes or len(codes.shape) < 2:
         return None
     name = own.weight_of(codes.name)
@@ -196,7 +196,7 @@ def _mlx(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
         return None
     if scale.shape != grid:
         return None
-    return _Pair(layouts.MLX.as_bytes(codes, shape), scale, name)
+    return _Pair(mx_layouts.MLX.as_bytes(codes, shape), scale, name)
 
 
 def _scale_of(name: str, ledger: Ledger) -> StoredTensor | None:
