@@ -10,8 +10,9 @@ from anamnesis.architectures.values import FUNCTIONS, ValuesSource
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.bands import Cut
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.weight import Cut, Weight
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.views import views
 from anamnesis.schemes.views.gathered import Gathered, GatheredColumns, n_rows, parts_of
 from anamnesis.sources.gathered import RowOrder, RowRun

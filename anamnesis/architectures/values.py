@@ -13,7 +13,8 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
-from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 if TYPE_CHECKING:
     Floats = NDArray[np.float32]

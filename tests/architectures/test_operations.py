@@ -19,9 +19,10 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes import ggml
 from anamnesis.schemes.core.arrays import decode
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.budget import cut_into
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.encodings import find
 from anamnesis.schemes.encodings import made as made_encoding
 from anamnesis.schemes.fp4.weight import Fp4Weight

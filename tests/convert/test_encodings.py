@@ -32,8 +32,8 @@ def files(path: Path) -> dict[str, bytes]:
 
 def whole(rows: Encoding, values: np.ndarray[Any, Any], found: bytes) -> tuple[bytes, bytes]:
     """Encode a matrix at once."""
+    from anamnesis.schemes.core.bands import Band
     from anamnesis.schemes.core.codes import Task
-    from anamnesis.schemes.core.weight import Band
 
     outs = bytearray(values.size), bytearray(4 * len(values))
     views = [memoryview(outs[0]), memoryview(outs[1]), memoryview(bytearray())]

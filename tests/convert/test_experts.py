@@ -337,7 +337,8 @@ def test_columns_that_alternate_are_converted_alone() -> None:
     from anamnesis.base.dtypes import DTYPES
     from anamnesis.base.levels import resolve_level
     from anamnesis.base.stored import StoredTensor
-    from anamnesis.schemes.core.weight import Run, Scratch
+    from anamnesis.schemes.core.bands import Run
+    from anamnesis.schemes.core.weight import Scratch
     from anamnesis.sources.memory import BufferSource
 
     array = np.ones((40, 14), np.float32)

@@ -17,9 +17,9 @@ from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Loss, Task
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.weight import Band
 from anamnesis.sources.memory import BufferSource
 from helpers.encoder_oracles import Stored, array_of, raw, weights
 

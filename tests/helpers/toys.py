@@ -18,10 +18,11 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.formats.base import Layout as FileLayout
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import Written
+from anamnesis.schemes.core.bands import Band, Bands, cut
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Survey, Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut, decode_run
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 I8, F32, U8 = DTYPES["I8"], DTYPES["F32"], DTYPES["U8"]
 

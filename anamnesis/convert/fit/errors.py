@@ -15,8 +15,9 @@ from anamnesis.base.errors import OutputError
 from anamnesis.base.lazy import np
 from anamnesis.base.workers import run
 from anamnesis.convert.request.request import How
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import VALUES_SLOT, Importance, NotFinite, Task
-from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.ggml.encode import BlockCodes
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.shard_names import Named
 from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer
+from anamnesis.schemes.core.bands import Band, Bands
 from anamnesis.schemes.core.budget import band_bytes, encoded_band_bytes
-from anamnesis.schemes.core.weight import Band, Bands
 
 _NONE: dict[int, bytes] = {}  # of the constants of values
 

@@ -16,9 +16,10 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.budget import THREAD_BYTES
 from anamnesis.schemes.core.codes import VALUES_SLOT, Survey, Task
-from anamnesis.schemes.core.weight import Band, Scratch, decode_run
+from anamnesis.schemes.core.weight import Scratch, decode_run
 
 # Bytes of a band's values and of what they become; the rest is read.
 _SHARE = THREAD_BYTES // 4 * 3

@@ -15,8 +15,9 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, Measured
 from anamnesis.convert.request.request import How
 from anamnesis.convert.write.tally import LossSum
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import VALUES_SLOT, Loss, Survey, Task
-from anamnesis.schemes.core.weight import Band, Scratch, decode_run
+from anamnesis.schemes.core.weight import Scratch, decode_run
 
 SAMPLE = 16  # bands, each of a megabyte or two of values
 

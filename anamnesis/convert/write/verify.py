@@ -24,8 +24,9 @@ from anamnesis.convert.write.pipeline import run_plan
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Loss
-from anamnesis.schemes.core.weight import Band, Scratch, Weight, decode_run
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.registry import claim_all
 from anamnesis.schemes.views.transposed import Transposed

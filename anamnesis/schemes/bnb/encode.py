@@ -11,8 +11,8 @@ from math import prod
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Extent, FloatCodes, Loss, NotFinite, Out, Survey, Task
-from anamnesis.schemes.core.weight import Band
 
 BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 NEST = 256  # absmax that share a nested one

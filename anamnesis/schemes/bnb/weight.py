@@ -11,8 +11,9 @@ import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.layout import unmovable
-from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, convert_part, cut
+from anamnesis.schemes.core.weight import Scratch, TiledWeight, convert_part
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
 

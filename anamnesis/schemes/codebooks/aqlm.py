@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.codebooks.weight import CodebookWeight
-from anamnesis.schemes.core.weight import Run, Scratch
+from anamnesis.schemes.core.bands import Run
+from anamnesis.schemes.core.weight import Scratch
 
 _CODES, _BOOKS, _SCALES = range(3)  # parts, and slots of a worker's scratch
 

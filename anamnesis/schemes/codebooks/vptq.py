@@ -24,7 +24,8 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.codebooks.weight import CodebookWeight
-from anamnesis.schemes.core.weight import Run, Scratch
+from anamnesis.schemes.core.bands import Run
+from anamnesis.schemes.core.weight import Scratch
 
 WORD_BITS = 32
 _INDICES, _RES_INDICES, _CENTROIDS, _RES_CENTROIDS, _PERM, _SCALE, _BIAS = range(7)  # slots

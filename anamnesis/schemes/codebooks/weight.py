@@ -11,8 +11,9 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.budget import band_bytes
-from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, Weight, cut
+from anamnesis.schemes.core.weight import Scratch, Weight
 
 CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them
 _SHARE = 2  # of a usual band: values are in float32 more than once on their way

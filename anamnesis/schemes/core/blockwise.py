@@ -16,6 +16,7 @@ from typing import NamedTuple, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.schemes.core.bands import Band, Bands
 from anamnesis.schemes.core.codes import (
     VALUES_SLOT,
     Codes,
@@ -29,7 +30,7 @@ from anamnesis.schemes.core.codes import (
     as_matrix,
 )
 from anamnesis.schemes.core.long_rows import Place, Tile, Tiles, decode_tile
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
+from anamnesis.schemes.core.weight import Scratch, Weight
 
 # Bytes of values and their codes: what a thread holds at once is bounded.
 _LARGEST_BLOCK = 12 << 20

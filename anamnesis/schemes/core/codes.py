@@ -11,7 +11,8 @@ from typing import NamedTuple, Self
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, decode_run
+from anamnesis.schemes.core.bands import Band, Bands
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 _F32 = DTYPES["F32"]
 AS_IT_IS = "exclude this weight, so that it stays as it is"

@@ -9,9 +9,10 @@ from typing import Any
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Codes, Extent, Importance, Loss, NotFinite, Task
 from anamnesis.schemes.core.layout import Layout, Moves, Repack, Unmovable
-from anamnesis.schemes.core.weight import Band, Scratch, Weight
+from anamnesis.schemes.core.weight import Scratch, Weight
 
 __all__ = ["Encoding"]
 

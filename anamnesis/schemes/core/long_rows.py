@@ -7,16 +7,8 @@ from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.weight import (
-    TILE_STEP,
-    Band,
-    Bands,
-    Run,
-    Scratch,
-    TiledWeight,
-    Weight,
-    decode_run,
-)
+from anamnesis.schemes.core.bands import Band, Bands, Run
+from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, Weight, decode_run
 
 
 class Place(NamedTuple):

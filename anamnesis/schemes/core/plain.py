@@ -9,7 +9,8 @@ from typing import ClassVar
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
-from anamnesis.schemes.core.weight import Band, Bands, Run, Scratch, TiledWeight, Weight, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.weight import Scratch, TiledWeight, Weight
 from anamnesis.sources.gathered import RowOrder
 
 

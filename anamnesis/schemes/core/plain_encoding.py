@@ -9,11 +9,12 @@ from functools import cache
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layout
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.weight import Band, Scratch, Weight
+from anamnesis.schemes.core.weight import Scratch, Weight
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,9 @@ from math import prod
 from typing import Generic, Self, TypeVar
 
 from anamnesis.base.dtypes import DType
+from anamnesis.schemes.core.bands import Band, Bands, Run
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import (
-    TILE_STEP,
-    Band,
-    Bands,
-    Run,
-    Scratch,
-    TiledWeight,
-    Weight,
-    decode_run,
-)
+from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, Weight, decode_run
 
 W = TypeVar("W", bound=Weight)
 

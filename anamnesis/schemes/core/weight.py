@@ -7,9 +7,9 @@ result: some whole rows, or a piece of one row that is too long.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import lcm, prod
+from math import prod
 from mmap import mmap
 from typing import ClassVar, NamedTuple, Self, TypeVar
 
@@ -19,6 +19,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run
 from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.sources.gathered import RowOrder
@@ -31,18 +32,6 @@ _LARGE = 1 << 20
 TILE_STEP = 32  # tiles begin at multiples of it, where packed words of any width begin too
 
 
-class Run(NamedTuple):
-    """Indices `start` to `stop`."""
-
-    start: int
-    stop: int
-
-    @property
-    def n(self) -> int:
-        """How many there are."""
-        return self.stop - self.start
-
-
 class Stretch(NamedTuple):
     """Bytes `offset` to `offset` + `n_bytes` of a stored tensor, which a slot reads from."""
 
@@ -50,123 +39,6 @@ class Stretch(NamedTuple):
     tensor: StoredTensor
     offset: int
     n_bytes: int
-
-
-class Band(NamedTuple):
-    """Elements `start` to `stop` of a weight's row-major result."""
-
-    start: int
-    stop: int
-
-
-class Cut(NamedTuple):
-    """Every `step`-th row of a matrix of a stack, `n` of them from `first` on."""
-
-    matrix: int
-    first: int
-    n: int
-    step: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Bands:
-    """The bands of a weight: known, and counted, without one of them being made.
-
-    A weight of 10 GB has ten thousand, and a model a hundred thousand such weights.
-    """
-
-    rows: int
-    cols: int
-    band_rows: int
-    band_cols: int
-    batch: int = 1
-    stripe: int = 0
-
-    def __len__(self) -> int:
-        if self.rows * self.cols == 0:
-            return 0
-        per_row = -(-self.cols // self.band_cols)
-        n_full, rest = divmod(self.rows, self.stripe or self.rows)
-        down = n_full * -(-(self.stripe or self.rows) // self.band_rows)
-        return self.batch * per_row * (down + -(-rest // self.band_rows))
-
-    def __iter__(self) -> Iterator[Band]:
-        return (band for run in self.runs() for band in run)
-
-    def runs(self) -> Iterator[list[Band]]:
-        """Yield the bands in runs that one thread should decode in sequence."""
-        if self.rows * self.cols == 0:
-            return
-        for top in range(0, self.batch * self.rows, self.rows):
-            for first in range(top, top + self.rows, self.stripe or self.rows):
-                end = min(first + (self.stripe or self.rows), top + self.rows)
-                bands = self._between(first, end)
-                if self.stripe:
-                    yield list(bands)
-                else:
-                    yield from ([band] for band in bands)
-
-    def touching(self, start: int, stop: int) -> Iterator[Band]:
-        """Yield the bands that hold any of the elements `start` to `stop`."""
-        cols = self.cols
-        row = start // cols
-        while row * cols < stop:
-            top, bottom = self._around(row)
-            if self.band_cols >= cols:
-                yield Band(top * cols, bottom * cols)
-            else:
-                first = max(0, start - row * cols) // self.band_cols * self.band_cols
-                for col in range(first, min(cols, stop - row * cols), self.band_cols):
-                    yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
-            row = bottom
-
-    def _around(self, row: int) -> Run:
-        """Return the rows of the bands that hold a row."""
-        top = row // self.rows * self.rows
-        end = top + self.rows
-        if self.stripe:
-            top += (row - top) // self.stripe * self.stripe
-            end = min(end, top + self.stripe)
-        top += (row - top) // self.band_rows * self.band_rows
-        return Run(top, min(top + self.band_rows, end))
-
-    def are_multiples_of(self, grain: int) -> bool:
-        """Tell whether every band begins at a multiple of `grain` elements."""
-        row = self.cols
-        if self.band_cols < row and self.band_cols % grain:
-            return False
-        if self.rows * self.batch == 1:
-            return True
-        if self.band_cols < row:
-            return row % grain == 0
-        steps = [self.band_rows if self.band_rows < (self.stripe or self.rows) else 0, self.stripe]
-        steps.append(self.rows if self.batch > 1 else 0)
-        return all(step * row % grain == 0 for step in steps)
-
-    def multiples_of(self, grain: int, n_elements: int) -> Bands:
-        """Return bands of about as many elements that begin at multiples of `grain`.
-
-        They are whole rows, of one matrix or several, if at most `n_elements` must be together.
-        """
-        if self.rows * self.cols * self.batch == 0 or self.are_multiples_of(grain):
-            return self
-        step = lcm(grain, self.cols) // self.cols
-        if step * self.cols > max(grain, n_elements):
-            n = self.rows * self.cols * self.batch
-            about = self.band_rows * min(self.band_cols, self.cols)
-            return Bands(1, n, 1, max(1, about // grain) * grain)
-        stripe = self.stripe // step * step if self.batch == 1 else 0
-        rows = max(1, self.band_rows // step) * step
-        return Bands(self.rows * self.batch, self.cols, rows, self.cols, stripe=stripe)
-
-    def _between(self, first: int, end: int) -> Iterator[Band]:
-        cols = self.cols
-        for row in range(first, end, self.band_rows):
-            if self.band_cols >= cols:
-                yield Band(row * cols, min(row + self.band_rows, end) * cols)
-                continue
-            for col in range(0, cols, self.band_cols):
-                yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
 
 
 _AHEAD = -16  # and below: the slots of stretches that are read ahead
@@ -455,14 +327,3 @@ def convert_part(
     """
     _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
     return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
-
-
-def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1) -> Bands:
-    """Cut matrices of `rows` x `cols` into bands of at most `n_elements` (but at least `step`).
-
-    Bands are whole rows where a row fits, else pieces of one row whose length is a multiple of
-    `step`. Each is of one matrix of the `batch`.
-    """
-    if cols <= n_elements:
-        return Bands(rows, cols, max(1, n_elements // max(cols, 1)), cols, batch)
-    return Bands(rows, cols, 1, max(step, n_elements // step * step), batch)

@@ -25,9 +25,9 @@ from typing import Literal
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import np
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.blockwise import Groups, Kernel
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
-from anamnesis.schemes.core.weight import Band
 from anamnesis.schemes.fp4.formats import GROUPS, LARGEST_NVFP4
 from anamnesis.schemes.views.nibbles import swapped
 from anamnesis.schemes.views.tiled_codes import TiledGroups

@@ -11,19 +11,9 @@ from typing import ClassVar, Self, TypeVar
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, cut
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import (
-    Band,
-    Bands,
-    Cut,
-    Run,
-    Scratch,
-    Stretch,
-    TiledWeight,
-    Weight,
-    convert_part,
-    cut,
-)
+from anamnesis.schemes.core.weight import Scratch, Stretch, TiledWeight, Weight, convert_part
 from anamnesis.schemes.fp4.formats import Fp4Format
 from anamnesis.schemes.fp4.stored import in_rows
 from anamnesis.schemes.views.grid import ScaleGrid

@@ -8,6 +8,7 @@ from math import isfinite, prod
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import (
     Codes,
     Extent,
@@ -18,7 +19,6 @@ from anamnesis.schemes.core.codes import (
     Task,
     place_of,
 )
-from anamnesis.schemes.core.weight import Band
 
 TYPES = tuple(_core.ENCODERS)  # ggml's names of those that can be written
 _F32_BYTES = 4

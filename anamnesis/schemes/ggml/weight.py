@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight, cut
+from anamnesis.schemes.core.bands import Band, Bands, cut
+from anamnesis.schemes.core.weight import Scratch, Weight
 from anamnesis.sources.gathered import RowOrder
 
 V = TypeVar("V")

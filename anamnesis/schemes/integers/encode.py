@@ -29,9 +29,9 @@ from typing import ClassVar, Literal, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.blockwise import Blockwise, Item
 from anamnesis.schemes.core.codes import Extent, FloatCodes, Loss, Out, Task
-from anamnesis.schemes.core.weight import Band
 
 _I32 = DTYPES["I32"]
 

@@ -13,8 +13,9 @@ import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Bands, Run, cut
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Bands, Run, Scratch, cut
+from anamnesis.schemes.core.weight import Scratch
 from anamnesis.schemes.integers.weight import IntegerWeight, bits_of
 
 _CODES, _SCALES, _ZEROS, _ORDERED, _META = 0, 1, 2, 6, 7  # slots of a worker's scratch

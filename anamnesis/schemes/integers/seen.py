@@ -15,7 +15,8 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.weight import Band, Run, Scratch, decode_run
+from anamnesis.schemes.core.bands import Band, Run
+from anamnesis.schemes.core.weight import Scratch, decode_run
 from anamnesis.schemes.integers.moving import rows, settled
 from anamnesis.schemes.integers.order import transposed
 from anamnesis.schemes.views.bits import spread, unstacked

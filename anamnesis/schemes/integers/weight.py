@@ -12,9 +12,10 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, cut
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, Weight, cut
+from anamnesis.schemes.core.weight import Scratch, Weight
 from anamnesis.schemes.integers.symmetry import SYMMETRIC_REMEDY, check_symmetric
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
 from anamnesis.schemes.views.stacks import are_alike, parts_as_stacks, rows_of

@@ -20,9 +20,10 @@ from typing import ClassVar, Self
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.seen import Seen
-from anamnesis.schemes.core.weight import Band, Scratch, Weight
+from anamnesis.schemes.core.weight import Scratch, Weight
 
 
 @dataclass(slots=True, eq=False)

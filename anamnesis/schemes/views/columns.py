@@ -9,8 +9,9 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Band, Bands
 from anamnesis.schemes.core.seen import Seen
-from anamnesis.schemes.core.weight import Band, Bands, Scratch, Weight
+from anamnesis.schemes.core.weight import Scratch, Weight
 
 _F32 = OUTPUT_DTYPES["f32"]
 _VALUES, _FACTORS, _NARROW = 16, 17, 18  # of a worker's scratch, behind those of what is stored

@@ -9,7 +9,8 @@ from typing import ClassVar, Self
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.weight import Band, Bands, Cut, Run, Scratch, TiledWeight, Weight, cut
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, cut
+from anamnesis.schemes.core.weight import Scratch, TiledWeight, Weight
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
 

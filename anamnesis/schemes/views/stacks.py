@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.weight import Cut, Weight
+from anamnesis.schemes.core.bands import Cut
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.views.views import reordered
 from anamnesis.sources.gathered import JoinedSource
 

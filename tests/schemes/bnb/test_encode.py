@@ -28,11 +28,12 @@ from anamnesis.base.workers import run
 from anamnesis.schemes import bnb
 from anamnesis.schemes.bnb.layouts import FourBitLayout, four_bit, int8
 from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Loss, Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.weight import Band, Scratch
+from anamnesis.schemes.core.weight import Scratch
 from anamnesis.sources.memory import BufferSource
 from helpers.bnb_cases import BLOCKS, half_weights, real_weight
 from helpers.bnb_library import COUNTS, SETTINGS, nested_cases, numbers

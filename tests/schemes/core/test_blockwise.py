@@ -24,11 +24,12 @@ from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES as OURS
 from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Plain
-from anamnesis.schemes.core.weight import Band, Scratch
+from anamnesis.schemes.core.weight import Scratch
 from anamnesis.schemes.encodings import ENCODINGS as NAMED
 from anamnesis.schemes.encodings import made
 from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding

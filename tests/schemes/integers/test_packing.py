@@ -15,9 +15,9 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.request import targets
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
+from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Loss, Task
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.weight import Band
 from anamnesis.schemes.integers.layouts.mlx import WIDTHS
 from anamnesis.sources.memory import BufferSource
 
