@@ -266,7 +266,8 @@ def test_a_kill_at_each_step_loses_nothing(
 def test_a_failure_leaves_the_file_as_it_was(
     plain: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    raw, real, failed = plain.read_bytes(), editing._overwrite, []
+    raw, real = plain.read_bytes(), editing._overwrite
+    failed: list[Any] = []
 
     def failing(*args: Any) -> Any:
         if at == "_overwrite" and failed:

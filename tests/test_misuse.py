@@ -15,6 +15,8 @@ import pytest
 import anamnesis as an
 from helpers.handmade import safetensors_bytes
 
+AN: Any = an  # for arguments of wrong types
+
 PLAIN = safetensors_bytes({"a.weight": ("F32", (2, 2), np.ones((2, 2), "<f4").tobytes())})
 
 
@@ -88,10 +90,10 @@ def test_sizes_as_text(path: str) -> None:
         assert model.fit(target_size="1MB").types
     for name in ("max_single_alloc", "max_total_bytes"):
         with pytest.raises(ValueError, match=f"{name}: 'much' is not a size"):
-            an.ParseLimits(**{name: "much"})
+            AN.ParseLimits(**{name: "much"})
     for name in ("max_item_count", "max_decompression_ratio"):
         with pytest.raises(TypeError, match=f"{name} must be a number, not '5'"):
-            an.ParseLimits(**{name: "5"})
+            AN.ParseLimits(**{name: "5"})
 
 
 def test_types_of_gguf_py(path: str, values: Any) -> None:
@@ -147,20 +149,20 @@ def test_refused_in_one_line(path: str, name: str, value: Any, told: str) -> Non
 @pytest.mark.parametrize(
     ("call", "error", "told"),
     [
-        (lambda: an.save("x.gguf", {"a": np.ones(3)}), TypeError, "the path goes behind them"),
-        (lambda: an.save(None, "x.gguf"), TypeError, "tensors must be a mapping .* not None"),
-        (lambda: an.save({"a": None}, "x.gguf"), TypeError, "'a' is a NoneType, not an array"),
-        (lambda: an.convert(an.parse(PLAIN), "x"), TypeError, "where is a Model already"),
-        (lambda: an.convert(PLAIN, "a\0b"), ValueError, "out must be a path, without null"),
-        (lambda: an.parse("a\0b"), ValueError, "where must be a path, without null"),
-        (lambda: an.convert(PLAIN, io.StringIO()), TypeError, "out must be a binary file"),
-        (lambda: an.parse(an.parse(PLAIN).stored["a.weight"]), TypeError, "cannot read a Stored"),
-        (lambda: an.read_recipe(5), TypeError, "path must be a path, not 5"),
-        (lambda: an.plan(PLAIN, measure="x"), TypeError, "measure must be a whole number"),
-        (lambda: an.parse(PLAIN).fit(target_size=[1]), TypeError, "target_size must be a whole"),
-        (lambda: an.parse(PLAIN).fit(target_size=9, least={"a": 1}), TypeError, "least cannot map"),
-        (lambda: an.parse(PLAIN).select(5), TypeError, r"include must be .* not \(5,\)"),
-        (lambda: an.parse(PLAIN).state_dict(framework=5), TypeError, "framework must be a str"),
+        (lambda: AN.save("x.gguf", {"a": np.ones(3)}), TypeError, "the path goes behind them"),
+        (lambda: AN.save(None, "x.gguf"), TypeError, "tensors must be a mapping .* not None"),
+        (lambda: AN.save({"a": None}, "x.gguf"), TypeError, "'a' is a NoneType, not an array"),
+        (lambda: AN.convert(AN.parse(PLAIN), "x"), TypeError, "where is a Model already"),
+        (lambda: AN.convert(PLAIN, "a\0b"), ValueError, "out must be a path, without null"),
+        (lambda: AN.parse("a\0b"), ValueError, "where must be a path, without null"),
+        (lambda: AN.convert(PLAIN, io.StringIO()), TypeError, "out must be a binary file"),
+        (lambda: AN.parse(AN.parse(PLAIN).stored["a.weight"]), TypeError, "cannot read a Stored"),
+        (lambda: AN.read_recipe(5), TypeError, "path must be a path, not 5"),
+        (lambda: AN.plan(PLAIN, measure="x"), TypeError, "measure must be a whole number"),
+        (lambda: AN.parse(PLAIN).fit(target_size=[1]), TypeError, "target_size must be a whole"),
+        (lambda: AN.parse(PLAIN).fit(target_size=9, least={"a": 1}), TypeError, "least cannot map"),
+        (lambda: AN.parse(PLAIN).select(5), TypeError, r"include must be .* not \(5,\)"),
+        (lambda: AN.parse(PLAIN).state_dict(framework=5), TypeError, "framework must be a str"),
     ],
 )
 def test_wrong_arguments(call: Callable[[], object], error: type[Exception], told: str) -> None:
@@ -201,12 +203,12 @@ def test_arguments_on_arrays(values: Any, name: str, arguments: Any, told: str) 
 @pytest.mark.parametrize(
     ("call", "error", "told"),
     [
-        (lambda p: an.edit_metadata(p, limits=5), TypeError, "limits must be a ParseLimits, not 5"),
-        (lambda p: an.edit_metadata(p, set=[1]), TypeError, "set must be a mapping"),
-        (lambda p: an.edit_metadata(p, unset=5), TypeError, "unset must be a str or several"),
-        (lambda p: an.edit_metadata(5), TypeError, "path must be a path, not 5"),
-        (lambda p: an.safe_open(p, dtype=np.ones(3)), ValueError, "got a ndarray"),
-        (lambda p: an.safe_open(5), TypeError, "cannot read a int"),
+        (lambda p: AN.edit_metadata(p, limits=5), TypeError, "limits must be a ParseLimits, not 5"),
+        (lambda p: AN.edit_metadata(p, set=[1]), TypeError, "set must be a mapping"),
+        (lambda p: AN.edit_metadata(p, unset=5), TypeError, "unset must be a str or several"),
+        (lambda p: AN.edit_metadata(5), TypeError, "path must be a path, not 5"),
+        (lambda p: AN.safe_open(p, dtype=np.ones(3)), ValueError, "got a ndarray"),
+        (lambda p: AN.safe_open(5), TypeError, "cannot read a int"),
         (
             lambda p: an.convert(p, "b.gguf", metadata={"k": np.float16}),
             an.UnsupportedError,
