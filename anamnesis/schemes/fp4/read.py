@@ -20,15 +20,8 @@ from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
 from anamnesis.schemes.detect.torchao_parts import parts_of
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
-from anamnesis.schemes.fp4.layouts import (
-    LAYOUTS,
-    READ_ONLY,
-    ComfyUi,
-    Fp4Layout,
-    GptOss,
-    Mlx,
-    ModelOpt,
-)
+from anamnesis.schemes.fp4.layout import Fp4Layout
+from anamnesis.schemes.fp4.layouts import LAYOUTS, READ_ONLY, ComfyUi, GptOss, Mlx, ModelOpt
 from anamnesis.schemes.fp4.weight import Fp4Weight
 from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
 from anamnesis.schemes.views.tiles import untiled

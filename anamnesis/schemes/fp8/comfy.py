@@ -23,7 +23,7 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Repack
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.fp8.layouts import OfFloats
+from anamnesis.schemes.fp8.layout import OfFloats
 from anamnesis.schemes.fp8.mx_layouts import OfMxfp8
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid

@@ -1,4 +1,4 @@
-"""How each producer stores MXFP8: E4M3 in groups of 32, with powers of two as scales."""
+"""How each producer stores MXFP8: E4M3 in groups of 32, powers of two as scales."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.fp8.layouts import CODES, POWERS, SCALE, OfFloats, grid_of
+from anamnesis.schemes.fp8.layout import CODES, POWERS, SCALE, OfFloats, grid_of
 from anamnesis.schemes.libraries.libraries import OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.views.kinds import Floats

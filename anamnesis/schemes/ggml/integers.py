@@ -21,7 +21,8 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.ggml.layouts import Blocks
-from anamnesis.schemes.views.integer_casts import as_rows, centred, in_dtype, with_biases
+from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_biases
+from anamnesis.schemes.views.integer_packing import as_rows
 from anamnesis.schemes.views.kinds import Integers, Rows
 from anamnesis.schemes.views.nibbles import halved
 from anamnesis.schemes.views.views import made_of

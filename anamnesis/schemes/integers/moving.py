@@ -28,7 +28,8 @@ from anamnesis.schemes.integers.order import (
     rows_of_across,
     transposed,
 )
-from anamnesis.schemes.views.integer_casts import as_words, in_dtype
+from anamnesis.schemes.views.integer_casts import in_dtype
+from anamnesis.schemes.views.integer_packing import as_words
 from anamnesis.schemes.views.kinds import Integers, Words
 from anamnesis.schemes.views.views import made_of, repeated
 

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.views.bits import dense, stacked
-from anamnesis.schemes.views.kinds import Integers, Rows, Words
-from anamnesis.schemes.views.views import made_of, repeated
+from anamnesis.schemes.views.kinds import Integers
+from anamnesis.schemes.views.views import made_of
 
 _U8, _F32 = DTYPES["U8"], DTYPES["F32"]
 _AT_ONCE = 1 << 20  # products that are compared at a time
@@ -380,51 +379,9 @@ def _rounded(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return values.astype(ml_dtypes.bfloat16).view("u2"), values.astype(np.float16).view("u2")
 
 
-# --- as layouts take them ---------------------------------------------------------------------
-
-
 def signed(view: Integers) -> StoredTensor:
     """Return codes of 8 bits about 0 as I8."""
     if view.signed is not None:
         return view.signed
     part = Part(view.codes.name, DTYPES["I8"], view.shape)
     return made_of(part, [view.codes], view.codes.n_bytes, lambda _, lines: lines ^ 128)
-
-
-def as_words(view: Integers, bits: int) -> Words:
-    """Return integers in words of so many bits, in rows; without zero points where they can be."""
-    view = with_zeros(view)
-    is_kept = view.bits == bits and view.zeros is not None
-    has_other = view.bits == bits and view.zero != 1 << bits - 1
-    if not is_kept and not has_other:
-        view = centred(view, bits)
-    zeros = None
-    rows, in_word = prod(view.shape[:-1]), 32 // bits
-    if view.unit != 1:
-        raise view.refused("its products are divided by 127")
-    if is_kept or has_other:
-        if len(view.shape) != 2 or rows % in_word:
-            raise view.refused(f"out features must be a multiple of {in_word}")
-        grid = view.zeros
-        if grid is None:
-            part = Part("", _U8, view.scales.shape)
-            grid = repeated(part, bytes([view.zero]), view.codes)
-        zeros = stacked(grid, bits)
-    codes, is_symmetric = dense(view.codes, bits, "I32"), zeros is None
-    return Words(
-        *(view.name, view.shape, "rows", codes, view.scales, zeros, False),
-        *(view.listed, view.group, is_symmetric),
-        bits=bits,
-        is_cast=view.is_cast,
-    )
-
-
-def as_rows(view: Integers, bits: int) -> Rows:
-    """Return integers in rows of so many bits; none of them is changed."""
-    if view.unit != 1:
-        raise view.refused("its products are divided by 127")
-    return Rows(
-        *(view.name, view.shape, bits, False, view.zero, view.group),
-        *(dense(view.codes, bits, "U32"), view.scales, view.biases),
-        view.is_cast or view.bits != bits,
-    )

@@ -75,7 +75,8 @@ class InGroups(OfMlx):
         return Repack((own,), self.moved(view.name, parts), is_cast=view.is_cast)
 
     def _in_rows(self, view: Integers) -> Rows:
-        from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
+        from anamnesis.schemes.views.integer_casts import in_groups, with_biases
+        from anamnesis.schemes.views.integer_packing import as_rows
 
         own = min(view.group, view.shape[-1])
         sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]
