@@ -30,6 +30,7 @@ LAYERS = (
     {"pipelines"},
     {"model"},
     {"writing"},
+    {"planning"},
     {"tensor"},
     {"frameworks", "operators"},
     {"convert"},
