@@ -264,7 +264,7 @@ NESTED: dict[str, Any] = {
     ("changes", "error", "message"),
     [
         ({"shape": (2, 65)}, ValueError, r"weight of 64 bytes .* 130 values .* \[2, 65\]"),
-        ({"shape": (-2, -64)}, ValueError, "negative"),
+        ({"shape": (-2, -64)}, ValueError, "shape must be at least 0"),
         ({"absmax": np.ones(3, np.float32)}, ValueError, r"absmax of shape \[3\] .* 64 need 2"),
         ({"blocksize": 32}, ValueError, r"absmax of shape \[2\] .* blocks of 32 need 4"),
         ({"blocksize": 0}, ValueError, "must be positive, not 0"),
