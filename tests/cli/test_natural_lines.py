@@ -55,6 +55,9 @@ WRITES = {
     "convert dir --to hf -o out": "out/config.json",
     # options of other tools
     "convert dir --outtype q8_0 --outfile out.gguf": "out.gguf",
+    "convert dir --outtype f16": "dir-f16.gguf",
+    "convert dir --outtype=auto": "dir-bf16.gguf",
+    "quantize dir --outtype Q8_0": "dir-Q8_0.gguf",
     "convert m.safetensors -o two.safetensors --to f16 -y": "two.safetensors",
     "convert m.safetensors -o two.safetensors --to f16 --overwrite": "two.safetensors",
     "convert m.safetensors --to f16 --to f16 out.safetensors": "out.safetensors",
