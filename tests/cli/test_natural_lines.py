@@ -13,8 +13,8 @@ import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.cli.demo_models import DEMOS
 
-# What is typed in a folder with `dir/`, `m.gguf`, `m.safetensors`, `two.safetensors`, `empty/` and
-# `outs/` (a folder of texts); and what is written then.
+# What is typed in a folder with `dir/`, `m.gguf`, `m.safetensors`, `two.safetensors`, `empty/`,
+# `d.gguf/` and `outs/` (a folder of texts); and what is written then.
 WRITES = {
     # inputs and outputs side by side
     "convert dir out.gguf": "out.gguf",
@@ -61,6 +61,8 @@ WRITES = {
     "convert m.safetensors -o two.safetensors --to f16 -y": "two.safetensors",
     "convert m.safetensors -o two.safetensors --to f16 --overwrite": "two.safetensors",
     "convert m.safetensors --to f16 --to f16 out.safetensors": "out.safetensors",
+    "convert dir f16 d.gguf/": "d.gguf/config.json",
+    "quantize dir q8_0 d.gguf": "d.gguf/dir-Q8_0.gguf",
     # several inputs
     "convert dir m.gguf --to f16 -o new/": "new/dir-f16/config.json",
 }
@@ -108,6 +110,11 @@ SAYS = {
     "quantize dir FP9_X out": "'FP9_X' is no file and no target: amn convert --list",
     "quantize dir FP9_X -o out": "'FP9_X' is no file and no target",
     "quantize dir fp9": "'fp9' is no file and no target: `amn quantize dir -o fp9 --to TARGET`",
+    # a directory that is called as a file
+    "convert dir d.gguf": "d.gguf: is a directory, though it has the extension of GGUF; name",
+    "convert m.safetensors d.gguf --to f16": "a slash behind the name says that a directory is m",
+    "remember m.gguf d.gguf": "d.gguf: is a directory",
+    "quantize dir nf4 d.gguf": "d.gguf: is a directory",
     # what a model has under other names is not kept as it is stored
     "convert dir out.gguf --to q8_0 --tensor 'model.layers.0.*=keep'": "it has another name there",
     "convert dir out.gguf --to q8_0 --tensor 'blk.0.*=keep'": "name a dtype or an encoding",
@@ -155,7 +162,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values = {"up_proj.weight": np.ones((64, 64), np.float32)}
     for name in ("m", "two"):
         an.save(values, tmp_path / f"{name}.safetensors")
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "d.gguf"):
+        (tmp_path / name).mkdir()
     (tmp_path / "outs").mkdir()
     (tmp_path / "outs" / "notes.txt").touch()
     monkeypatch.chdir(tmp_path)
