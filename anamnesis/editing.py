@@ -88,7 +88,7 @@ def edit_metadata(
         If it is of another format, a key to remove is not there, a value does not fit the type of
         its key, or a key says where tensors lie; the file is as it was.
     OutputError
-        If the path is a link or no file, or is being written by another run.
+        If the path is a link, no file or read-only, or is being written by another run.
     OSError
         If there is no room, or reading or writing fails.
     """
@@ -122,6 +122,8 @@ def _check_file(where: str | os.PathLike[str]) -> None:
         raise OutputError(f"{where}: is a link; name the file that it leads to")
     if not stat.S_ISREG(status.st_mode):
         raise OutputError(f"{where}: is no regular file; name one of a model")
+    if not (status.st_mode & 0o222 and os.access(where, os.W_OK)):
+        raise OutputError(f"{where}: is read-only; make it writable first")
     if status.st_nlink > 1:
         raise OutputError(f"{where}: has other names, by which it would change too; copy it first")
 

@@ -27,6 +27,7 @@ ARRAYS = {"a.weight": VALUES, "b": np.ones(3, np.float32)}
 KEYS: dict[str, Any] = {
     "general.architecture": "llama",
     "general.name": "a name",
+    "llama.block_count": 1,
     "k.u8": {"type": "uint8", "value": 3},
     "k.texts": ["a", "b"],
     "k.numbers": {"type": "int16", "value": [1, 2]},
@@ -78,6 +79,11 @@ CHANGES: list[tuple[dict[str, Any], list[str], dict[str, tuple[str, Any]]]] = [
     ({"k.flag": False}, ["k.u8"], {"k.flag": ("BOOL", False)}),
     ({"new.text": "x", "new.number": 5}, [], {"new.text": ("STRING", "x")}),
     ({"k.u8": None}, ["k.float", "k.texts"], {}),
+    (
+        {"general.architecture": "qwen2", "qwen2.block_count": 1},
+        ["llama.block_count"],
+        {"qwen2.block_count": ("UINT32", 1)},
+    ),
     ({}, [], {}),
 ]
 
@@ -154,11 +160,15 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gguf", {"set": {"general.name": ["x"]}}, "is no string, as the file has there"),
     ("gguf", {"set": {"general.alignment": 64}}, "says where tensors lie"),
     ("gguf", {"set": {"split.count": 2}}, "says where tensors lie"),
+    ("gguf", {"set": {"GGUF.version": 4}}, "gguf-py opens no file with that key"),
+    ("gguf", {"set": {"general.architecture": "qwen2"}}, "'llama.block_count' and others begin"),
+    ("gguf", {"unset": "general.architecture"}, "no program would find them"),
+    ("gguf", {"set": {"k" * 70000: 2}}, "'k{80}': a key has"),
     ("gguf", {"set": {"": 2}}, "a key has 1 to 65,535 bytes"),
     ("gguf", {"set": {"x": object()}}, "GGUF has no type for object"),
     ("gguf", {"unset": "k.u9"}, r"a\.gguf: there is no key 'k.u9' to remove \(did you mean 'k.u8'"),
     ("gguf", {"set": {"k.u8": 1}, "unset": "k.u8"}, "'k.u8': is both set and removed"),
-    ("plain", {"set": {"k": 5}}, "'k': its value must be a string in safetensors, not int"),
+    ("plain", {"set": {"k": 5}}, "'k': its value must be a string; safetensors has no other types"),
     ("plain", {"set": {"k": "\ud800"}}, "half of a surrogate pair"),
     ("plain", {"unset": ["nope"]}, "there is no key 'nope'"),
 ]
@@ -325,6 +335,27 @@ def test_typed(gguf: Path, typed: str, wanted: tuple[str, Any, type]) -> None:
     key, value, kind = wanted
     with an.parse(gguf) as model:
         assert (model.metadata[key], type(model.metadata[key])) == (value, kind)
+
+
+def test_a_mistyped_type_is_no_key(gguf: Path, plain: Path) -> None:
+    done = amn("edit", gguf, "--set", "k.new:uint=4")
+    assert (done.returncode, "there is no type 'uint' (did you mean 'uint8'" in done.stderr) == (
+        1,
+        1,
+    )
+    assert amn("edit", plain, "--set", "a:b=4").returncode == 0
+    assert an.parse(plain).metadata["a:b"] == "4"
+    done = amn("edit", plain, "--set", "a:bool=true")
+    assert done.stderr.endswith("must be a string; safetensors has no other types\n")
+
+
+def test_a_read_only_file_stays(gguf: Path) -> None:
+    raw = gguf.read_bytes()
+    gguf.chmod(0o444)
+    for value in ("x", "x" * 9000):
+        with pytest.raises(an.OutputError, match="is read-only; make it writable first"):
+            an.edit_metadata(gguf, {"general.name": value})
+    assert gguf.read_bytes() == raw
 
 
 def test_said_of_each_file(plain: Path, gguf: Path) -> None:

@@ -208,7 +208,7 @@ def test_arguments_on_arrays(values: Any, name: str, arguments: Any, told: str) 
         (lambda p: AN.edit_metadata(p, unset=5), TypeError, "unset must be a str or several"),
         (lambda p: AN.edit_metadata(5), TypeError, "path must be a path, not 5"),
         (lambda p: AN.safe_open(p, dtype=np.ones(3)), ValueError, "got a ndarray"),
-        (lambda p: AN.safe_open(5), TypeError, "cannot read a int"),
+        (lambda p: AN.safe_open(5), TypeError, "cannot read an int"),
         (
             lambda p: an.convert(p, "b.gguf", metadata={"k": np.float16}),
             an.UnsupportedError,

@@ -71,7 +71,7 @@ def test_nothing_that_is_read(tmp_path: Path) -> None:
         assert an.detect_format(raw) is None
     with pytest.raises(FileNotFoundError):
         an.detect_format(tmp_path / "nothing")
-    with pytest.raises(TypeError, match="cannot read a int"):
+    with pytest.raises(TypeError, match="cannot read an int"):
         an.detect_format(3)  # type: ignore[arg-type]
 
 

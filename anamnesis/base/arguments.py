@@ -12,7 +12,7 @@ from functools import wraps
 from operator import index
 from typing import Any, TypeAlias, TypeVar, cast
 
-from anamnesis.base.printable import shown
+from anamnesis.base.printable import kind_of, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,7 +63,8 @@ def check_kind(name: str, value: Any, kind: type, *, optional: bool = True) -> N
 def check_mapping(name: str, value: Any, of: tuple[type, ...] = ()) -> None:
     """Refuse what is no mapping, such as a list of pairs; or not from texts to values of a type."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must be a mapping, such as a dict, not {type(value).__name__}")
+        such = "{'*': function}" if callable(value) else "a dict"
+        raise TypeError(f"{name} must be a mapping, such as {such}, not {kind_of(value)}")
     for key, item in value.items():
         if not isinstance(key, str) or not isinstance(item, of or object):
             raise TypeError(f"{name} cannot map {shown(key)} to {shown(item)}")

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import ALL_DTYPES, DTYPES, DType
+from anamnesis.base.printable import kind_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +31,7 @@ def numpy_of(name: str, given: Any) -> NDArray[Any]:
 
 
 def _kind(given: Any, array: NDArray[Any]) -> str:
-    return f"one of dtype {array.dtype}" if given is array else f"a {type(given).__name__}"
+    return f"one of dtype {array.dtype}" if given is array else kind_of(given)
 
 
 def array_of(name: str, given: Any) -> tuple[NDArray[Any], DType]:
@@ -42,8 +43,7 @@ def array_of(name: str, given: Any) -> tuple[NDArray[Any], DType]:
     if isinstance(given, np.ma.MaskedArray):
         raise TypeError(f"{name!r} is a masked array, and no format has masks: fill it")
     if not any(hasattr(given, protocol) for protocol in _ARRAYS):
-        kind = type(given).__name__
-        raise TypeError(f"{name!r} is a {kind}, not an array; np.asarray may make it one")
+        raise TypeError(f"{name!r} is {kind_of(given)}, not an array; np.asarray may make it one")
     is_numpy = hasattr(given, "__array__") or hasattr(given, "__array_interface__")
     array = np.asarray(given) if is_numpy else np.from_dlpack(given)
     dtype = _of_numpy(array.dtype.name)

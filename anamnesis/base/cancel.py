@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from anamnesis.base.errors import Cancelled
+from anamnesis.base.printable import kind_of
 
 
 class Cancel(Protocol):
@@ -17,9 +18,7 @@ class Cancel(Protocol):
 def check_cancel(cancel: Any) -> None:
     """Refuse what nobody can ask whether it is set."""
     if cancel is not None and not callable(getattr(cancel, "is_set", None)):
-        raise TypeError(
-            f"cancel must have is_set(), as threading.Event has, not a {type(cancel).__name__}"
-        )
+        raise TypeError(f"cancel must have is_set(), as threading.Event has, not {kind_of(cancel)}")
 
 
 def stop_if(cancel: Cancel | None) -> None:

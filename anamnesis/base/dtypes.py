@@ -98,6 +98,16 @@ OUTPUT_DTYPES: dict[str, DType] = {
     "f32": DTYPES["F32"],
 }
 
+# What else the same is called.
+DTYPE_WORDS = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "fp16": "f16",
+    "half": "f16",
+    "float32": "f32",
+    "fp32": "f32",
+}
+
 DTypeName = Literal["bf16", "f16", "f32", "BF16", "F16", "F32", "bfloat16", "float16", "float32"]
 
 
@@ -125,12 +135,12 @@ def stored_dtype(name: str | DType) -> DType:
 def output_dtype(dtype: DTypeLike | str) -> DType:
     """Return the dtype that weights are remembered to."""
     wanted = _spelt(dtype).lower()
-    for short, output in OUTPUT_DTYPES.items():
-        if wanted in (short, output.torch_name):
-            return output
+    output = OUTPUT_DTYPES.get(DTYPE_WORDS.get(wanted, wanted))
+    if output is not None:
+        return output
     raise ValueError(
         f"output dtype must be one of {', '.join(OUTPUT_DTYPES)}, or numpy's, ml_dtypes' or torch's"
-        f" bfloat16, float16 or float32; got {shown(dtype)}"
+        f" bfloat16, float16 or float32; got {shown(dtype_name(dtype) or dtype)}"
     )
 
 

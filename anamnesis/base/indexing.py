@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
+from anamnesis.base.printable import kind_of
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -71,6 +73,6 @@ def _along(item: object, axis: int, n: int) -> tuple[tuple[int, int, int], int |
 
 def _not_basic(item: object) -> IndexError:
     return IndexError(
-        f"a {type(item).__name__} is not supported as an index: take whole numbers, slices, ... "
+        f"{kind_of(item)} is not supported as an index: take whole numbers, slices, ... "
         "and None, or index the array that numpy() returns"
     )

@@ -47,4 +47,10 @@ def shown(value: object) -> str:
     text = repr(value) if isinstance(value, _SHOWN) else ""
     if text and len(text) <= _LONGEST_VALUE and text.isprintable():
         return text
-    return f"a {type(value).__name__}"
+    return kind_of(value)
+
+
+def kind_of(value: object) -> str:
+    """Return a value's type behind its article: `an int`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from anamnesis.cli.app import Formatter
 
 ARGUMENTS = "anamnesis.arguments"  # key of a command's own words, in a context
+_OUTTYPE = re.compile(r"(^|\0)--outtype[=\0](gguf-)?")
 _GROUPS = ("Input", "Output", "What is encoded", "Quality", "GGUF", "Limits", "Run")
 
 
@@ -95,7 +97,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _as_here(args))
         except click.NoSuchOption as error:
             raise click.UsageError(self._no_such_option(error.option_name, ctx), ctx) from None
 
@@ -123,6 +125,13 @@ def _verbs_with(name: str, ctx: click.Context | None) -> str:
         if isinstance(command, Command) and name in command.names()
     ]
     return " or ".join(", ".join(found).rsplit(", ", 1))
+
+
+def _as_here(args: list[str]) -> list[str]:
+    """Return words with what llama.cpp's converter calls the type of its GGUF as our target."""
+    if not any(word.startswith("--outtype") for word in args):
+        return args
+    return _OUTTYPE.sub(r"\1--to=gguf-", "\0".join(args)).split("\0")
 
 
 def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str] | None:

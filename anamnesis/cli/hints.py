@@ -67,6 +67,7 @@ OPTIONS = {
     "--out-dir": "-o OUT/",
     "--output-dir": "-o OUT/",
     "--out-type": "--to TYPE",
+    "--outtype": "--to gguf-TYPE",
     "--torch-dtype": "--dtype",
     "--tensor-type": "--tensor PATTERN=TYPE",
     "--allow-requantize": "codes are re-quantised without an option, and counted",

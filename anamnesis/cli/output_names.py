@@ -26,7 +26,7 @@ from anamnesis.checkpoint.file_names import (
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.checkpoint.pipelines import is_pipeline
-from anamnesis.convert.request.form import Form
+from anamnesis.convert.request.form import Form, check_directory
 from anamnesis.formats.writers import asked_format
 
 if TYPE_CHECKING:
@@ -261,6 +261,8 @@ class OutputNames:
                     f"{out}: is the name of one file, for {len(inputs):,} inputs; name a directory"
                 )
         self._naming = naming = naming if isinstance(naming, Naming) else Naming(naming)
+        if out is not None:
+            check_directory(naming.form.container, out)
         self._out = out
         self._several = several
         self._folders = folders or {}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
 
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+_FOLDER = "folder"  # the kind of a directory, beside the ids of containers
 
 
 class Words(NamedTuple):
@@ -47,19 +48,23 @@ def placed(
     at, named = _target_among(rest, read) if to is None else (len(rest), None)
     to, behind = to or named, rest[at + 1 :]
     rest = rest[:at] + behind
+    lacks = to is None and needs_target
     if out is not None or not rest:
+        if lacks and (unknown := [word for word in rest if not _is_there(word)]):
+            raise _no_target(unknown[0])
         return Words((first, *rest), to, out)
     last = rest[-1]
     if behind or not _is_model(last):
-        is_said = behind or os.path.isdir(last) or asked_format(last)
-        if not (is_said or last.endswith(_SEPARATORS)):
-            if len(rest) > 1:
-                return Words((first, *rest), to, None)
-            is_asked = to is not None or not needs_target or _is_gguf(first)
-            raise _two_readings(last, () if is_asked else ("--to", "TARGET"))
-        return Words((first, *rest[:-1]), to, last)
-    if to is None and needs_target and len(rest) == 1 and asked_format(last):
-        raise _replace_or_convert(last)
+        is_said = behind == rest[-1:] == rest or os.path.isdir(last) or asked_format(last)
+        if is_said or last.endswith(_SEPARATORS):
+            return Words((first, *rest[:-1]), to, last)
+        if lacks and (len(rest) > 1 or not _is_gguf(first)):
+            raise _no_target(*[word for word in rest if not _is_there(word)])
+        if len(rest) > 1 and not behind:
+            return Words((first, *rest), to, None)
+        raise _does_not_exist(last)
+    if len(rest) == 1 and _may_be_output(first, last, lacks=lacks):
+        raise _replace_or_read(last, ("--to", "TARGET") if lacks else ())
     return Words((first, *rest), to, None)
 
 
@@ -94,11 +99,14 @@ def asked_for(paths: tuple[str, ...], to: Target | None, out: str | None) -> Tar
 
 def _is_model(word: str) -> bool:
     """Whether a word names something to read: a file, or a folder with models."""
-    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
     from anamnesis.cli.inputs import models_in
 
-    if os.path.isdir(word):
-        return models_in(word)
+    return models_in(word) if os.path.isdir(word) else _is_there(word)
+
+
+def _is_there(word: str) -> bool:
+    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+
     return word == "-" or word.startswith(OLLAMA_PREFIX) or os.path.lexists(word)
 
 
@@ -113,17 +121,43 @@ def _is_gguf(path: str) -> bool:
     return False
 
 
-def _two_readings(last: str, more: tuple[str, ...]) -> click.UsageError:
+def _may_be_output(first: str, last: str, *, lacks: bool) -> bool:
+    """Whether the second of two models is rather the output of an earlier run.
+
+    So it is if it is of another kind than the first, or if outputs are to be replaced, or if only
+    its name says what is written.
+    """
+    given = click.get_current_context().params
+    kind = _kind(last)
+    if kind is None or given.get("recursive"):
+        return False
+    if lacks:
+        return kind != _FOLDER
+    return bool(given.get("force")) or kind != _kind(first)
+
+
+def _kind(word: str) -> str | None:
+    return _FOLDER if os.path.isdir(word) else asked_format(word)
+
+
+def _no_target(word: str, *others: str) -> click.UsageError:
+    """Refuse a word that is neither a file nor a target; alone, it may be the output."""
+    line = "" if others else f"`{_line(word, '-o', word, '--to', 'TARGET')}` writes it, "
     return click.UsageError(
-        f"{last!r} does not exist: it is no input, and as the output it is written by"
-        f" `{_line(last, '-o', last, *more)}`"
+        f"{word!r} is no file and no target: {line}amn convert --list shows all targets"
     )
 
 
-def _replace_or_convert(last: str) -> click.UsageError:
+def _does_not_exist(last: str) -> click.UsageError:
+    option, does = ("--threads", "sets the threads") if last.isdecimal() else ("-o", "writes it")
+    return click.UsageError(f"{last!r} does not exist; `{_line(last, option, last)}` {does}")
+
+
+def _replace_or_read(last: str, more: tuple[str, ...]) -> click.UsageError:
+    force = () if click.get_current_context().params.get("force") else ("--force",)
     return click.UsageError(
-        f"{last!r} exists: `{_line(last, '-o', last, '--force')}` replaces it,"
-        f" `{_line(last, last, '--to', 'TARGET')}` reads it, too"
+        f"{last!r} exists: `{_line(last, '-o', last, *force)}` replaces it,"
+        f" `{_line(last, last, '-o', 'DIR/', *more)}` reads it, too"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import BinaryIO
 
+from anamnesis.base.printable import kind_of
 from anamnesis.base.source import Readable, Source
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.memory import BufferSource
@@ -26,8 +27,9 @@ def open_source(
     try:
         return BufferSource(where)
     except TypeError:
-        kind = type(where).__name__
-        raise TypeError(f"cannot read a {kind}: need a path, bytes or a file object") from None
+        raise TypeError(
+            f"cannot read {kind_of(where)}: need a path, bytes or a file object"
+        ) from None
 
 
 class _MappedSource(BufferSource):

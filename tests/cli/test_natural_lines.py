@@ -13,8 +13,8 @@ import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.cli.demo_models import DEMOS
 
-# What is typed in a folder with `dir/`, `m.gguf`, `m.safetensors`, `two.safetensors`, `empty/` and
-# `outs/` (a folder of texts); and what is written then.
+# What is typed in a folder with `dir/`, `m.gguf`, `m.safetensors`, `two.safetensors`, `empty/`,
+# `d.gguf/` and `outs/` (a folder of texts); and what is written then.
 WRITES = {
     # inputs and outputs side by side
     "convert dir out.gguf": "out.gguf",
@@ -55,9 +55,16 @@ WRITES = {
     "convert dir --to hf -o out": "out/config.json",
     # options of other tools
     "convert dir --outtype q8_0 --outfile out.gguf": "out.gguf",
+    "convert dir --outtype f16": "dir-f16.gguf",
+    "convert dir --outtype=auto": "dir-bf16.gguf",
+    "quantize dir --outtype Q8_0": "dir-Q8_0.gguf",
     "convert m.safetensors -o two.safetensors --to f16 -y": "two.safetensors",
     "convert m.safetensors -o two.safetensors --to f16 --overwrite": "two.safetensors",
     "convert m.safetensors --to f16 --to f16 out.safetensors": "out.safetensors",
+    "convert dir f16 d.gguf/": "d.gguf/config.json",
+    "quantize dir q8_0 d.gguf": "d.gguf/dir-Q8_0.gguf",
+    # several inputs
+    "convert dir m.gguf --to f16 -o new/": "new/dir-f16/config.json",
 }
 
 # Lines that show something, and a part of that.
@@ -88,8 +95,30 @@ SAYS = {
     "convert m.gguf hf": "`amn convert m.gguf -o hf`",
     "convert m.safetensors two.safetensors": (
         "`amn convert m.safetensors -o two.safetensors --force` replaces it,"
-        " `amn convert m.safetensors two.safetensors --to TARGET` reads it, too"
+        " `amn convert m.safetensors two.safetensors -o DIR/ --to TARGET` reads it, too"
     ),
+    "convert dir m.gguf --to q8_0": (
+        "`amn convert dir -o m.gguf --force --to q8_0` replaces it,"
+        " `amn convert dir m.gguf -o DIR/ --to q8_0` reads it, too"
+    ),
+    "quantize dir m.gguf Q4_K_M -y": "`amn quantize dir -o m.gguf Q4_K_M -y` replaces it",
+    "quantize m.safetensors two.safetensors int8 --force": "-o two.safetensors int8 --force` repl",
+    "remember dir m.safetensors": "`amn remember dir -o m.safetensors --force` replaces it",
+    "remember m.gguf dir/": "`amn remember m.gguf -o dir/ --force` replaces it",
+    "quantize m.gguf two.gguf Q4_K_M 4": "`amn quantize m.gguf two.gguf Q4_K_M --threads 4`",
+    "quantize m.gguf none.gguf Q4_K_M out": "-o out` writes it",
+    "quantize dir FP9_X out": "'FP9_X' is no file and no target: amn convert --list",
+    "quantize dir FP9_X -o out": "'FP9_X' is no file and no target",
+    "quantize dir fp9": "'fp9' is no file and no target: `amn quantize dir -o fp9 --to TARGET`",
+    # a directory that is called as a file
+    "convert dir d.gguf": "d.gguf: is a directory, though it has the extension of GGUF; name",
+    "convert m.safetensors d.gguf --to f16": "a slash behind the name says that a directory is m",
+    "remember m.gguf d.gguf": "d.gguf: is a directory",
+    "quantize dir nf4 d.gguf": "d.gguf: is a directory",
+    # what a model has under other names is not kept as it is stored
+    "convert dir out.gguf --to q8_0 --tensor 'model.layers.0.*=keep'": "it has another name there",
+    "convert dir out.gguf --to q8_0 --tensor 'blk.0.*=keep'": "name a dtype or an encoding",
+    "convert m.gguf out/ --tensor '*.mlp.*=keep'": "--names keep leaves both",
     "quantize dir Q4_K_M m.gguf": "m.gguf: exists; --force replaces it",
     "quantize dir": "amn quantize IN TYPE [OUT]",
     "quantize dir out.gguf": "amn quantize IN TYPE [OUT]",
@@ -133,7 +162,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values = {"up_proj.weight": np.ones((64, 64), np.float32)}
     for name in ("m", "two"):
         an.save(values, tmp_path / f"{name}.safetensors")
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "d.gguf"):
+        (tmp_path / name).mkdir()
     (tmp_path / "outs").mkdir()
     (tmp_path / "outs" / "notes.txt").touch()
     monkeypatch.chdir(tmp_path)

@@ -159,17 +159,17 @@ def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
 
 
 def _check_kept(seen: Seen) -> None:
-    """Refuse to keep what is stored as several tensors, whose rows go to other places."""
+    """Refuse to keep what is stored under another name, or as several tensors."""
     request = seen.spelt(seen.request)
     for name, weight in seen.ledger.weights.items():
         override = request.override(name)
         if override is None or override[1] is not None:
             continue
-        if len(weight.parts) != 1 or weight.parts[0].name != name:
+        if [part.name for part in weight.parts] != [name] or name not in seen.ledger.stored:
             raise UnsupportedError(
-                f"{name!r} cannot be kept as it is stored: it has another name there, and its rows"
-                " another order",
-                remedy="names='keep' leaves both",
+                f"{name!r} cannot be kept as it is stored: it has another name there, and maybe"
+                " another order of rows",
+                remedy="name a dtype or an encoding in place of keep; names='keep' leaves both",
             )
 
 

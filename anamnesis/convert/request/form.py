@@ -79,8 +79,20 @@ def check_ending(target: Target, out: Any) -> None:
     if target.container is not None or not isinstance(out, (str, os.PathLike)):
         return
     name = os.fspath(out)
-    if os.path.splitext(name)[1].lower() in _FOREIGN and not os.path.isdir(name):
+    if os.path.isdir(name):
+        check_directory(target.usual, name)
+    elif os.path.splitext(name)[1].lower() in _FOREIGN:
         raise _unwritable(name)
+
+
+def check_directory(container: str, name: str) -> None:
+    """Refuse a directory that is called as a file of another container."""
+    ending = written_as(name) if os.path.isdir(name) else None
+    if ending not in (None, _DIRECTORIES, container):
+        raise OutputError(
+            f"{name}: is a directory, though it has the extension of {WRITERS[ending].title}",
+            remedy="name another output; a slash behind the name says that a directory is meant",
+        )
 
 
 def _unwritable(name: str) -> OutputError:

@@ -122,12 +122,12 @@ OPTIONS = (
            "bf16 (default), f16, f32, gguf, gguf-f16, ..."),
     Option("--to", kinds.ENCODING, ("forget",), "Output",
            "Encoding to write: fp8-block, fp8-channel, int8, ...; --list shows all.",
-           "fp8-block, int4, bnb-nf4, ...; --list shows all.", quiet="--scheme --outtype"),
+           "fp8-block, int4, bnb-nf4, ...; --list shows all.", quiet="--scheme"),
     Option("--to", kinds.TARGET, ("convert",), "Output",
            "A container (gguf, npz, pth, ...), an encoding (fp8-block, ...) or both (gguf-f16);"
            " amn convert --list shows all.",
            "gguf, fp8-block, gguf-f16, ...; --list shows all.", recipe="key",
-           quiet="--scheme --outtype"),
+           quiet="--scheme"),
     Option("--to", kinds.TARGETS, _PLAN, "Output",
            "A container, an encoding or both, as for amn convert; several are compared:"
            " int4,fp8-block,nvfp4.",

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from anamnesis.base.arguments import word
-from anamnesis.base.dtypes import DTypeLike, dtype_name
+from anamnesis.base.dtypes import DTYPE_WORDS, DTypeLike, dtype_name
 from anamnesis.schemes.core.encoding import Encoding
 
 # A target or an encoding: by a name, gguf-py's member of an enum, or any library's dtype.
@@ -29,12 +29,7 @@ _WORDS = {
     "gptq-int8": "gptq-8bit",
     "awq": "awq-4bit",
     "awq-int4": "awq-4bit",
-    "fp16": "f16",
-    "half": "f16",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "fp32": "f32",
-    "float32": "f32",
+    **DTYPE_WORDS,
     "gguf-auto": "gguf",  # as llama.cpp's converter calls what a model is in
     "gguf-keep": "gguf",
     "pt": "torch",

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
+from anamnesis.base.nearest import did_you_mean
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import Field, GgufMetadata, ValueType
-from anamnesis.formats.gguf.read import ALIGNMENT_KEY, GGUF_MAX_KEYS
+from anamnesis.formats.gguf.read import ALIGNMENT_KEY, ARCHITECTURE_KEY, GGUF_MAX_KEYS
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.values import (
     FLOATS,
@@ -17,6 +18,7 @@ from anamnesis.formats.gguf.values import (
     Value,
     as_float,
     carried,
+    check_own,
     guessed,
     of_key,
     of_type,
@@ -25,6 +27,7 @@ from anamnesis.formats.gguf.values import (
 )
 from anamnesis.formats.gguf.write import key_bytes
 
+_LENGTH_BYTES = 8
 _COUNT_AT, _KEYS_AT = 16, 24  # behind magic, version and the number of tensors
 _LAST_VERSION_OF_U32 = 1
 
@@ -68,6 +71,7 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
         )
     for key in {*new, *gone} & {ALIGNMENT_KEY, *SPLIT_KEYS}:
         raise UnsupportedError(f"metadata {key!r}: says where tensors lie, and cannot be edited")
+    check_own(new)
     was = source.read(0, container.header_bytes)
     values = {key: carried(metadata, key) for key in metadata}
     keys = was[:_KEYS_AT] + b"".join(map(key_bytes, values, values.values()))
@@ -76,16 +80,43 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
             f"{source.name}: its header has values that other programs would write otherwise, and"
             " cannot be edited"
         )
+    had = _keys_of_architecture(values)
     for key, given in new.items():
+        if isinstance(given, Text) and key not in values:
+            _check_untyped(key)
         values[key] = of_key(key, given, partial(_value, metadata.fields.get(key)))
     for key in gone:
         del values[key]
+    if had and not _keys_of_architecture(values):
+        raise UnsupportedError(
+            f"metadata {ARCHITECTURE_KEY!r}: {had[0]!r} and others begin with what it was, and no"
+            " program would find them",
+            remedy="leave it, or set the new architecture's keys, too",
+        )
     if len(values) > GGUF_MAX_KEYS:
         raise LimitExceeded("GGUF_MAX_KEYS", f"{source.name}: would have {len(values):,} keys")
     count = len(values).to_bytes(_KEYS_AT - _COUNT_AT, "little")
     head = [was[:_COUNT_AT], count, *map(key_bytes, values, values.values()), was[len(keys) :]]
     raw = b"".join(head)
     return raw + bytes(-len(raw) % container.facts["alignment"])
+
+
+def _keys_of_architecture(values: Mapping[str, Value]) -> list[str]:
+    """Return the keys that begin with the name of the architecture."""
+    name = values.get(ARCHITECTURE_KEY)
+    if name is None or name.type is not ValueType.STRING:
+        return []
+    prefix = f"{name.raw[_LENGTH_BYTES:].decode(errors='replace')}."
+    return [key for key in values if key.startswith(prefix)]
+
+
+def _check_untyped(key: str) -> None:
+    """Refuse a new key that ends in what looks like a type, and is none."""
+    _, colon, kind = key.rpartition(":")
+    if colon:
+        raise UnsupportedError(
+            f"metadata {key!r}: there is no type {kind!r}{did_you_mean(kind, SAID)}"
+        )
 
 
 def _value(had: Field | None, given: Any) -> Value:

@@ -38,7 +38,7 @@ GGUF_MAX_ALIGNMENT = 1 << 20  # bytes
 
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
-_ARCH_KEY = "general.architecture"
+ARCHITECTURE_KEY = "general.architecture"
 _SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
 
 _SCALARS = {
@@ -164,7 +164,7 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
 
 
 def _facts(encoding: Encoding, metadata: GgufMetadata, alignment: int) -> dict[str, Any]:
-    arch = metadata.fields.get(_ARCH_KEY)
+    arch = metadata.fields.get(ARCHITECTURE_KEY)
     is_told = arch is not None and isinstance(arch.value, str)
     return {
         "version": encoding.version,

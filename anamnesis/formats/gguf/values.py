@@ -48,6 +48,9 @@ SAID: dict[str, ValueType | None] = {
     "int": None,
 }
 
+# What gguf-py's reader says of each file; a file that has them itself, it refuses.
+_OF_READERS = {"GGUF.version", "GGUF.tensor_count", "GGUF.kv_count"}
+
 _OF_OBJECTS = (ValueType.BOOL, ValueType.ARRAY)  # as Python has them, whatever holds them
 FLOATS = (ValueType.F32, ValueType.F64)
 _F32 = struct.Struct("<f")
@@ -122,16 +125,18 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def check_own(metadata: Mapping[str, Any]) -> None:
-    """Refuse a user's metadata that say which part of a model the file is: readers look for others.
+    """Refuse a user's metadata that say what the file itself is, which part of a model or how long.
 
     Those of a GGUF file pass, for `merged` leaves such keys out; so does None, which removes a key.
     """
-    for key in () if isinstance(metadata, GgufMetadata) else SPLIT_KEYS:
-        if metadata.get(key) is not None:
+    for key in () if isinstance(metadata, GgufMetadata) else metadata:
+        if key in SPLIT_KEYS and metadata[key] is not None:
             raise UnsupportedError(
                 f"metadata {key!r}: says which part of a model a file is",
                 remedy="leave it out; split_max_size=... cuts a model, and writes it",
             )
+        if key in _OF_READERS:
+            raise UnsupportedError(f"metadata {key!r}: gguf-py opens no file with that key")
 
 
 def read_setting(text: str) -> tuple[str, Value]:

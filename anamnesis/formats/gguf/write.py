@@ -127,7 +127,7 @@ def key_bytes(key: str, value: Value) -> bytes:
     except UnicodeEncodeError:
         raise UnsupportedError(f"metadata {key!r}: a key must be UTF-8") from None
     if not 0 < len(raw) <= GGUF_MAX_KEY:
-        raise UnsupportedError(f"metadata {key!r}: a key has 1 to {GGUF_MAX_KEY:,} bytes")
+        raise UnsupportedError(f"metadata {key[:80]!r}: a key has 1 to {GGUF_MAX_KEY:,} bytes")
     return _LENGTH.pack(len(raw)) + raw + _TYPE.pack(value.type) + value.raw
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from anamnesis.base.printable import kind_of
+
 _LONGEST = 200  # characters of a module or name that are shown; it may be shown many times
 
 SCALARS = frozenset((type(None), bool, int, float, complex, str, bytes))
@@ -71,4 +73,4 @@ def in_words(value: Any) -> str:
     """Return a value for a message; of a container only the type, for it may have no end."""
     if type(value) in SCALARS or isinstance(value, Global):
         return str(value)[:200]
-    return f"a {type(value).__name__}"
+    return kind_of(value)

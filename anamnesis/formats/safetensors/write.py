@@ -66,9 +66,8 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
     for key, value in metadata.items():
         for what, text in (("the key", key), ("its value", value)):
             if not isinstance(text, str):
-                kind = type(text).__name__
                 raise UnsupportedError(
-                    f"metadata {key!r}: {what} must be a string in safetensors, not {kind}"
+                    f"metadata {key!r}: {what} must be a string; safetensors has no other types"
                 )
             if _has_half_a_pair(text):
                 raise UnsupportedError(

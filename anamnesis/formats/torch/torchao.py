@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from anamnesis.base.described import Described
+from anamnesis.base.printable import kind_of
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, in_words
 from anamnesis.formats.torch.torchao_classes import (
     DTYPE,
@@ -146,7 +147,7 @@ def _says_nothing(name: str, value: Any, row: TensorClass) -> bool:
 
 
 def _called(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else kind_of(value)
 
 
 # --- attributes ---------------------------------------------------------------------------------
