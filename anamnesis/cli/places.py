@@ -68,6 +68,22 @@ def placed(
     return Words((first, *rest), to, None)
 
 
+def targets_behind(
+    paths: tuple[str, ...], read: Callable[[str], tuple[Target, ...]]
+) -> tuple[tuple[str, ...], tuple[Target, ...] | None]:
+    """Return inputs, and the targets that stand behind the first, each in a word or with commas."""
+    first, *rest = paths
+    words = [w for w in rest if not (_is_there(w) or asked_format(w) or set(_SEPARATORS) & {*w})]
+    if not words:
+        return paths, None
+    try:
+        return (first, *[word for word in rest if word not in words]), read(",".join(words))
+    except UnknownWord as error:
+        raise click.UsageError(f"{error}; amn convert --list shows all") from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
 def _target_among(words: list[str], read: Callable[[str], Target]) -> tuple[int, Target | None]:
     """Return the first word that is a target and no file, with its place; else the end and None."""
     for i, word in enumerate(words):
