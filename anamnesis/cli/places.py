@@ -44,6 +44,8 @@ def placed(
     needs_target: bool,
 ) -> Words:
     """Return what the words of a command line mean; `read` takes a target of the command."""
+    if "" in paths:
+        raise click.UsageError("a name is empty; name a file or a directory")
     first, *rest = paths
     at, named = _target_among(rest, read) if to is None else (len(rest), None)
     to, behind = to or named, rest[at + 1 :]

@@ -118,6 +118,12 @@ SAYS = {
     "convert m.safetensors d.gguf --to f16": "a slash behind the name says that a directory is m",
     "remember m.gguf d.gguf": "d.gguf: is a directory",
     "quantize dir nf4 d.gguf": "d.gguf: is a directory",
+    # words of variables that are not set
+    "convert dir --to ''": "there is no target ''",
+    "convert dir '' --to f16": "a name is empty",
+    "quantize dir '' out": "a name is empty",
+    "quantize dir Q8_0 ''": "a name is empty",
+    "convert dir --to f16 -o ''": "the output's name is empty",
     # what a model has under other names is not kept as it is stored
     "convert dir out.gguf --to q8_0 --tensor 'model.layers.0.*=keep'": "it has another name there",
     "convert dir out.gguf --to q8_0 --tensor 'blk.0.*=keep'": "name a dtype or an encoding",
