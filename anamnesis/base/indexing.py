@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from anamnesis.base.printable import kind_of
+from anamnesis.base.printable import kind_of, numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def box_of(key: object, shape: Sequence[int]) -> Box:
     if n_ellipses > 1:
         raise IndexError("an index can only have one ellipsis ('...')")
     if n_axes > len(shape):
-        raise IndexError(f"{n_axes} indices are too many for {len(shape)} dimensions")
+        raise IndexError(f"too many indices: {n_axes} for {numbered(len(shape), 'dimension')}")
     left = len(shape) - n_axes  # axes that `...` stands for, or that follow
     spans: list[tuple[int, int, int]] = []
     rest: list[Any] = []

@@ -39,13 +39,13 @@ def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any
     run(Encode("convert", to, given["out"], given), paths, **given)
 
 
-def _why_none(out: str | None) -> str | None:
-    """Return why the output's extension names no container; None without an output."""
+def _why_none(out: str | None) -> str:
+    """Return why there is no target: the output's extension names no container."""
     from anamnesis.cli.streams import is_stdout
     from anamnesis.formats.writers import WRITERS
 
     if out is None or is_stdout(out):
-        return None
+        return "Name an output or a target: amn convert MODEL OUT.gguf, amn convert MODEL Q8_0"
     *endings, last = [ending for written in WRITERS.values() for ending in written.endings]
     ending = os.path.splitext(out)[1]
     return f"Cannot tell the format from {ending or out}; use {', '.join(endings)}, {last}, or --to"

@@ -26,7 +26,7 @@ from anamnesis.checkpoint.file_names import (
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.checkpoint.pipelines import is_pipeline
-from anamnesis.convert.request.form import Form, check_directory
+from anamnesis.convert.request.form import Form, check_directory, check_named
 from anamnesis.formats.writers import asked_format
 
 if TYPE_CHECKING:
@@ -251,8 +251,7 @@ class OutputNames:
         folders: Mapping[str, str] | None = None,
     ) -> None:
         several = len(inputs) > 1 or bool(folders)
-        if out == "":  # of a variable that is not set; it would be the working directory
-            raise OutputError("the output's name is empty; name a file or a directory")
+        check_named(out)
         if several and out is not None and not os.path.isdir(out):
             if os.path.exists(out):
                 raise OutputError(f"{out}: is a file; several inputs need a directory")

@@ -44,6 +44,8 @@ def placed(
     needs_target: bool,
 ) -> Words:
     """Return what the words of a command line mean; `read` takes a target of the command."""
+    if "" in paths:
+        raise click.UsageError("a name is empty; name a file or a directory")
     first, *rest = paths
     at, named = _target_among(rest, read) if to is None else (len(rest), None)
     to, behind = to or named, rest[at + 1 :]
@@ -66,6 +68,22 @@ def placed(
     if len(rest) == 1 and _may_be_output(first, last, lacks=lacks):
         raise _replace_or_read(last, ("--to", "TARGET") if lacks else ())
     return Words((first, *rest), to, None)
+
+
+def targets_behind(
+    paths: tuple[str, ...], read: Callable[[str], tuple[Target, ...]]
+) -> tuple[tuple[str, ...], tuple[Target, ...] | None]:
+    """Return inputs, and the targets that stand behind the first, each in a word or with commas."""
+    first, *rest = paths
+    words = [w for w in rest if not (_is_there(w) or asked_format(w) or set(_SEPARATORS) & {*w})]
+    if not words:
+        return paths, None
+    try:
+        return (first, *[word for word in rest if word not in words]), read(",".join(words))
+    except UnknownWord as error:
+        raise click.UsageError(f"{error}; amn convert --list shows all") from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _target_among(words: list[str], read: Callable[[str], Target]) -> tuple[int, Target | None]:

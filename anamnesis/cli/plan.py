@@ -11,6 +11,7 @@ import click
 from anamnesis.cli.encoding import what_is_asked
 from anamnesis.cli.errors import as_options
 from anamnesis.cli.options import needs, verb
+from anamnesis.cli.places import targets_behind
 from anamnesis.convert.request.options import options_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model
 
+_WHICH = "Name one target or more: amn plan MODEL Q4_K_M, or --to int4,fp8-block"
 _COLUMNS = 80
 _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
 
@@ -57,7 +59,9 @@ def command(
     from anamnesis.cli.batch import run_each
     from anamnesis.cli.encoding_voice import found_lines
 
-    needs(paths, "to", to or None)
+    if to is None and len(paths) > 1:
+        paths, to = targets_behind(paths, options_of("plan")["to"].kind.read)
+    needs(paths, "to", to or None, _WHICH)
     assert to is not None
     fitting = {name: given.pop(name) for name in options_of("plan", "fit")}
     if fitting["target_size"] is not None or fitting["target_bpw"] is not None:

@@ -117,3 +117,16 @@ def test_transformers_loads_it(source: Path, gguf: Path) -> None:
     assert not told["missing_keys"]
     assert not told["unexpected_keys"]
     assert transformers.AutoTokenizer.from_pretrained("hf")("a b")["input_ids"]
+
+
+@pytest.mark.parametrize("to", [None, "f16", "gguf"])
+def test_an_empty_name_is_refused(source: Path, to: str | None) -> None:
+    with pytest.raises(an.OutputError, match="the output's name is empty"):
+        an.convert(source, "", to)
+
+
+@pytest.mark.parametrize("word", ["", " ", "-"])
+def test_an_empty_word_is_no_target(source: Path, word: str) -> None:
+    with pytest.raises(ValueError, match="there is no target"):
+        an.convert(source, "out", word)
+    assert not Path("out").exists()

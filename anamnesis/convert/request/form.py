@@ -46,6 +46,7 @@ class Form(NamedTuple):
 
 def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
     """Return the form of an output."""
+    check_named(out)
     if not isinstance(out, (str, os.PathLike)):
         container = target.container or target.usual
         return Form(container, "", out is not None, is_cut, target.is_directory)
@@ -83,6 +84,12 @@ def check_ending(target: Target, out: Any) -> None:
         check_directory(target.usual, name)
     elif os.path.splitext(name)[1].lower() in _FOREIGN:
         raise _unwritable(name)
+
+
+def check_named(out: Any) -> None:
+    """Refuse an empty name, as of a variable that is not set; it would be the working directory."""
+    if isinstance(out, str) and not out:
+        raise OutputError("the output's name is empty; name a file or a directory")
 
 
 def check_directory(container: str, name: str) -> None:

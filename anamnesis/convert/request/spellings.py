@@ -78,7 +78,7 @@ def spelt(text: str, known: Iterable[str]) -> str:
     names = {_folded(name): name for name in known}
     folded = _folded(lowered)
     whole = names.get(folded) or _WORDS.get(folded) or names.get(f"gguf-{folded}")
-    if whole is None and not folded.endswith("-"):  # q4km
+    if whole is None and folded and not folded.endswith("-"):  # q4km
         bare = {_bare(name): whole for name, whole in names.items()}
         whole = bare.get(_bare(folded)) or bare.get(f"gguf{_bare(folded)}")
     if whole is not None:

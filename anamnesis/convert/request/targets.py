@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
-from anamnesis.convert.request.form import check_ending
+from anamnesis.convert.request.form import check_ending, check_named
 from anamnesis.convert.request.spellings import Named, several, spelt, worded
 from anamnesis.formats.writers import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
@@ -162,6 +162,7 @@ def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) ->
     """
     if not isinstance(out, (str, os.PathLike)):
         return Target("safetensors")
+    check_named(out)
     path = os.fspath(out)
     word = None if os.path.dirname(path) or asked_format(path) else _named(path)
     if word is not None and not word.is_directory:

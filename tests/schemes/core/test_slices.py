@@ -151,7 +151,7 @@ def test_boxes_are_numpys(data: st.DataObject) -> None:
     [
         ((slice(None), 7), "index 7 is out of bounds for axis 1 with size 4"),
         (-4, "index -4 is out of bounds for axis 0 with size 3"),
-        ((0, 0, 0), "3 indices are too many for 2 dimensions"),
+        ((0, 0, 0), "too many indices: 3 for 2 dimensions"),
         ((..., ...), "only have one ellipsis"),
         ([0, 1], "a list is not supported as an index"),
         (np.array([True, False, True]), "a ndarray is not supported"),
