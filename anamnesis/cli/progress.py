@@ -35,7 +35,7 @@ def bar(fraction: float, width: int) -> str:
 
 
 def moving(still: str, seconds: float) -> str:
-    """Return a bar with a mark in it that goes to and fro: work that nobody counts."""
+    """Return a bar with a mark in it that goes back and forth: work that nobody counts."""
     room = len(still) - len(f"[{_MARK}]")
     step = int(seconds * _STEPS) % (2 * room)
     at = 1 + min(step, 2 * room - step)

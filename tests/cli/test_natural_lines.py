@@ -151,7 +151,7 @@ SAYS = {
     "diff a b": "--expect-same B",
     "merge a b": "No such command 'merge'",
     "nope": "amn inspect MODEL",
-    "convrt m.gguf": "did you mean 'convert'?",
+    "converts m.gguf": "did you mean 'convert'?",
     "to_gguf dir": "amn convert DIRECTORY OUT.gguf",
     "dequant m.gguf": "amn remember MODEL",
     "download org/name": "hf download",
