@@ -89,8 +89,13 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
         )
     # Errors of an output name the output, and `-` has a name of its own.
     named = path in (None, "-") or isinstance(error, OutputError)
-    named = named or os.path.normpath(path or "") in message
+    named = named or _names(message, os.path.normpath(path or ""))
     return printable(message if named else f"{path}: {message}")
+
+
+def _names(message: str, path: str) -> bool:
+    """Whether a message has a path, and not merely as a part of a word."""
+    return re.search(rf"(?<![\w.-]){re.escape(path)}(?![\w-]|\.\w)", message) is not None
 
 
 def _as_typed(message: str) -> str:

@@ -116,6 +116,8 @@ def test_malformed_input_is_one_line(tmp_path: Path, verb: str, content: bytes) 
         (ParseError("bad", offset=5, source="in/shard"), "in", "in/shard: bad (at byte 5)"),
         (ParseError("bad", source="in"), "./in", "in: bad"),
         (ParseError("bad"), "in", "in: bad"),
+        (ParseError("bad line"), "in", "in: bad line"),
+        (ParseError("'in.proj' is bad"), "in", "in: 'in.proj' is bad"),
         (OutputError("out: exists"), "in", "out: exists"),
         (MemoryError(), "in", "in: out of memory"),
         (

@@ -118,6 +118,8 @@ SAYS = {
     "convert m.safetensors d.gguf --to f16": "a slash behind the name says that a directory is m",
     "remember m.gguf d.gguf": "d.gguf: is a directory",
     "quantize dir nf4 d.gguf": "d.gguf: is a directory",
+    "convert m.gguf -o --to f16": "a name is missing before --to; ./--to is a file's",
+    "convert dir --to f16 --tensor 'lm_head=drop'": "--drop 'lm_head' leaves out weights",
     # words of variables that are not set
     "convert dir --to ''": "there is no target ''",
     "convert dir '' --to f16": "a name is empty",
