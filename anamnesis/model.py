@@ -16,7 +16,8 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.report.inspection import Inspection, inspect_claim
+from anamnesis.convert.report.inspect import inspect_claim
+from anamnesis.convert.report.inspection import Inspection
 from anamnesis.convert.report.problems import first_of
 from anamnesis.formats.base import Container
 from anamnesis.frameworks import framework as arrays_of

@@ -1,0 +1,158 @@
+"""Counts what `inspect` shows of a model: from its headers alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.limits import ParseLimits
+from anamnesis.checkpoint.about import about
+from anamnesis.checkpoint.metadata import metadata_summary
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.report.inspection import Inspection, counted_up
+from anamnesis.convert.report.problems import unwritable_weights
+from anamnesis.formats.base import Container
+from anamnesis.formats.safetensors.write import SafetensorsWriter
+from anamnesis.schemes.core.plain import Plain, plain_dtype
+from anamnesis.schemes.core.roles import roles
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
+
+_OF_VALUES = ("float", "complex")  # all else are buffers
+_TRAINED_BYTES = 2  # of each weight before it was quantised
+
+# What passes through, by a part of its name; the first that fits counts.
+_KINDS = (
+    ("norm", "norms"),
+    ("embed", "embeddings"),
+    ("wte", "embeddings"),
+    ("lm_head", "heads"),
+    ("bias", "biases"),
+)
+
+
+def inspect_claim(
+    checkpoint: Checkpoint,
+    ledger: Ledger,
+    limits: ParseLimits | None,
+    *,
+    wanted: DType,
+    notes: Iterable[str | None] = (),
+) -> Inspection:
+    """Count what a model's stored tensors make, and what they would be in the dtype `wanted`."""
+    containers = list(checkpoint.shards.values())
+    quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
+    plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
+    scales = [part for w in quantised for part in w.parts[1:]]
+    tied = tuple(tuple(names) for container in containers for names in container.tied)
+    n_bytes = sum(t.n_bytes for t in ledger.stored.values())
+    n_parameters = None if ledger.problems else _n_parameters(ledger.weights, tied)
+    unread_errors = {id(e): e for e in ledger.problems.values()}.values()
+    unwritable = unwritable_weights(ledger.weights.values(), SafetensorsWriter())
+    problems = {n: str(error) for n, error in {**ledger.problems, **unwritable}.items()}
+    unread = [ledger.stored[name] for name in ledger.problems]
+    return Inspection(
+        format_id=containers[0].id,
+        format=containers[0].format,
+        files=len(containers),
+        n_tensors=len(ledger.stored),
+        schemes=counted_up(w.scheme for w in quantised),
+        n_quantized=len(quantised),
+        n_scales=len(scales),
+        scale_dtypes=counted_up(s.dtype.name for s in scales),
+        n_passthrough=len(plain),
+        passthrough=counted_up(w.scheme for w in plain),
+        passthrough_kinds=_kinds(plain),
+        dropped=tuple(ledger.dropped),
+        problems=problems,
+        n_bytes=n_bytes,
+        n_bytes_out=sum(
+            plain_dtype(w, wanted, cast=False).n_bytes(w.n_elements)
+            for w in ledger.weights.values()
+        )
+        + sum(t.n_bytes for t in unread),
+        dtype_out=wanted.name,
+        quantized_as=", ".join(counted_up(w.family for w in quantised)),
+        metadata=metadata_summary(containers),
+        dtypes=counted_up(t.dtype.name for t in ledger.stored.values()),
+        facts=containers[0].facts,
+        **about(containers, checkpoint.config)._asdict(),
+        **_card(checkpoint, ledger, limits),
+        tied=tied,
+        n_parameters=n_parameters,
+        bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
+        lethe_took=max(0, sum(map(_lost, quantised))),
+        unread=counted_up(filter(None, map(_encoding, unread_errors))),
+        unread_bytes=_unread_bytes(ledger),
+        rounded_between=counted_up(w.scheme for w in quantised if w.by_reference(wanted) is not w),
+        file_names=tuple(checkpoint.shards),
+        notes=(*filter(None, notes), *_of_names(ledger, containers[0])),
+        roles=_roles(quantised),
+    )
+
+
+def _card(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) -> dict[str, Any]:
+    """Return what a GGUF or a directory says of itself; other lone files say nothing."""
+    if not (checkpoint.self_contained or checkpoint.has_config):
+        return {}
+    from anamnesis.convert.report.card import card_of  # only here, for the sake of a quick start
+
+    return card_of(checkpoint, ledger, limits)._asdict()
+
+
+def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
+    """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
+    from anamnesis.convert.loaders.gguf_facts import lacks  # only here: most are none
+
+    if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
+        return ()
+    from anamnesis.convert.loaders.output_facts import facts_of_gguf
+    from anamnesis.convert.loaders.verdicts import verdicts, warnings
+
+    return warnings(verdicts(facts_of_gguf(ledger.stored, container.metadata)))
+
+
+def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) -> int:
+    again = {name for names in tied for name in names[1:]}
+    return sum(
+        weight.n_elements
+        for name, weight in weights.items()
+        if name not in again
+        and not (isinstance(weight, Plain) and weight.parts[0].dtype.kind not in _OF_VALUES)
+    )
+
+
+def _lost(weight: Weight) -> int:
+    return _TRAINED_BYTES * weight.n_elements - sum(part.n_bytes for part in weight.parts)
+
+
+def _encoding(error: AnamnesisError) -> str:
+    return (error.encoding if isinstance(error, UnsupportedError) else None) or ""
+
+
+def _unread_bytes(ledger: Ledger) -> dict[str, int]:
+    sizes: Counter[str] = Counter()
+    for name, error in ledger.problems.items():
+        sizes[_encoding(error)] += ledger.stored[name].n_bytes
+    return dict(sizes.most_common())
+
+
+def _roles(quantised: Iterable[Weight]) -> dict[str, dict[str, int]]:
+    n_of = Counter(
+        (role, part.dtype.name)
+        for weight in quantised
+        for role, part in zip(roles(weight), weight.parts, strict=True)
+    )
+    found: dict[str, dict[str, int]] = {role: {} for role, _ in n_of}
+    for (role, dtype), n in n_of.most_common():
+        found[role][dtype] = n
+    return found
+
+
+def _kinds(plain: Iterable[Weight]) -> tuple[str, ...]:
+    names = (weight.name.lower() for weight in plain)
+    found = Counter(next((k for part, k in _KINDS if part in n), "others") for n in names)
+    return tuple(kind for kind, _ in sorted(found.items(), key=lambda k: (k[0] == "others", -k[1])))
