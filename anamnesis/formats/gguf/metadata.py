@@ -137,9 +137,7 @@ class GgufMetadata(TypedMetadata):
         return raw
 
     def raw(self, key: str) -> bytearray:
-        """Return the bytes of a value with a span as they lie: an array's items, a
-        string's text.
-        """
+        """Return the bytes of a value with a span: an array's items, a string's text."""
         span = self.fields[key].span
         if span is None:
             raise ValueError(f"{key} was read with the header")

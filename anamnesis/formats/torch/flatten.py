@@ -343,10 +343,7 @@ def _called(name: str | None, usual: str) -> str:
 
 
 def _told_cost(value: Any) -> int:
-    """Return what telling a leaf is counted as, in bytes.
-
-    Of a long integer that is its bits, for its digits take time with their square.
-    """
+    """Return a leaf's cost in bytes: of a long integer its bits, for digits take their square."""
     kind = type(value)
     if kind is str:
         return text_cost(value)
