@@ -15,8 +15,9 @@ from structured_write import check_written, model
 from traced import fuzz
 
 import anamnesis as an
+from anamnesis.formats.gguf.settings import read_setting
 from anamnesis.formats.gguf.split import SPLIT_KEYS
-from anamnesis.formats.gguf.values import Value, merged, read_setting, typed
+from anamnesis.formats.gguf.values import Value, merged, typed
 
 KEYS = ("a", "b", "é", "general.alignment", "tokens", "split.no", "", "\ud800")
 VALUES: tuple[Any, ...] = (

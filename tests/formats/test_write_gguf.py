@@ -16,8 +16,9 @@ import anamnesis as an
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.stored import Part
 from anamnesis.formats.gguf.metadata import ValueType
+from anamnesis.formats.gguf.settings import read_setting
 from anamnesis.formats.gguf.split import split
-from anamnesis.formats.gguf.values import Value, merged, read_setting, typed
+from anamnesis.formats.gguf.values import Value, merged, typed
 from anamnesis.formats.gguf.write import GgufWriter
 from helpers import gguf_handmade as handmade
 from helpers.written import Stored, assert_read_back, every_part, stored, write_sparse, written

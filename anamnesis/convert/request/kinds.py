@@ -217,7 +217,7 @@ def _renaming(text: str) -> tuple[str, str]:
 
 
 def _settings_file(path: str) -> dict[str, Any]:
-    from anamnesis.formats.gguf.values import read_settings
+    from anamnesis.formats.gguf.settings import read_settings
 
     try:
         with open(path, encoding="utf-8") as file:
@@ -301,7 +301,7 @@ PLAIN = Kind(_plain, "TARGET", listed=_listed("container", "dtype"))
 OVERRIDES = Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_table=True)
 RENAMINGS = Kind(_renaming, "FROM=TO", _text, many=True, is_table=True)
 SETTINGS_FILE = Kind(_settings_file, "FILE.json", _any, is_table=True)
-SETTINGS = Kind(_of("formats.gguf.values", "read_setting"), "KEY=VALUE", many=True)
+SETTINGS = Kind(_of("formats.gguf.settings", "read_setting"), "KEY=VALUE", many=True)
 EDITS = Kind(_of("formats.gguf.edit", "read_edit"), "KEY=VALUE", many=True)
 KEYS = Kind(str, "KEY", _texts, many=True)
 HEADER_KEYS = Kind(

@@ -11,18 +11,16 @@ from anamnesis.base.nearest import did_you_mean
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import Field, GgufMetadata, ValueType
 from anamnesis.formats.gguf.read import ALIGNMENT_KEY, ARCHITECTURE_KEY, GGUF_MAX_KEYS
+from anamnesis.formats.gguf.settings import as_float, guessed, read_setting
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.values import (
     FLOATS,
     SAID,
     Value,
-    as_float,
     carried,
     check_own,
-    guessed,
     of_key,
     of_type,
-    read_setting,
     typed,
 )
 from anamnesis.formats.gguf.write import key_bytes

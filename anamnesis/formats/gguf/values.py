@@ -9,9 +9,7 @@ by their dtype.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -57,9 +55,6 @@ _F32 = struct.Struct("<f")
 _LEAST_F32 = 2.0**-126  # below, it has fewer digits
 _ALONE = (ValueType.U32, ValueType.I32, ValueType.U64, ValueType.I64)
 _IN_ARRAYS = (ValueType.I32, ValueType.U32, ValueType.I64, ValueType.U64)
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-9]+)?")
 
 
 class Value(NamedTuple):
@@ -137,80 +132,6 @@ def check_own(metadata: Mapping[str, Any]) -> None:
             )
         if key in _OF_READERS:
             raise UnsupportedError(f"metadata {key!r}: gguf-py opens no file with that key")
-
-
-def read_setting(text: str) -> tuple[str, Value]:
-    """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it.
-
-    Without a type `true` and `false` are bools, numbers numbers, a JSON list an array,
-    `{"type": "uint32", "value": 7}` what it says, and all else is a string.
-    """
-    key, equals, told = text.partition("=")
-    if not equals or not key:
-        raise ValueError(f"write KEY=VALUE or KEY=TYPE:VALUE, not {text!r}")
-    name, colon, rest = told.partition(":")
-    if not colon or name not in SAID:
-        return key, typed(guessed(told))
-    kind = SAID[name]
-    if kind is ValueType.STRING:
-        return key, of_type(kind, rest)
-    value = guessed(rest)
-    if kind is None:
-        if type(value) is not int:
-            raise ValueError(f"{rest!r} is no integer")
-        return key, typed(value)
-    if kind in FLOATS and isinstance(value, str):
-        value = as_float(value)
-    return key, of_type(kind, value)
-
-
-def read_settings(text: str) -> dict[str, Any]:
-    """Read a JSON object of metadata, as a file has it."""
-    try:
-        told = json.loads(text, object_pairs_hook=_object, parse_float=_number)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON: {error}") from None
-    except RecursionError:
-        raise ValueError("JSON nested too deeply") from None
-    if not isinstance(told, dict):
-        raise ValueError("must hold a JSON object")
-    for key, value in told.items():
-        try:
-            _finite(value)
-        except ValueError as error:
-            raise ValueError(f"metadata {key!r}: {error}") from None
-    return told
-
-
-class _Beyond(str):
-    """The digits of a number that is beyond every float."""
-
-
-def _number(text: str) -> float | _Beyond:
-    value = float(text)
-    return _Beyond(text) if math.isinf(value) else value
-
-
-def _finite(value: Any) -> Any:
-    """Return a value; raise ValueError if a number of it is beyond every float."""
-    rest = [value]
-    while rest:
-        item = rest.pop()
-        if isinstance(item, _Beyond):
-            raise ValueError(f"{item} is beyond every float")
-        if isinstance(item, (dict, list)):
-            rest += item.values() if isinstance(item, dict) else item
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; raise ValueError for a key that it has twice."""
-    told: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in told:
-            raise ValueError(f"has the key {key!r} twice; leave one")
-        told[key] = value
-    return told
 
 
 def of_key(key: str, value: Any, made: Callable[[Any], Value] = typed) -> Value:
@@ -335,33 +256,6 @@ def _string(text: str) -> bytes:
     if len(raw) > GGUF_MAX_STRING:
         raise ValueError(f"a string of {len(raw):,} bytes; {GGUF_MAX_STRING:,} are allowed")
     return _LENGTH.pack(len(raw)) + raw
-
-
-def guessed(text: str) -> Any:
-    """Return the value that a text is by itself: a number, a bool, a list or a text."""
-    if text in ("true", "false"):
-        return text == "true"
-    if _INTEGER.fullmatch(text) and len(text) < 25:  # what is longer is none that GGUF has
-        return int(text)
-    if _FLOAT.fullmatch(text):
-        return _finite(_number(text))
-    if text[:1] + text[-1:] not in ("[]", "{}"):
-        return text
-    try:
-        told = json.loads(text, parse_float=_number)
-    except (ValueError, RecursionError):
-        return text
-    # Any other object is text, as a template that begins with a brace is.
-    is_text = isinstance(told, dict) and set(told) != {"type", "value"}
-    return text if is_text else _finite(told)
-
-
-def as_float(text: str) -> float:
-    """Return the number that a text is."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
 
 
 # --- from a file --------------------------------------------------------------------------------
