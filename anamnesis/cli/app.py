@@ -89,7 +89,8 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
+        is_option = name.startswith("-") and name != "-"
+        if not (is_option or ctx.resilient_parsing or self.get_command(ctx, name)):
             if not _is_path(name):
                 raise no_such_command(name, ctx)
             args = ["inspect", *args]
@@ -169,7 +170,7 @@ def _is_path(word: str) -> bool:
     from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
     from anamnesis.formats.writers import promised_format
 
-    is_path = os.sep in word or "/" in word or word.startswith(OLLAMA_PREFIX)
+    is_path = word == "-" or os.sep in word or "/" in word or word.startswith(OLLAMA_PREFIX)
     return is_path or promised_format(word) is not None or os.path.lexists(word)
 
 

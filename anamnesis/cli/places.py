@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -47,9 +48,9 @@ def placed(
     if "" in paths:
         raise click.UsageError("a name is empty; name a file or a directory")
     first, *rest = paths
-    at, named = _target_among(rest, read) if to is None else (len(rest), None)
-    to, behind = to or named, rest[at + 1 :]
-    rest = rest[:at] + behind
+    at, named = _target_among(rest, read)
+    behind = rest[at + 1 :]
+    to, rest = _one_of(to, named, _target_among(behind, read)[1]), rest[:at] + behind
     lacks = to is None and needs_target
     if out is not None or not rest:
         if lacks and (unknown := [word for word in rest if not _is_there(word)]):
@@ -100,6 +101,18 @@ def _target_among(words: list[str], read: Callable[[str], Target]) -> tuple[int,
         if not found.is_directory:  # "hf" is what a directory may well be called
             return i, found
     return len(words), None
+
+
+def _one_of(*targets: Target | None) -> Target | None:
+    """Return the target that a line names, once or more often."""
+    named = [one for one in targets if one is not None]
+    for one, other in pairwise(named):
+        if one != other:
+            raise click.UsageError(
+                f"takes one target, not {one.text} and {other.text}; ./{other.text} is a file of"
+                " that name"
+            )
+    return named[0] if named else None
 
 
 def asked_for(paths: tuple[str, ...], to: Target | None, out: str | None) -> Target | None:

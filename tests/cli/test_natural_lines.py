@@ -61,6 +61,8 @@ WRITES = {
     "convert m.safetensors -o two.safetensors --to f16 -y": "two.safetensors",
     "convert m.safetensors -o two.safetensors --to f16 --overwrite": "two.safetensors",
     "convert m.safetensors --to f16 --to f16 out.safetensors": "out.safetensors",
+    "convert dir f16 ./q8_0": "q8_0/config.json",
+    "convert dir f16 out --to f16": "out/config.json",
     "convert dir f16 d.gguf/": "d.gguf/config.json",
     "quantize dir q8_0 d.gguf": "d.gguf/dir-Q8_0.gguf",
     # several inputs
@@ -120,6 +122,9 @@ SAYS = {
     "quantize dir nf4 d.gguf": "d.gguf: is a directory",
     "convert m.gguf -o --to f16": "a name is missing before --to; ./--to is a file's",
     "convert dir --to f16 --tensor 'lm_head=drop'": "--drop 'lm_head' leaves out weights",
+    "convert dir q8_0 f16": "takes one target, not q8_0 and f16; ./f16 is a file of that name",
+    "convert dir out.gguf q8_0 --to f16": "takes one target, not f16 and q8_0",
+    "quantize dir Q4_K_M out.gguf Q8_0": "takes one target, not q4_k_m and q8_0",
     # words of variables that are not set
     "convert dir --to ''": "there is no target ''",
     "convert dir '' --to f16": "a name is empty",
@@ -224,3 +229,9 @@ def test_lines_to_copy_do_it(here: Path) -> None:
     for line in ("convert dir out.dir --to f16", "convert m.gguf out"):
         said = typed(line).stderr.split("`")[1]
         assert typed(said.removeprefix("amn ")).exit_code == 0, said
+
+
+def test_a_model_of_standard_input_is_shown(here: Path) -> None:
+    raw = (here / "m.gguf").read_bytes()
+    done = CliRunner().invoke(cli, ["-"], input=raw, prog_name="amn")
+    assert (done.exit_code, "GGUF v3" in done.stdout) == (0, True)
