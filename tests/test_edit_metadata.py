@@ -161,7 +161,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gguf", {"set": {"general.alignment": 64}}, "says where tensors lie"),
     ("gguf", {"set": {"split.count": 2}}, "says where tensors lie"),
     ("gguf", {"set": {"GGUF.version": 4}}, "gguf-py opens no file with that key"),
-    ("gguf", {"set": {"general.architecture": "qwen2"}}, "'llama.block_count' and others begin"),
+    ("gguf", {"set": {"general.architecture": "qwen2"}}, "keys such as 'llama.block_count' belong"),
     ("gguf", {"unset": "general.architecture"}, "no program would find them"),
     ("gguf", {"set": {"k" * 70000: 2}}, "'k{80}': a key has"),
     ("gguf", {"set": {"": 2}}, "a key has 1 to 65,535 bytes"),

@@ -78,7 +78,9 @@ def _placing(function: _Function, verb: str) -> _Function:
     @wraps(function)
     def run(paths: tuple[str, ...], to: Any, out: str | None, **given: Any) -> None:
         if out is not None and out.startswith("--"):
-            raise click.UsageError(f"-o: a name is missing before {out}; ./{out} is a file's")
+            raise click.UsageError(
+                f"-o: a name is missing before {out}; a file of that name is ./{out}"
+            )
         if len(paths) > 1 and not given.get("lists"):
             from anamnesis.cli.places import placed
 

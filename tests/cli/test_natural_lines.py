@@ -120,7 +120,7 @@ SAYS = {
     "convert m.safetensors d.gguf --to f16": "a slash behind the name says that a directory is m",
     "remember m.gguf d.gguf": "d.gguf: is a directory",
     "quantize dir nf4 d.gguf": "d.gguf: is a directory",
-    "convert m.gguf -o --to f16": "a name is missing before --to; ./--to is a file's",
+    "convert m.gguf -o --to f16": "a name is missing before --to; a file of that name is ./--to",
     "convert dir --to f16 --tensor 'lm_head=drop'": "--drop 'lm_head' leaves out weights",
     "convert dir q8_0 f16": "takes one target, not q8_0 and f16; ./f16 is a file of that name",
     "convert dir out.gguf q8_0 --to f16": "takes one target, not f16 and q8_0",

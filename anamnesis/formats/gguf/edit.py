@@ -87,7 +87,7 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
         del values[key]
     if had and not _keys_of_architecture(values):
         raise UnsupportedError(
-            f"metadata {ARCHITECTURE_KEY!r}: {had[0]!r} and others begin with what it was, and no"
+            f"metadata {ARCHITECTURE_KEY!r}: keys such as {had[0]!r} belong to the old one, and no"
             " program would find them",
             remedy="leave it, or set the new architecture's keys, too",
         )
