@@ -189,9 +189,10 @@ class _Parsed(_ParamType):
             return self._kind.read(value)
         except ValueError as error:
             from anamnesis.base.nearest import UnknownWord
+            from anamnesis.cli.errors import in_options
 
             remedy = "; amn convert --list shows all" if isinstance(error, UnknownWord) else ""
-            self.fail(f"{error}{remedy}", param, ctx)
+            self.fail(f"{in_options(str(error))}{remedy}", param, ctx)
 
 
 def _take_colour(ctx: click.Context, _: click.Parameter, given: str | None) -> None:

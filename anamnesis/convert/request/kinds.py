@@ -195,7 +195,7 @@ def _bound(text: str) -> tuple[str, str]:
 def _override(text: str) -> tuple[str, str]:
     pattern, name = _pair(text, "PATTERN=ENCODING")
     if name == "drop":
-        raise ValueError(f"--drop {pattern!r} leaves out weights")
+        raise ValueError(f"drop={pattern!r} leaves out weights")
     _check_encoding(name, "keep")
     return pattern, name
 
