@@ -121,7 +121,7 @@ SAYS = {
     "remember m.gguf d.gguf": "d.gguf: is a directory",
     "quantize dir nf4 d.gguf": "d.gguf: is a directory",
     "convert m.gguf -o --to f16": "a name is missing before --to; a file of that name is ./--to",
-    "convert dir --to f16 --tensor 'lm_head=drop'": "--drop 'lm_head' leaves out weights",
+    "convert dir --to f16 --tensor 'lm_head=drop'": "--drop lm_head leaves out weights",
     "convert dir q8_0 f16": "takes one target, not q8_0 and f16; ./f16 is a file of that name",
     "convert dir out.gguf q8_0 --to f16": "takes one target, not f16 and q8_0",
     "quantize dir Q4_K_M out.gguf Q8_0": "takes one target, not q4_k_m and q8_0",
