@@ -13,7 +13,7 @@ import anamnesis as an
 from anamnesis.cli.demo_models import DEMOS
 from anamnesis.convert.loaders.output_facts import Facts
 from anamnesis.convert.loaders.verdicts import verdicts
-from anamnesis.convert.report.card import _STORED, OF_GGUF
+from anamnesis.convert.report.card import _STORED, OF_GGUF, _listed
 
 TEMPLATE = json.dumps({"chat_template": "{{ messages }}"})
 
@@ -68,6 +68,12 @@ def test_of_a_directory(
     assert found.loaded_by == ("transformers", "vLLM", "SGLang", "ComfyUI")
 
 
+def test_a_card_beyond_the_limits_is_not_read(llama: Path) -> None:
+    (llama / "README.md").write_text("---\nlicense: mit\n" + "a: b\n" * 100_000 + "---\n")
+    found = an.inspect(llama, limits=an.ParseLimits(max_item_count=50_000))
+    assert (found.license, found.size_label) == (None, "1.3M")
+
+
 def test_a_snapshot_has_the_name_of_its_repository(llama: Path, tmp_path: Path) -> None:
     root = tmp_path / "models--org--name" / "snapshots" / "0f"
     root.parent.mkdir(parents=True)
@@ -107,6 +113,20 @@ def test_programs_are_those_of_the_table() -> None:
 def test_what_is_written_is_known_again(llama: Path, encoding: str) -> None:
     an.convert(llama, llama.parent / "out", encoding)
     assert an.inspect(llama.parent / "out").loaded_by == loading(encoding)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "encoding"),
+    [
+        ("INT8, per channel", "int8"),
+        ("INT8, per channel, zero points", None),
+        ("INT4, groups of 128, zero points", "int4-asym"),
+        ("INT4, groups of 128, zero points, act-order", None),
+        ("INT4, groups of 32", None),
+    ],
+)
+def test_what_was_not_tried_is_not_said(scheme: str, encoding: str | None) -> None:
+    assert _listed("compressed-tensors", scheme) == encoding
 
 
 def test_a_lone_file_says_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
 from anamnesis.checkpoint.hub_cache import repository_of
@@ -119,7 +119,7 @@ def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -
         name = "/".join(os.path.basename(cached[0]).split("--")[1:])
     try:
         front = read_card(checkpoint.root / _README, Budget(limits))
-    except (OSError, ParseError):
+    except (OSError, AnamnesisError):  # it says nothing that weights need
         front = {}
     licence = front.get("license")
     return Card(
@@ -159,7 +159,9 @@ def _programs_of_directory(checkpoint: Checkpoint, ledger: Ledger) -> tuple[str,
 def _listed(method: str | None, scheme: str) -> str | None:
     """Return an encoding's name in the table of programs; None if it is not there."""
     rows = [row for row in _STORED if row[0] == method and scheme.startswith(row[1])]
-    return rows[0][2] if rows and "act-order" not in scheme else None
+    more = scheme.removeprefix(rows[0][1]) if rows else ""
+    is_other = "act-order" in more or "zero points" in more
+    return rows[0][2] if rows and not is_other else None
 
 
 def _has_template(root: str, sidecars: list[str]) -> bool | None:
