@@ -17,11 +17,11 @@ _LABELLED = re.compile(r"(?:  )?[A-Z][A-Za-z ]{1,15}:(?= |$)")
 _SIZE = re.compile(r"\d[\d,.]* [KMGT]?B\b")
 _FIGURES = (
     (re.compile(r"(Size|Output|Would write|Memory):"), _SIZE),
-    (re.compile(r"(Lethe distance|Loss):"), re.compile(r"SNR [\d.]+ dB")),
+    (re.compile(r"Lethe distance:"), re.compile(r"SNR [\d.]+ dB")),
     (re.compile(r"Parameters:"), re.compile(r"[\d.]+ bits")),
     (re.compile(r"in [\d,]+ tensor"), re.compile(r"dropped [1-9][\d,]*")),
     (re.compile(r"\d[\d,]* of [\d,]+ "), re.compile(r"[\d,]+ failed")),
-    (re.compile(r"(safe|suspicious|dangerous)\b"), re.compile(r"^\w+")),
+    (re.compile(r"(unknown|dangerous)\b"), re.compile(r"^\w+")),
     (re.compile(r"  overflow:"), re.compile(r"overflow: [\d,]+")),
 )
 
