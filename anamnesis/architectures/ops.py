@@ -55,11 +55,9 @@ class Mapped:
     back_by: str
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Apply the function."""
         return _each(weights, lambda w: operations.mapped_values(w, w.name, self.there_by))
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Apply its inverse."""
         return _each(weights, lambda w: operations.mapped_values(w, w.name, self.back_by))
 
 
@@ -183,11 +181,9 @@ class Reshape:
     back_to: Callable[[tuple[int, ...]], tuple[int, ...]]
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Return them in llama.cpp's shape."""
         return _each(weights, lambda w: shapes.reshaped(w, w.name, self.to(w.shape)))
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Return them in Hugging Face's shape."""
         return _each(weights, lambda w: shapes.reshaped(w, w.name, self.back_to(w.shape)))
 
 
@@ -205,7 +201,6 @@ class First:
         return [operations.first_rows(weight, weight.name, n)]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """Return all that there is: what was padding is gone."""
         return list(weights)
 
 

@@ -166,8 +166,10 @@ def _weights(
         )
     made: dict[str, Weight] = {}
     names: dict[str, tuple[str, ...]] = {}
-    for name, weight in _extra(arch, facts, next(iter(weights.values()))):
-        made[name], names[name] = weight, ()
+    extra = {} if arch.extra is None else arch.extra(facts)
+    for name, array in extra.items():
+        made[name] = operations.constant(name, array, next(iter(weights.values())))
+        names[name] = ()
     for group in found:
         for name, weight in _grouped(group, weights, facts):
             if name in made:
@@ -233,12 +235,6 @@ def _check(
         return arch.naming.back(hf, facts) if arch.naming else hf
 
     check_tensors(Header(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
-
-
-def _extra(arch: Arch, facts: Facts, like: Weight) -> Iterator[tuple[str, Weight]]:
-    if arch.extra is not None:
-        for name, array in arch.extra(facts).items():
-            yield name, operations.constant(name, array, like)
 
 
 def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:

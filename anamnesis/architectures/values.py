@@ -30,29 +30,11 @@ class Function(NamedTuple):
     inverse: str
 
 
-def _plus_one(values: Floats) -> Floats:
-    values += 1
-    return values
-
-
-def _minus_one(values: Floats) -> Floats:
-    values -= 1
-    return values
-
-
-def _minus_exp(values: Floats) -> Floats:
-    return -np.exp(values.astype(np.float64)).astype(np.float32)
-
-
-def _log_of_minus(values: Floats) -> Floats:
-    return np.log(-values.astype(np.float64)).astype(np.float32)
-
-
 FUNCTIONS = {
-    "plus-one": Function(_plus_one, "minus-one"),
-    "minus-one": Function(_minus_one, "plus-one"),
-    "minus-exp": Function(_minus_exp, "log-of-minus"),
-    "log-of-minus": Function(_log_of_minus, "minus-exp"),
+    "plus-one": Function(lambda x: x + np.float32(1), "minus-one"),
+    "minus-one": Function(lambda x: x - np.float32(1), "plus-one"),
+    "minus-exp": Function(lambda x: -np.exp(x.astype("f8")).astype("f4"), "log-of-minus"),
+    "log-of-minus": Function(lambda x: np.log(-x.astype("f8")).astype("f4"), "minus-exp"),
 }
 
 

@@ -118,7 +118,8 @@ class _Directory:
             for container in shards.values():
                 container.source.close()
             raise
-        kept = self.choose_indexes(own, names)
+        live = [index for index in own if not names.isdisjoint(index.shards())]
+        kept = live or own[:1]  # those to rewrite
         why = "an index of files that are left out or missing"
         self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
         rewritten = {CONFIG_NAME, *weights, *(index.name for index in indexes)}
@@ -372,11 +373,6 @@ class _Directory:
                         f"{name} is missing; others of the {int(total):,} are there",
                         source=str(self.root),
                     )
-
-    def choose_indexes(self, indexes: list[Index], names: set[str]) -> list[Index]:
-        """Return the indexes to rewrite: the ones of shards that exist, else one."""
-        live = [index for index in indexes if not names.isdisjoint(index.shards())]
-        return live or indexes[:1]
 
 
 def _tensors_are(n: int) -> str:

@@ -71,10 +71,6 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _is_carried(metadata: Mapping[str, Any], key: str) -> bool:
-    return not isinstance(metadata, TypedMetadata) or metadata.is_carried(key)
-
-
 def left_behind(containers: Iterable[Container], written: str) -> list[Dropped]:
     """Return the metadata that an output of a format has no place for."""
     others = [container for container in containers if container.id != written]
@@ -83,6 +79,7 @@ def left_behind(containers: Iterable[Container], written: str) -> list[Dropped]:
     if written == "safetensors":
         why = "metadata too long for a header"
         others = [c for c in others if c.id != "gguf"]
-        carried = {k for c in others for k in c.metadata if _is_carried(c.metadata, k)}
+        entries = [(c.metadata, key) for c in others for key in c.metadata]
+        carried = {k for m, k in entries if not isinstance(m, TypedMetadata) or m.is_carried(k)}
     keys = dict.fromkeys(key for container in others for key in container.metadata)
     return [Dropped(key, why) for key in keys if key not in carried]

@@ -44,12 +44,10 @@ class Pipeline(NamedTuple):
 
     def lacking(self, variant: str) -> list[str]:
         """Return the models that have no weights of a variant."""
-        return [model for model in self.models if not self._has(model, variant)]
-
-    def _has(self, model: str, variant: str) -> bool:
         from anamnesis.checkpoint.variants import of_variant
 
-        return bool(of_variant(os.listdir(os.path.join(self.root, model)), variant)[0])
+        names = {model: os.listdir(os.path.join(self.root, model)) for model in self.models}
+        return [model for model in names if not of_variant(names[model], variant)[0]]
 
 
 def is_pipeline(path: str) -> bool:

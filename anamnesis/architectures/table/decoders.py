@@ -52,10 +52,7 @@ def _cohere2(facts: Facts) -> Mapping[str, Any]:
         )
     dim = facts.number("hidden_size") // facts.number("num_attention_heads")
     return {
-        "rope.dimension_count": {
-            "type": "uint32",
-            "value": dim,
-        },
+        "rope.dimension_count": {"type": "uint32", "value": dim},
         **_NO_SCALING,
         **window_pattern(facts, _PERIOD),
     }

@@ -79,7 +79,6 @@ def _lfm2(facts: Facts) -> Mapping[str, Any]:
 
 
 def _lfm2moe(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of a model with experts."""
     if not facts.get("norm_topk_prob") or facts.get("routed_scaling_factor") != 1:
         raise UnsupportedError(
             f"{CONFIG}: norm_topk_prob or routed_scaling_factor is not what llama.cpp takes"

@@ -19,15 +19,11 @@ def layer_types(facts: Facts, other: str, period: int) -> list[str]:
     told: Any = facts.get("layer_types")
     if told is None:
         return [other if (i + 1) % period else FULL for i in range(n)]
-    if not isinstance(told, list) or len(told) != n or not _are(told, FULL, other):
+    if not (isinstance(told, list) and len(told) == n and all(k in (FULL, other) for k in told)):
         raise ParseError(
             f"layer_types are not {n} of {other!r} and {FULL!r}, one for each layer", source=CONFIG
         )
     return told
-
-
-def _are(told: list[Any], *kinds: str) -> bool:
-    return all(kind in kinds for kind in told)
 
 
 def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:

@@ -215,7 +215,6 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
-    """Return the keys of Qwen 3-Next."""
     check_sparse(facts)
     n_further = _n_predicting(facts)
     interval = facts.number("full_attention_interval")

@@ -120,7 +120,8 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         ledger = _as_stored(ledger, checkpoint.shapes) if checkpoint.shapes else ledger
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
-    if _is_named_directory(checkpoint, request):
+    form = request.form
+    if form.has_directories and form.is_named_directory and is_gguf_of_llama_cpp(checkpoint):
         seen = _as_directory(checkpoint, ledger, request)
     elif _is_hugging_face(checkpoint, ledger, request):
         seen = _as_gguf(checkpoint, ledger, request)
@@ -326,11 +327,6 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
 
 
 # --- to a directory -------------------------------------------------------------------------------
-
-
-def _is_named_directory(checkpoint: Checkpoint, request: Request) -> bool:
-    form = request.form
-    return form.has_directories and form.is_named_directory and is_gguf_of_llama_cpp(checkpoint)
 
 
 def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:

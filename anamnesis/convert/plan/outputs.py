@@ -12,7 +12,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
@@ -121,9 +120,10 @@ class _Directory:
             directory.params = PARAMS_NAME
         directory.indexes = self._indexes(files)
         if self.checkpoint.has_config:
+            is_recast = any(one.weight.own_dtype is None for one in self.weights)
             directory.config, directory.config_edits = edited_config(
                 self.checkpoint.config,
-                self._config_dtype(),
+                self.request.dtype if is_recast or self.request.cast_all else None,
                 dense=decided.dense,
                 quantization=decided.declaration.sections(),
                 decoded=self._no_longer_quantised(),
@@ -147,11 +147,6 @@ class _Directory:
             "Mistral's layout is for models that Mistral's params.json describes, and this one has"
             f" {has}; fp8-tensor-ct has the same codes for config.json"
         )
-
-    def _config_dtype(self) -> DType | None:
-        """Return the dtype that config.json shall name; None if it is as it was."""
-        quantised = any(one.weight.own_dtype is None for one in self.weights)
-        return self.request.dtype if quantised or self.request.cast_all else None
 
     def _no_longer_quantised(self) -> list[str]:
         """Return the modules that are decoded, where others stay quantised as config.json says."""

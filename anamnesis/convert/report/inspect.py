@@ -47,6 +47,7 @@ def inspect_claim(
     quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
+    lost = [_TRAINED_BYTES * w.n_elements - sum(p.n_bytes for p in w.parts) for w in quantised]
     tied = tuple(tuple(names) for container in containers for names in container.tied)
     n_bytes = sum(t.n_bytes for t in ledger.stored.values())
     n_parameters = None if ledger.problems else _n_parameters(ledger.weights, tied)
@@ -84,7 +85,7 @@ def inspect_claim(
         tied=tied,
         n_parameters=n_parameters,
         bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
-        lethe_took=max(0, sum(map(_lost, quantised))),
+        lethe_took=max(0, sum(lost)),
         unread=counted_up(filter(None, map(_encoding, unread_errors))),
         unread_bytes=_unread_bytes(ledger),
         rounded_between=counted_up(w.scheme for w in quantised if w.by_reference(wanted) is not w),
@@ -123,10 +124,6 @@ def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) 
         if name not in again
         and not (isinstance(weight, Plain) and weight.parts[0].dtype.kind not in _OF_VALUES)
     )
-
-
-def _lost(weight: Weight) -> int:
-    return _TRAINED_BYTES * weight.n_elements - sum(part.n_bytes for part in weight.parts)
 
 
 def _encoding(error: AnamnesisError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -91,7 +91,15 @@ class Losses:
     @property
     def total(self) -> WeightLoss:
         """Of all of them."""
-        return _together(self.weights.values())
+        each = list(self.weights.values())
+        largest = [loss.largest for loss in each]
+        return WeightLoss(
+            sum(loss.n for loss in each),
+            sum(loss.absolute for loss in each),
+            math.nan if any(map(math.isnan, largest)) else max(largest, default=0.0),
+            sum(loss.squared for loss in each),
+            sum(loss.power for loss in each),
+        )
 
     def worst(self, n: int = 1) -> list[tuple[str, WeightLoss]]:
         """Return the weights, and what they lost, whose errors are largest beside their values.
@@ -121,23 +129,6 @@ class Losses:
         """Return everything as values that JSON has."""
         weights = {name: loss.to_dict() for name, loss in self.weights.items()}
         return {"total": self.total.to_dict(), "weights": weights}
-
-
-def _largest(errors: Iterable[float]) -> float:
-    """Return the largest error; a NaN if one is."""
-    each = list(errors)
-    return math.nan if any(map(math.isnan, each)) else max(each, default=0.0)
-
-
-def _together(losses: Iterable[WeightLoss]) -> WeightLoss:
-    each = list(losses)
-    return WeightLoss(
-        sum(loss.n for loss in each),
-        sum(loss.absolute for loss in each),
-        _largest(loss.largest for loss in each),
-        sum(loss.squared for loss in each),
-        sum(loss.power for loss in each),
-    )
 
 
 @dataclass(frozen=True, slots=True)

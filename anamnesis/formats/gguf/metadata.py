@@ -393,8 +393,4 @@ class _Items:
 
 
 def _changed(offset: int, source: str) -> ParseError:
-    return ParseError(
-        "the file has changed since it was parsed",
-        offset=offset,
-        source=source,
-    )
+    return ParseError("the file has changed since it was parsed", offset=offset, source=source)

@@ -202,14 +202,13 @@ class HeaderReader:
             )
         wanted = min(max(n_bytes, min(n_bytes + self.owed, self._window)), self.left)
         kept = self._buffer[self._pos : self._end]
-        buffer = self._buffer if wanted <= len(self._buffer) else self._grown(wanted)
+        buffer = self._buffer
+        if wanted > len(buffer):
+            size = max(wanted, min(2 * len(buffer), self._window))
+            self.budget.alloc(size, "the header's window")
+            buffer = memoryview(bytearray(size))
         buffer[: len(kept)] = kept
         self._base += self._pos
         self._pos = 0
         self._buffer, self._end = buffer, wanted
         self.source.read_into(self._base + len(kept), buffer[len(kept) : wanted])
-
-    def _grown(self, wanted: int) -> memoryview:
-        size = max(wanted, min(2 * len(self._buffer), self._window))
-        self.budget.alloc(size, "the header's window")
-        return memoryview(bytearray(size))

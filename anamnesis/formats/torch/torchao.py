@@ -18,7 +18,7 @@ and so does `read`, which calls nothing of torchao. Its classes are rows of `tor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from anamnesis.base.described import Described
@@ -208,7 +208,7 @@ def _told(value: Any, visit: Callable[[int], None], depth: int = 0) -> Any:
     }
 
 
-def _member(made: Call, names: tuple[str, ...]) -> str:
+def _member(made: Call, names: Sequence[str]) -> str:
     """Return the name of an enum's member, which is pickled by its value."""
     value = made.args[0] if len(made.args) == 1 else None
     if type(value) is str and len(value) <= _LONGEST:
