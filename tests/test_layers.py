@@ -49,7 +49,7 @@ ROOMS = {
         {"awq", "gptq", "int4", "int8", "mlx", "mx", "nvfp4"},  # functions on arrays
         {"ways"},
         {"encodings"},
-        {"mixed"},
+        {"mixed", "torchao"},
         {"fp8", "fp4", "fp6", "integers", "ggml", "bnb", "codebooks", "exl2", "exl3"},
         {"detect"},
         {"libraries"},

@@ -151,22 +151,30 @@ def families() -> Iterable[Family]:
     yield Family(
         "INT8 and INT4",
         "integers",
-        "compressed-tensors, ModelOpt, Quark, ComfyUI, torchao, quanto (qint8)",
+        "compressed-tensors, ModelOpt, Quark, ComfyUI, quanto (qint8)",
         "In rows and in words of 1 to 8 bits; in groups, per channel and per tensor; act-order or "
-        "not; torchao's Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor "
-        "and NVFP4Tensor, in safetensors and in PyTorch's pickles.",
+        "not.",
         (
             "integers",
             *("integers.layouts.compressed_tensors", "integers.layouts.one_byte"),
-            *("integers.layouts.modelopt", "integers.layouts.quark", "integers.layouts.torchao"),
+            *("integers.layouts.modelopt", "integers.layouts.quark"),
         ),
         ("int8*", "int4*", "comfy-int8*"),
         "ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its inputs: "
         "`--fold-pre-quant-scale` multiplies the weight by it, as a plain model needs it, and "
-        "`--allow-unknown` passes it beside the weight. So do torchao's AffineQuantizedTensor "
-        "and others that it no longer has, and codes packed for one kind of processor.",
-        "ModelOpt: the scale, to the output's. torchao's Int4Tensor: what code 0 stands for, and "
-        "float zero points: the difference; to the scales'",
+        "`--allow-unknown` passes it beside the weight.",
+        "ModelOpt: the scale, to the output's",
+    )
+    yield Family(
+        "torchao",
+        "torchao",
+        "torchao, in safetensors and in PyTorch's pickles",
+        "Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor.",
+        ("torchao.int_tensors",),
+        refused="AffineQuantizedTensor and others that torchao no longer has, and codes packed for "
+        "one kind of processor.",
+        rounded="Int4Tensor: what code 0 stands for, and float zero points: the difference; to the "
+        "scales'",
     )
     yield Family(
         "MLX's integers",

@@ -6,7 +6,6 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
-from anamnesis.base.described import Described
 from anamnesis.base.dropped import Dropped
 from anamnesis.formats.base import CARRIED_HEADER, Container, TypedMetadata
 from anamnesis.formats.writers import WRITERS
@@ -28,7 +27,7 @@ def all_metadata(containers: Iterable[Container]) -> Mapping[str, Any]:
     return ChainMap(*cast("list[MutableMapping[str, Any]]", found))
 
 
-def all_described(containers: Iterable[Container]) -> Mapping[str, Described]:
+def all_described(containers: Iterable[Container]) -> Mapping[str, Mapping[str, Any]]:
     """Return what the pickles among all files say of single weights."""
     return {name: said for container in containers for name, said in container.described.items()}
 

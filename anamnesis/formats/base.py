@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from anamnesis.base.described import Described
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.printable import abbreviate
@@ -137,7 +136,7 @@ class Container:
     unreadable: dict[str, AnamnesisError] = field(default_factory=dict)
     self_contained: bool = False
     tied: list[list[str]] = field(default_factory=list)
-    described: dict[str, Described] = field(default_factory=dict)
+    described: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def below(self, prefix: str) -> Container:

@@ -7,11 +7,10 @@ a tensor's or a dictionary's; arguments like positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.described import Described
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle.costs import (
@@ -56,7 +55,7 @@ class Flattened:
     def __init__(self, name: str, budget: Budget, machine: PickleMachine) -> None:
         self.tensors: dict[str, TorchTensor | PickledArray | Refused] = {}
         self.others: dict[str, Any] = {}
-        self.described: dict[str, Described] = {}
+        self.described: dict[str, Mapping[str, Any]] = {}
         self._source_name = name
         self._budget = budget
         self._attributes = machine.attributes

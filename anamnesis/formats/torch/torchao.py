@@ -21,7 +21,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from anamnesis.base.described import Described
 from anamnesis.base.printable import kind_of
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, in_words
 from anamnesis.formats.torch.torchao_classes import (
@@ -67,7 +66,7 @@ class Flat(NamedTuple):
     """What a tensor becomes."""
 
     tensors: dict[str, TorchTensor]
-    described: Described
+    described: dict[str, Any]
     told: str
 
 
@@ -126,7 +125,8 @@ def _flat(
         raise _Unfit("which is stored transposed")
     text = {"_type": made.kind.name, "_data": data, "_tensor_data_names": [*tensors]}
     is_tiled = data.get("is_swizzled_scales") is True
-    described = Described.of(text)._replace(shape=made.shape, is_tiled=is_tiled)
+    more = {"shape": list(made.shape), "is_swizzled_scales": is_tiled}
+    described = {**text, "_data": {**data, **more}}
     parts = {n: tensors[n] for n in (*row.tensors, *tensors)}
     return Flat(parts, described, json.dumps(text))
 

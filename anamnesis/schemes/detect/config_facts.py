@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from anamnesis.base.described import Described
 from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer, read_layers
 from anamnesis.schemes.libraries.sections import (
     QUANT_CONFIG_KEYS,
@@ -19,7 +18,7 @@ from anamnesis.schemes.libraries.sections import (
     quant_sections,
     typed_sections,
 )
-from anamnesis.schemes.libraries.torchao_metadata import described_in
+from anamnesis.schemes.libraries.torchao_metadata import Described, described_in
 
 if TYPE_CHECKING:
     from anamnesis.schemes.libraries.config import Said
@@ -135,7 +134,7 @@ class QuantFacts:
 def read_facts(
     config: Mapping[str, Any],
     metadata: Mapping[str, str],
-    described: Mapping[str, Described] | None = None,
+    described: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> QuantFacts:
     """Gather the facts from a parsed config.json, nested sections included, and from metadata.
 

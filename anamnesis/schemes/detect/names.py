@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.libraries.torchao_metadata import CODES, SCALE, ZEROS
 
 # Last names of modules that are tables: looked up by row, not multiplied with.
 TABLES = frozenset(
@@ -42,8 +43,8 @@ _ALWAYS_SUFFIXES = (
     "_qzeros",  # stacked experts
 )
 # What torchao adds to the name of a weight, after an underscore: codes, and what lies beside them.
-_TORCHAO_CODES = "_qdata"
-_TORCHAO_PARTS = ("_scale", "_zero_point")
+_TORCHAO_CODES = f"_{CODES}"
+_TORCHAO_PARTS = (f"_{SCALE}", f"_{ZEROS}")
 _STACKED_CODES = ("_qweight", "_qzeros", "_g_idx", "_blocks", "_scales")  # the last gpt-oss's
 
 # Of parts of stacked experts, which follow the name of the weight.

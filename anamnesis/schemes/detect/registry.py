@@ -21,6 +21,7 @@ FAMILIES = {
     "mixed": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "exl2": ("q_weight",),
+    "torchao": ("_qdata",),
     "fp4": ("U8 int", "I8 int", "U32 int", "NVFP4 block"),
     "fp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),
@@ -81,11 +82,6 @@ def claim_all(
     facts = ledger.facts if asks else _NO_FACTS
     if facts.transform is not None:
         _refuse_rest(ledger, f"the config has {facts.transform!r}: {_TRANSFORMED}")
-    if facts.described:
-        # Only for torchao's files.
-        from anamnesis.schemes.detect.torchao_parts import refuse_misdescribed
-
-        refuse_misdescribed(ledger, facts)
     for family in families:
         family.find_all(ledger, facts)
     if ledger.weights and not self_contained:

@@ -17,9 +17,8 @@ from anamnesis.schemes.detect.ledger import Finder, Ledger
 from anamnesis.schemes.detect.markers import drop_marker, layer_of
 from anamnesis.schemes.detect.names import sibling
 from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
-from anamnesis.schemes.detect.torchao_parts import parts_of
 from anamnesis.schemes.detect.unread import refuse_encoding
-from anamnesis.schemes.fp4.formats import FORMATS, GROUPS, Fp4Format
+from anamnesis.schemes.fp4.formats import GROUPS, Fp4Format
 from anamnesis.schemes.fp4.layout import Fp4Layout
 from anamnesis.schemes.fp4.layouts import LAYOUTS, READ_ONLY, ComfyUi, GptOss, Mlx, ModelOpt
 from anamnesis.schemes.fp4.weight import Fp4Weight
@@ -36,7 +35,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     ledger.take_found(_FINDERS, facts)
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """The parts of a weight, by the names of a layout."""
 
     format: Fp4Format
@@ -73,7 +72,7 @@ class _Found(NamedTuple):
         return Fp4Weight(self.name, shape, parts, format, group, shape[-1])
 
 
-_Settle = Callable[[_Found, Ledger, QuantFacts], "Weight | None"]
+_Settle = Callable[[Found, Ledger, QuantFacts], "Weight | None"]
 
 
 def _by(layout: Fp4Layout, fields: Sequence[Field]) -> Finder:
@@ -92,7 +91,7 @@ def _by(layout: Fp4Layout, fields: Sequence[Field]) -> Finder:
         other = None if second is None else ledger.find(second.named(name))
         if is_in_words and settle is _as_they_are:
             codes = _as_bytes(codes)
-        found = _Found(layout.meaning, name, codes, scale, other, needs_second)
+        found = Found(layout.meaning, name, codes, scale, other, needs_second)
         return settle(found, ledger, facts)
 
     return find
@@ -108,11 +107,11 @@ def _as_bytes(words: StoredTensor) -> StoredTensor:
 # --- what names leave open --------------------------------------------------------------------
 
 
-def _as_they_are(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+def _as_they_are(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     return found.made()
 
 
-def _modelopt(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+def _modelopt(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Of ModelOpt's NVFP4, the config may say that 32 share a scale: W4A8_NVFP4_FP8."""
     if found.format.kind != "NVFP4":
         return found.made()
@@ -121,7 +120,7 @@ def _modelopt(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None
     return found._replace(groups=groups).made()
 
 
-def _comfy(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+def _comfy(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """ModelOpt's names, but scales in tiles, and rows and columns of padding."""
     codes = found.codes
     if found.second is None or len(codes.shape) != 2:
@@ -145,7 +144,7 @@ def _comfy(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     return weight
 
 
-def _gpt_oss(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+def _gpt_oss(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Blocks of 16 bytes; transformers has the result as [experts, in, out], OpenAI not."""
     codes, scale = found.codes, found.scale
     if codes.shape[-1:] != (GROUPS["MXFP4"] // 2,) or scale.shape != codes.shape[:-1]:
@@ -157,7 +156,7 @@ def _gpt_oss(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     return transposed(weight, found.name)
 
 
-def _mlx(found: _Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+def _mlx(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Words of eight codes, low nibble first, with scales of bytes and without biases."""
     codes, scale, second = found.codes, found.scale, found.second
     if not codes.shape or ledger.find(sibling(codes.name, "biases")) is not None:
@@ -184,35 +183,6 @@ _SETTLED: dict[type[Fp4Layout], _Settle] = {
 # --- other names, and ggml's blocks -----------------------------------------------------------
 
 
-def _torchao(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
-    """`MXTensor` and `NVFP4Tensor`, whose scales may be in tiles; their shape tells."""
-    parts = parts_of(codes.name, facts)
-    if parts is None or len(codes.shape) < 2:
-        return None
-    scale = ledger.find(f"{parts.prefix}scale")
-    if scale is None:
-        return None
-    second = None
-    if scale.dtype.name == "F8_E4M3" and parts.is_one_of("NVFP4Tensor"):
-        format = FORMATS["torchao-nvfp4"]
-        second = ledger.find(f"{parts.prefix}per_tensor_scale")
-    elif scale.dtype.name in ("U8", "F8_E8M0") and parts.is_one_of("MXTensor"):
-        format = FORMATS["torchao-mxfp4"]
-    else:
-        return None
-    group = GROUPS[format.kind]
-    if parts.said.block not in ((), (group,)):
-        return None
-    rows, groups = prod(codes.shape[:-1]), 2 * codes.shape[-1] // group
-    grid = (*codes.shape[:-1], groups)
-    if scale.shape != grid or parts.said.is_tiled:
-        scale = untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
-    weight = _Found(format, parts.weight, codes, scale, second).made()
-    if weight is not None:
-        parts.drop_activation_scales(ledger)
-    return weight
-
-
 def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """GGUF's blocks, if a second scale lies beside them."""
     own, beside = LAYOUTS["gguf-nvfp4"].fields
@@ -235,7 +205,6 @@ def _finders() -> dict[str, list[Finder]]:
         if layout.fields[1:] and layout.fields[1].role == "scales":
             for fields in filter(None, (layout.fields, layout.bare)):
                 found.setdefault(fields[0].dtypes[0], []).append(_by(layout, fields))
-    found["U8"].append(_torchao)
     found["NVFP4"] = [_gguf]
     return found
 

@@ -9,7 +9,6 @@ Codes without any scale are the values themselves.
 from __future__ import annotations
 
 from contextlib import suppress
-from math import prod
 from struct import pack
 from typing import NamedTuple
 
@@ -22,14 +21,13 @@ from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import drop_marker, has_markers, layer_of
 from anamnesis.schemes.detect.names import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
-from anamnesis.schemes.detect.torchao_parts import Parts, parts_of
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.fp8 import layouts, mx_layouts
 from anamnesis.schemes.fp8.weight import Fp8Weight
 from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
 from anamnesis.schemes.views.grid import MX_BLOCK, AmbiguousBlock, ScaleGrid, resolve, resolve_even
 from anamnesis.schemes.views.scaled import scale_dtype
-from anamnesis.schemes.views.tiles import cropped, is_tiled, untiled
+from anamnesis.schemes.views.tiles import cropped, untiled
 
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
@@ -51,7 +49,9 @@ _SCALE_ENDS = [(field.is_suffix, field.name.partition("}")[2]) for field in layo
 _FOREIGN_METHODS = frozenset({"sdnq"})
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
+    """Codes and their scale."""
+
     codes: StoredTensor
     scale: StoredTensor | None
     name: str  # of the weight
@@ -61,7 +61,7 @@ class _Pair(NamedTuple):
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
-    ambiguous: list[tuple[_Pair, AmbiguousBlock]] = []
+    ambiguous: list[tuple[Pair, AmbiguousBlock]] = []
     facts = with_tiles(ledger, facts)
     grids: set[ScaleGrid] = set()
     is_comfy = has_markers(ledger, facts.comfy_layers)
@@ -72,7 +72,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     for codes in [one for one in ledger.free() if one.dtype.name in _DTYPES]:
         is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, ledger.stored)
         try:
-            wrapped = _as_wrapped(codes, ledger, facts)
+            wrapped = _as_wrapped(codes, ledger)
             if wrapped is None and not is_bare:
                 continue
             pair = wrapped or _pair(codes, ledger, facts)
@@ -80,7 +80,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
                 pair = _comfy(pair, ledger, facts)
             if is_marked and pair.scale is None and len(codes.shape) == 2 and _is_layer(pair.name):
                 raise _unscaled(codes, f"the model is marked as {_MARKER}, and others have one")
-            weight = _weight(pair, facts.blocks)
+            weight = weight_of(pair, facts.blocks)
         except AmbiguousBlock as error:
             ambiguous.append((pair, error))
             continue
@@ -107,7 +107,7 @@ def _drop_ones(ledger: Ledger) -> None:
             ledger.drop(scale.name, "scale of 1 of a weight that is not quantised")
 
 
-def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair:
+def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Pair:
     """Find the scale of a weight, in whichever file it lies.
 
     A second one would be left over, which stops the run.
@@ -119,7 +119,7 @@ def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair:
         raise _unscaled(codes, f"the config says {facts.method}")
     is_comfy = scale is not None and layouts.COMFY_SCALE.weight_of(scale.name) is not None
     is_rounded = is_comfy or (facts.method or "").lower() == "modelopt"
-    return _Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
+    return Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
 
 
 def _is_layer(name: str) -> bool:
@@ -135,44 +135,14 @@ def _unscaled(codes: StoredTensor, why: str) -> UnsupportedError:
     )
 
 
-def _torchao(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair | None:
-    """Float8Tensor, and MXTensor of 8-bit floats, whose scales may be in tiles."""
-    parts = parts_of(codes.name, facts)
-    if parts is None or not parts.is_one_of("Float8Tensor", "PrototypeFloat8Tensor", "MXTensor"):
-        return None
-    scale = ledger.find(f"{parts.prefix}scale")
-    if scale is None or scale.dtype.kind == "int":
-        return None
-    if scale.dtype.name == "F8_E8M0" and len(codes.shape) > 1:
-        scale = _without_tiles(codes, scale, parts, ledger)
-    parts.drop_activation_scales(ledger)
-    return _Pair(codes, scale, parts.weight, is_even=True)
-
-
-def _without_tiles(
-    codes: StoredTensor, scale: StoredTensor, parts: Parts, ledger: Ledger
-) -> StoredTensor:
-    """Return scales in the order of the codes; where the file does not say it, shapes tell."""
-    size = parts.said.block[0] if len(parts.said.block) == 1 else MX_BLOCK[1]
-    rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // size)
-    grid = (*codes.shape[:-1], groups)
-    if not parts.said.is_tiled:
-        is_mx = parts.said.kind == "MXTensor"
-        if scale.shape == grid or not (is_mx or is_tiled(scale, rows, groups)):
-            return scale
-    return untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
-
-
-def _as_wrapped(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> _Pair | None:
+def _as_wrapped(codes: StoredTensor, ledger: Ledger) -> Pair | None:
     """Return codes and scale of those who keep them under names of their own, or in words."""
     if codes.dtype.name not in _core.CODES:
         return _mlx(codes, ledger)
-    if codes.name.endswith("_qdata"):
-        return _torchao(codes, ledger, facts)
     return _quanto(codes, ledger) if codes.name.endswith(".weight._data") else None
 
 
-def _quanto(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
+def _quanto(codes: StoredTensor, ledger: Ledger) -> Pair | None:
     own, beside = layouts.QUANTO
     name = own.weight_of(codes.name) or ""
     scale = ledger.find(beside.named(name))
@@ -180,10 +150,10 @@ def _quanto(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
         return None
     if scale.n_elements not in (1, *codes.shape[:1]):
         raise scale.malformed(f"{scale} has no scale for each row of {codes}")
-    return _Pair(codes, scale, name)
+    return Pair(codes, scale, name)
 
 
-def _mlx(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
+def _mlx(codes: StoredTensor, ledger: Ledger) -> Pair | None:
     """MLX's mode mxfp8, whose codes are in words."""
     own, beside = mx_layouts.MLX.fields
     if codes.dtype.name not in own.dtypes or len(codes.shape) < 2:
@@ -196,7 +166,7 @@ def _mlx(codes: StoredTensor, ledger: Ledger) -> _Pair | None:
         return None
     if scale.shape != grid:
         return None
-    return _Pair(mx_layouts.MLX.as_bytes(codes, shape), scale, name)
+    return Pair(mx_layouts.MLX.as_bytes(codes, shape), scale, name)
 
 
 def _scale_of(name: str, ledger: Ledger) -> StoredTensor | None:
@@ -211,7 +181,7 @@ def _scale_of(name: str, ledger: Ledger) -> StoredTensor | None:
     return None
 
 
-def _comfy(pair: _Pair, ledger: Ledger, facts: QuantFacts) -> _Pair:
+def _comfy(pair: Pair, ledger: Ledger, facts: QuantFacts) -> Pair:
     """Return the pair of a ComfyUI layer without tiles and padding, and drop its marker."""
     codes, scale, name = pair[:3]
     layer = layer_of(codes.name, ledger, facts.comfy_layers)
@@ -231,7 +201,7 @@ def _comfy(pair: _Pair, ledger: Ledger, facts: QuantFacts) -> _Pair:
         if kept[0] > rows or kept[1] > cols:
             raise codes.malformed(f"{codes} is smaller than its orig_shape {list(kept)}")
         grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]), ledger.strips)
-        pair = _Pair(
+        pair = Pair(
             cropped(codes, kept[0], kept[1], ledger.strips),
             cropped(grid, kept[0], -(-kept[1] // MX_BLOCK[1]), ledger.strips),
             name,
@@ -240,7 +210,8 @@ def _comfy(pair: _Pair, ledger: Ledger, facts: QuantFacts) -> _Pair:
     return pair._replace(reference=IN_OUTPUT if format in _COMFY_ROUNDED else None)
 
 
-def _weight(pair: _Pair, blocks: frozenset[tuple[int, int]]) -> Fp8Weight:
+def weight_of(pair: Pair, blocks: frozenset[tuple[int, int]] = frozenset()) -> Fp8Weight:
+    """Return the weight of codes and a scale that fit together."""
     codes, scale, name, reference, is_even = pair
     if scale is None:
         return Fp8Weight(name, codes.shape, (codes,), resolve(codes.shape, (1,)))
@@ -288,7 +259,7 @@ def plausible_blocks(
 
 
 def _settle(
-    pair: _Pair, ambiguity: AmbiguousBlock, settled: frozenset[tuple[int, int]], ledger: Ledger
+    pair: Pair, ambiguity: AmbiguousBlock, settled: frozenset[tuple[int, int]], ledger: Ledger
 ) -> None:
     """Use the one block size that the model's other weights have, if it fits."""
     assert pair.scale is not None

@@ -17,13 +17,12 @@ from anamnesis.schemes.integers.layouts import (
     one_byte,
     quanto,
     quark,
-    torchao,
 )
 
 _FINDERS: dict[str, tuple[Finder, ...]] = {
     "I32": (compressed_tensors.find, hqq.find),
     "U32": (mlx.find,),
-    "I8": (one_byte.find, torchao.find),
+    "I8": (one_byte.find,),
     "U8": (quanto.find, modelopt.find, hqq.find, bitnet.find),
     **dict.fromkeys(("F32", "F16", "BF16"), (hqq.find,)),
 }

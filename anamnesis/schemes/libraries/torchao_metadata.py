@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any
-
-from anamnesis.base.described import Described
+from typing import Any, NamedTuple
 
 CODES, SCALE, ZEROS = "qdata", "scale", "zero_point"
 # Scales of activations, with which only a runtime that quantises those does anything.
@@ -43,11 +41,49 @@ def weight_of(codes: str) -> str | None:
 # --- what is said ---------------------------------------------------------------------------------
 
 
+class Described(NamedTuple):
+    """A tensor of a class of torchao's."""
+
+    kind: str
+    shape: tuple[int, ...] | None = None
+    block: tuple[int, ...] = ()
+    element: str = ""
+    dtype: str = ""
+    is_tiled: bool | None = None
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Described:
+        """Read an entry; values in any other form than torchao's are ignored."""
+        kind, data, names = map(told.get, ("_type", "_data", "_tensor_data_names"))
+        data = data if isinstance(data, dict) else {}
+        block, element, is_tiled = map(data.get, ("block_size", "elem_dtype", "is_swizzled_scales"))
+        return cls(
+            kind if isinstance(kind, str) else "",
+            _sizes(data.get("shape")),
+            _sizes([block] if type(block) is int else block) or (),
+            element if isinstance(element, str) else _dtype(element),
+            _dtype(data.get("dtype")),
+            is_tiled if isinstance(is_tiled, bool) else None,
+            tuple(str(name) for name in names) if isinstance(names, list) else (),
+        )
+
+
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    is_list = isinstance(value, list) and all(type(n) is int for n in value)
+    return tuple(value) if is_list else None
+
+
+def _dtype(value: Any) -> str:
+    told = value.get("_data") if isinstance(value, dict) else None
+    return "" if told is None else str(told)
+
+
 def described_in(
-    metadata: Mapping[str, Any], known: Mapping[str, Described]
+    metadata: Mapping[str, Any], pickled: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Described]:
-    """Return what metadata say of weights, by their names, and what is known of others."""
-    found = dict(known)
+    """Return what metadata say of weights, by their names, and what pickles say of others."""
+    found = {name: Described.of(entry) for name, entry in pickled.items()}
     for key, text in metadata.items():
         is_told = type(text) is str and text.startswith(_START) and len(text) <= _LONGEST
         if is_told and key not in found:

@@ -30,9 +30,9 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.torchao_parts import Parts, parts_of
 from anamnesis.schemes.integers.checks import check_scale_dtype
 from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.torchao.parts import Parts, parts_of
 from anamnesis.schemes.views.grid import ScaleGrid, resolve_even
 from anamnesis.sources.strided import transposed
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from anamnesis.base.described import Described
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
@@ -15,6 +14,7 @@ from anamnesis.schemes.libraries.torchao_metadata import (
     CODES,
     SCALE,
     ZEROS,
+    Described,
     prefix_of,
     weight_of,
 )

@@ -1,0 +1,1 @@
+"""torchao: tensors of classes of its own, in safetensors and in pickles."""
