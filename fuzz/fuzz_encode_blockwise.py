@@ -20,8 +20,11 @@ from anamnesis.schemes import fp8, int4, int8
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.encodings import ENCODINGS, made
-from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
+from anamnesis.schemes.families.fp8.layouts import encoding as fp8_encoding
+from anamnesis.schemes.families.integers.layouts.compressed_tensors import (
+    int_quantized,
+    pack_quantized,
+)
 
 _HEAD = 8
 

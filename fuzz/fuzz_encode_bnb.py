@@ -15,7 +15,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.schemes import bnb
-from anamnesis.schemes.bnb.encode import BLOCK_SIZES
+from anamnesis.schemes.families.bnb.encode import BLOCK_SIZES
 
 _HEAD = 4
 _LEVELS = supported_levels()

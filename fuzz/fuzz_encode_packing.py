@@ -15,9 +15,9 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes import awq, gptq, mlx
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.integers.layouts import awq as awq_layout
-from anamnesis.schemes.integers.layouts import gptq as gptq_layout
-from anamnesis.schemes.integers.layouts import mlx as mlx_layout
+from anamnesis.schemes.families.integers.layouts import awq as awq_layout
+from anamnesis.schemes.families.integers.layouts import gptq as gptq_layout
+from anamnesis.schemes.families.integers.layouts import mlx as mlx_layout
 
 _HEAD = 4
 _LEVELS = _core.supported_levels()

@@ -31,7 +31,7 @@ from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.detect.registry import FAMILIES
 from anamnesis.schemes.detect.unread import _ROWS
 from anamnesis.schemes.encodings import ENCODINGS, GGUF, TAKING, made
-from anamnesis.schemes.integers.layouts import awq, gptq
+from anamnesis.schemes.families.integers.layouts import awq, gptq
 from anamnesis.schemes.ways import WAYS
 
 __all__ = ["PAGES", "renewed", "tables"]
@@ -45,7 +45,7 @@ PAGES = (
     PROJECT / "docs" / "loading.md",
     PROJECT / "docs" / "repacking.md",
 )
-SCHEMES = PROJECT / "anamnesis" / "schemes"
+SCHEMES = PROJECT / "anamnesis" / "schemes" / "families"
 TARGETS = ENCODINGS | TAKING | GGUF
 ENCODED = {*ENCODINGS, *(name for name in GGUF if targets.target(name).mix is not None)}
 UNREAD = ("QuIP#", "SpQR", "SVDQuant")  # the best known of those that are refused
@@ -368,8 +368,8 @@ def _is_of(layout: Shown, row: Family) -> bool:
     """Tell whether a layout belongs to a family: by its targets, else by its module."""
     if layout.targets:
         return set(layout.targets) <= set(_targets(row))
-    own = [f"anamnesis.schemes.{name}" for name in row.shown]
-    return layout.module in own or layout.module == f"anamnesis.schemes.{row.scheme}.layouts"
+    own = [f"anamnesis.schemes.families.{name}" for name in (*row.shown, f"{row.scheme}.layouts")]
+    return layout.module in own
 
 
 def _layouts() -> Iterable[Shown]:
@@ -409,7 +409,7 @@ def _layout_modules() -> Iterable[ModuleType]:
     for path in sorted(SCHEMES.glob("*/layouts*")):
         files = sorted(path.glob("*.py")) if path.is_dir() else [path]
         for file in files:
-            name = file.relative_to(SCHEMES.parent.parent).with_suffix("")
+            name = file.relative_to(SCHEMES.parents[2]).with_suffix("")
             yield import_module(".".join(name.parts).removesuffix(".__init__"))
 
 
@@ -500,7 +500,7 @@ def _unread() -> Iterable[tuple[str, str, str]]:
 
 
 def _docstring(name: str) -> str:
-    return (import_module(f"anamnesis.schemes.{name}").__doc__ or "").strip()
+    return (import_module(f"anamnesis.schemes.families.{name}").__doc__ or "").strip()
 
 
 def _first_line(doc: str | None) -> str:

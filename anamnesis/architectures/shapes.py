@@ -7,7 +7,7 @@ from math import prod
 
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.ggml.weight import GgmlWeight
+from anamnesis.schemes.families.ggml.weight import GgmlWeight
 from anamnesis.schemes.views.gathered import Reshaped
 from anamnesis.schemes.views.transposed import Transposed, tiled, transposed
 

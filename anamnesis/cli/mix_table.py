@@ -57,7 +57,7 @@ def _figures(row: _Row) -> str:
 
 def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
     from anamnesis.base.sizes import format_size
-    from anamnesis.schemes.ggml.choose import OWN
+    from anamnesis.schemes.families.ggml.choose import OWN
 
     for made in plan.weights():
         name = made.weight.name

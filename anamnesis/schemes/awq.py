@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.integers.arrays import declared_sizes, dequantize_words, quantize_words
-from anamnesis.schemes.integers.layouts import awq
+from anamnesis.schemes.families.integers.arrays import (
+    declared_sizes,
+    dequantize_words,
+    quantize_words,
+)
+from anamnesis.schemes.families.integers.layouts import awq
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 

@@ -35,7 +35,7 @@ class Kind(NamedTuple):
         return getattr(self._module(), self.table) if self.table else ()
 
     def _module(self) -> ModuleType:
-        return import_module(self.module, "anamnesis.schemes")
+        return import_module(self.module, "anamnesis.schemes.families")
 
 
 class Row(NamedTuple):
@@ -55,7 +55,7 @@ _INT4 = Kind(_COMPRESSED_TENSORS, "pack_quantized", "SETTINGS")
 _MLX, _GPTQ, _AWQ = (
     Kind(f".integers.layouts.{name}", table="SETTINGS") for name in ("mlx", "gptq", "awq")
 )
-_GGML, _GGUF_FP4 = Kind(".ggml.encoding"), Kind(".encodings", "gguf_fp4")
+_GGML, _GGUF_FP4 = Kind(".ggml.encoding"), Kind("..encodings", "gguf_fp4")
 
 
 def _fp4_row(layout: str, codes: str = "") -> Row:
@@ -64,8 +64,8 @@ def _fp4_row(layout: str, codes: str = "") -> Row:
 
 def gguf_fp4(type: str) -> Encoding:
     """Return the encoding of 4-bit floats in blocks, which takes codes as they are."""
-    from anamnesis.schemes.fp4.layouts import encoding
-    from anamnesis.schemes.ggml.encode import BlockCodes
+    from anamnesis.schemes.families.fp4.layouts import encoding
+    from anamnesis.schemes.families.ggml.encode import BlockCodes
 
     return replace(encoding(f"gguf-{type.lower()}"), codes=BlockCodes(type))
 
@@ -128,7 +128,7 @@ LAYOUTS: dict[str, Row] = {
     "int8-packed": Row(Kind(_COMPRESSED_TENSORS, "pack_quantized_8bit"), takes="gptq-8bit"),
 }
 
-# The block types of GGUF. A whole model becomes a mix of them: see schemes/ggml/mixes.py.
+# The block types of GGUF. A whole model becomes a mix of them: see schemes/families/ggml/mixes.py.
 GGUF: dict[str, Row] = {
     **_gguf("Q4_0", takes="int4-32"),
     **_gguf("Q4_1", takes="mlx-4bit-32"),

@@ -8,10 +8,14 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.integers.arrays import declared_sizes, dequantize_words, quantize_words
-from anamnesis.schemes.integers.layouts import gptq
-from anamnesis.schemes.integers.layouts.qweights import Parts
-from anamnesis.schemes.integers.words import PackedWeight
+from anamnesis.schemes.families.integers.arrays import (
+    declared_sizes,
+    dequantize_words,
+    quantize_words,
+)
+from anamnesis.schemes.families.integers.layouts import gptq
+from anamnesis.schemes.families.integers.layouts.qweights import Parts
+from anamnesis.schemes.families.integers.words import PackedWeight
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from anamnesis.base.printable import shown
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.integers.arrays import of_arrays
-from anamnesis.schemes.integers.layouts.compressed_tensors import pack_quantized
+from anamnesis.schemes.families.integers.arrays import of_arrays
+from anamnesis.schemes.families.integers.layouts.compressed_tensors import pack_quantized
 
 __all__ = ["Packed", "dequantize", "quantize"]
 

@@ -7,8 +7,8 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.integers.arrays import of_arrays
-from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized
+from anamnesis.schemes.families.integers.arrays import of_arrays
+from anamnesis.schemes.families.integers.layouts.compressed_tensors import int_quantized
 
 __all__ = ["dequantize", "quantize"]
 

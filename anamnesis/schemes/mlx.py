@@ -13,10 +13,10 @@ from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.encodings import ENCODINGS
 from anamnesis.schemes.encodings import made as made_of
-from anamnesis.schemes.fp4.arrays import of_arrays
-from anamnesis.schemes.fp8.arrays import mx_of_arrays
-from anamnesis.schemes.integers.arrays import affine_of_arrays
-from anamnesis.schemes.integers.layouts.mlx import encoding as affine
+from anamnesis.schemes.families.fp4.arrays import of_arrays
+from anamnesis.schemes.families.fp8.arrays import mx_of_arrays
+from anamnesis.schemes.families.integers.arrays import affine_of_arrays
+from anamnesis.schemes.families.integers.layouts.mlx import encoding as affine
 
 __all__ = ["Floats", "Quantized", "dequantize", "quantize"]
 

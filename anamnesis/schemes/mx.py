@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.fp4.arrays import encoder, of_arrays
-from anamnesis.schemes.fp8.arrays import mx_encoder, mx_of_arrays
+from anamnesis.schemes.families.fp4.arrays import encoder, of_arrays
+from anamnesis.schemes.families.fp8.arrays import mx_encoder, mx_of_arrays
 from anamnesis.schemes.views.grid import MX_BLOCK
 
 __all__ = ["dequantize", "quantize"]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Unpack
 from numpy.typing import ArrayLike, NDArray
 
 from anamnesis.schemes.core import in_memory as memory
-from anamnesis.schemes.fp4.arrays import encoder, of_arrays
-from anamnesis.schemes.fp4.formats import GROUPS
+from anamnesis.schemes.families.fp4.arrays import encoder, of_arrays
+from anamnesis.schemes.families.fp4.formats import GROUPS
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 

@@ -25,9 +25,9 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.encodings import find
 from anamnesis.schemes.encodings import made as made_encoding
-from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.ggml.weight import GgmlWeight
-from anamnesis.schemes.integers.weight import IntegerWeight
+from anamnesis.schemes.families.fp4.weight import Fp4Weight
+from anamnesis.schemes.families.ggml.weight import GgmlWeight
+from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.sources.file import FileSource
 from helpers import weight_cases
 from helpers.handmade import Entry, write_safetensors

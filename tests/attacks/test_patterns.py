@@ -32,11 +32,14 @@ LAZY = {
 # Who compiles patterns that the user gives, which are no concern of the input's.
 USERS = {
     *("anamnesis.convert.request.request", "anamnesis.base.patterns"),
-    *("anamnesis.convert.request.kinds", "anamnesis.schemes.ggml.choose"),
+    *("anamnesis.convert.request.kinds", "anamnesis.schemes.families.ggml.choose"),
     *("anamnesis.checkpoint.variants", "anamnesis.cli.errors"),  # a word and a path, escaped
     # which write theirs, to be read by others or of words of their own
     *("anamnesis.schemes.libraries.endings", "anamnesis.schemes.libraries.mlx_models"),
-    *("anamnesis.schemes.integers.layouts.gptq", "anamnesis.schemes.integers.layouts.qweights"),
+    *(
+        "anamnesis.schemes.families.integers.layouts.gptq",
+        "anamnesis.schemes.families.integers.layouts.qweights",
+    ),
 }
 
 MOST_SECONDS = 0.25  # of the processor's time; linear patterns take a hundredth of it

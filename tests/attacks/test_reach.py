@@ -27,11 +27,11 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.registry import FAMILIES, reader
-from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.fp4.weight import Fp4Weight
-from anamnesis.schemes.integers.layouts import awq, gptq
-from anamnesis.schemes.integers.weight import IntegerWeight
-from anamnesis.schemes.integers.words import PackedWeight
+from anamnesis.schemes.families.fp4.formats import FORMATS
+from anamnesis.schemes.families.fp4.weight import Fp4Weight
+from anamnesis.schemes.families.integers.layouts import awq, gptq
+from anamnesis.schemes.families.integers.weight import IntegerWeight
+from anamnesis.schemes.families.integers.words import PackedWeight
 
 pytestmark = pytest.mark.slow
 

@@ -67,10 +67,10 @@ def test_only_the_command_that_runs_is_imported(
 
 def test_only_likely_schemes_are_imported(tmp_path: Path, write_model: Callable[..., Path]) -> None:
     loaded = modules("inspect", write_model(SMALL), cwd=tmp_path)
-    readers = {f"anamnesis.schemes.{family}.read" for family in ("fp8", "ggml", "bnb")}
-    readers |= {f"anamnesis.schemes.integers.layouts.{name}" for name in ("gptq", "awq")}
-    assert loaded & readers == {"anamnesis.schemes.fp8.read"}
-    assert "anamnesis.schemes.fp8.arrays" not in loaded
+    readers = {f"anamnesis.schemes.families.{family}.read" for family in ("fp8", "ggml", "bnb")}
+    readers |= {f"anamnesis.schemes.families.integers.layouts.{name}" for name in ("gptq", "awq")}
+    assert loaded & readers == {"anamnesis.schemes.families.fp8.read"}
+    assert "anamnesis.schemes.fp8" not in loaded
 
 
 def test_converting_imports_no_arrays(tmp_path: Path, write_model: Callable[..., Path]) -> None:

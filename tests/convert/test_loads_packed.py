@@ -109,7 +109,7 @@ def test_their_list_is_transformers_own() -> None:
     from optimum.gptq.constants import BLOCK_PATTERNS
     from transformers.integrations.awq import AWQ_SCALES_MAPPINGS
 
-    from anamnesis.schemes.integers.layouts import awq, gptq
+    from anamnesis.schemes.families.integers.layouts import awq, gptq
 
     assert set(AWQ_SCALES_MAPPINGS) == awq._SCALED
     assert set(BLOCK_PATTERNS) == set(gptq._KNOWN_BLOCKS)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.fp8.weight import Fp8Weight
+from anamnesis.schemes.families.fp8.weight import Fp8Weight
 
 ROOT = os.environ.get("ANAMNESIS_REAL")
 

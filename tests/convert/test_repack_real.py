@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.schemes.fp4.formats import FORMATS
-from anamnesis.schemes.fp4.layouts import LAYOUTS
+from anamnesis.schemes.families.fp4.formats import FORMATS
+from anamnesis.schemes.families.fp4.layouts import LAYOUTS
 from anamnesis.schemes.views.transposed import Transposed
 
 ROOT = os.environ.get("ANAMNESIS_REAL")

@@ -14,8 +14,11 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes import fp8
 from anamnesis.schemes.core import blockwise
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
+from anamnesis.schemes.families.fp8.layouts import encoding as fp8_encoding
+from anamnesis.schemes.families.integers.layouts.compressed_tensors import (
+    int_quantized,
+    pack_quantized,
+)
 from helpers.handmade import Entry, write_safetensors
 
 CT = "compressed-tensors"

@@ -14,7 +14,7 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.integers import order as words
+from anamnesis.schemes.families.integers import order as words
 from anamnesis.schemes.views import nibbles, tiles, views
 from anamnesis.sources import mapped, strided
 from anamnesis.sources.mapped import Input, MappedSource

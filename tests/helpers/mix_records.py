@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anamnesis.schemes.ggml.choose import Given
-from anamnesis.schemes.ggml.header import in_order
-from anamnesis.schemes.ggml.mixes import ModelFacts
+from anamnesis.schemes.families.ggml.choose import Given
+from anamnesis.schemes.families.ggml.header import in_order
+from anamnesis.schemes.families.ggml.mixes import ModelFacts
 
 # `tests/snapshots/*.schema` of llama.cpp, as digests: what the fast tests read.
 RECORDED = Path(__file__).parents[1] / "schemes/recorded/mixes.json"

@@ -64,7 +64,9 @@ def _of_mix(seen: Seen) -> Request:
         return request
     if request.encoding is None and not seen.checkpoint.self_contained:
         return replace(request, mix=None)
-    from anamnesis.schemes.ggml.mixes import COPY  # only here, for the sake of a quick start
+    from anamnesis.schemes.families.ggml.mixes import (
+        COPY,  # only here, for the sake of a quick start
+    )
 
     keeps = request.encoding is not None or mix.name == COPY
     return replace(request, keep_blocks=keeps, cast_all=False)

@@ -17,9 +17,9 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.encodings import find, made
-from anamnesis.schemes.ggml.choose import Choice, Given, choose
-from anamnesis.schemes.ggml.finite import finite_encoding
-from anamnesis.schemes.ggml.header import (
+from anamnesis.schemes.families.ggml.choose import Choice, Given, choose
+from anamnesis.schemes.families.ggml.finite import finite_encoding
+from anamnesis.schemes.families.ggml.header import (
     ImatrixOf,
     file_type,
     header_edits,

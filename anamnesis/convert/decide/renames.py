@@ -189,7 +189,7 @@ def _advised(remedy: str) -> Iterator[None]:
 
 def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     from anamnesis.architectures.to_gguf import as_gguf  # only here: a large table
-    from anamnesis.schemes.ggml.mixes import COPY
+    from anamnesis.schemes.families.ggml.mixes import COPY
 
     with _advised(_KEEP):
         try:

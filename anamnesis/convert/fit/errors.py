@@ -18,10 +18,10 @@ from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import VALUES_SLOT, Importance, NotFinite, Task
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
-from anamnesis.schemes.ggml.encode import BlockCodes
+from anamnesis.schemes.families.ggml.encode import BlockCodes
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.ggml.imatrix import Imatrix
+    from anamnesis.schemes.families.ggml.imatrix import Imatrix
 
 SAMPLE = 1 << 18  # values of a weight, in `_STRETCHES` that are spread over it
 _STRETCHES = 4

@@ -29,9 +29,16 @@ from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.resolve import resolve
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.ggml.encode import TYPES, BlockCodes
-from anamnesis.schemes.ggml.mixes import ALIASES, COPY, EMBEDDINGS, MIXES, NEED_IMATRIX, OUTPUT
-from anamnesis.schemes.ggml.weight import GgmlWeight
+from anamnesis.schemes.families.ggml.encode import TYPES, BlockCodes
+from anamnesis.schemes.families.ggml.mixes import (
+    ALIASES,
+    COPY,
+    EMBEDDINGS,
+    MIXES,
+    NEED_IMATRIX,
+    OUTPUT,
+)
+from anamnesis.schemes.families.ggml.weight import GgmlWeight
 
 FAMILIES = {
     "k": ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_0"),

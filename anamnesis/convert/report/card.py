@@ -79,7 +79,7 @@ def card_of(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) 
 
 
 def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
-    from anamnesis.schemes.ggml.mixes import MIXES
+    from anamnesis.schemes.families.ggml.mixes import MIXES
 
     numbers = {mix.number: name.upper() for name, mix in MIXES.items()}
     number = metadata.get("general.file_type")

@@ -305,7 +305,11 @@ SETTINGS = Kind(_of("formats.gguf.settings", "read_setting"), "KEY=VALUE", many=
 EDITS = Kind(_of("formats.gguf.edit", "read_edit"), "KEY=VALUE", many=True)
 KEYS = Kind(str, "KEY", _texts, many=True)
 HEADER_KEYS = Kind(
-    _of("schemes.ggml.header", "read_override"), "KEY=TYPE:VALUE", _any, many=True, is_table=True
+    _of("schemes.families.ggml.header", "read_override"),
+    "KEY=TYPE:VALUE",
+    _any,
+    many=True,
+    is_table=True,
 )
 BLOCK_TYPE = Kind(_block_type, "TYPE")
 BOUNDS = Kind(_bound, "GLOB=TYPE", many=True)

@@ -10,7 +10,7 @@ from anamnesis.base.arguments import Word
 from anamnesis.base.printable import shown
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.ggml.choose import Options
+    from anamnesis.schemes.families.ggml.choose import Options
 
 
 class MixOptions(TypedDict, total=False):
@@ -46,7 +46,7 @@ def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
             if value:
                 raise ValueError(f"{option} is for a mix of GGUF's types, such as gguf-q4_k_m")
         return None
-    from anamnesis.schemes.ggml.choose import Options
+    from anamnesis.schemes.families.ggml.choose import Options
 
     def named(option: str) -> str | None:
         text = given.get(option)
@@ -72,7 +72,7 @@ def asked_mix(name: str | None, given: Mapping[str, Any]) -> AskedMix | None:
 
 def block_type(name: str) -> str:
     """Return a type of GGUF's by its name, as a target or as llama-quantize has it."""
-    from anamnesis.schemes.ggml.choose import type_named
+    from anamnesis.schemes.families.ggml.choose import type_named
 
     return type_named(name.lower().removeprefix("gguf-"))
 

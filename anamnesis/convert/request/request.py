@@ -25,7 +25,7 @@ from anamnesis.schemes.core.rounding import MathName
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.importance import Given
-    from anamnesis.schemes.ggml.imatrix import Imatrix
+    from anamnesis.schemes.families.ggml.imatrix import Imatrix
 
 ExpertsName = Literal["stacked", "split", "keep"]
 NamesName = Literal["auto", "keep"]

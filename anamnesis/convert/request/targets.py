@@ -92,7 +92,7 @@ def names() -> Iterator[str]:
 
 def mixes() -> list[str]:
     """Return the mixes of GGUF's types, as targets."""
-    from anamnesis.schemes.ggml.mixes import ALIASES, MIXES  # only here: for a quick start
+    from anamnesis.schemes.families.ggml.mixes import ALIASES, MIXES  # only here: for a quick start
 
     return [*(f"gguf-{mix}" for mix in (*MIXES, *ALIASES) if mix not in OUTPUT_DTYPES), _COPY]
 
@@ -184,7 +184,11 @@ def _mixed(name: str) -> Target | None:
     first, _, rest = name.partition("-")
     if first != "gguf" or not rest:
         return None
-    from anamnesis.schemes.ggml.mixes import ALIASES, COPY, MIXES  # only here: a quick start
+    from anamnesis.schemes.families.ggml.mixes import (  # only here: a quick start
+        ALIASES,
+        COPY,
+        MIXES,
+    )
 
     mix = ALIASES.get(rest, rest)
     if mix == COPY:

@@ -40,7 +40,7 @@ _OF_PARTS = ("weight_packed", "_scale", "scales", ".scale")
 
 def reader(family: str) -> ModuleType:
     """Import and return the module of a family that has `find_all`."""
-    return import_module(f"anamnesis.schemes.{family}.read")
+    return import_module(f"anamnesis.schemes.families.{family}.read")
 
 
 def _hints(stored: Mapping[str, StoredTensor]) -> str:

@@ -26,7 +26,6 @@ from anamnesis.base.levels import LevelName, supported_levels
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.schemes import bnb
-from anamnesis.schemes.bnb.layouts import FourBitLayout, four_bit, int8
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Loss, Task
@@ -34,6 +33,7 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch
+from anamnesis.schemes.families.bnb.layouts import FourBitLayout, four_bit, int8
 from anamnesis.sources.memory import BufferSource
 from helpers.bnb_cases import BLOCKS, half_weights, real_weight
 from helpers.bnb_library import COUNTS, SETTINGS, nested_cases, numbers

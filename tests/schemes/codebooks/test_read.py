@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.schemes.codebooks import weight as codebooks
+from anamnesis.schemes.families.codebooks import weight as codebooks
 from helpers.codebook_cases import (
     AQLM,
     AQLM_VALUES,

@@ -32,8 +32,11 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch
 from anamnesis.schemes.encodings import ENCODINGS as NAMED
 from anamnesis.schemes.encodings import made
-from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
+from anamnesis.schemes.families.fp8.layouts import encoding as fp8_encoding
+from anamnesis.schemes.families.integers.layouts.compressed_tensors import (
+    int_quantized,
+    pack_quantized,
+)
 from helpers.blockwise import CT, LEVELS, assert_stored, cropped, encode_in_bands, reopened
 from helpers.bnb_cases import half_weights
 from helpers.encoder_oracles import DTYPES, array_of, compressed_tensors, padded, raw, transformers

@@ -44,5 +44,5 @@ def test_parts_beside_codes_are_no_weights(fields: tuple[Field, ...]) -> None:
 
 
 def test_all_families_are_asked() -> None:
-    families = {module.split(".")[2] for module, _ in WAYS}
+    families = {module.split(".")[3] for module, _ in WAYS}
     assert families >= {"fp4", "fp6", "fp8", "bnb"}

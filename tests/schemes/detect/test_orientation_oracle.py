@@ -40,8 +40,11 @@ import anamnesis as an
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.orientation import CONV1D_TYPES, LINEAR_TYPES, is_conv1d
-from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
-from anamnesis.schemes.integers.layouts.compressed_tensors import int_quantized, pack_quantized
+from anamnesis.schemes.families.fp8.layouts import encoding as fp8_encoding
+from anamnesis.schemes.families.integers.layouts.compressed_tensors import (
+    int_quantized,
+    pack_quantized,
+)
 from helpers.bnb_cases import unpacked, unpacked_int8
 
 pytestmark = pytest.mark.filterwarnings("default")

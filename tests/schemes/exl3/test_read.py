@@ -15,7 +15,7 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes import exl3
-from anamnesis.schemes.exl3.weight import Exl3Weight
+from anamnesis.schemes.families.exl3.weight import Exl3Weight
 from anamnesis.sources.memory import BufferSource
 from helpers.claims import Tensors, directory, empty, refusal
 from helpers.handmade import Entry, safetensors_bytes

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.schemes.fp4 import cast
+from anamnesis.schemes.families.fp4 import cast
 from helpers.gguf_handmade import Tensor, gguf_bytes
 from helpers.handmade import Entry, safetensors_bytes
 from helpers.repacks import blocks_of, entry, f32, folder, stored

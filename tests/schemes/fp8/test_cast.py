@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.schemes.fp8 import of_fp4
+from anamnesis.schemes.families.fp8 import of_fp4
 from helpers.handmade import Entry, safetensors_bytes
 from helpers.repacks import entry, f32, stored
 

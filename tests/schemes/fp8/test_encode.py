@@ -18,7 +18,7 @@ import anamnesis as an
 from anamnesis.base.levels import LevelName
 from anamnesis.schemes import fp8
 from anamnesis.schemes.core.layout import Layers
-from anamnesis.schemes.fp8.layouts import encoding as fp8_encoding
+from anamnesis.schemes.families.fp8.layouts import encoding as fp8_encoding
 from helpers.blockwise import CT, LEVELS, assert_stored, check, cropped
 from helpers.encoder_oracles import (
     DTYPES,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anamnesis.schemes.ggml.header import (
+from anamnesis.schemes.families.ggml.header import (
     ImatrixOf,
     file_type,
     header_edits,
@@ -15,7 +15,7 @@ from anamnesis.schemes.ggml.header import (
     read_override,
     without_layers,
 )
-from anamnesis.schemes.ggml.mixes import COPY, GUESSED, ModelFacts
+from anamnesis.schemes.families.ggml.mixes import COPY, GUESSED, ModelFacts
 
 U32 = "uint32"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from anamnesis import UnsupportedError
-from anamnesis.schemes.ggml.choose import (
+from anamnesis.schemes.families.ggml.choose import (
     TYPES,
     Given,
     Options,
@@ -16,7 +16,7 @@ from anamnesis.schemes.ggml.choose import (
     read_pattern,
     type_named,
 )
-from anamnesis.schemes.ggml.mixes import ALIASES, COPY, FALLBACKS, MIXES, RULES, ModelFacts
+from anamnesis.schemes.families.ggml.mixes import ALIASES, COPY, FALLBACKS, MIXES, RULES, ModelFacts
 from helpers import mix_records
 
 LLAMA = ModelFacts("llama", 32, 32, 8)

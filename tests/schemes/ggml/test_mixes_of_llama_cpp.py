@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from anamnesis.schemes.ggml.choose import choose
-from anamnesis.schemes.ggml.mixes import MIXES
+from anamnesis.schemes.families.ggml.choose import choose
+from anamnesis.schemes.families.ggml.mixes import MIXES
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anamnesis.schemes.ggml.header import in_order, without_layers
+from anamnesis.schemes.families.ggml.header import in_order, without_layers
 
 
 def test_numbers_of_any_length() -> None:

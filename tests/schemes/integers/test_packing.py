@@ -18,7 +18,7 @@ from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Loss, Task
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.integers.layouts.mlx import WIDTHS
+from anamnesis.schemes.families.integers.layouts.mlx import WIDTHS
 from anamnesis.sources.memory import BufferSource
 
 SHAPE = (352, 384)

@@ -19,7 +19,7 @@ from compressed_tensors.quantization import QuantizationConfig
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
-from anamnesis.schemes.integers import moving
+from anamnesis.schemes.families.integers import moving
 from helpers.packed_checkpoints import Awq, Gptq, State, real_weight, write
 
 pytestmark = pytest.mark.against("compressed-tensors, GPTQModel, AutoAWQ")

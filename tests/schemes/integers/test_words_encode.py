@@ -9,7 +9,7 @@ import torch
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import supported_levels
 from anamnesis.schemes import awq, gptq
-from anamnesis.schemes.integers.layouts.gptq import BITS
+from anamnesis.schemes.families.integers.layouts.gptq import BITS
 from helpers.encoder_oracles import DTYPES, array_of, raw, weights
 from helpers.packing_libraries import autoawq, gptqmodel
 

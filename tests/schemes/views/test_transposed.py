@@ -12,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.bnb import weight as bnb
+from anamnesis.schemes.families.bnb import weight as bnb
 from anamnesis.schemes.views import transposed
 from helpers.handmade import write_safetensors
 from helpers.weight_cases import CASES, NAME, tensors_of

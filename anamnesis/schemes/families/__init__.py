@@ -1,0 +1,1 @@
+"""The families of encodings: a folder each, whose files are called alike."""

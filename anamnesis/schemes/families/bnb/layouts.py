@@ -1,0 +1,298 @@
+"""How bitsandbytes stores weights: parts, settings and config.
+
+The parts are those that its `QuantState.as_dict(packed=True)` and `Linear8bitLt` save, and the
+config is that of transformers' `BitsAndBytesConfig`. An infinity or a NaN is refused: the library
+gives all values of its block, or its row, the same code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import anamnesis._core as _core
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.codes import Out
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, unmovable
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.families.bnb.encode import NEST, FourBitCodes, Int8Codes
+from anamnesis.schemes.families.bnb.state import (
+    QUANT_STATE,
+    check_codebook,
+    check_four_bit,
+    check_int8,
+    read_state,
+)
+from anamnesis.schemes.families.bnb.weight import (
+    PER_127,
+    FourBitWeight,
+    Int8Weight,
+    recovered_absmax,
+)
+from anamnesis.schemes.libraries.endings import as_endings
+from anamnesis.schemes.libraries.linear import left_by_class, linear_refusal, with_head
+from anamnesis.schemes.libraries.mtp import left_drafts
+from anamnesis.schemes.views.integer_casts import by_row
+from anamnesis.schemes.views.kinds import Integers
+from anamnesis.schemes.views.views import constant
+
+STORAGE = ("U8", "I8", "BF16", "F16", "F32", "F64")
+ABSMAX = ("F32", "BF16", "F16")
+
+_EXPERT = re.compile(r"(.*\.experts)\.[0-9]+\.")
+_OWN_LINEAR = {"falcon": "FalconLinear", "ibert": "QuantLinear"}
+_F32 = struct.Struct("<f")
+_NO_MEAN = _F32.pack(0)  # before the survey, or where none is needed
+
+
+# --- layouts ------------------------------------------------------------------------------------
+
+
+class _Bnb(Layout):
+    """The weights that transformers has bitsandbytes quantise.
+
+    Those of a Conv1D are among them: `Bnb4bitQuantize` and `Bnb8bitQuantize` of its
+    integrations/bitsandbytes.py transpose them first.
+    """
+
+    conv1d = "as linear"
+
+    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
+        return linear_refusal(name, shape, dtype, "transformers")
+
+    def leaves(
+        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        own = _OWN_LINEAR.get(str(config.get("model_type")))
+        if own is not None:
+            return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
+        experts = filter(_EXPERT.match, shapes)
+        return {
+            **left_by_class(shapes, "transformers"),
+            **dict.fromkeys(experts, "expert, which transformers stacks"),
+            **left_drafts(shapes, config, "transformers"),
+        }
+
+    def _config(self, layers: Layers, **settings: Any) -> dict[str, Any]:
+        """Return `BitsAndBytesConfig.to_dict()`.
+
+        transformers compares what is listed with the ends of its names; without a list it looks
+        for heads.
+        """
+        is_4bit = "bnb_4bit_quant_type" in settings
+        plain = as_endings(layers)
+        # Of the experts of a layer, their place is enough: names are patterns, and slow.
+        skipped = [m.group(1) if (m := _EXPERT.match(f"{name}.")) else name for name in plain]
+        config = {
+            "quant_method": "bitsandbytes",
+            "_load_in_8bit": not is_4bit,
+            "_load_in_4bit": is_4bit,
+            "llm_int8_threshold": 6.0,
+            "llm_int8_skip_modules": with_head(list(dict.fromkeys(skipped))) if plain else None,
+            "llm_int8_enable_fp32_cpu_offload": False,
+            "llm_int8_has_fp16_weight": False,
+            "bnb_4bit_quant_type": "fp4",
+            "bnb_4bit_use_double_quant": False,
+            "bnb_4bit_compute_dtype": "float32",
+            "bnb_4bit_quant_storage": "uint8",
+            "load_in_4bit": is_4bit,
+            "load_in_8bit": not is_4bit,
+        }
+        return {**config, **settings}
+
+
+@dataclass(frozen=True)
+class FourBitLayout(_Bnb):
+    """Parts behind the name of the weight, and a `quant_state` with its settings and shape."""
+
+    kind: str = "nf4"
+    block_size: int = 64
+    is_nested: bool = False
+    dtype: DType = DTYPES["BF16"]
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}"),
+        Field("absmax", "{weight}.absmax"),
+        Field("codebook", "{weight}.quant_map"),
+        Field("nested absmax", "{weight}.nested_absmax", unless="absmax are no codes"),
+        Field("nested codebook", "{weight}.nested_quant_map", unless="absmax are no codes"),
+    )
+
+    takes = FourBitWeight
+
+    def fitted(self, dtype: DType) -> FourBitLayout:
+        return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        parts = Layout.parts(self, name, shape, outs, found)
+        state = self._state(shape, found)
+        return (*parts, Part(f"{name}{QUANT_STATE}{self.kind}", DTYPES["U8"], (len(state),)))
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        return {f"{name}{QUANT_STATE}{self.kind}": self._state(shape, found)}
+
+    def _state(self, shape: tuple[int, ...], found: bytes) -> bytes:
+        """Return the JSON of the `quant_state`, its keys in the library's order."""
+        state: dict[str, Any] = {
+            "quant_type": self.kind,
+            "blocksize": self.block_size,
+            "dtype": self.dtype.torch_name,
+            "shape": list(shape),
+        }
+        if self.is_nested:
+            state["nested_blocksize"] = NEST
+            state["nested_dtype"] = "float32"
+            (state["nested_offset"],) = _F32.unpack(found or _NO_MEAN)
+        return json.dumps(state).encode()
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        return four_bit_weight(list(parts))
+
+    def view(self, weight: Weight) -> FourBitWeight | None:
+        return weight if isinstance(weight, FourBitWeight) else None
+
+    def write(self, view: FourBitWeight, encoding: Encoding) -> Repack | None:
+        if view.kind != self.kind.upper():
+            return None
+        own = _encoding(replace(self, block_size=view.block))
+        if self.is_nested == (view.nested is not None):
+            return Repack((own,), view.parts)
+        if self.is_nested:
+            why = f"its absmax are values, and codes in {encoding.id}"
+            raise unmovable(view.parts[0], view.name, view.shape, why)
+        codes, _, codebook, *_ = view.parts
+        ((name, told),) = self.constants(view.name, view.shape).items()
+        state = constant(Part(name, DTYPES["U8"], (len(told),)), told, codes)
+        return Repack((own,), (codes, recovered_absmax(view), codebook, state), is_cast=True)
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        return self._config(
+            layers,
+            bnb_4bit_quant_type=self.kind,
+            bnb_4bit_use_double_quant=self.is_nested,
+            bnb_4bit_compute_dtype=self.dtype.torch_name,
+        )
+
+
+@dataclass(frozen=True)
+class Int8Layout(_Bnb):
+    """Codes in rows, `SCB` beside them, and what says that they lie in rows."""
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}", ("I8",)),
+        Field("absmax", "{module}SCB", ("F32",)),
+        Field("format", "{module}weight_format", ("U8",), unless="they lie in rows"),
+    )
+    takes = Integers
+
+    def write(self, view: Integers, encoding: Encoding) -> Repack | None:
+        if len(view.shape) != 2:
+            raise view.refused(f"{encoding.id} has matrices only")
+        codes, scales, view = by_row(view, PER_127)
+        if scales.dtype.name != "F32":
+            raise view.refused(f"its scales are {scales.dtype}, and F32 in {encoding.id}")
+        form = constant(Part("", DTYPES["U8"], ()), b"\0", codes)
+        found = {"codes": codes, "absmax": scales._replace(shape=view.shape[:1]), "format": form}
+        return Repack((encoding,), self.moved(view.name, found), view.is_exact, view.is_cast)
+
+    def parts(
+        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
+    ) -> tuple[Part, ...]:
+        form = self.fields[2].part(name, DTYPES["U8"], ())
+        return (*Layout.parts(self, name, shape, outs, found), form)
+
+    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
+        return {self.fields[2].named(name): b"\0"}
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        return Int8Weight(name, shape, parts)
+
+    def declare(self, layers: Layers) -> dict[str, Any]:
+        return self._config(layers)
+
+
+# --- parts as weights --------------------------------------------------------------------------
+
+
+def four_bit_weight(parts: list[StoredTensor]) -> FourBitWeight:
+    """Return the weight of parts that are all there, the quant_state last."""
+    nested = len(parts) > 4
+    state = read_state(parts[-1], nested=nested)
+    _expect(parts[0], STORAGE)
+    _expect(parts[1], ("U8",) if nested else ABSMAX)
+    for part in parts[2:-1]:
+        _expect(part, ("F32",))
+    if nested and state.nested is None:
+        raise ValueError("quant_state has no nested_blocksize and nested_offset for nested_absmax")
+    check_four_bit(parts, state)
+    kind = state.kind.upper()
+    check_codebook(parts[2], kind)
+    return FourBitWeight(parts[0].name, state.shape, tuple(parts), kind, state.block, state.nested)
+
+
+def int8_weight(parts: list[StoredTensor]) -> Int8Weight:
+    """Return the weight of its codes, its SCB and maybe its weight_format."""
+    codes, scb, *marker = parts
+    _expect(codes, ("I8",))
+    _expect(scb, ("F32",))
+    if marker and (marker[0].n_bytes > 8 or any(marker[0].read())):
+        raise codes.unsupported(
+            f"{codes.name} is not stored in rows, according to {marker[0].name}; bitsandbytes has "
+            "dropped its other layouts"
+        )
+    check_int8(codes, scb)
+    return Int8Weight(codes.name, codes.shape, tuple(parts))
+
+
+def _expect(stored: StoredTensor, dtypes: tuple[str, ...]) -> None:
+    if stored.dtype.name not in dtypes:
+        raise stored.unsupported(
+            f"{stored.name} has dtype {stored.dtype}; {' or '.join(dtypes)} is expected"
+        )
+
+
+# --- encodings ----------------------------------------------------------------------------------
+
+SETTINGS = (
+    Setting("is_nested", False, {True: "nested"}),
+    Setting("block_size", 64, form="number"),
+    Setting("has_second_zero", False, {True: "zeros"}),
+)
+
+
+def four_bit(
+    kind: str = "nf4",
+    block_size: int = 64,
+    is_nested: bool = False,
+    has_second_zero: bool = False,
+    dtype: DType = DTYPES["BF16"],
+) -> Encoding:
+    """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …"""
+    codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype=dtype)
+    layout = FourBitLayout(kind, block_size, is_nested, dtype)
+    return _encoding(layout, codes, has_second_zero=has_second_zero)
+
+
+def _encoding(
+    layout: FourBitLayout, codes: FourBitCodes | None = None, *, has_second_zero: bool = False
+) -> Encoding:
+    settings = {
+        "block_size": layout.block_size,
+        "is_nested": layout.is_nested,
+        "has_second_zero": has_second_zero,
+    }
+    return Encoding(spelt(f"bnb-{layout.kind}", settings, SETTINGS), layout, codes)
+
+
+def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:
+    """Return `bnb-int8`."""
+    return Encoding("bnb-int8", Int8Layout(), Int8Codes(dtype=dtype))

@@ -1,0 +1,69 @@
+"""Which stored tensors are weights of bitsandbytes: a quant_state or SCB tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.families.bnb.layouts import (
+    FourBitLayout,
+    Int8Layout,
+    four_bit_weight,
+    int8_weight,
+)
+from anamnesis.schemes.families.bnb.state import QUANT_STATE
+
+
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
+    """Take what has a quant_state or an SCB beside it; no config is asked."""
+    for stored in ledger.free():
+        if ledger.find(stored.name) is None:
+            continue
+        if QUANT_STATE in stored.name:
+            _claim(ledger, stored, _four_bit_names(stored.name, ledger), four_bit_weight)
+        elif stored.name.rpartition(".")[2] == "SCB":
+            _claim(ledger, stored, _int8_names(stored.name, ledger), int8_weight)
+
+
+def _four_bit_names(state: str, ledger: Ledger) -> list[str]:
+    name = state.rpartition(QUANT_STATE)[0]
+    fields = FourBitLayout.fields
+    is_nested = fields[3].named(name) in ledger.stored
+    return [*(field.named(name) for field in fields if is_nested or not field.unless), state]
+
+
+def _int8_names(scb: str, ledger: Ledger) -> list[str]:
+    name = sibling(scb, "weight")
+    names = {field.named(name): field for field in Int8Layout.fields}
+    return [name for name, field in names.items() if not field.unless or name in ledger.stored]
+
+
+def _claim(
+    ledger: Ledger,
+    key: StoredTensor,
+    names: list[str],
+    make: Callable[[list[StoredTensor]], Weight],
+) -> None:
+    """Take the weight that these stored tensors make, or refuse those that are there."""
+    found = [ledger.find(name) for name in names]
+    parts = [part for part in found if part is not None]
+    try:
+        if len(parts) < len(names):
+            raise key.unsupported(
+                f"{names[found.index(None)]}, which belongs to {key.name}, is missing: it may be "
+                "in another shard, or belong to another weight",
+                remedy="allow_unknown=True passes the rest through as it is",
+            )
+        weight = make(parts)
+    except AnamnesisError as error:
+        ledger.refuse([part.name for part in parts], error)
+    except ValueError as error:
+        problem = key.malformed(f"{names[0]}: {error}")
+        ledger.refuse([part.name for part in parts], problem)
+    else:
+        ledger.take(weight)

@@ -1,0 +1,58 @@
+"""Which stored tensors are EXL2's codes, and what belongs to them."""
+
+from __future__ import annotations
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.layout import missing, stored_parts
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.heads import without_padding
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.families.exl2.layouts import Exl2
+from anamnesis.schemes.families.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
+
+_PADDED_TO = 32  # exllamav2 fills out features up to a multiple of it
+
+
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
+    """Take all weights of EXL2."""
+    for codes in ledger.free():
+        name = Exl2.fields[0].weight_of(codes.name)
+        if name is None or codes.dtype.kind == "float":
+            continue
+        found = stored_parts(Exl2.fields, name, ledger.find)
+        with ledger.refusing(part.name for part in found.values()):
+            weight = _weight(codes, name, found)
+            rows, cols = weight.shape
+            weight.shape = (without_padding(name, (rows, cols), _PADDED_TO, ledger), cols)
+            ledger.take(weight)
+
+
+def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> Exl2Weight:
+    """Return the weight that codes are of."""
+    absent = missing(Exl2.fields, found)
+    if absent:
+        raise codes.unsupported(
+            f"{codes} has no {absent[0].named(name)}: it may be in another shard; pass the "
+            "directory"
+        )
+    return weight_of(name, (*found.values(),))
+
+
+def weight_of(name: str, parts: tuple[StoredTensor, ...]) -> Exl2Weight:
+    """Return parts, in the order of `Exl2.fields`, as a weight."""
+    codes, scales, maxima, groups, order = parts[:5]
+    for part, field in zip(parts[:5], Exl2.fields, strict=False):
+        if part.dtype.name not in field.dtypes or 0 in part.shape:
+            raise part.misshapen(f"{' or '.join(field.dtypes)} that is not empty")
+    if len(codes.shape) != 2 or codes.shape[1] % IN_WORD:
+        raise codes.misshapen(f"[words, out features], of which there are multiples of {IN_WORD},")
+    if len(order.shape) != 1 or order.shape[0] > MAX_IN_FEATURES:
+        raise order.misshapen(f"I32 [in features], at most {MAX_IN_FEATURES:,},")
+    if len(maxima.shape) != 1 or maxima.shape[0] > order.shape[0]:
+        raise maxima.misshapen("F16 [groups]")
+    n_groups, n_out = maxima.shape[0], codes.shape[1]
+    if scales.shape != (n_groups, n_out // IN_WORD):
+        raise scales.misshapen(f"[{n_groups}, {n_out // IN_WORD}]", codes)
+    if groups.shape != (2 * n_groups,):
+        raise groups.misshapen(f"[{2 * n_groups}]", maxima)
+    return Exl2Weight(name, (n_out, order.shape[0]), parts)

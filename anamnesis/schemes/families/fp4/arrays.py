@@ -1,0 +1,71 @@
+"""Floats with a small scale for each group of a row, given as arrays."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from numpy.typing import ArrayLike, NDArray
+
+from anamnesis.schemes.core import in_memory as memory
+from anamnesis.schemes.core.arrays import as_scale, stored
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS, Fp4Format
+from anamnesis.schemes.families.fp4.layouts import encoding
+from anamnesis.schemes.families.fp4.weight import Fp4Weight
+
+
+def _format(kind: str, producer: str) -> Fp4Format:
+    rows = {row.producer: row for row in FORMATS.values() if row.kind == kind}
+    if kind == "MXFP4":
+        rows = {**rows, "compressed-tensors": rows[""], "ModelOpt": rows[""]}
+    if producer not in rows:
+        names = ", ".join(repr(name) for name in rows)
+        raise ValueError(f"producer must be one of {names}; got {producer!r}")
+    return rows[producer]
+
+
+# What encodes arrays as a producer does: names of `CODES`, in a layout where a byte has two.
+_ENCODERS = {
+    ("NVFP4", "compressed-tensors"): ("nvfp4", "nvfp4"),
+    ("NVFP4", "ModelOpt"): ("nvfp4-modelopt", "nvfp4-modelopt"),
+    ("MXFP4", "compressed-tensors"): ("mxfp4", "mxfp4"),
+    ("MXFP4", "ModelOpt"): ("mxfp4-modelopt", "mxfp4-modelopt"),
+    ("MXFP4", "MLX"): ("mxfp4", "mlx-mxfp4"),
+}
+
+
+def encoder(kind: str, producer: str) -> Encoding:
+    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer."""
+    if (kind, producer) not in _ENCODERS:
+        raise ValueError(f"there is no {kind!r} of {producer!r}")
+    return encoding(*_ENCODERS[kind, producer])
+
+
+def of_arrays(
+    kind: str,
+    producer: str,
+    codes: NDArray[Any],
+    scales: NDArray[Any],
+    second: ArrayLike | None,
+) -> Fp4Weight:
+    """Return codes of 4 bits with their scales as a weight."""
+    form = _format(kind, producer)
+    is_nv = kind == "NVFP4"
+    group, allowed = GROUPS[kind], ("F8_E4M3", "U8") if is_nv else ("U8", "F8_E8M0")
+    parts = [stored(codes, "codes", ("U8",)), stored(scales, "scales", allowed)]
+    if parts[0].shape[1:] == ():
+        raise ValueError(f"codes must have rows and columns, not shape {parts[0].shape}")
+    shape = (*parts[0].shape[:-1], 2 * parts[0].shape[-1])
+    memory.check_groups(shape, group, parts[1])
+    if is_nv and second is None and form.needs_second:
+        raise ValueError(f"the NVFP4 of {producer} has a global scale, which is missing")
+    if second is not None:
+        number = as_scale(second)
+        if number.size not in (1, prod(shape[:-2])):
+            raise ValueError(
+                f"global_scale has {number.size} numbers, but must have one, or one for each of "
+                f"{prod(shape[:-2])} matrices"
+            )
+        parts.append(stored(number, "global_scale", ("F32",)))
+    return Fp4Weight("array", shape, tuple(parts), form, group, shape[-1])

@@ -1,0 +1,43 @@
+"""Which stored tensors are 6-bit floats, and which scales belong to them."""
+
+from __future__ import annotations
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.families.fp6.layouts import LAYOUTS
+from anamnesis.schemes.families.fp6.weight import BYTES_PER_SCALE, KINDS, Mxfp6Weight, mxfp6
+
+
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
+    """Take all weights of 6-bit floats with their scales."""
+    ledger.take_found({"U8": [_find]}, facts)
+
+
+def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Mxfp6Weight | None:
+    for layout in LAYOUTS:
+        own, beside = layout.fields
+        name = own.weight_of(codes.name)
+        scale = None if name is None else ledger.find(beside.named(name))
+        if name is None or scale is None or scale.dtype.name not in beside.dtypes:
+            continue
+        if len(codes.shape) < 2 or scale.shape[-1:] == () or codes.n_elements == 0:
+            return None
+        if codes.shape[-1] != BYTES_PER_SCALE * scale.shape[-1]:
+            return None
+        kind = layout.kind or _kind(codes, facts)
+        if scale.shape[:-1] != codes.shape[:-1]:
+            grid = [*codes.shape[:-1], codes.shape[-1] // BYTES_PER_SCALE]
+            raise scale.misshapen(str(grid), codes)
+        return mxfp6(name, codes, scale, kind, layout.producer)
+    return None
+
+
+def _kind(codes: StoredTensor, facts: QuantFacts) -> str:
+    told = [kind for kind in KINDS if kind in facts.code_dtypes]
+    if len(told) != 1:
+        raise codes.unsupported(
+            f"{codes} may hold {' or '.join(KINDS)}; say which with dtype of weight in "
+            "quantization_config of config.json"
+        )
+    return told[0]

@@ -1,0 +1,154 @@
+"""What all layouts of 8-bit floats have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.codes import Out
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Field, Layout, Moves, Repack, Unmovable, each_moved
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.families.fp8.moving import scales_as
+from anamnesis.schemes.families.fp8.of_fp4 import as_eights
+from anamnesis.schemes.families.fp8.weight import Fp8Weight
+from anamnesis.schemes.views.grid import ScaleGrid, resolve
+from anamnesis.schemes.views.kinds import Floats
+from anamnesis.schemes.views.views import constant
+
+if TYPE_CHECKING:
+    pass
+
+CODES = Field("codes", "{weight}")
+SCALE = Field("scales", "{weight}_scale")
+POWERS = ("U8", "F8_E8M0")
+
+
+def grid_of(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGrid:
+    """Return where scales are: one for each block or row of each matrix, or one for all."""
+    if kind == "tensor":
+        n = prod(shape)
+        return ScaleGrid(kind, 1, 1, n, 1, max(n, 1))
+    (rows, cols), (tall, wide) = shape[-2:], block
+    size = (1, cols) if kind == "channel" else (min(tall, rows), min(wide, cols))
+    return ScaleGrid(kind, prod(shape[:-2]), rows, cols, *size)
+
+
+def untold_block(
+    shapes: Mapping[str, tuple[int, ...]], kind: str, block: tuple[int, int]
+) -> dict[str, Any]:
+    """Return the size of blocks, if the shapes of codes and scales do not show it."""
+    codes, scales = shapes["codes"], shapes["scales"]
+    if kind != "block" or prod(scales) == 1:
+        return {}
+    own = grid_of(codes, kind, block)
+    try:
+        found = resolve(codes, scales)
+    except ValueError:  # several would fit
+        found = None
+    is_shown = found is not None and found[-2:] == own[-2:]
+    return {} if is_shown else {"weight_block_size": list(block)}
+
+
+class OfFloats(Layout):
+    """Codes of a byte and scales, under any names."""
+
+    takes = Floats
+    element = "F8_E4M3"
+    scale_dtypes: ClassVar[tuple[str, ...]] = ("F32",)
+
+    @abstractmethod
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        """Return where scales are."""
+
+    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
+        return Fp8Weight(name, shape, parts, self.grid(shape))
+
+    def write(self, view: Floats, encoding: Encoding) -> Repack | None:
+        is_cast = view.element == "E2M1"
+        if not (is_cast or view.element.startswith("F8_")):
+            return None
+        if len(view.shape) < 2 or 0 in view.shape:
+            return None
+        if is_cast:
+            view = as_eights(view, self.grid(view.shape))
+        if view.scales is None and self.refuses(view.name, view.shape, DTYPES["BF16"]):
+            return None
+        if view.element != self.element:
+            kinds = (one.removeprefix("F8_") for one in (view.element, self.element))
+            raise view.refused("codes are {}, and {} in ".format(*kinds) + encoding.id)
+        scales = scales_as(view, self.grid(view.shape), self.scale_dtypes)
+        found = {"codes": view.codes, "scales": self.arranged(scales)}
+        outs = [Out(role, one.dtype, one.shape) for role, one in found.items()]
+        parts = self.parts(view.name, view.shape, outs)
+        moved = zip(found.values(), parts, strict=False)
+        own = zip(parts[2:], self.constants(view.name, view.shape).values(), strict=True)
+        return Repack(
+            (encoding,),
+            (
+                *(one._replace(**part._asdict()) for one, part in moved),
+                *(constant(part, raw, view.codes) for part, raw in own),
+            ),
+            is_cast=is_cast,
+        )
+
+    def arranged(self, scales: StoredTensor) -> StoredTensor:
+        """Return scales, which are in the order of blocks, as they are stored."""
+        return scales
+
+
+@dataclass(frozen=True)
+class InBlocks(OfFloats):
+    """Scales of blocks, rows or whole weights."""
+
+    kind: str
+    block_size: tuple[int, int]
+
+    @abstractmethod
+    def encoding(self, block_size: tuple[int, int]) -> Encoding:
+        """Return the encoding of this layout in blocks of a size."""
+
+    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
+        return grid_of(shape, self.kind, self.block_size)
+
+    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        return untold_block(shapes, self.kind, self.block_size)
+
+    def write_all(self, views: Mapping[str, Floats], encoding: Encoding) -> Moves:
+        ways = [super().write_all(views, encoding)]
+        stuck = [views[name] for name, made in ways[0].items() if not _is_moved(made)]
+        stuck = [view for view in stuck if view.element != "E2M1"]  # whose groups are no blocks
+        ways += [
+            each_moved(views, partial(other.layout.write, encoding=other))
+            for other in map(self.encoding, self._sizes_of(stuck))
+        ]
+        moved = {name for way in ways for name, made in way.items() if _is_moved(made)}
+        for way in ways:
+            if all(_is_moved(way[name]) for name in moved):
+                return {name: (way if name in moved else ways[-1])[name] for name in way}
+        return {
+            name: next((way[name] for way in ways if _is_moved(way[name])), ways[-1][name])
+            for name in ways[0]
+        }
+
+    def _sizes_of(self, views: Iterable[Floats]) -> list[tuple[int, int]]:
+        """Return the sizes of blocks of some weights, other than this one; none of other kinds."""
+        tall, wide = self.block_size
+        sizes: dict[tuple[int, int], None] = {}
+        for grid in [view.grid for view in views if view.grid.kind == self.kind == "block"]:
+            size = (
+                max(tall, grid.block_rows) if grid.grid_rows == 1 else grid.block_rows,
+                max(wide, grid.block_cols) if grid.grid_cols == 1 else grid.block_cols,
+            )
+            sizes[size] = None
+        return [size for size in sizes if size != self.block_size]
+
+
+def _is_moved(made: Repack | Unmovable) -> bool:
+    return isinstance(made, Repack)

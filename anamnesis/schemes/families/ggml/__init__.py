@@ -1,0 +1,1 @@
+"""ggml's block types: the tensors of GGUF files."""

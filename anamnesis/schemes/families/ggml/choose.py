@@ -1,0 +1,256 @@
+"""Which type each tensor of a model becomes in a mix, as llama-quantize has it.
+
+kept -> asked of embeddings or output -> the first pattern -> the rules -> rows of no blocks
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.schemes.families.ggml.mixes import (
+    ALIASES,
+    COPY,
+    EMBEDDINGS,
+    FALLBACKS,
+    IN_70B,
+    KEPT,
+    KEPT_BY_ARCH,
+    KEPT_WHOLE,
+    LOW,
+    MIXES,
+    NEED_IMATRIX,
+    OUTPUT,
+    PINNED,
+    ROLES,
+    RULES,
+    RULES_OF_MXFP4_MOE,
+    WORDS,
+    ModelFacts,
+    Place,
+)
+
+# What a tensor can become: ggml makes no files of the two of these that sums are kept in.
+TYPES = ("F32", "F16", "BF16", *(name for name in BLOCK_DTYPES if name not in ("Q8_1", "Q8_K")))
+
+OWN = "the mix's own"  # why a tensor is of a type, if no rule says more
+
+_LAYER = re.compile(r"blk\.\s*([+-]?[0-9]{1,9})")
+
+
+class Given(NamedTuple):
+    """A tensor of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    asked: str | None = None
+
+
+class Choice(NamedTuple):
+    """What becomes of a tensor."""
+
+    type: str | None
+    why: str
+    needs_imatrix: bool = False
+    is_misfit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is asked for beside a mix; types are spelled `Q4_K`."""
+
+    pure: bool = False
+    output: str | None = None
+    embedding: str | None = None
+    patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
+    leave_output: bool = False
+
+    def named(self, name: str) -> str | None:
+        """Return the type of the first pattern that is found in a name."""
+        return next((type for pattern, type in self.patterns if pattern.search(name)), None)
+
+
+def mix_named(name: str) -> str:
+    """Return a mix by its name in either case, its number or an alias: `Q4_K` is `q4_k_m`."""
+    known = ALIASES.get(name.lower(), name.lower())
+    if name.isascii() and name.isdigit():
+        known = next((one for one, mix in MIXES.items() if mix.number == int(name)), known)
+    if known != COPY and known not in MIXES:
+        every = ", ".join([*MIXES, *ALIASES, COPY])
+        raise ValueError(f"there is no mix {name!r}; there are {every}")
+    return known
+
+
+def type_named(name: str) -> str:
+    """Return a type by its name in either case."""
+    if name.upper() not in TYPES:
+        raise ValueError(f"there is no type {name!r}; there are {', '.join(TYPES)}")
+    return name.upper()
+
+
+def read_pattern(text: str) -> tuple[re.Pattern[str], str]:
+    """Read `PATTERN=TYPE` as the tool's `--tensor-type`: found anywhere, and in lower case."""
+    pattern, equals, name = text.partition("=")
+    if not pattern or not equals:
+        raise ValueError(f"write PATTERN=TYPE, not {text!r}")
+    lowered = "".join(one.lower() if one.isascii() else one for one in pattern)
+    try:
+        return re.compile(lowered), type_named(name)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+
+
+def choose(
+    tensors: Sequence[Given],
+    model: ModelFacts,
+    mix: str,
+    options: Options | None = None,
+    *,
+    has_imatrix: bool = False,
+) -> dict[str, Choice]:
+    """Return what becomes of each tensor."""
+    asked = options or Options()
+    chooser = _Chooser(model, mix, asked, has_imatrix, [_role(one.name) for one in tensors])
+    return {one.name: chooser.choice(one) for one in tensors}
+
+
+def _role(name: str) -> str:
+    if name == OUTPUT:
+        return "output"
+    if name in EMBEDDINGS:
+        return "embedding"
+    return next((role for part, role in ROLES.items() if part in name), "other")
+
+
+class _Chooser:
+    """What the rules count while they go from tensor to tensor."""
+
+    def __init__(
+        self, model: ModelFacts, mix: str, asked: Options, has_imatrix: bool, roles: Iterable[str]
+    ) -> None:
+        of_roles = Counter(roles)
+        self.model = model
+        self.mix = mix
+        self.base = MIXES[mix].base if mix != COPY else ""
+        self.asked = asked
+        self.has_imatrix = has_imatrix
+        self.is_tied = not of_roles["output"]
+        self.n = dict.fromkeys(("up", "gate", "down"), model.n_layers) | {"v": of_roles["v"]}
+        self.seen: Counter[str] = Counter()
+        self.misfits: set[str] = set()
+
+    def choice(self, given: Given) -> Choice:
+        kept = self._kept(given)
+        if kept is not None:
+            return Choice(None, kept)
+        type, why = self._type(given, _role(given.name))
+        needs = type in NEED_IMATRIX or (type == "Q2_K" and self.mix == "q2_k_s")
+        needs = needs and given.name != OUTPUT and given.name not in EMBEDDINGS
+        return Choice(type, why, needs, given.name in self.misfits)
+
+    def _kept(self, given: Given) -> str | None:
+        """Return why a tensor stays as it is; None if it does not."""
+        name, arch = given.name, self.model.arch
+        if self.mix == COPY:
+            return "copied"
+        if all(n <= 1 for n in given.shape[:-1]):
+            return "no matrix"
+        if name.rfind("weight") != len(name) - 6:
+            return "no weight"
+        if name == OUTPUT and self.asked.leave_output:
+            return WORDS["output"]
+        if any(part in name for part in KEPT_BY_ARCH.get(arch, ())):
+            return f"kept in {arch}"
+        return KEPT_WHOLE.get(name) or next((KEPT[part] for part in KEPT if part in name), None)
+
+    def _type(self, given: Given, role: str) -> tuple[str, str]:
+        """Return the type of a tensor that is not kept, and why."""
+        asked, name = self.asked, given.name
+        pattern = given.asked or asked.named(name)
+        # The second embeddings are large, and may be named.
+        is_named = name == EMBEDDINGS[1] and pattern is not None
+        if asked.embedding is not None and role == "embedding" and not is_named:
+            return self._whole(given, asked.embedding)
+        if asked.output is not None and role == "output":
+            return self._whole(given, asked.output)
+        if self.base not in BLOCK_DTYPES and given.asked is None:  # where patterns reach nothing
+            return self.base, OWN
+        if pattern is not None:
+            return self._fitting(given, pattern, "asked for")
+        if asked.pure:
+            return self._fitting(given, self.base, OWN)
+        return self._fitting(given, *self._by_rules(given, role))
+
+    def _by_rules(self, given: Given, role: str) -> tuple[str, str]:
+        """Return the type by the rules of what a tensor is, and why."""
+        parts, pinned = PINNED.get(self.model.arch, ((), ""))
+        if any(part in given.name for part in parts):
+            return pinned, f"for {self.model.arch}"
+        if role == "embedding" and self.is_tied:
+            role = "output"
+        if role == "output" and self.asked.output is not None:
+            return self._whole(given, self.asked.output)
+        place, rules = self._place(given, role), RULES[role]
+        if self.mix == "mxfp4_moe" and role != "output":
+            rules = RULES_OF_MXFP4_MOE
+        for rule in rules:
+            holds = not rule.mixes or self.mix in rule.mixes
+            if holds and all(when(place) for when in rule.when):
+                found = rule.type or self.base
+                break
+        else:
+            found = self.base
+        if role == "v" and self.model.is_70b and self.mix not in LOW:
+            found = IN_70B.get(found, found)
+        return found, OWN if found == self.base else f"for {WORDS[role]}"
+
+    def _place(self, given: Given, role: str) -> Place:
+        """Return what the rules ask of a tensor, and count it."""
+        name, n = given.name, self.n.get(role, 0)
+        i = self.seen[role]
+        self.seen[role] += 1
+        by_layer = role in ("up", "gate", "down") and self.mix not in LOW
+        if by_layer and self.model.n_experts > 1 and self.mix != "mxfp4_moe":
+            found = _LAYER.match(name)
+            if found is None or not 0 <= int(found[1]) < n:
+                raise UnsupportedError(
+                    f"{name}: {self.mix} chooses its type by its layer, of {n}, and its name does "
+                    "not say a layer of these",
+                    remedy="pure=True has no such rules",
+                )
+            i = int(found[1])
+        is_stacked = len(given.shape) > 2 and given.shape[-3] > 1
+        is_ragged = given.shape[-1] % _elements(self.base) != 0
+        return Place(self.model, role, i, n, self.has_imatrix, is_stacked, is_ragged)
+
+    def _whole(self, given: Given, type: str) -> tuple[str, str]:
+        """Return a type that is asked for by itself, which no other takes the place of."""
+        if given.shape[-1] % _elements(type):
+            raise _no_blocks(given, type)
+        return type, "asked for"
+
+    def _fitting(self, given: Given, type: str, why: str) -> tuple[str, str]:
+        """Return a type that rows of a tensor's length fit into: this one, or what replaces it."""
+        n = given.shape[-1]
+        if not n % _elements(type):
+            return type, why
+        if type not in FALLBACKS and _elements(type) > 32:
+            raise _no_blocks(given, type)
+        self.misfits.add(given.name)
+        why = f"rows of {n:,} fit no {type}"
+        other = FALLBACKS.get(type, type)
+        return ("F16" if n % _elements(other) else other), why
+
+
+def _no_blocks(given: Given, type: str) -> UnsupportedError:
+    told = f"rows of {given.shape[-1]:,} values are no {type} blocks of {_elements(type)}"
+    return UnsupportedError(f"{given.name}: {told}, and no type takes its place")
+
+
+def _elements(type: str) -> int:
+    return BLOCK_DTYPES[type].block_elements if type in BLOCK_DTYPES else 1

@@ -1,0 +1,106 @@
+"""GGUF's blocks of integers, which other layouts' codes are moved into.
+
+    Q4_0  d, 16 bytes of codes        (code - 8) * d    compressed-tensors' symmetric 4 bits
+    Q4_1  d, m, 16 bytes of codes     code * d + m      MLX's affine 4 bits
+    Q8_0  d, 32 bytes of codes        code * d          compressed-tensors' symmetric 8 bits
+
+A block is 32 values of a row. Groups of 64, of 128 or of a whole row repeat their F16 scale in each
+block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, NamedTuple
+
+from anamnesis.base.dtypes import BLOCK_DTYPES
+from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.layout import Repack
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.families.ggml.layouts import Blocks
+from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_biases
+from anamnesis.schemes.views.integer_packing import as_rows
+from anamnesis.schemes.views.kinds import Integers, Rows
+from anamnesis.schemes.views.nibbles import halved
+from anamnesis.schemes.views.views import made_of
+
+_BLOCK = 32
+
+
+class _Kind(NamedTuple):
+    """What a block type is made of."""
+
+    codes: set[tuple[bool, int]]
+    bits: int
+    has_biases: bool = False
+
+
+INTEGERS = {
+    "Q4_0": _Kind({(False, 8)}, 4),
+    "Q4_1": _Kind({(False, 0)}, 4, True),
+    "Q8_0": _Kind({(True, 0), (False, 128)}, 8),
+}
+
+
+@dataclass(frozen=True)
+class IntegerBlocks(Blocks):
+    """Blocks of integers: `Q4_0`, `Q4_1` or `Q8_0`."""
+
+    takes: ClassVar[type[Any] | None] = Rows
+
+    def view(self, weight: Weight) -> Rows | Integers | StoredTensor | None:
+        kind = INTEGERS[self.block_type]
+        rows: Rows | StoredTensor | None = super().view(weight)
+        if isinstance(rows, StoredTensor):
+            return rows
+        if rows is not None:
+            has_biases = rows.biases is not None
+            if (rows.bits, has_biases) == kind[1:] and (rows.is_signed, rows.zero) in kind.codes:
+                return rows
+        return weight.view(Integers)
+
+    def write(self, view: Rows | Integers | StoredTensor, encoding: Encoding) -> Repack | None:
+        if isinstance(view, StoredTensor):
+            return super().write(view, encoding)
+        if isinstance(view, Integers):
+            rows = self._in_rows(view)
+            if rows is None:
+                return None
+            view = rows
+        return Repack((encoding,), (self._joined(view),), is_cast=view.is_cast)
+
+    def _in_rows(self, view: Integers) -> Rows | None:
+        """Return integers with a bias, or about 0; None if they have too many bits."""
+        kind = INTEGERS[self.block_type]
+        if view.bits > kind.bits:
+            return None
+        if view.listed is not None:
+            raise view.refused(f"its groups are in act-order, which {self.block_type} has not")
+        if kind.has_biases:
+            return as_rows(with_biases(view, "F16"), kind.bits)
+        return as_rows(centred(view, kind.bits), kind.bits)
+
+    def _joined(self, rows: Rows) -> StoredTensor:
+        bits, cols = rows.bits, rows.shape[-1]
+        group = min(rows.group, cols)
+        scales = in_dtype(rows.scales, "F16")
+        biases = None if rows.biases is None else in_dtype(rows.biases, "F16")
+        if scales is None or (biases is None and rows.biases is not None):
+            raise rows.refused(f"its scales are {rows.scales.dtype}, and F16 in {self.block_type}")
+        if not cols or group % _BLOCK or cols % group:
+            raise rows.refused(f"groups of {group} of {cols:,} columns are no blocks of {_BLOCK}")
+        is_offset = bits == 8 and rows.zero != 0
+        n_bytes, repeats = _BLOCK * bits // 8, group // _BLOCK
+
+        def joined(units: range, *given: NDArray[Any]) -> NDArray[Any]:
+            blocks = given[0].reshape(-1, n_bytes)
+            blocks = halved(blocks) if bits == 4 else blocks ^ np.uint8(128 * is_offset)
+            numbers = [np.repeat(one, repeats, axis=0) for one in given[1:]]
+            return np.concatenate((*numbers, blocks), axis=1)
+
+        part = Part(rows.name, BLOCK_DTYPES[self.block_type], rows.shape)
+        inputs = [rows.codes, scales, *([] if biases is None else [biases])]
+        return made_of(part, inputs, prod(rows.shape) // group, joined)

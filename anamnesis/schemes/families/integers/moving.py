@@ -1,0 +1,211 @@
+"""Words that are there already, in the order of another layout.
+
+All have codes of 0 to 15, less a zero point, times a scale: `order.py` says how their words lie.
+Zero points are in words of eight out features: [groups, out / 8] of GPTQ (less 1, in its first
+version) and AWQ (in its order), [out / 8, groups] of compressed-tensors, where 8 stands for all
+that are not stored. Scales are [groups, out], or [out, groups].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.layout import Unmovable
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.families.integers.order import (
+    NO_ZERO,
+    across_of_columns,
+    columns_of_across,
+    has_zero,
+    in_awq_order,
+    in_plain_order,
+    less_one,
+    plus_one,
+    rows_of_across,
+    transposed,
+)
+from anamnesis.schemes.views.integer_casts import in_dtype
+from anamnesis.schemes.views.integer_packing import as_words
+from anamnesis.schemes.views.kinds import Integers, Words
+from anamnesis.schemes.views.views import made_of, repeated
+
+_I32 = DTYPES["I32"]
+_PIECE = 1 << 20  # bytes of zero points that are read at once
+
+
+def worded(weight: Weight, bits: int) -> Words | Integers | None:
+    """Return a weight's words of so many bits; else what may be cast to them."""
+    words = weight.view(Words)
+    if words is not None and words.bits >= bits:
+        return words
+    return weight.view(Integers)
+
+
+def of_bits(
+    bits: int, views: Mapping[str, Words | Integers]
+) -> tuple[dict[str, Words], dict[str, Unmovable]]:
+    """Return the words of so many bits, and why others are none, with fewer bits or as many.
+
+    They have a list of groups only where these are no runs.
+    """
+    found, refused = {}, {}
+    for name, view in views.items():
+        if view.bits > bits or (view.bits < bits and isinstance(view, Words)):
+            continue
+        try:
+            found[name] = _settled(as_words(view, bits) if isinstance(view, Integers) else view)
+        except Unmovable as error:
+            refused[name] = error
+    return found, refused
+
+
+def _settled(words: Words) -> Words:
+    """Check groups that are listed: what is only copied is decoded by nobody."""
+    listed = words.listed
+    if listed is None:
+        return words
+    told = np.frombuffer(listed.read(), "<i4")
+    bad = np.flatnonzero((told < 0) | (told >= words.n_groups))
+    if len(bad):
+        at = int(bad[0])
+        raise listed.malformed(
+            f"{listed.name}: column {at:,} is in group {int(told[at]):,}, but there are "
+            f"{words.n_groups:,} groups",
+            at=listed.dtype.n_bytes(at),
+        )
+    if words.run is not None and (told == np.arange(len(told)) // words.run).all():
+        return words._replace(listed=None)
+    return words
+
+
+def settled(words: Words) -> Words:
+    """Return words with a list of groups, and zero points, only where these say anything."""
+    words = _settled(words)
+    return words._replace(is_symmetric=True) if _is_symmetric(words) else words
+
+
+def all_symmetric(found: Mapping[str, Words]) -> dict[str, Words]:
+    """Return words as symmetric ones, if every zero point is the middle code.
+
+    Of all or of none: one config describes them, and programs merge layers of one kind.
+    Zero points are read piece by piece, up to the first that differs.
+    """
+    if not all(map(_is_symmetric, found.values())):
+        return dict(found)
+    return {name: words._replace(is_symmetric=True) for name, words in found.items()}
+
+
+def _is_symmetric(words: Words) -> bool:
+    if words.zeros is None:
+        return True
+    if words.shape[-2] * words.bits % 32:  # the last word of a group is not full
+        return False
+    middle = (1 << words.bits - 1) - words.less_one
+    word = sum(middle << at for at in range(0, 32, words.bits)).to_bytes(4, "little")
+    return all(piece == word * (len(piece) // 4) for piece in _pieces(words.zeros))
+
+
+def _pieces(stored: StoredTensor) -> Iterator[bytes]:
+    for at in range(0, stored.n_bytes, _PIECE):
+        yield stored.source.read(stored.offset + at, min(_PIECE, stored.n_bytes - at))
+
+
+# --- in another order -------------------------------------------------------------------------
+
+
+def rows(words: Words) -> dict[str, StoredTensor]:
+    """Return words by their roles as compressed-tensors has them, but for what it need
+    not store.
+    """
+    codes, scales = words.codes, words.scales
+    zeros = None if words.is_symmetric else words.zeros
+    if words.kind != "rows":
+        in_word = 32 // words.bits
+        if any(n % in_word for n in words.shape):
+            raise words.refused(f"in and out features must be multiples of {in_word}")
+        codes = transposed(codes) if words.kind == "columns" else rows_of_across(codes)
+        scales = transposed(scales)
+        zeros = None if zeros is None else transposed(_plain_zeros(words))
+    found = {"codes": codes, "scales": scales, "zeros": zeros, "groups": words.listed}
+    return {role: stored for role, stored in found.items() if stored is not None}
+
+
+def columns(words: Words) -> dict[str, StoredTensor]:
+    """Return words by their roles as GPTQ has them; zero points are less 1."""
+    _check(words, "GPTQ")
+    codes, zeros = words.codes, words.zeros
+    if words.kind != "columns":
+        codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
+    if zeros is None or not words.less_one:
+        plain = _plain_zeros(words)
+        if zeros is not None:
+            _check_zeros(words, plain)
+        zeros = less_one(plain, words.bits)
+    groups, scales = words.listed or _runs(words), _scales(words, "GPTQ")
+    return {"codes": codes, "zeros": zeros, "scales": scales, "groups": groups}
+
+
+def _check_zeros(words: Words, plain: StoredTensor) -> None:
+    """Refuse a zero point of 0: programs differ in what they make of one that is stored less 1."""
+    for piece in _pieces(plain):
+        if has_zero(np.frombuffer(piece, np.uint8), words.bits):
+            raise words.refused(NO_ZERO)
+
+
+def across(words: Words) -> dict[str, StoredTensor]:
+    """Return words by their roles as AWQ's GEMM layout has them."""
+    _check(words, "AWQ")
+    if words.listed is not None:
+        raise words.refused("its groups are in act-order, which AWQ has not")
+    codes, zeros = words.codes, words.zeros
+    if words.kind != "across":
+        codes = across_of_columns(transposed(codes) if words.kind == "rows" else codes)
+    if zeros is None or words.kind != "across":
+        zeros = in_awq_order(_plain_zeros(words))
+    return {"codes": codes, "zeros": zeros, "scales": _scales(words, "AWQ")}
+
+
+def _check(words: Words, whose: str) -> None:
+    """Refuse what neither of them has."""
+    if not f".{words.name}".endswith(".weight"):
+        raise words.refused(f"it is not called a weight, and {whose} names parts after modules")
+    if len(words.shape) != 2:
+        raise words.refused(f"{whose} has matrices only")
+    if words.shape[0] % 8 or words.shape[1] % 8:
+        raise words.refused(f"in and out features must be multiples of 8 in {whose}")
+
+
+def _plain_zeros(words: Words) -> StoredTensor:
+    """Return zero points as they are, words [groups, out / 8] of out features in order."""
+    zeros, n_out, bits = words.zeros, words.shape[0], words.bits
+    if zeros is None:
+        part = Part(f"{words.name}_zero_point", _I32, (words.n_groups, n_out * bits // 32))
+        half = sum(1 << at + bits - 1 for at in range(0, 32, bits))
+        return repeated(part, half.to_bytes(4, "little"), words.codes)
+    if words.kind == "rows":
+        return transposed(zeros)
+    if words.kind == "across":
+        zeros = in_plain_order(zeros)
+    return plus_one(zeros, words.bits) if words.less_one else zeros
+
+
+def _scales(words: Words, whose: str) -> StoredTensor:
+    """Return scales [groups, out] in F16."""
+    scales = in_dtype(words.scales, "F16")
+    if scales is None:
+        raise words.refused(f"its scales are {words.scales.dtype}, and F16 in {whose}")
+    return transposed(scales) if words.kind == "rows" else scales
+
+
+def _runs(words: Words) -> StoredTensor:
+    """Return the group of each in feature, where groups are runs."""
+    group, n_in = words.group, words.shape[1]
+
+    def told(units: range) -> NDArray[Any]:
+        return (np.arange(units.start, units.stop) // group).astype("<i4")
+
+    return made_of(Part("", _I32, (n_in,)), [], n_in, told, words.codes.source)

@@ -1,0 +1,121 @@
+"""Which stored tensors are a matrix with a mask, and what is dense of it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.config_facts import QuantFacts
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.families.fp8 import read as fp8
+from anamnesis.schemes.families.integers import read as integers
+from anamnesis.schemes.families.mixed.sparse import SparsePlain, SparseWeight
+from anamnesis.sources.expanded import ExpandedSource, Sparse
+
+_24 = 4  # columns of which two are stored
+_ITEMS = (1, 2, 4, 8)
+_SIZES = {"I64": "q", "I32": "i"}
+_BESIDE = ("_scale", "_zero_point")  # of a quantised weight, after its name
+
+
+class _Parts(NamedTuple):
+    name: str  # of the weight
+    values: StoredTensor
+    mask: StoredTensor
+    shape: StoredTensor
+    starts: StoredTensor | None
+
+    @property
+    def stored(self) -> tuple[StoredTensor, ...]:
+        return tuple(part for part in self[1:] if isinstance(part, StoredTensor))
+
+
+def find_all(ledger: Ledger, facts: QuantFacts) -> None:
+    """Take all sparse matrices with what belongs to them."""
+    for parts in _gather(ledger):
+        with ledger.refusing(part.name for part in parts.stored):
+            weight, dropped = _weight(parts, ledger, facts)
+            ledger.take(weight)
+            for name in dropped:
+                ledger.drop(name, dropped[name])
+
+
+def _gather(ledger: Ledger) -> Iterator[_Parts]:
+    """Yield what has all of its parts; what lacks one is refused by its names later on."""
+    for mask in ledger.free():
+        module, _, last = mask.name.rpartition(".")
+        if last != "bitmask":
+            continue
+        values, shape, starts = (
+            ledger.find(f"{module}.{part}") for part in ("compressed", "shape", "row_offsets")
+        )
+        if values is None:
+            continue
+        if shape is None:
+            error = values.unsupported(
+                f"{values} has no {module}.shape: it may be in another shard; pass the directory"
+            )
+            names = (part.name for part in (values, mask, starts) if part is not None)
+            ledger.refuse(names, error)
+            continue
+        yield _Parts(module if starts else f"{module}.weight", values, mask, shape, starts)
+
+
+def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, dict[str, str]]:
+    """Return a sparse weight, and what is dropped with it and why."""
+    if parts.name in ledger.stored:
+        values = parts.values
+        raise values.unsupported(f"{values.name} is {parts.name}, but that is stored as well")
+    shape = _read_shape(parts)
+    dense = _dense(parts, shape)
+    beside = [ledger.find(parts.name + end) for end in _BESIDE]
+    within = Ledger({part.name: part for part in (dense, *beside) if part is not None})
+    fp8.find_all(within, facts)
+    integers.find_in_rows(within, facts)
+    for error in within.problems.values():
+        raise error
+    found = within.weights.get(parts.name)
+    if found is not None:
+        rest = tuple(part for part in found.parts if part is not dense)
+        return SparseWeight(parts.name, found.shape, (*parts.stored, *rest), (found,)), {
+            drop.name: drop.reason for drop in within.dropped
+        }
+    if any(part is not None for part in beside):
+        raise parts.values.unsupported(
+            f"{parts.values} has a scale or a zero point, but no dtype of codes that have one"
+        )
+    return SparsePlain(parts.name, shape, parts.stored, dense), {}
+
+
+def _read_shape(parts: _Parts) -> tuple[int, int]:
+    """Return the shape, of which the other parts are a proof."""
+    shape, mask, values = parts.shape, parts.mask, parts.values
+    kind = _SIZES.get(shape.dtype.name)
+    if kind is None or shape.shape not in ((2,), (2, 1)):
+        raise shape.misshapen("I64 [2]")
+    rows, cols = struct.unpack(f"<2{kind}", shape.read())
+    if rows < 1 or cols < 1:
+        raise shape.malformed(f"{shape.name}: {rows} x {cols} is no shape of a matrix")
+    if mask.dtype.name != "U8" or mask.shape != (rows, -(-cols // 8)):
+        raise mask.misshapen(f"U8 [{rows}, {-(-cols // 8)}]")
+    if values.dtype.bits not in [8 * n for n in _ITEMS] or values.dtype.kind == "block":
+        raise values.misshapen("a dtype of whole bytes")
+    if parts.starts is None:
+        if cols % _24 or values.shape != (rows, cols // 2):
+            raise values.misshapen(f"two of every four of {rows} x {cols}")
+        return rows, cols
+    if (parts.starts.dtype.name, parts.starts.shape) != ("I64", (rows,)):
+        raise parts.starts.misshapen(f"I64 [{rows}]")
+    if len(values.shape) != 1 or values.shape[0] > rows * cols:
+        raise values.misshapen(f"[at most {rows * cols}]")
+    return rows, cols
+
+
+def _dense(parts: _Parts, shape: tuple[int, int]) -> StoredTensor:
+    """Return the matrix as if it were stored dense."""
+    matrix = Sparse(*shape, parts.values, parts.mask, parts.starts, shape[1] // 2)
+    source = ExpandedSource(matrix)
+    return StoredTensor(parts.name, parts.values.dtype, shape, source.size, 0, source)
