@@ -76,7 +76,9 @@ def _gguf(*types: str, kind: Kind = _GGML, takes: str = "") -> dict[str, Row]:
 
 _CT = {"flavour": "compressed-tensors"}
 
-# Those of values as they are (`bf16`, `f16`, `f32`) are dtypes, and not in here.
+# Values as they are (`bf16`, `f16`, `f32`) are dtypes, and not here. A name without a producer is of
+# the usual layout: transformers' own, else compressed-tensors'. The same numbers in another layout
+# have its producer last; it stands first where files are for one program or kind of model alone.
 ENCODINGS: dict[str, Row] = {
     "fp8-block": Row(_FP8),
     "fp8-block-ue8m0": Row(_FP8, {"powers_of_two": True}),
