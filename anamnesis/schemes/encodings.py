@@ -76,7 +76,7 @@ def _gguf(*types: str, kind: Kind = _GGML, takes: str = "") -> dict[str, Row]:
 
 _CT = {"flavour": "compressed-tensors"}
 
-# Values as they are (`bf16`, `f16`, `f32`) are dtypes, and not here. A name without a producer is of
+# Values as they are (`bf16`, `f16`, `f32`) are dtypes, not here. A name without a producer is of
 # the usual layout: transformers' own, else compressed-tensors'. The same numbers in another layout
 # have its producer last; it stands first where files are for one program or kind of model alone.
 ENCODINGS: dict[str, Row] = {
