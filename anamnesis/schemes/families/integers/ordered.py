@@ -16,7 +16,8 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Bands, Run, cut
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Scratch
-from anamnesis.schemes.families.integers.weight import IntegerWeight, bits_of
+from anamnesis.schemes.families.integers.rows import bits_of
+from anamnesis.schemes.families.integers.weight import IntegerWeight
 
 _CODES, _SCALES, _ZEROS, _ORDERED, _META = 0, 1, 2, 6, 7  # slots of a worker's scratch
 _WIDEST = 1 << 16  # columns of which whole tiles of rows are a band
@@ -28,6 +29,7 @@ class GemvWeight(IntegerWeight):
     """AWQ's GEMV: rows of codes; zero points and scales of a row fill places of whole words."""
 
     family: ClassVar[str] = "AWQ"
+    is_in_order: ClassVar[bool] = False
 
     @property
     def scheme(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
@@ -19,14 +19,12 @@ from anamnesis.schemes.core.bands import Band, Run
 from anamnesis.schemes.core.weight import Scratch, decode_run
 from anamnesis.schemes.families.integers.moving import rows, settled
 from anamnesis.schemes.families.integers.order import transposed
+from anamnesis.schemes.families.integers.rows import IntegerRows
+from anamnesis.schemes.families.integers.words import PackedWords
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised
 from anamnesis.schemes.views.kinds import Integers, Words
 from anamnesis.schemes.views.views import made_of, repeated, retyped
-
-if TYPE_CHECKING:
-    from anamnesis.schemes.families.integers.weight import IntegerWeight
-    from anamnesis.schemes.families.integers.words import PackedWeight
 
 _F32, _U8 = DTYPES["F32"], DTYPES["U8"]
 _ONE, _LESS = b"\0\0\x80\x3f", b"\0\0\x80\xbf"  # 1 and -1 in float32
@@ -36,7 +34,7 @@ _BEYOND = 1 << 62  # rows or columns that share a scale: all
 # --- rows -------------------------------------------------------------------------------------
 
 
-def of_rows(weight: IntegerWeight) -> Integers:
+def of_rows(weight: IntegerRows) -> Integers:
     """Return integers of rows."""
     kernel, shape, bits = weight.kernel, weight.shape, weight.bits
     codes = weight.parts[0]
@@ -63,7 +61,7 @@ def of_rows(weight: IntegerWeight) -> Integers:
     )
 
 
-def _biases(weight: IntegerWeight, biases: StoredTensor) -> StoredTensor:
+def _biases(weight: IntegerRows, biases: StoredTensor) -> StoredTensor:
     """Return what code 0 stands for, if codes have a zero point beside biases."""
     if not weight.constant:
         return biases
@@ -82,7 +80,7 @@ def _biases(weight: IntegerWeight, biases: StoredTensor) -> StoredTensor:
 class _Grid:
     """Where the numbers of a weight's groups are, seen as groups of its rows."""
 
-    def __init__(self, weight: IntegerWeight, view: Integers) -> None:
+    def __init__(self, weight: IntegerRows, view: Integers) -> None:
         self._weight, self.view = weight, view
         *_, n_rows, width = weight.matrix or weight.shape
         *lead, cols = weight.shape
@@ -154,7 +152,7 @@ def _each_run(units: range, length: int) -> Iterator[Run]:
         start = stop
 
 
-def _codes(weight: IntegerWeight, bits: int, half: int) -> StoredTensor:
+def _codes(weight: IntegerRows, bits: int, half: int) -> StoredTensor:
     """Return codes as bytes [..., rows, cols]."""
     stored, kernel = weight.parts[0], weight.kernel
     *lead, cols = weight.matrix or weight.shape
@@ -175,7 +173,7 @@ def _codes(weight: IntegerWeight, bits: int, half: int) -> StoredTensor:
     return made_of(Part(stored.name, _U8, weight.shape), [], n, made, stored.source)
 
 
-def _zeros(weight: IntegerWeight, grid: _Grid, half: int) -> StoredTensor:
+def _zeros(weight: IntegerRows, grid: _Grid, half: int) -> StoredTensor:
     """Return zero points: bytes, or floats."""
     stored = weight.zeros
     assert stored is not None
@@ -223,7 +221,7 @@ def of_words(words: Words) -> Integers:
     )
 
 
-def of_packed(weight: PackedWeight) -> Integers:
+def of_packed(weight: PackedWords) -> Integers:
     """Return words of bits that no other layout has: 3 bits, and those in planes."""
     codes, zeros, scales = weight.parts[:3]
     (n_out, n_in), n_groups, packing = weight.shape, weight.n_groups, weight.packing
@@ -257,7 +255,7 @@ def of_packed(weight: PackedWeight) -> Integers:
     )
 
 
-def _decoded(weight: PackedWeight, cols: int, step: int = 1) -> StoredTensor:
+def _decoded(weight: PackedWords, cols: int, step: int = 1) -> StoredTensor:
     """Return values that are integers, as bytes; of each few columns the first."""
     level = resolve_level(None)
     part = Part(weight.parts[0].name, _U8, (weight.shape[0], cols // step))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
@@ -27,9 +27,6 @@ from anamnesis.schemes.core.budget import band_bytes, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, convert_part
 from anamnesis.schemes.families.integers.symmetry import check_symmetric
-from anamnesis.schemes.views.kinds import Integers, Words
-
-V = TypeVar("V")
 
 _WORD_BITS = 32
 _WORD_BYTES = 4
@@ -60,7 +57,7 @@ class Packing(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class PackedWeight(TiledWeight):
+class PackedWords(TiledWeight):
     """`qweight`, `qzeros`, `scales`, and `g_idx` if there is a fourth part."""
 
     packing: Packing
@@ -69,34 +66,6 @@ class PackedWeight(TiledWeight):
     producer: str = ""
     coding: str = ""
     symmetric_by: str = ""
-
-    @property
-    def family(self) -> str:
-        if self.producer:
-            return f"INT{self.packing.bits}"
-        return "AWQ" if self.packing.along_rows else "GPTQ"
-
-    @property
-    def id(self) -> str:
-        if self.producer:
-            return f"{self.producer.lower()}-{self.coding}-{self.group_size}"
-        version = "" if self.zeros_less_one else "v2"
-        return f"{self.packing.kernel.lower()}{version}-{self.group_size or 'listed'}"
-
-    @property
-    def scheme(self) -> str:
-        if self.producer:
-            return f"{self.family}, {self._grouping()} ({self.producer})"
-        version = " v2" if not (self.packing.along_rows or self.zeros_less_one) else ""
-        version = " planar" if self.packing.planar else version
-        return f"{self.family}{version} {self.packing.bits}-bit, {self._grouping()}"
-
-    def _grouping(self) -> str:
-        if self.n_groups == 1:
-            return "one group"
-        if self.group_size is None:
-            return f"{self.n_groups:,} groups"
-        return f"groups of {self.group_size}"
 
     @property
     def shown(self) -> Shown:
@@ -126,34 +95,6 @@ class PackedWeight(TiledWeight):
     def out_features(self) -> int:
         """Columns of `scales`."""
         return self.parts[_SCALES].shape[1]
-
-    def view(self, kind: type[V]) -> V | None:
-        if kind is Integers:
-            from anamnesis.schemes.families.integers.seen import (  # readers do not ask
-                of_packed,
-                of_words,
-            )
-
-            words = self._words()
-            is_whole = words is not None and 32 % words.bits == 0
-            view: Any = of_words(words) if is_whole and words else of_packed(self)
-        else:
-            view = self._words() if kind is Words else None
-        return view if isinstance(view, kind) else None
-
-    def _words(self) -> Words | None:
-        bits = self.packing.bits
-        if bits != 4 and (self.producer or self.packing.kernel != f"GPTQ{bits}"):
-            return None
-        codes, zeros, scales = self.parts[:_GROUPS]
-        listed = self.parts[_GROUPS] if len(self.parts) > _GROUPS else None
-        kind = "across" if self.packing.along_rows else "columns"
-        size = self.group_size
-        group = size or -(-self.shape[1] // max(self.n_groups, 1))
-        return Words(
-            *(self.name, self.shape, kind, codes, scales, zeros, self.zeros_less_one),
-            *(listed, group, False, bits, size),
-        )
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         rows, cols = self.shape

@@ -36,7 +36,8 @@ from anamnesis.schemes.families.integers.layouts.qweights import (
     find_group_size,
     gather,
 )
-from anamnesis.schemes.families.integers.words import PackedWeight, Packing
+from anamnesis.schemes.families.integers.packed import PackedWeight
+from anamnesis.schemes.families.integers.words import Packing
 from anamnesis.schemes.views.kinds import Words
 
 PACKING = Packing("AWQ4", 4, along_rows=True)

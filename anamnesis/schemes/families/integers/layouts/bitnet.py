@@ -19,7 +19,8 @@ from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import SCALES
-from anamnesis.schemes.families.integers.weight import IntegerWeight, Planes
+from anamnesis.schemes.families.integers.rows import Planes
+from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.schemes.views.views import constant
 
 FIELDS = (Field("codes", "{weight}", ("U8",)), Field("scales", "{weight}_scale"))

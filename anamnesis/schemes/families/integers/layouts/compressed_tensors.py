@@ -51,7 +51,8 @@ from anamnesis.schemes.families.integers.checks import (
     check_scale_dtype,
     group_size,
 )
-from anamnesis.schemes.families.integers.weight import IntegerWeight, bits_of, row_bytes, zero_words
+from anamnesis.schemes.families.integers.rows import bits_of, row_bytes, zero_words
+from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.schemes.libraries.libraries import OfCompressedTensors
 from anamnesis.schemes.views.kinds import Integers, Words
 

@@ -46,7 +46,8 @@ from anamnesis.schemes.families.integers.layouts.qweights import (
     find_group_size,
     gather,
 )
-from anamnesis.schemes.families.integers.words import PackedWeight, Packing
+from anamnesis.schemes.families.integers.packed import PackedWeight
+from anamnesis.schemes.families.integers.words import Packing
 from anamnesis.schemes.views.kinds import Words
 
 BITS = (2, 4, 8)  # that are written: of those whose codes fill words

@@ -26,7 +26,8 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.names import sibling
 from anamnesis.schemes.families.integers.checks import SCALES
-from anamnesis.schemes.families.integers.weight import IntegerWeight, Planes
+from anamnesis.schemes.families.integers.rows import Planes
+from anamnesis.schemes.families.integers.weight import IntegerWeight
 
 _REFERENCE = Rounding(("differences", "products"))
 

@@ -15,7 +15,8 @@ from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
-from anamnesis.schemes.families.integers.weight import IntegerWeight, Planes
+from anamnesis.schemes.families.integers.rows import Planes
+from anamnesis.schemes.families.integers.weight import IntegerWeight
 
 FIELDS = (
     Field("codes", "{weight}", ("U8",)),

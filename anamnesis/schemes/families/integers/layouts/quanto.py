@@ -25,7 +25,8 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.names import sibling
 from anamnesis.schemes.families.integers.checks import check_scale_dtype
-from anamnesis.schemes.families.integers.weight import IntegerWeight, Planes
+from anamnesis.schemes.families.integers.rows import Planes
+from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.sources.altered import recoded
 
 FIELDS = (
