@@ -37,7 +37,6 @@ __all__ = ["Model", "Origin", "Tensor"]
 FrameworkName: TypeAlias = Literal["numpy", "np", "torch", "pt", "pytorch", "jax"]
 
 _MOST_NAMES = 4  # in a repr
-_MOST_ROWS = 50  # in a notebook
 _LONGEST_NAME = 60
 
 
@@ -52,24 +51,12 @@ class ArrayOptions(TypedDict, total=False):
 
 
 class Origin(NamedTuple):
-    """How a model was opened, to open it again.
-
-    Attributes
-    ----------
-    parse : function
-        What opened it.
-    where : anything that `parse` takes
-        A path is absolute.
-    options : mapping
-        Those of `parse`.
-    selections : tuple of (tuple of str, tuple of str, tuple of str)
-        What `Model.select` was called with, time after time: patterns of what it includes, excludes
-        and drops.
-    """
+    """How a model was opened, to open it again; a path is absolute."""
 
     parse: Callable[..., Model]
     where: Any
     options: Mapping[str, Any]
+    # What `Model.select` was called with, each time: what it includes, excludes and drops.
     selections: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = ()
 
     def open(self) -> Model:
@@ -150,27 +137,10 @@ class Model(Writing, Mapping[str, Tensor]):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
-        from anamnesis.base.sizes import format_size
+        # Only here, for the sake of a quick start.
+        from anamnesis.convert.report.notebook import model_html
 
-        sizes: dict[str, tuple[int, int]] = {}
-        for weight in self._ledger.weights.values():
-            n, n_bytes = sizes.get(weight.scheme, (0, 0))
-            sizes[weight.scheme] = n + 1, n_bytes + sum(part.n_bytes for part in weight.parts)
-        schemes = html_table(
-            [(scheme, f"{n:,}", format_size(n_bytes)) for scheme, (n, n_bytes) in sizes.items()],
-            head=("scheme", "weights", "stored"),
-            caption=self.format,
-        )
-        rows = [
-            (weight.name, weight.scheme, str(list(weight.shape)))
-            for weight in list(self._ledger.weights.values())[:_MOST_ROWS]
-        ]
-        problems = list(self._ledger.problems.items())
-        rows += [(name, "unreadable", str(error)) for name, error in problems[:_MOST_ROWS]]
-        if len(self) > len(rows):
-            rows.append(("", f"and {len(self) - len(rows):,} more", ""))
-        return schemes + html_table(rows, head=("name", "scheme", "shape"))
+        return model_html(self._ledger, self.format)
 
     # --- which it is ---------------------------------------------------------------------------
 
@@ -190,13 +160,7 @@ class Model(Writing, Mapping[str, Tensor]):
         return [shard.source.stamp() for shard in self._checkpoint.shards.values()]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the path and the options.
-
-        Raises
-        ------
-        TypeError
-            If there is no path.
-        """
+        """Pickle the path and the options."""
         if not isinstance(self._origin.where, str):
             kind = type(self._origin.where).__name__
             raise TypeError(f"only a model parsed from a path can be pickled, not from {kind}")
@@ -393,23 +357,19 @@ class Model(Writing, Mapping[str, Tensor]):
 
     def inspect(self, dtype: DTypeLike = "bf16") -> Inspection:
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
+        notes = [self._checkpoint.below, *self._checkpoint.notes]
+        if self._checkpoint.is_whole:
+            # Only here, for the sake of a quick start.
+            from anamnesis.schemes.detect.layer_names import unmatched_note
+
+            notes.append(unmatched_note(self._ledger))
         return inspect_claim(
             self._checkpoint,
             self._ledger,
             self._limits,
             wanted=output_dtype(dtype),
-            notes=[
-                self._checkpoint.below,
-                *self._checkpoint.notes,
-                self._unmatched() if self._checkpoint.is_whole else None,
-            ],
+            notes=notes,
         )
-
-    def _unmatched(self) -> str | None:
-        # Only here, for the sake of a quick start.
-        from anamnesis.schemes.detect.layer_names import unmatched_note
-
-        return unmatched_note(self._ledger)
 
     # --- closing -------------------------------------------------------------------------------
 

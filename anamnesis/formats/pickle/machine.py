@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle import object_opcodes  # noqa: F401 -- it registers its own
 from anamnesis.formats.pickle.costs import (
     CONTAINER,
     ENTRY,
