@@ -22,12 +22,12 @@ from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, Report
 from anamnesis.convert.request.request import Request
-from anamnesis.convert.resume.destination import destination
+from anamnesis.convert.resume.destination import Destination, destination
 from anamnesis.convert.resume.protocol import Run
+from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
-from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_to
+from anamnesis.convert.write.sinks import StreamSink, Writable, copy_to
 from anamnesis.convert.write.tally import Tally
-from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.core.roles import roles
 from anamnesis.schemes.detect.ledger import Ledger
 
@@ -45,34 +45,48 @@ class Conversion:
         self.request = self.decided.request
         self.decided.check()
 
-    def to_path(self, path: str) -> Report:
-        """Write a file; or a directory, if it was one or is cut, and no file is named."""
+    def destination(self, path: str) -> Destination:
+        """Return where the output goes, planned."""
+        self.request.check_spread()
         out = Path(os.path.abspath(path))
-        plan = self._expected(self._plan())
-        where = destination(out, plan, self.checkpoint, self.request)
-        tally = Run(where).perform()
-        return self._report(plan, str(where.told_path()), tally)
+        return destination(out, self._expected(self._plan()), self.checkpoint, self.request)
+
+    def to_path(self, path: str, planning: Callable[[], Destination] | None = None) -> Report:
+        """Write a file; or a directory, if it was one or is cut, and no file is named.
+
+        `planning` returns the destination anew, in any process.
+        """
+        where = self.destination(path)
+        if self.request.is_spread:
+            from anamnesis.convert.parts.spread import spread  # only here: seldom asked for
+
+            tally = spread(where, planning, self.started)
+            if isinstance(tally, Report):
+                return tally
+        else:
+            tally = Run(where).perform()
+        return self._report(where.plan, str(where.told_path()), tally)
 
     def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
         """Write one file to a stream that need not seek; under `limits` if it is in memory."""
         request = self.request
-        for size in ("max_shard_size", "split_max_size"):
+        for size in ("max_shard_size", "split_max_size", "part", "executor"):
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         self._refuse_input(stream)
         plan = self._expected(self._plan())
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         make_surveys(plan, {}, lambda *_: None, request.how)
-        tally = Tally(plan)
         (file,) = plan.files
         if file.in_order and not request.verify:
+            tally = Tally(plan)
             sink = StreamSink(stream, file)
             sink.begin()
             run_plan(plan, sink, tally, request.how)
             sink.end()
             self.checkpoint.check_unchanged()
         else:
-            self._by_a_file(plan, tally, stream)
+            tally = self._by_a_file(plan, stream)
         return self._report(plan, None, tally)
 
     def _refuse_input(self, stream: Writable) -> None:
@@ -88,24 +102,16 @@ class Conversion:
                     " name another output"
                 )
 
-    def _by_a_file(self, plan: Plan, tally: Tally, stream: Writable) -> None:
+    def _by_a_file(self, plan: Plan, stream: Writable) -> Tally:
         """Write a file without a name, and copy it: its bytes do not come in order."""
         import tempfile  # only here, for the sake of a quick start
 
-        (file,) = plan.files
         with tempfile.TemporaryFile() as room:
-            room.truncate(file.n_bytes)
-            sink = FileSink(room)
-            for offset, raw in file.fixed:
-                sink.put(offset, raw)
-            run_plan(plan, sink, tally, self.request.how)
-            for _, offset, raw in tally.patches():
-                sink.put(offset, raw)
-            room.flush()
-            if self.request.verify:
-                verify(plan, {file.name: room}, self.request, None)
+            room.truncate(plan.n_bytes)
+            tally = write_file(plan, room, self.request, self.request.how)
             self.checkpoint.check_unchanged()
             copy_to(room, stream, self.request.how.check)
+        return tally
 
     def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
         """Call a function with each weight's name and array, each of which `limits` must allow."""

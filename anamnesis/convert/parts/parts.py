@@ -1,0 +1,141 @@
+"""The parts of an output: each file made whole by anyone, all of them committed by one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from anamnesis.base.errors import OutputError
+from anamnesis.base.printable import abbreviate
+from anamnesis.checkpoint.file_names import PARTS_SUFFIX
+from anamnesis.convert.request.request import How
+from anamnesis.convert.resume.destination import Destination
+from anamnesis.convert.resume.identity import difference, identity
+from anamnesis.convert.resume.parts_folder import PartsFolder
+from anamnesis.convert.resume.staging import Staging, boot_id
+from anamnesis.convert.write.one_file import write_file
+from anamnesis.convert.write.pipeline import make_surveys
+from anamnesis.convert.write.tally import Made, Tally
+
+_PLAN = "plan-"  # of the notes that say what the parts are of: one, but for who comes too late
+
+
+class Parts:
+    """All files of a plan, and which of them are made."""
+
+    def __init__(self, where: Destination) -> None:
+        self.where, self.plan = where, where.plan
+        self.identity = identity(where.checkpoint, self.plan, Made(self.plan).record.format)
+        self.folder = PartsFolder(where.out)
+
+    def begin(self) -> None:
+        """Say what the parts are of; refuse an output that is there, and parts of another plan."""
+        self.check()
+        if not self.folder.is_committing:
+            self.where.check()
+        self.folder.begin()
+        digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
+        self.folder.note(f"{_PLAN}{digest[:16]}", self.identity)
+        self.check()  # once more: others may have begun meanwhile
+
+    def check(self) -> None:
+        """Refuse parts of another plan."""
+        for name in self.folder.names():
+            told = self.folder.read(name) if name.startswith(_PLAN) else None
+            self.compare(told or self.identity)
+
+    def compare(self, theirs: Mapping[str, Any]) -> None:
+        """Refuse what is of another plan."""
+        other = difference(self.identity, theirs)
+        if other:
+            raise OutputError(
+                f"{self.where.out}: the parts in {self.folder.path} are of {other}; remove them, or"
+                " name another output"
+            )
+
+    def notes(self) -> dict[int, dict[str, Any]]:
+        """Return what the files came to that are made, by their places in the plan.
+
+        What was not synced is relied on by the boot alone in which it was written.
+        """
+        there, committing = self.folder.names(), self.folder.is_committing
+        found = {}
+        for i, file in enumerate(self.plan.files):
+            note = self.folder.read(_stem(i)) if _stem(i) in there else None
+            if note is None:
+                continue
+            is_here = committing or self.folder.size(file.name) == note["n_bytes"]
+            if is_here and note["boot"] in (None, boot_id()):
+                found[i] = note
+        return found
+
+    def missing(self) -> list[int]:
+        """Return the places of the files that are not made."""
+        made = self.notes()
+        return [i for i in range(len(self.plan.files)) if i not in made]
+
+    def make(self, i: int, how: How, *, sync: bool) -> None:
+        """Make a file; its bytes depend on nobody else's work."""
+        where, file = self.where, self.plan.files[i]
+        own = {made.index for made in file.weights}
+        found: dict[int, bytes] = {}
+        make_surveys(self.plan, {}, found.__setitem__, how, file)
+        part = self.plan.only(file)
+        with self.folder.room(_stem(i), file.name, file.n_bytes, sync=sync) as room:
+            tally = write_file(part, room, where.request, how, where.config)
+            where.checkpoint.check_unchanged()
+        note = {
+            "n_bytes": file.n_bytes,
+            "boot": None if sync else boot_id(),
+            "found": {str(index): raw.hex() for index, raw in found.items() if index in own},
+            "odd_scales": part.scales.counts(),
+            **tally.account(),
+        }
+        self.folder.note(_stem(i), note)
+
+    def commit(self) -> Tally:
+        """Give all files their final names; return what all bands came to."""
+        where = self.where
+        if not self.folder.names():
+            raise OutputError(f"{where.out}: there are no parts of it", remedy="make them first")
+        self.check()
+        with Staging(
+            where.out, sync=where.request.sync, check=where.request.how.check, suffix=PARTS_SUFFIX
+        ) as staging:
+            tally = self._joined(self.notes())
+            if not self.folder.is_committing:
+                where.check()
+                where.checkpoint.check_unchanged()
+                where.add_sidecars(staging)
+            elif not where.is_whole(staging):
+                raise staging.damaged("commit")
+            where.commit(staging)
+        return tally
+
+    def _joined(self, notes: Mapping[int, Mapping[str, Any]]) -> Tally:
+        """Return what all files came to, and lay the plan out by it; refuse if one is missing."""
+        files = self.plan.files
+        left = [file.name for i, file in enumerate(files) if i not in notes]
+        if left:
+            raise OutputError(
+                f"{self.where.out}: {len(left):,} of {len(files):,} files are not made:"
+                f" {abbreviate(left)}",
+                remedy="make them first",
+            )
+        found = {
+            int(k): bytes.fromhex(v) for note in notes.values() for k, v in note["found"].items()
+        }
+        if found:
+            self.plan.settle(found)
+        tally = Tally(self.plan)
+        seen = {part.name for made in self.plan.weights() for part in made.weight.parts}
+        for i in sorted(notes):
+            tally.take(notes[i])
+            self.plan.scales.take(seen, notes[i]["odd_scales"])
+        return tally
+
+
+def _stem(i: int) -> str:
+    return f"{i:05}"
