@@ -121,6 +121,8 @@ class Conversion:
         weights = [made for file in plan.files for made in file.given]
         if not plan.is_plain:
             raise TypeError("a function is called with plain weights only; name a path or a stream")
+        if self.request.is_spread:
+            raise TypeError("a function is called in this process; leave part and executor out")
         for made in weights:
             hold(limits, [(f"tensor {made.name!r}", made.n_bytes)])
         how = self.request.how

@@ -81,7 +81,7 @@ def _make(identity: dict[str, Any], payload: bytes, i: int, boot: str) -> None:
             f"a worker has version {__version__} of anamnesis, and this is {identity['version']}"
         )
     parts = _planned(identity, payload)
-    if i in parts.missing():
+    if parts.made(i) is None:
         request = parts.where.request
         parts.make(i, request.how, sync=request.sync or boot != boot_id())
 

@@ -1,4 +1,4 @@
-"""The parts of an output: each file made whole by anyone, all of them committed by one."""
+"""The parts of an output: files made whole by anyone, and committed by one process."""
 
 from __future__ import annotations
 
@@ -55,26 +55,20 @@ class Parts:
                 " name another output"
             )
 
-    def notes(self) -> dict[int, dict[str, Any]]:
-        """Return what the files came to that are made, by their places in the plan.
+    def made(self, i: int) -> dict[str, Any] | None:
+        """Return what a file came to, by its place in the plan; None if it is not made.
 
         What was not synced is relied on by the boot alone in which it was written.
         """
-        there, committing = self.folder.names(), self.folder.is_committing
-        found = {}
-        for i, file in enumerate(self.plan.files):
-            note = self.folder.read(_stem(i)) if _stem(i) in there else None
-            if note is None:
-                continue
-            is_here = committing or self.folder.size(file.name) == note["n_bytes"]
-            if is_here and note["boot"] in (None, boot_id()):
-                found[i] = note
-        return found
+        note = self.folder.read(_stem(i))
+        if note is None or note.get("boot") not in (None, boot_id()):
+            return None
+        is_here = self.folder.size(self.plan.files[i].name) == note.get("n_bytes")
+        return note if is_here or self.folder.is_committing else None
 
     def missing(self) -> list[int]:
         """Return the places of the files that are not made."""
-        made = self.notes()
-        return [i for i in range(len(self.plan.files)) if i not in made]
+        return [i for i in range(len(self.plan.files)) if self.made(i) is None]
 
     def make(self, i: int, how: How, *, sync: bool) -> None:
         """Make a file; its bytes depend on nobody else's work."""
@@ -104,7 +98,7 @@ class Parts:
         with Staging(
             where.out, sync=where.request.sync, check=where.request.how.check, suffix=PARTS_SUFFIX
         ) as staging:
-            tally = self._joined(self.notes())
+            tally = self._joined()
             if not self.folder.is_committing:
                 where.check()
                 where.checkpoint.check_unchanged()
@@ -114,9 +108,13 @@ class Parts:
             where.commit(staging)
         return tally
 
-    def _joined(self, notes: Mapping[int, Mapping[str, Any]]) -> Tally:
+    def _joined(self) -> Tally:
         """Return what all files came to, and lay the plan out by it; refuse if one is missing."""
-        files = self.plan.files
+        files, notes = self.plan.files, {}
+        for i in range(len(files)):
+            note = self.made(i)
+            if note is not None:
+                notes[i] = note
         left = [file.name for i, file in enumerate(files) if i not in notes]
         if left:
             raise OutputError(
@@ -124,6 +122,15 @@ class Parts:
                 f" {abbreviate(left)}",
                 remedy="make them first",
             )
+        try:
+            return self._added_up(notes)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise OutputError(
+                f"{self.where.out}: what {self.folder.path} says of the files is damaged; remove"
+                " it, and begin anew"
+            ) from None
+
+    def _added_up(self, notes: Mapping[int, Mapping[str, Any]]) -> Tally:
         found = {
             int(k): bytes.fromhex(v) for note in notes.values() for k, v in note["found"].items()
         }

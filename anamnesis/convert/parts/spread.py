@@ -1,10 +1,11 @@
-"""What several processes do of a conversion: all by an executor, a share, or the commit."""
+"""A conversion by several processes: by an executor, in shares, and the commit."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import heapreplace
 
 from anamnesis.convert.parts.executor import make_all
 from anamnesis.convert.parts.parts import Parts
@@ -38,9 +39,8 @@ def _make_share(parts: Parts, share: Share, started: float) -> PartReport:
     mine = files_of(share, sizes)
     total, done = sum([sizes[i] for i in mine]), 0
     parts.begin()
-    missing = parts.missing()
     for i in mine:
-        if i in missing:
+        if parts.made(i) is None:
             tell = partial(_tell, request.how, done, total)
             parts.make(i, request.how._replace(progress=tell), sync=True)
         done += sizes[i]
@@ -69,9 +69,9 @@ def _tell(how: How, before: int, total: int, done: int, _: int) -> None:
 
 def files_of(share: Share, sizes: Sequence[int]) -> list[int]:
     """Return the places of the files of a share; all shares take about as long."""
-    loads, mine = [0] * share.of, []
+    loads, mine = [(0, number) for number in range(1, share.of + 1)], []
     for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        least = loads.index(min(loads))
-        loads[least] += sizes[i] + 1  # so that empty files are shared out, too
-        mine += [i] if least == share.number - 1 else []
+        load, number = loads[0]
+        heapreplace(loads, (load + sizes[i] + 1, number))  # so that empty files are shared, too
+        mine += [i] if number == share.number else []
     return sorted(mine)

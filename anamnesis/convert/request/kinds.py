@@ -128,7 +128,10 @@ def _checked(name: str, check: Callable[[str, Any], None]) -> Callable[[str], st
     """Return a function that takes a text as it is, if that is one of an argument."""
 
     def read(text: str) -> str:
-        check(name, text)
+        try:
+            check(name, text)
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(f"{name} ")) from None
         return text
 
     return read

@@ -1,4 +1,4 @@
-"""The folder of an output whose files several processes make, on one machine or many."""
+"""The folder of an output whose files several processes make, wherever they run."""
 
 from __future__ import annotations
 
@@ -41,15 +41,12 @@ class PartsFolder:
 
     @contextmanager
     def _open(self) -> Iterator[Folder]:
-        try:
-            with self._partial.seen() as home:
-                if home is None:
-                    raise FileNotFoundError
-                yield home
-        except FileNotFoundError:
-            raise OutputError(
-                f"{self._out}: {self.path} is gone; another run has ended, or it was removed"
-            ) from None
+        with self._partial.seen() as home:
+            if home is None:
+                raise OutputError(
+                    f"{self._out}: {self.path} is gone; another run has ended, or it was removed"
+                )
+            yield home
 
     def names(self) -> set[str]:
         """Return the names of all notes."""
@@ -61,10 +58,13 @@ class PartsFolder:
         return set()
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return a note; None if it is not there."""
+        """Return a note; None if it is not there, or was not written whole before a power cut."""
         with self._open() as home, home.inner(_NOTES) as notes:
             raw = notes.read(f"{name}.json", _MOST)
-        told = None if raw is None else json.loads(raw)
+        try:
+            told = json.loads(raw or b"")
+        except (ValueError, RecursionError):
+            return None
         return told if isinstance(told, dict) else None
 
     def note(self, name: str, told: Mapping[str, Any]) -> None:
