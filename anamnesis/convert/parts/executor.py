@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator
@@ -99,6 +100,19 @@ def _planned(identity: dict[str, Any], payload: bytes) -> Parts:
     return parts
 
 
+def _end_with_parent() -> None:
+    """End a worker of a pool once its parent is killed; it would wait for ever."""
+    from multiprocessing import parent_process
+
+    def wait() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 @contextmanager
 def _opened(executor: Any) -> Iterator[Any]:
     """Yield an executor, which is closed behind it if it was named by a text."""
@@ -110,7 +124,7 @@ def _opened(executor: Any) -> Iterator[Any]:
         from concurrent.futures import ProcessPoolExecutor
         from multiprocessing import get_context
 
-        with ProcessPoolExecutor(int(where), mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(int(where), get_context("spawn"), _end_with_parent) as pool:
             yield pool
         return
     try:

@@ -102,6 +102,7 @@ class PartialFolder:
     def _remove(self) -> None:
         """Remove the folder, the lock last: nobody shall take half a folder for a partial run."""
         with suppress(FileNotFoundError):  # at once, for each note in it stands for a file
+            self.home.remove_tree("gone")
             self.home.move("parts", self.home, "gone")
         for name in NOTES:
             self.home.remove(name)
