@@ -122,9 +122,13 @@ def _opened(executor: Any) -> Iterator[Any]:
     kind, _, where = executor.partition(":")
     if kind == "processes":
         from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_context
+        from multiprocessing import get_all_start_methods, get_context
 
-        with ProcessPoolExecutor(int(where), get_context("spawn"), _end_with_parent) as pool:
+        # One process imports all, and the workers are its copies; Windows has no such thing.
+        can_copy = "forkserver" in get_all_start_methods()
+        context: Any = get_context("forkserver" if can_copy else "spawn")
+        context.set_forkserver_preload(["anamnesis.convert.conversion", __name__])
+        with ProcessPoolExecutor(int(where), context, _end_with_parent) as pool:
             yield pool
         return
     try:
