@@ -127,7 +127,9 @@ def _opened(executor: Any) -> Iterator[Any]:
         # One process imports all, and the workers are its copies; Windows has no such thing.
         can_copy = "forkserver" in get_all_start_methods()
         context: Any = get_context("forkserver" if can_copy else "spawn")
-        context.set_forkserver_preload(["anamnesis.convert.conversion", __name__])
+        context.set_forkserver_preload(
+            ["numpy", "anamnesis.opening", "anamnesis.convert.conversion", __name__]
+        )
         with ProcessPoolExecutor(int(where), context, _end_with_parent) as pool:
             yield pool
         return
