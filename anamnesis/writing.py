@@ -173,7 +173,10 @@ class Writing(Planning):
         with progress_bar() if progress is True else nullcontext(progress) as callback:
             conversion = self._conversion(ask, out, {**options, "progress": callback})
             if is_path:
-                return conversion.to_path(os.fspath(out), self._planning(ask, out, options))
+                own = {**options, "executor": None, "progress": None}  # of a worker
+                own["threads"] = own.get("threads") or 1
+                planning = partial(self._destination, ask, os.path.abspath(out), own)
+                return conversion.to_path(os.fspath(out), planning)
             if hasattr(out, "write"):
                 return conversion.to_stream(out, self._limits if in_memory else None)
             if callable(out):
@@ -189,14 +192,6 @@ class Writing(Planning):
 
         asked = ask(out, **options)
         return Conversion(self._checkpoint, self._edited(asked), asked)
-
-    def _planning(
-        self, ask: Callable[..., Request], out: Any, options: Mapping[str, Any]
-    ) -> Callable[[], Destination]:
-        """Return what plans the conversion anew in another process, which has one thread."""
-        own = {**options, "executor": None, "progress": None}
-        own["threads"] = own.get("threads") or 1
-        return partial(self._destination, ask, os.path.abspath(out), own)
 
     def _destination(
         self, ask: Callable[..., Request], out: str, options: Mapping[str, Any]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
     from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.joined import PipelineReport
-    from anamnesis.convert.report.part import PartReport
     from anamnesis.convert.report.report import Outcome, Report
     from anamnesis.model import Model
 
@@ -88,7 +87,8 @@ class Narrator:
         from anamnesis.convert.report.part import PartReport
 
         if isinstance(report, PartReport):
-            self._say(*part_lines(name, report))
+            once = "once all are, " if report.missing else ""
+            self._say(f"{report}; {once}commit: amn commit {printable(name)}")
             return report
         if self._brief:
             n = sum(left.name in model.stored for left in report.dropped)
@@ -198,18 +198,6 @@ def output_line(out: str, report: Report) -> str:
     is_cut = report.n_files > 1 and report.format == "gguf"  # a directory is one thing to look at
     files = f" in {report.n_files:,} files" if is_cut else ""
     return f"Output: {printable(out)} ({format_size(report.n_bytes)}{files})"
-
-
-def part_lines(out: str, report: PartReport) -> Iterator[str]:
-    """Yield what one process of several made, and what is left."""
-    n_made = report.n_files - len(report.missing)
-    made = f"{count(len(report.files), 'file')} ({format_size(report.n_bytes)})"
-    if not report.files:
-        made = "nothing, for there are fewer files than parts"
-    yield f"Part {report.part}: {made}"
-    ends = "commit it" if not report.missing else "once all are, commit it"
-    done = f"{n_made:,} of {count(report.n_files, 'file')} made"
-    yield f"{done}; {ends}: amn commit {printable(out)}"
 
 
 def _written(name: str, report: Report) -> str:

@@ -7,8 +7,9 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
@@ -22,6 +23,7 @@ from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, Report
 from anamnesis.convert.request.request import Request
+from anamnesis.convert.request.share import Share, share_of
 from anamnesis.convert.resume.destination import Destination, destination
 from anamnesis.convert.resume.protocol import Run
 from anamnesis.convert.write.one_file import write_file
@@ -30,6 +32,9 @@ from anamnesis.convert.write.sinks import StreamSink, Writable, copy_to
 from anamnesis.convert.write.tally import Tally
 from anamnesis.schemes.core.roles import roles
 from anamnesis.schemes.detect.ledger import Ledger
+
+if TYPE_CHECKING:
+    from anamnesis.convert.parts.parts import Parts
 
 _NO_NUMBERS = "values are too large, and come back as infinities or NaNs"
 _ERASED = "what comes back is no nearer than zeros"
@@ -56,21 +61,40 @@ class Conversion:
 
         `planning` returns the destination anew, in any process.
         """
-        where = self.destination(path)
-        if self.request.is_spread:
-            from anamnesis.convert.parts.spread import spread  # only here: seldom asked for
+        where, part = self.destination(path), self.request.part
+        if self.request.executor is not None and planning is not None:
+            from anamnesis.convert.parts.executor import make_all  # only here: seldom asked for
 
-            tally = spread(where, planning, self.started)
-            if isinstance(tally, Report):
-                return tally
+            tally = make_all(where, planning)
+        elif part is not None:
+            from anamnesis.convert.parts.parts import Parts
+
+            if part != "commit":
+                return self._make_part(Parts(where), share_of(part))
+            tally = Parts(where).commit()
         else:
             tally = Run(where).perform()
         return self._report(where.plan, str(where.told_path()), tally)
 
+    def _make_part(self, parts: Parts, share: Share) -> Report:
+        from anamnesis.convert.report.part import PartReport
+
+        mine = parts.make_share(share, self.request.how)
+        parts.plan.scales = parts.plan.scales.only(frozenset())  # each is counted where it is read
+        names = [file.name for file in parts.plan.files]
+        told = self._report(parts.plan, str(parts.where.told_path()), Tally(parts.plan))
+        return PartReport(
+            **{one.name: getattr(told, one.name) for one in fields(Report)}
+            | {"n_bytes": sum([parts.sizes[i] for i in mine])},
+            part=f"{share.number}/{share.of}",
+            files=tuple([names[i] for i in mine]),
+            missing=tuple([names[i] for i in parts.missing()]),
+        )
+
     def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
         """Write one file to a stream that need not seek; under `limits` if it is in memory."""
         request = self.request
-        for size in ("max_shard_size", "split_max_size", "part", "executor"):
+        for size in ("part", "executor", "max_shard_size", "split_max_size"):
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         self._refuse_input(stream)
@@ -121,7 +145,7 @@ class Conversion:
         weights = [made for file in plan.files for made in file.given]
         if not plan.is_plain:
             raise TypeError("a function is called with plain weights only; name a path or a stream")
-        if self.request.is_spread:
+        if self.request.part is not None or self.request.executor is not None:
             raise TypeError("a function is called in this process; leave part and executor out")
         for made in weights:
             hold(limits, [(f"tensor {made.name!r}", made.n_bytes)])

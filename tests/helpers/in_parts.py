@@ -11,7 +11,6 @@ import numpy as np
 
 import anamnesis as an
 from helpers.handmade import Entry, write_safetensors
-from helpers.models import tree
 
 __all__ = ["KINDS", "alone", "as_one", "left", "make_all", "write_model"]
 

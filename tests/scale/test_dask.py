@@ -51,7 +51,15 @@ def test_the_command_line(dask: Cluster, source: Path, tmp_path: Path) -> None:
     address = dask.address.replace("tcp:", "dask:")
     words = ["--to", "fp8-block", "--max-shard-size", "18KB", "--executor", address]
     amn = Path(sysconfig.get_path("scripts"), "amn")
-    command = [sys.executable, amn, "convert", source, "-o", tmp_path / "out", *words]
+    command = [
+        sys.executable,
+        str(amn),
+        "convert",
+        str(source),
+        "-o",
+        str(tmp_path / "out"),
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert tree(tmp_path / "out") == tree(tmp_path / "want")
@@ -60,13 +68,12 @@ def test_the_command_line(dask: Cluster, source: Path, tmp_path: Path) -> None:
 
 def test_an_error_of_a_worker_is_the_error(dask: Cluster, source: Path, tmp_path: Path) -> None:
     options: Any = {"to": "fp8-block", "max_shard_size": 18_000}
-    with Client(dask.address, set_as_default=False) as client:
-        with an.parse(source) as model:
-            path = source / "model.safetensors"
-            raw = path.read_bytes()
-            path.write_bytes(raw[:-4])
-            with pytest.raises(an.AnamnesisError, match=r"model\.safetensors"):
-                model.convert(tmp_path / "out", executor=client.get_executor(), **options)
+    with Client(dask.address, set_as_default=False) as client, an.parse(source) as model:
+        path = source / "model.safetensors"
+        raw = path.read_bytes()
+        path.write_bytes(raw[:-4])
+        with pytest.raises(an.AnamnesisError, match=r"model\.safetensors"):
+            model.convert(tmp_path / "out", executor=client.get_executor(), **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -87,18 +94,18 @@ def test_workers_killed_at_random(kind: str, kills: int, tmp_path: Path) -> None
     def kill() -> None:
         nonlocal killed
         while not ended.wait(chance.uniform(0.05, 0.6)):
-            dask.kill(chance.randrange(len(dask.workers)))
+            victims.kill(chance.randrange(len(victims.workers)))
             killed += 1
 
     n = 0
-    with cluster(tmp_path, 3) as dask:
+    with cluster(tmp_path, 3) as victims:
         while killed < kills:
             ended.clear()
             killer = threading.Thread(target=kill)
             killer.start()
             end = time.monotonic() + 120
             try:
-                with Client(dask.address, set_as_default=False) as client:
+                with Client(victims.address, set_as_default=False) as client:
                     pool = client.get_executor(pure=False, retries=1000)
                     more = {"executor": pool, "force": bool(n)}
                     report = as_one(source, tmp_path / "out", {**options, **more})

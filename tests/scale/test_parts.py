@@ -15,8 +15,7 @@ import pytest
 import anamnesis as an
 from anamnesis.convert.parts import executor as by_executor
 from anamnesis.convert.parts import parts as parts_module
-from anamnesis.convert.parts.parts import Parts
-from anamnesis.convert.parts.spread import files_of
+from anamnesis.convert.parts.parts import Parts, _places
 from anamnesis.convert.request.share import Share, share_of
 from anamnesis.convert.resume import identity as identity_module
 from helpers.handmade import write_safetensors
@@ -127,7 +126,7 @@ def test_an_output_that_is_there(source: Path, tmp_path: Path) -> None:
     want = tree(out)
     (out / "config.json").write_text("old")
     for part in ("1/1", "commit"):
-        with pytest.raises(an.OutputError, match="exists|no parts"):
+        with pytest.raises(an.OutputError, match=r"exists|no parts"):
             make(source, out, part)
     make(source, out, "1/1", force=True)
     assert tree(out)["config.json"] == b"old"
@@ -211,9 +210,8 @@ def test_a_file_that_was_not_synced_is_relied_on_by_its_boot_alone(
 
     monkeypatch.setattr(Parts, "make", counted)
     options = {**KINDS["fp8"]}
-    with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(an.ParseError, match="stop"):
-            as_one(source, tmp_path / "out", {**options, "executor": pool})
+    with ThreadPoolExecutor(1) as pool, pytest.raises(an.ParseError, match="stop"):
+        as_one(source, tmp_path / "out", {**options, "executor": pool})
     monkeypatch.setattr(Parts, "make", make_file)
     n_made = sum(".json" in name for name in os.listdir(tmp_path / "out.amn-parts" / "parts")) - 1
     assert n_made >= 2
@@ -260,15 +258,18 @@ def test_a_worker_of_another_version_or_model_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"part": "3/2"}, "part must be I/N"),
-        ({"part": "0/2"}, "part must be I/N"),
-        ({"part": "1"}, "part must be I/N"),
-        ({"part": "auto/0"}, "part must be I/N"),
-        ({"executor": "threads:2"}, "executor must be processes:N or dask://HOST:PORT"),
-        ({"executor": "processes:0"}, "executor must be processes:N or dask://HOST:PORT"),
-        ({"executor": 4}, r"executor must be a concurrent\.futures\.Executor"),
+        ({"part": "3/2"}, "part: there is no process 3 of 2"),
+        ({"part": "0/2"}, "part: write I/N"),
+        ({"part": "1"}, "part: write I/N"),
+        ({"part": "auto/0"}, "part: write I/N"),
+        ({"executor": "threads:2"}, "executor: write processes:N or dask://HOST:PORT"),
+        ({"executor": "processes:0"}, "executor: write processes:N or dask://HOST:PORT"),
+        ({"executor": 4}, r"executor: give a concurrent\.futures\.Executor"),
         ({"executor": "processes:1", "part": "1/2"}, "part: its files are made here; leave exec"),
-        ({"part": "1/2", "edit": {"*": abs}}, r"edit: the function for '\*' .*leave part=\.\.\. out"),
+        (
+            {"part": "1/2", "edit": {"*": abs}},
+            r"edit: the function for '\*' .*leave part=\.\.\. out",
+        ),
         ({"executor": "processes:1", "edit": {"*": abs}}, r"leave executor=\.\.\. out"),
         ({"executor": "processes:1", "cancel": threading.Event()}, "cancel: workers cannot ask it"),
         ({"part": "1/2", "expect_same": "in"}, "expect_same compares all files at once"),
@@ -277,9 +278,9 @@ def test_a_worker_of_another_version_or_model_is_refused(
 def test_what_cannot_be_is_refused_by_name(
     options: dict[str, Any], message: str, source: Path, tmp_path: Path
 ) -> None:
-    with an.parse(source) as model:
-        with pytest.raises((ValueError, an.UnsupportedError), match=message):
-            model.convert(tmp_path / "out", "fp8-block", **options)
+    refused = pytest.raises((ValueError, an.UnsupportedError), match=message)
+    with an.parse(source) as model, refused:
+        model.convert(tmp_path / "out", "fp8-block", **options)
     assert os.listdir(tmp_path) == ["in"]
 
 
@@ -301,26 +302,34 @@ def test_a_model_without_a_path_cannot_be_sent(source: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     "note",
-    ["", "[", "[]", "{}", '{"n_bytes": 1}', '{"n_bytes": %d}', '{"n_bytes": %d, "found": {"x": 1}}'],
+    [
+        "",
+        "[",
+        "[]",
+        "{}",
+        '{"n_bytes": 1}',
+        '{"n_bytes": %d}',
+        '{"n_bytes": %d, "found": {"x": 1}}',
+    ],
 )
 def test_damaged_notes(note: str, source: Path, tmp_path: Path) -> None:
     make(source, tmp_path / "out", "1/1")
     parts = tmp_path / "out.amn-parts"
     size = min((parts / "files").iterdir()).stat().st_size
     (parts / "parts" / "00000.json").write_text(note % size if "%" in note else note)
-    with pytest.raises(an.OutputError, match="1 of 12 files are not made|is damaged; remove it"):
+    with pytest.raises(an.OutputError, match=r"1 of 12 files are not made|is damaged; remove it"):
         make(source, tmp_path / "out", "commit")
     assert not (tmp_path / "out").exists()
 
 
-# --- shares -----------------------------------------------------------------------------------------
+# --- shares ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("of", [1, 2, 3, 7, 20])
 def test_shares_are_all_files_once_and_alike(of: int) -> None:
     sizes = [(i * 37) % 11 + 20 for i in range(12)]
-    shares = [files_of(Share(number, of), sizes) for number in range(1, of + 1)]
-    assert sorted(sum(shares, [])) == list(range(12))
+    shares = [_places(Share(number, of), sizes) for number in range(1, of + 1)]
+    assert sorted(i for share in shares for i in share) == list(range(12))
     loads = [sum(sizes[i] for i in share) for share in shares]
     assert max(loads) - min(loads) <= max(sizes) + 1
 
@@ -354,12 +363,12 @@ def test_schedulers_number_processes(text: str, variables: Any, share: tuple[int
     ("text", "variables", "message"),
     [
         ("auto", {}, "neither Slurm nor Kubernetes"),
-        ("auto/5", SLURM, "this is process 3 of 4"),
-        ("auto", {**SLURM, "SLURM_ARRAY_TASK_MAX": "19"}, "array has gaps"),
+        ("auto/5", SLURM, "there is no process 3 of 4"),
+        ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "19"}, "there is no process 9 of 4"),
         ("auto", {**SLURM, "SLURM_ARRAY_TASK_ID": "x"}, "SLURM_ARRAY_TASK_ID is 'x'"),
-        ("auto", {"SLURM_PROCID": "8", "SLURM_NTASKS": "8"}, "this is process 9 of 8"),
+        ("auto", {"SLURM_PROCID": "8", "SLURM_NTASKS": "8"}, "there is no process 9 of 8"),
         ("auto", {"JOB_COMPLETION_INDEX": "1"}, "write auto/N"),
-        ("auto/2", {"JOB_COMPLETION_INDEX": "2"}, "this is process 3 of 2"),
+        ("auto/2", {"JOB_COMPLETION_INDEX": "2"}, "there is no process 3 of 2"),
     ],
 )
 def test_numbers_that_say_nothing(text: str, variables: Any, message: str) -> None:
@@ -371,4 +380,6 @@ def test_a_part_may_have_no_files(source: Path, tmp_path: Path) -> None:
     report = make(source, tmp_path / "out.gguf", "2/4", **KINDS["one"], max_shard_size=None)
     assert (report.part, report.files, report.missing) == ("2/4", (), ("out.gguf",))
     assert json.dumps(report.to_dict())
-    assert str(report) == "part 2/4: 0 of 1 files; 1 are not made yet"
+    assert str(report) == (
+        "Part 2/4: nothing, for there are fewer files than parts; 0 of 1 file made"
+    )

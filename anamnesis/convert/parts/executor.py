@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
@@ -19,64 +20,60 @@ from anamnesis.convert.resume.protocol import Run
 from anamnesis.convert.resume.staging import boot_id
 from anamnesis.convert.write.tally import Tally
 
-Planning = Callable[[], Destination]  # makes the plan anew, wherever it is called
-
 _SECONDS = 30  # until a scheduler counts as gone
 _OF_THREAD = threading.local()  # the plan that it has made last
 
 
-def make_all(parts: Parts, executor: Any, planning: Planning, how: How) -> Tally:
-    """Let an executor make all files that are not made, and commit them."""
-    if parts.where.request.resume and not parts.folder.names():
-        run = Run(parts.where)
+def make_all(where: Destination, planning: Callable[[], Destination]) -> Tally:
+    """Let an executor make all files that are not made, and commit them.
+
+    `planning` returns the destination anew, in any process.
+    """
+    parts, request = Parts(where), where.request
+    if request.resume and not parts.folder.names():
+        run = Run(where)
         if run.is_finished():
             return run.there
     try:
         payload = pickle.dumps(planning)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise UnsupportedError(
-            f"the conversion cannot be sent to other processes: {error}",
-            remedy="leave executor=... out",
-        ) from None
+        what = f"the conversion cannot be sent to other processes: {error}"
+        raise UnsupportedError(what, remedy="leave executor=... out") from None
     parts.begin()
-    missing = parts.missing()
     try:
-        with _opened(executor) as pool:
-            _submit(pool, parts, missing, payload, how)
-    except (AnamnesisError, OSError, MemoryError, ImportError):
+        with _opened(request.executor) as pool:
+            _submit(pool, parts, payload, request.how)
+    except (AnamnesisError, OSError, MemoryError):
         raise
     except Exception as error:  # the engine's own, of which each has others
-        left, n = len(parts.missing()), len(parts.plan.files)
+        n = len(parts.sizes)
         raise OutputError(
-            f"{parts.where.out}: a worker failed: {type(error).__name__}: {error}; {n - left:,} of"
-            f" {n:,} files are made, and kept: run again to make the others"
+            f"{where.out}: a worker failed: {type(error).__name__}: {error};"
+            f" {n - len(parts.missing()):,} of {n:,} files are made, and kept: run again to make"
+            " the others"
         ) from error
     return parts.commit()
 
 
-def _submit(pool: Any, parts: Parts, missing: list[int], payload: bytes, how: How) -> None:
-    """Let a pool make some files, large ones first, and wait for all."""
-    sizes = {i: parts.plan.files[i].n_bytes for i in missing}
-    total = sum(file.n_bytes for file in parts.plan.files)
-    done = total - sum(sizes.values())
-    jobs = {
-        pool.submit(_make, parts.identity, payload, i, boot_id()): i
-        for i in sorted(missing, key=lambda i: -sizes[i])
-    }
+def _submit(pool: Any, parts: Parts, payload: bytes, how: How) -> None:
+    """Let a pool make what is missing, large files first, and wait for all."""
+    missing = sorted(parts.missing(), key=lambda i: -parts.sizes[i])
+    total = sum(parts.sizes)
+    done = total - sum([parts.sizes[i] for i in missing])
     how.tell(done, total)
+    jobs = {pool.submit(_make, parts.identity, payload, i, boot_id()): i for i in missing}
     try:
         for job in as_completed(jobs):
             job.result()
-            done += sizes[jobs[job]]
+            done += parts.sizes[jobs[job]]
             how.tell(done, total)
-    except BaseException:
+    finally:
         for job in jobs:
             job.cancel()
-        raise
 
 
 def _make(identity: dict[str, Any], payload: bytes, i: int, boot: str) -> None:
-    """Make a file, in a worker, unless it is made; one of the same boot is as good as unsynced."""
+    """Make a file, in a worker, unless it is made; one of the parent's boot needs no sync."""
     if identity["version"] != __version__:  # which may not be able to read the rest
         raise OutputError(
             f"a worker has version {__version__} of anamnesis, and this is {identity['version']}"
@@ -89,15 +86,37 @@ def _make(identity: dict[str, Any], payload: bytes, i: int, boot: str) -> None:
 
 def _planned(identity: dict[str, Any], payload: bytes) -> Parts:
     """Return the parts of a plan that is made anew, once for each thread."""
-    key = (identity, payload)
-    if getattr(_OF_THREAD, "key", None) != key:
-        _OF_THREAD.key = None
-        _OF_THREAD.parts = Parts(pickle.loads(payload)())
-        _OF_THREAD.parts.compare(identity)
-        _OF_THREAD.key = key
-    _OF_THREAD.parts.check()
-    parts: Parts = _OF_THREAD.parts
+    key, parts = getattr(_OF_THREAD, "last", (None, None))
+    if parts is None or key != (identity, payload):
+        parts = Parts(pickle.loads(payload)())
+        parts.compare(identity)
+        _OF_THREAD.last = (identity, payload), parts
+    parts.check()
     return parts
+
+
+@contextmanager
+def _opened(executor: Any) -> Iterator[Any]:
+    """Yield an executor; one that a text names is closed behind it."""
+    if not isinstance(executor, str):
+        yield executor
+        return
+    kind, _, where = executor.partition(":")
+    with _pool(int(where)) if kind == "processes" else _dask(executor, where) as pool:
+        yield pool if kind == "processes" else pool.get_executor(pure=False)
+
+
+def _pool(n: int) -> Any:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_all_start_methods, get_context
+
+    # One process imports all, and the workers are its copies; Windows has no such thing.
+    can_copy = "forkserver" in get_all_start_methods()
+    context: Any = get_context("forkserver" if can_copy else "spawn")
+    context.set_forkserver_preload(
+        ["numpy", "anamnesis.opening", "anamnesis.convert.conversion", __name__]
+    )
+    return ProcessPoolExecutor(n, context, _end_with_parent)
 
 
 def _end_with_parent() -> None:
@@ -108,41 +127,19 @@ def _end_with_parent() -> None:
         parent = parent_process()
         if parent is not None:
             parent.join()
-        os._exit(1)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()
 
 
-@contextmanager
-def _opened(executor: Any) -> Iterator[Any]:
-    """Yield an executor, which is closed behind it if it was named by a text."""
-    if not isinstance(executor, str):
-        yield executor
-        return
-    kind, _, where = executor.partition(":")
-    if kind == "processes":
-        from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_all_start_methods, get_context
-
-        # One process imports all, and the workers are its copies; Windows has no such thing.
-        can_copy = "forkserver" in get_all_start_methods()
-        context: Any = get_context("forkserver" if can_copy else "spawn")
-        context.set_forkserver_preload(
-            ["numpy", "anamnesis.opening", "anamnesis.convert.conversion", __name__]
-        )
-        with ProcessPoolExecutor(int(where), context, _end_with_parent) as pool:
-            yield pool
-        return
+def _dask(executor: str, where: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise UnsupportedError(
-            f"{executor} needs Dask, which is not installed: pip install distributed"
-        ) from None
+        what = f"{executor} needs Dask, which is not installed: pip install distributed"
+        raise UnsupportedError(what) from None
     connect: Any = Client
     try:
-        client = connect(f"tcp:{where}", set_as_default=False, timeout=_SECONDS)
+        return connect(f"tcp:{where}", set_as_default=False, timeout=_SECONDS)
     except (OSError, ValueError) as error:
         raise OutputError(f"{executor}: no scheduler answers there: {error}") from None
-    with client:
-        yield client.get_executor(pure=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from anamnesis.base.printable import numbered
+from anamnesis.base.sizes import format_size
 from anamnesis.convert.report.report import Report
 
 
@@ -30,5 +32,8 @@ class PartReport(Report):
         return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        made = f"{len(self.files):,} of {self.n_files:,} files"
-        return f"part {self.part}: {made}; {len(self.missing):,} are not made yet"
+        made = f"{numbered(len(self.files), 'file')} ({format_size(self.n_bytes)})"
+        if not self.files:
+            made = "nothing, for there are fewer files than parts"
+        n = f"{self.n_files - len(self.missing):,} of {numbered(self.n_files, 'file')}"
+        return f"Part {self.part}: {made}; {n} made"

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.arguments import whole_number
-from anamnesis.convert.request.share import check_executor, check_part
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
@@ -122,19 +121,6 @@ def _of(module: str, name: str) -> Callable[[str], Any]:
 
 _size = _of("base.sizes", "parse_size")
 _block_type = _of("convert.request.mix", "block_type")
-
-
-def _checked(name: str, check: Callable[[str, Any], None]) -> Callable[[str], str]:
-    """Return a function that takes a text as it is, if that is one of an argument."""
-
-    def read(text: str) -> str:
-        try:
-            check(name, text)
-        except ValueError as error:
-            raise ValueError(str(error).removeprefix(f"{name} ")) from None
-        return text
-
-    return read
 
 
 def _count(text: str) -> int:
@@ -321,8 +307,6 @@ KEYS = Kind(str, "KEY", _texts, many=True)
 HEADER_KEYS = Kind(
     _of("schemes.ggml.header", "read_override"), "KEY=TYPE:VALUE", _any, many=True, is_table=True
 )
-PART = Kind(_checked("part", check_part), "I/N", check=check_part)
-EXECUTOR = Kind(_checked("executor", check_executor), "ENGINE", check=check_executor)
 BLOCK_TYPE = Kind(_block_type, "TYPE")
 BOUNDS = Kind(_bound, "GLOB=TYPE", many=True)
 LAYERS = Kind(_layers, "N,N,...", _taken_layers)

@@ -287,9 +287,9 @@ OPTIONS = (
            "Number of threads. [default: all CPUs, up to 8]", call="remember"),
     Option("--resume", FLAG, _WRITE, "Run",
            "Finish a run that was killed, with the same result.", call="remember"),
-    Option("--executor", kinds.EXECUTOR, _WRITE, "Run",
+    Option("--executor", word("ENGINE"), _WRITE, "Run",
            "Let workers make the files: processes:N, or dask://HOST:PORT.", call="remember"),
-    Option("--part", kinds.PART, _WRITE, "Run",
+    Option("--part", word("I/N"), _WRITE, "Run",
            "Make only share I of N of the files; auto and auto/N take I from Slurm or Kubernetes."
            " amn commit OUT ends it.", call="remember"),
     Option("--sync", FLAG, (*_WRITE, "commit"), "Run",

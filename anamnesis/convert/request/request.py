@@ -18,6 +18,7 @@ from anamnesis.base.patterns import chooser
 from anamnesis.convert.request.form import Form
 from anamnesis.convert.request.mix import AskedMix, MixOptions
 from anamnesis.convert.request.options import OPTIONS
+from anamnesis.convert.request.share import check_executor
 from anamnesis.convert.request.spellings import Named
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import make_writer
@@ -169,21 +170,21 @@ class Request:
         """Whether a later run can recognise this request: functions cannot be compared."""
         return not any(map(callable, self.edit.values()))
 
-    @property
-    def is_spread(self) -> bool:
-        """Whether several processes make the files."""
-        return self.part is not None or self.executor is not None
-
     def check_spread(self) -> None:
-        """Refuse what other processes cannot be given."""
+        """Refuse what other processes cannot be given, if they make some of the files."""
+        option = "part" if self.executor is None else "executor"
+        if getattr(self, option) is None:
+            return
+        if self.executor is not None:
+            check_executor(self.executor)
         functions = [pattern for pattern, value in self.edit.items() if callable(value)]
         why = {
             f"edit: the function for {functions[0]!r} stays in this process" if functions else "",
             "expect_same compares all files at once" if self.expect_same is not None else "",
-            "cancel: workers cannot ask it" if self.cancel and self.executor is not None else "",
+            "cancel: workers cannot ask it" if self.cancel and option == "executor" else "",
+            "part: its files are made here" if self.part and option == "executor" else "",
         } - {""}
-        if why and self.is_spread:
-            option = "part" if self.executor is None else "executor"
+        if why:
             raise UnsupportedError(min(why), remedy=f"leave {option}=... out")
 
     def override(self, *names: str) -> tuple[str, Encoding | None] | None:

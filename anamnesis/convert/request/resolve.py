@@ -45,8 +45,6 @@ def resolve(
         if given.get(name) is not None and form.container != "gguf":
             raise ValueError(f"{name} is for GGUF files, not {form.container}")
     threads = given.pop("threads", None)
-    if given.get("part") is not None and given.get("executor") is not None:
-        raise ValueError("part: its files are made here; leave executor=... out")
     return Request(
         threads=default_threads() if threads is None else threads,
         imatrix=_importance(given.pop("imatrix", None), limits),

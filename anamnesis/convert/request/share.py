@@ -1,4 +1,4 @@
-"""Which share of an output's files a process makes: its number, of how many."""
+"""Which share of an output's files a process makes, and by what others make them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-_SHARE = re.compile(r"(?P<number>[0-9]{1,6})/(?P<of>[0-9]{1,6})|auto(/[1-9][0-9]{0,5})?|commit")
+_SHARE = re.compile(r"([1-9][0-9]{0,5}|auto)/([1-9][0-9]{0,5})|auto")
 _ENGINE = re.compile(r"processes:[1-9][0-9]{0,3}|dask://[^/:]+:[0-9]+/?")
 
 
@@ -18,65 +18,43 @@ class Share(NamedTuple):
     of: int
 
 
-def check_part(name: str, text: Any) -> None:
-    """Refuse what is no share of a whole."""
-    found = _SHARE.fullmatch(text) if isinstance(text, str) else None
-    number, of = found.group("number", "of") if found else ("0", "0")
-    if number is not None and not 1 <= int(number) <= int(of):
-        raise ValueError(
-            f"{name} must be I/N with I from 1 to N, 'auto', 'auto/N' or 'commit', not {text!r}"
-        )
-
-
-def check_executor(name: str, value: Any) -> None:
-    """Refuse what is no executor, and no text that names one."""
-    if isinstance(value, str) and not _ENGINE.fullmatch(value):
-        raise ValueError(f"{name} must be processes:N or dask://HOST:PORT, not {value!r}")
-    if not isinstance(value, str) and not callable(getattr(value, "submit", None)):
-        raise ValueError(f"{name} must be a concurrent.futures.Executor, not {value!r}")
-
-
 def share_of(text: str, variables: Mapping[str, str] = os.environ) -> Share:
     """Return the share that a text means, by what Slurm or Kubernetes say of this process."""
-    number, _, of = text.partition("/")
-    if number != "auto":
-        return Share(int(number), int(of))
-    found = _slurm(variables) or _kubernetes(variables, int(of or 0))
+    found = _SHARE.fullmatch(text)
     if found is None:
-        raise ValueError(f"part: neither Slurm nor Kubernetes numbers this process: {_WRITE}")
-    if (of and found.of != int(of)) or not 1 <= found.number <= found.of:
-        raise ValueError(f"part: this is process {found.number} of {found.of}: {_WRITE}")
-    return found
+        raise ValueError(f"part: write I/N, such as 1/4; auto, auto/N or commit; not {text!r}")
+    of = int(found[2] or 0)
+    share = Share(int(found[1]), of) if found[1] not in (None, "auto") else _auto(variables, of)
+    if share.number > share.of or of not in (0, share.of):
+        raise ValueError(f"part: there is no process {share.number} of {share.of}: write I/N")
+    return share
 
 
-_WRITE = "write I/N instead of auto"
+def _auto(variables: Mapping[str, str], of: int) -> Share:
+    """Return the place among a job's pods, or in a job array and a step of several tasks."""
 
-
-def _slurm(variables: Mapping[str, str]) -> Share | None:
-    """Return the place in a job array, and in a step of several tasks."""
-
-    def value(name: str, usual: int) -> int:
-        text = variables.get(f"SLURM_{name}", str(usual))
+    def value(name: str, usual: int | None = None) -> int:
+        text = variables.get(name, str(usual))
         if not text.isdecimal():
-            raise ValueError(f"part: SLURM_{name} is {text!r}: {_WRITE}")
+            raise ValueError(f"part: {name} is {text!r}, which numbers no process: write I/N")
         return int(text)
 
+    if "JOB_COMPLETION_INDEX" in variables:
+        if not of:
+            raise ValueError("part: Kubernetes does not say how many pods there are: write auto/N")
+        return Share(value("JOB_COMPLETION_INDEX") + 1, of)
     if not variables.keys() & {"SLURM_ARRAY_TASK_ID", "SLURM_PROCID"}:
-        return None
-    least, step = value("ARRAY_TASK_MIN", 0), max(1, value("ARRAY_TASK_STEP", 1))
-    arrays = value("ARRAY_TASK_COUNT", 1)
-    if (value("ARRAY_TASK_MAX", least + (arrays - 1) * step) - least) // step + 1 != arrays:
-        raise ValueError(f"part: Slurm's array has gaps: {_WRITE}")
-    tasks = value("NTASKS", 1)
-    place = (value("ARRAY_TASK_ID", least) - least) // step
-    return Share(place * tasks + value("PROCID", 0) + 1, arrays * tasks)
+        raise ValueError("part: neither Slurm nor Kubernetes numbers this process: write I/N")
+    least, tasks = value("SLURM_ARRAY_TASK_MIN", 0), value("SLURM_NTASKS", 1)
+    place = value("SLURM_ARRAY_TASK_ID", least) - least
+    place //= max(1, value("SLURM_ARRAY_TASK_STEP", 1))
+    number = place * tasks + value("SLURM_PROCID", 0) + 1
+    return Share(number, value("SLURM_ARRAY_TASK_COUNT", 1) * tasks)
 
 
-def _kubernetes(variables: Mapping[str, str], of: int) -> Share | None:
-    """Return the place in an indexed job, which does not say how many there are."""
-    index = variables.get("JOB_COMPLETION_INDEX", "")
-    if not index.isdecimal():
-        return None
-    if not of:
-        raise ValueError("part: Kubernetes does not say how many pods there are: write auto/N")
-    return Share(int(index) + 1, of)
+def check_executor(value: Any) -> None:
+    """Refuse what is no executor, and no text that names one."""
+    if isinstance(value, str) and not _ENGINE.fullmatch(value):
+        raise ValueError(f"executor: write processes:N or dask://HOST:PORT, not {value!r}")
+    if not isinstance(value, str) and not callable(getattr(value, "submit", None)):
+        raise ValueError(f"executor: give a concurrent.futures.Executor, not {value!r}")

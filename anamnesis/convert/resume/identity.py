@@ -13,15 +13,13 @@ from anamnesis.convert.plan.plan import Plan
 
 def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Return what another run depends on instead, in words; nothing if it continues this one."""
-    if mine == theirs:
-        return ""
-    if mine["version"] != theirs.get("version"):
-        return f"version {theirs.get('version')} of anamnesis, and this is {mine['version']}"
-    there = {name: stamp for name, *stamp in theirs.get("sources", ())}
-    for name, *stamp in mine["sources"]:
-        if there.get(name) != stamp:
-            return f"another {name}" if name in there else f"a model without {name}"
-    return "other options, or another model"
+    version, sources = theirs.get("version"), theirs.get("sources", ())
+    if mine["version"] != version:
+        return f"version {version} of anamnesis, and this is {mine['version']}"
+    changed = [source[0] for source in mine["sources"] if source not in sources]
+    if changed:
+        return f"another {changed[0]}"
+    return "" if mine == theirs else "other options, or another model"
 
 
 def identity(checkpoint: Checkpoint, plan: Plan, record: str) -> dict[str, Any]:

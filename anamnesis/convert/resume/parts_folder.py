@@ -124,13 +124,12 @@ class PartsFolder:
 
 
 def _sweep(notes: Folder, stem: str) -> None:
-    """Remove what killed processes have left of a file: nobody holds it any more."""
+    """Remove what killed processes have left of a file: nobody holds it any more.
+
+    One that is empty may be about to be locked.
+    """
     for name in notes.names():
         if name.startswith(stem):
-            with suppress(FileNotFoundError):
-                fd = notes.open(name, os.O_RDWR)
-                try:
-                    if try_lock(fd):
-                        notes.remove(name)
-                finally:
-                    os.close(fd)
+            with suppress(FileNotFoundError), open(notes.open(name, os.O_RDWR), "r+b") as file:
+                if os.fstat(file.fileno()).st_size and try_lock(file.fileno()):
+                    notes.remove(name)
