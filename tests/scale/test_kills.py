@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -48,20 +47,22 @@ def test_a_pool_whose_process_dies_keeps_what_is_made(tmp_path: Path) -> None:
     source = write_model(tmp_path / "in", layers=4, width=1024)
     options = {**KINDS["fp8"], "max_shard_size": 700_000}
     as_one(source, tmp_path / "want", options)
-    chance, said = random.Random(2), list[str]()
-    for _ in range(40):
+    said: list[str] = []
+    for _ in range(3):
         with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
             pool.submit(os.getpid).result()
-            processes = list(pool._processes)  # no other way to name one
-            threading.Timer(
-                chance.uniform(0.01, 0.08), os.kill, (chance.choice(processes), signal.SIGKILL)
-            ).start()
+            victims = list(pool._processes)[:1]  # no other way to name one
+
+            def kill(*_: int, victims: list[int] = victims) -> None:
+                if victims:
+                    os.kill(victims.pop(), signal.SIGKILL)
+
             try:
-                as_one(source, tmp_path / "out", {**options, "executor": pool})
-                break
+                as_one(source, tmp_path / "out", {**options, "executor": pool, "progress": kill})
             except an.OutputError as error:
                 said.append(str(error))
                 assert not (tmp_path / "out").exists()
+    as_one(source, tmp_path / "out", {**options, "executor": "processes:1"})
     assert tree(tmp_path / "out") == tree(tmp_path / "want")
     assert not left(tmp_path)
     assert said

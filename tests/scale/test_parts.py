@@ -20,7 +20,7 @@ from anamnesis.convert.request.share import Share, share_of
 from anamnesis.convert.resume import identity as identity_module
 from helpers.handmade import write_safetensors
 from helpers.in_parts import KINDS, alone, as_one, left, make_all, write_model
-from helpers.models import small_model, tree
+from helpers.models import Stop, small_model, stopping, tree
 
 
 @pytest.fixture
@@ -383,3 +383,12 @@ def test_a_part_may_have_no_files(source: Path, tmp_path: Path) -> None:
     assert str(report) == (
         "Part 2/4: nothing, for there are fewer files than parts; 0 of 1 file made"
     )
+
+
+def test_what_progress_raises_comes_out(source: Path, tmp_path: Path) -> None:
+    stop = stopping(1, Stop())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(Stop):
+        as_one(source, tmp_path / "out", {**KINDS["fp8"], "executor": pool, "progress": stop})
+    with pytest.raises(Stop):
+        make(source, tmp_path / "out", "1/1", progress=stop)
+    assert not (tmp_path / "out").exists()

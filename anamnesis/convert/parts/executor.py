@@ -40,18 +40,8 @@ def make_all(where: Destination, planning: Callable[[], Destination]) -> Tally:
         what = f"the conversion cannot be sent to other processes: {error}"
         raise UnsupportedError(what, remedy="leave executor=... out") from None
     parts.begin()
-    try:
-        with _opened(request.executor) as pool:
-            _submit(pool, parts, payload, request.how)
-    except (AnamnesisError, OSError, MemoryError):
-        raise
-    except Exception as error:  # the engine's own, of which each has others
-        n = len(parts.sizes)
-        raise OutputError(
-            f"{where.out}: a worker failed: {type(error).__name__}: {error};"
-            f" {n - len(parts.missing()):,} of {n:,} files are made, and kept: run again to make"
-            " the others"
-        ) from error
+    with _opened(request.executor) as pool:
+        _submit(pool, parts, payload, request.how)
     return parts.commit()
 
 
@@ -61,15 +51,32 @@ def _submit(pool: Any, parts: Parts, payload: bytes, how: How) -> None:
     total = sum(parts.sizes)
     done = total - sum([parts.sizes[i] for i in missing])
     how.tell(done, total)
-    jobs = {pool.submit(_make, parts.identity, payload, i, boot_id()): i for i in missing}
+    with _failing(parts):
+        jobs = {pool.submit(_make, parts.identity, payload, i, boot_id()): i for i in missing}
     try:
         for job in as_completed(jobs):
-            job.result()
+            with _failing(parts):
+                job.result()
             done += parts.sizes[jobs[job]]
             how.tell(done, total)
     finally:
         for job in jobs:
             job.cancel()
+
+
+@contextmanager
+def _failing(parts: Parts) -> Iterator[None]:
+    """Make one error of those of engines, of which each has others."""
+    try:
+        yield
+    except (AnamnesisError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        n, left = len(parts.sizes), len(parts.missing())
+        raise OutputError(
+            f"{parts.where.out}: a worker failed: {type(error).__name__}: {error}; {n - left:,} of"
+            f" {n:,} files are made, and kept: run again to make the others"
+        ) from error
 
 
 def _make(identity: dict[str, Any], payload: bytes, i: int, boot: str) -> None:
