@@ -134,12 +134,16 @@ class Plan:
 
     def surveyed_for(self, file: OutputFile) -> list[OutputWeight]:
         """Return which weights are passed over before one file is written: others', too."""
-        own = {made.index for made in file.weights}
+        some = [made for own in file.weights for made in self._surveyed_with.get(own.index, ())]
+        return list({made.index: made for made in some}.values())
+
+    @cached_property
+    def _surveyed_with(self) -> dict[int, list[OutputWeight]]:
         surveyed = self.to_survey
+        found = {made.index: [made] for made in surveyed}
         for joined in self._together(surveyed):
-            indices = {made.index for made in joined}
-            own |= indices if own & indices else set()
-        return [made for made in surveyed if made.index in own]
+            found.update({made.index: joined for made in joined})
+        return found
 
     @property
     def to_survey(self) -> list[OutputWeight]:
