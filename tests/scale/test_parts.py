@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anamnesis as an
@@ -17,6 +18,7 @@ from anamnesis.convert.parts import executor as by_executor
 from anamnesis.convert.parts import parts as parts_module
 from anamnesis.convert.parts.parts import Parts, _places
 from anamnesis.convert.request.share import Share, share_of
+from anamnesis.convert.request.targets import listed, target
 from anamnesis.convert.resume import identity as identity_module
 from helpers.handmade import write_safetensors
 from helpers.in_parts import KINDS, alone, as_one, left, make_all, write_model
@@ -392,3 +394,28 @@ def test_what_progress_raises_comes_out(source: Path, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         make(source, tmp_path / "out", "1/1", progress=stop)
     assert not (tmp_path / "out").exists()
+
+
+TARGETS = [row.name for row in listed() if row.kind in ("encoding", "dtype", "container")]
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_each_target_is_the_same_in_a_worker(to: str, tmp_path: Path) -> None:
+    source = write_model(tmp_path / "in", layers=1, width=256)
+    got: list[Any] = []
+    with ThreadPoolExecutor(1) as pool:
+        for name, more in (("one", {}), ("several", {"executor": pool})):
+            out = tmp_path / name / ("out.gguf" if is_gguf(to) else "out")
+            edit = {"*norm.weight": np.ones(3, np.float64)} if to in ("bf16", "f32") else {}
+            try:
+                as_one(source, out, {"to": to, "names": "keep", "edit": edit, **more})
+                got.append(tree(tmp_path / name))
+            except (an.AnamnesisError, ValueError) as error:
+                got.append(str(error).replace("several", "one"))
+    assert got[0] == got[1]
+
+
+def is_gguf(to: str) -> bool:
+    """Tell whether a target is written as a GGUF."""
+    found = target(to)
+    return "gguf" in (found.container, found.usual)
