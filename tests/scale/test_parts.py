@@ -419,3 +419,24 @@ def is_gguf(to: str) -> bool:
     """Tell whether a target is written as a GGUF."""
     found = target(to)
     return "gguf" in (found.container, found.usual)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links")
+@pytest.mark.parametrize("name", ["", "parts", "files", "lock"])
+def test_no_link_is_followed(name: str, source: Path, tmp_path: Path) -> None:
+    parts, elsewhere = tmp_path / "out.amn-parts", tmp_path / "elsewhere"
+    if name:
+        make(source, tmp_path / "out", "1/1")
+    path = parts / name
+    if path.exists():
+        path.rename(elsewhere)
+    else:
+        elsewhere.mkdir()
+    path.symlink_to(elsewhere)
+    before = tree(elsewhere)
+    for part in ("1/1", "commit"):
+        with pytest.raises(an.OutputError, match=r"is a link, where a|not made|no parts"):
+            make(source, tmp_path / "out", part)
+            make(source, tmp_path / "out", "commit")
+    assert tree(elsewhere) == before
+    assert not (tmp_path / "out").exists()
