@@ -40,6 +40,11 @@ def write_pipeline(
 
     if not isinstance(out, (str, os.PathLike)):
         raise OutputError(f"{pipeline.root}: is a pipeline, which becomes a directory; name a path")
+    if options.get("part") is not None:
+        raise OutputError(
+            f"{pipeline.root}: is a pipeline, whose models are made in parts one by one",
+            remedy="leave part=... out",
+        )
     opens = inspect.signature(parse).parameters
     opening = {name: value for name, value in options.items() if name in opens}
     options = {name: value for name, value in options.items() if name not in opens}

@@ -14,9 +14,11 @@ from anamnesis.base.dtypes import DTypeLike
 from anamnesis.planning import Planning
 
 if TYPE_CHECKING:
+    from anamnesis.convert.conversion import Conversion
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request
     from anamnesis.convert.request.spellings import Named
+    from anamnesis.convert.resume.destination import Destination
     from anamnesis.convert.write.sinks import Writable
 
 __all__ = ["Writing"]
@@ -65,6 +67,16 @@ class Writing(Planning):
             is finished if it has these bytes, and otherwise exists.
         sync : bool
             Return only when the output would survive a power cut.
+        executor : Executor or str, optional
+            Makes the files of the output, each whole: any `concurrent.futures.Executor`, such as a
+            pool of processes, `Client.get_executor()` of Dask, those of parsl and mpi4py; or
+            `processes:N`, or `dask://HOST:PORT`. The bytes are those of one process. Workers open
+            the model by its path and plan anew, with one thread unless `threads` says more;
+            `progress` is called as files are done. After a failure another run makes what is left.
+        part : str, optional
+            `2/4` makes one of four shares of the files, `auto` or `auto/4` the one whose number
+            Slurm or Kubernetes gives to this process, and `commit` gives all files their final
+            names, once each is made, and adds what goes with them. All take the same options.
         cast_all : bool, optional
             Cast also floats that are not quantised. By default `convert`, `forget` and `plan` do
             where a dtype is named, in the target or as `dtype`; `remember` does not.
@@ -132,17 +144,15 @@ class Writing(Planning):
             If an option has a value that it does not take, a name to drop fits no weight, or
             the model is closed.
         """
-        return self._written(out, self._remembered(out, dtype, options), options)
+        return self._written(out, self._remembered(dtype, options), options)
 
-    def _remembered(
-        self, out: Any, dtype: DTypeLike, options: Mapping[str, Any]
-    ) -> Callable[..., Request]:
+    def _remembered(self, dtype: DTypeLike, options: Mapping[str, Any]) -> Callable[..., Request]:
         """Return what makes the request of `remember`."""
         from anamnesis.convert.request.request import RememberOptions, check_options
         from anamnesis.convert.request.resolve import resolve
 
         check_options(options, RememberOptions)
-        return partial(resolve, None, out, dtype=dtype)
+        return partial(resolve, None, dtype=dtype)
 
     def _written(
         self,
@@ -152,7 +162,6 @@ class Writing(Planning):
         *,
         in_memory: bool = False,
     ) -> Report:
-        from anamnesis.convert.conversion import Conversion
         from anamnesis.convert.report.progress_bar import progress_bar
 
         self._check_open()
@@ -162,10 +171,12 @@ class Writing(Planning):
             raise TypeError("out must be a binary file: open it with 'wb'")
         progress = options.get("progress")
         with progress_bar() if progress is True else nullcontext(progress) as callback:
-            asked = ask(**{**options, "progress": callback})
-            conversion = Conversion(self._checkpoint, self._edited(asked), asked)
+            conversion = self._conversion(ask, out, {**options, "progress": callback})
             if is_path:
-                return conversion.to_path(os.fspath(out))
+                own = {**options, "executor": None, "progress": None}  # of a worker
+                own["threads"] = own.get("threads") or 1
+                planning = partial(self._destination, ask, os.path.abspath(out), own)
+                return conversion.to_path(os.fspath(out), planning)
             if hasattr(out, "write"):
                 return conversion.to_stream(out, self._limits if in_memory else None)
             if callable(out):
@@ -173,6 +184,19 @@ class Writing(Planning):
         raise TypeError(
             f"out must be a path, a file object or a function, not {type(out).__name__}"
         )
+
+    def _conversion(
+        self, ask: Callable[..., Request], out: Any, options: Mapping[str, Any]
+    ) -> Conversion:
+        from anamnesis.convert.conversion import Conversion
+
+        asked = ask(out, **options)
+        return Conversion(self._checkpoint, self._edited(asked), asked)
+
+    def _destination(
+        self, ask: Callable[..., Request], out: str, options: Mapping[str, Any]
+    ) -> Destination:
+        return self._conversion(ask, out, options).destination(out)
 
     # --- forget and convert --------------------------------------------------------------------
 
@@ -263,7 +287,7 @@ class Writing(Planning):
         from anamnesis.convert.request.resolve import resolve
 
         asked = self._asked(to, out, options)
-        return self._written(out, partial(resolve, asked, out, limits=self._limits), options)
+        return self._written(out, partial(resolve, asked, limits=self._limits), options)
 
     def forget(
         self,
@@ -291,7 +315,7 @@ class Writing(Planning):
         found = target(encoding)
         if found.encoding is None:
             raise ValueError(f"{encoding!r} quantises nothing; `convert` and `remember` write it")
-        return self._written(out, partial(resolve, found, out, limits=self._limits), options)
+        return self._written(out, partial(resolve, found, limits=self._limits), options)
 
     dequantize, quantize = remember, forget  # as others call these verbs
 
@@ -308,5 +332,5 @@ class Writing(Planning):
             As `remember`.
         """
         stream = io.BytesIO()
-        self._written(stream, self._remembered(stream, dtype, options), options, in_memory=True)
+        self._written(stream, self._remembered(dtype, options), options, in_memory=True)
         return stream.getvalue()

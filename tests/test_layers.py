@@ -66,6 +66,7 @@ ROOMS = {
     "convert": (
         {"fit"},
         {"conversion", "planning", "pipelines"},
+        {"parts"},  # of many processes
         {"resume"},
         {"write"},
         {"plan"},

@@ -47,6 +47,14 @@ class DType:
     def __str__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name: each dtype is there once, and compared by what it is."""
+        return _named, (self.name,)
+
+
+def _named(name: str) -> DType:
+    return ALL_DTYPES.get(name) or BLOCK_DTYPES[name]
+
 
 def _plain(name: str, bits: int, numpy_name: str | None, torch_name: str, kind: str) -> DType:
     elements = 8 // gcd(8, bits)

@@ -13,6 +13,8 @@ DIFFUSERS_STEM = "diffusion_pytorch_model"  # and diffusers
 ADAPTER_STEM = "adapter_model"  # of peft's weights, which are a part beside a model
 ADAPTER_NAMES = (f"{ADAPTER_STEM}.safetensors", f"{ADAPTER_STEM}.bin")
 PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
+PARTS_SUFFIX = ".amn-parts"  # of those whose files several processes make
+UNFINISHED = (PARTIAL_SUFFIX, PARTS_SUFFIX)
 
 # Describe the quantisation that the output no longer has.
 HF_QUANT_NAME = "hf_quant_config.json"

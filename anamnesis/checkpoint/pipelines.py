@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
-from anamnesis.checkpoint.file_names import CONFIG_NAME, PARTIAL_SUFFIX
+from anamnesis.checkpoint.file_names import CONFIG_NAME, UNFINISHED
 
 INDEX_NAME = "model_index.json"
 # Of files that are read here, and of those that only other programs read.
@@ -99,7 +99,7 @@ def _is_model(folder: str, named: Any) -> bool:
     is_named = isinstance(named, list) or CONFIG_NAME in files
     return (
         is_named
-        and not folder.endswith(PARTIAL_SUFFIX)
+        and not folder.endswith(UNFINISHED)
         and any(is_weights(name) and os.path.isfile(os.path.join(folder, name)) for name in files)
     )
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import LimitExceeded
-from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
+from anamnesis.checkpoint.file_names import UNFINISHED
 from anamnesis.checkpoint.hub_cache import repository_of
 
 DIRECTORY_MAX_FILES = 100_000
@@ -41,7 +41,7 @@ def files_below(root: Path) -> Files:
                 name = folder + entry.name
                 if _is_folder(entry):
                     # What tools keep for themselves: .git, .cache (the hub's own bookkeeping)
-                    if entry.name.startswith(".") or entry.name.endswith(PARTIAL_SUFFIX):
+                    if entry.name.startswith(".") or entry.name.endswith(UNFINISHED):
                         continue
                     if entry.is_symlink():
                         files.left_out.append(Dropped(name, LINKED_FOLDER))
@@ -73,7 +73,7 @@ def is_inside(path: str, root: Path) -> bool:
 def _why_left(entry: os.DirEntry[str], fence: str) -> str | None:
     if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(fence):
         return "a link that leads out of the directory"
-    if entry.name.endswith(PARTIAL_SUFFIX):
+    if entry.name.endswith(UNFINISHED):
         return "left over from a run that did not finish"
     return None
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "forget": "Quantise: write weights in FP8, INT8, ...; the loss is measured.",
     "convert": "Write another container, another encoding, or both.",
     "plan": "Show what convert would write: its size, its loss, and what loads it.",
+    "commit": "Finish an output whose files were made in parts.",
     "edit": "Change the metadata of files; tensors stay as they lie.",
     "scan": "Show what pickles refer to, and whether that is safe.",
     "demo": "Make a small model to try things with.",
@@ -198,12 +199,12 @@ def full_name(name: str) -> str:
 def _left_behind(ctx: click.Context) -> str:
     """Return what an interrupted conversion leaves behind, and what to do with it."""
     from anamnesis.base.printable import printable
-    from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
+    from anamnesis.checkpoint.file_names import UNFINISHED
     from anamnesis.cli.errors import WRITING
 
-    output = ctx.meta.get(WRITING)
-    partial = f"{(output or '').rstrip('/')}{PARTIAL_SUFFIX}"
-    if output is None or not os.path.isdir(partial):
+    output = (ctx.meta.get(WRITING) or "").rstrip("/")
+    partial = next((output + suffix for suffix in UNFINISHED if os.path.isdir(output + suffix)), "")
+    if not output or not partial:
         return ""
     return f"; {printable(partial)} has what is done, the same command with --resume finishes it"
 

@@ -84,6 +84,12 @@ class Narrator:
         with metered(label, sys.stderr) as meter:
             report = write(model, out, progress=meter)
         name = _written(name, report)
+        from anamnesis.convert.report.part import PartReport
+
+        if isinstance(report, PartReport):
+            once = "once all are, " if report.missing else ""
+            self._say(f"{report}; {once}commit: amn commit {printable(name)}")
+            return report
         if self._brief:
             n = sum(left.name in model.stored for left in report.dropped)
             counts = {"dropped": n, "left out": len(report.dropped) - n}

@@ -75,6 +75,7 @@ def run(
     """Write and report the outputs of all inputs; exit with 1 if any failed."""
     from anamnesis.base.printable import abbreviate
     from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.commit import note_command
     from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.output_names import OutputNames
@@ -90,6 +91,9 @@ def run(
         if as_json or len(models) > 1 or any(map(_is_pipeline, models)):
             raise click.UsageError("standard output takes one model, and no --json beside it")
         stream, out = data_stdout(), None
+    part = click.get_current_context().params["part"]
+    if part is not None and (len(models) > 1 or any(map(_is_pipeline, models))):
+        raise click.UsageError("--part takes one model, and no pipeline: name a model in it")
     names = OutputNames(task.naming, out, list(models), models if recursive else None)
     own = {} if stream else names.leave_out_outputs()
     if own:
@@ -107,7 +111,10 @@ def run(
     def work(path: str) -> dict[str, Any]:
         write = outputs.write_pipeline if _is_pipeline(path) else outputs.write
         try:
-            return write(path, skip_existing=skip_existing)
+            done = write(path, skip_existing=skip_existing)
+            if part not in (None, "commit"):
+                note_command(done["output"])
+            return done
         except _Skipped as skipped:
             narrator.skipped(path, str(skipped))
             return {"skipped": str(skipped)}

@@ -7,8 +7,9 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
@@ -22,14 +23,18 @@ from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, Report
 from anamnesis.convert.request.request import Request
-from anamnesis.convert.resume.destination import destination
+from anamnesis.convert.request.share import Share, share_of
+from anamnesis.convert.resume.destination import Destination, destination
 from anamnesis.convert.resume.protocol import Run
+from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
-from anamnesis.convert.write.sinks import FileSink, StreamSink, Writable, copy_to
+from anamnesis.convert.write.sinks import StreamSink, Writable, copy_to
 from anamnesis.convert.write.tally import Tally
-from anamnesis.convert.write.verify import verify
 from anamnesis.schemes.core.roles import roles
 from anamnesis.schemes.detect.ledger import Ledger
+
+if TYPE_CHECKING:
+    from anamnesis.convert.parts.parts import Parts
 
 _NO_NUMBERS = "values are too large, and come back as infinities or NaNs"
 _ERASED = "what comes back is no nearer than zeros"
@@ -45,34 +50,67 @@ class Conversion:
         self.request = self.decided.request
         self.decided.check()
 
-    def to_path(self, path: str) -> Report:
-        """Write a file; or a directory, if it was one or is cut, and no file is named."""
+    def destination(self, path: str) -> Destination:
+        """Return where the output goes, planned."""
+        self.request.check_spread()
         out = Path(os.path.abspath(path))
-        plan = self._expected(self._plan())
-        where = destination(out, plan, self.checkpoint, self.request)
-        tally = Run(where).perform()
-        return self._report(plan, str(where.told_path()), tally)
+        return destination(out, self._expected(self._plan()), self.checkpoint, self.request)
+
+    def to_path(self, path: str, planning: Callable[[], Destination] | None = None) -> Report:
+        """Write a file; or a directory, if it was one or is cut, and no file is named.
+
+        `planning` returns the destination anew, in any process.
+        """
+        where, part = self.destination(path), self.request.part
+        if self.request.executor is not None and planning is not None:
+            from anamnesis.convert.parts.executor import make_all  # only here: seldom asked for
+
+            tally = make_all(where, planning)
+        elif part is not None:
+            from anamnesis.convert.parts.parts import Parts
+
+            if part != "commit":
+                return self._make_part(Parts(where), share_of(part))
+            tally = Parts(where).commit()
+        else:
+            tally = Run(where).perform()
+        return self._report(where.plan, str(where.told_path()), tally)
+
+    def _make_part(self, parts: Parts, share: Share) -> Report:
+        from anamnesis.convert.report.part import PartReport
+
+        mine = parts.make_share(share, self.request.how)
+        parts.plan.scales = parts.plan.scales.only(frozenset())  # each is counted where it is read
+        names = [file.name for file in parts.plan.files]
+        told = self._report(parts.plan, str(parts.where.told_path()), Tally(parts.plan))
+        return PartReport(
+            **{one.name: getattr(told, one.name) for one in fields(Report)}
+            | {"n_bytes": sum([parts.sizes[i] for i in mine])},
+            part=f"{share.number}/{share.of}",
+            files=tuple([names[i] for i in mine]),
+            missing=tuple([names[i] for i in parts.missing()]),
+        )
 
     def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
         """Write one file to a stream that need not seek; under `limits` if it is in memory."""
         request = self.request
-        for size in ("max_shard_size", "split_max_size"):
+        for size in ("part", "executor", "max_shard_size", "split_max_size"):
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         self._refuse_input(stream)
         plan = self._expected(self._plan())
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         make_surveys(plan, {}, lambda *_: None, request.how)
-        tally = Tally(plan)
         (file,) = plan.files
         if file.in_order and not request.verify:
+            tally = Tally(plan)
             sink = StreamSink(stream, file)
             sink.begin()
             run_plan(plan, sink, tally, request.how)
             sink.end()
             self.checkpoint.check_unchanged()
         else:
-            self._by_a_file(plan, tally, stream)
+            tally = self._by_a_file(plan, stream)
         return self._report(plan, None, tally)
 
     def _refuse_input(self, stream: Writable) -> None:
@@ -88,24 +126,16 @@ class Conversion:
                     " name another output"
                 )
 
-    def _by_a_file(self, plan: Plan, tally: Tally, stream: Writable) -> None:
+    def _by_a_file(self, plan: Plan, stream: Writable) -> Tally:
         """Write a file without a name, and copy it: its bytes do not come in order."""
         import tempfile  # only here, for the sake of a quick start
 
-        (file,) = plan.files
         with tempfile.TemporaryFile() as room:
-            room.truncate(file.n_bytes)
-            sink = FileSink(room)
-            for offset, raw in file.fixed:
-                sink.put(offset, raw)
-            run_plan(plan, sink, tally, self.request.how)
-            for _, offset, raw in tally.patches():
-                sink.put(offset, raw)
-            room.flush()
-            if self.request.verify:
-                verify(plan, {file.name: room}, self.request, None)
+            room.truncate(plan.n_bytes)
+            tally = write_file(plan, room, self.request, self.request.how)
             self.checkpoint.check_unchanged()
             copy_to(room, stream, self.request.how.check)
+        return tally
 
     def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
@@ -115,6 +145,8 @@ class Conversion:
         weights = [made for file in plan.files for made in file.given]
         if not plan.is_plain:
             raise TypeError("a function is called with plain weights only; name a path or a stream")
+        if self.request.part is not None or self.request.executor is not None:
+            raise TypeError("a function is called in this process; leave part and executor out")
         for made in weights:
             hold(limits, [(f"tensor {made.name!r}", made.n_bytes)])
         how = self.request.how

@@ -97,7 +97,7 @@ def models(tmp_path: Path, write_model: WriteModel) -> list[Path]:
 
 
 def test_the_page_has_every_command() -> None:
-    beside = {"error", "imatrix", "list", "pipeline", "plans", "skipped", "ways"}
+    beside = {"error", "imatrix", "list", "part", "pipeline", "plans", "skipped", "ways"}
     assert SHAPES.keys() - beside == set(COMMANDS) - {
         "completion",
         "demo",
@@ -147,6 +147,9 @@ def test_encodings(tmp_path: Path, models: list[Path], write_model: WriteModel) 
         assert differences(plan, shape | {"target": "string", "loss": "any"}) == []
     check("forget", "forget", plain, "--to", "fp8-block", "-o", tmp_path / "f.safetensors")
     check("convert", "convert", *encode, "--to", "gguf", "-o", tmp_path / "out")
+    out = tmp_path / "p.safetensors"
+    check("part", "convert", plain, "--to", "int8", "-o", out, "--part", "1/1")
+    check("commit", "commit", out)
     check("list", "convert", "--list")
     check("list", "forget", "--list")
     check("ways", "convert", "--list", "--to", "gptq-4bit")

@@ -272,6 +272,8 @@ def test_options_reach_the_library(
         "force": True,
         "resume": True,
         "sync": True,
+        "part": None,
+        "executor": None,
         "cast_all": True,
         "allow_unknown": True,
         "math": "reference",

@@ -113,5 +113,5 @@ def test_synced_commit_with_first_passes(
         patch.setattr(Folder, "move", move_within)
         with pytest.raises(Stop):
             model.forget(out, "toy-rows", sync=True)
-    monkeypatch.setattr(staging, "_boot_id", lambda: "another")
+    monkeypatch.setattr(staging, "boot_id", lambda: "another")
     assert model.forget(out, "toy-rows", resume=True).loss == want.loss

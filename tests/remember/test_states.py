@@ -38,7 +38,7 @@ def stop_at_last(model: an.Model, out: Path, **how: Any) -> None:
 
 
 def another_boot(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(staging, "_boot_id", lambda: "another")
+    patch.setattr(staging, "boot_id", lambda: "another")
 
 
 def forge(partial: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -96,28 +97,53 @@ class Plan:
         for index, raw in self.joint(found).items():
             weights[index].settle(raw)
         for file in self.files:
-            file.lay_out()
+            if any(made.index in found for made in file.given):
+                file.lay_out()
         self._add_up()
 
     def joint(self, found: Mapping[int, bytes]) -> dict[int, bytes]:
         """Return what was found; of weights that depend on each other, what was of them all."""
         if not found:
             return {}
-        weights = {weight.index: weight for weight in self.weights()}
-        by_encoding: dict[str, dict[str, OutputWeight]] = {}
-        for index in found:
-            made = weights[index]
-            by_encoding.setdefault(made.encoding.id, {})[made.weight.name] = made
         settled = dict(found)
-        names = [made.weight.name for made in weights.values()]
-        for surveyed in by_encoding.values():
-            encoding = next(iter(surveyed.values())).encoding
-            for group in encoding.layout.together(names):
-                joined = [surveyed[name] for name in group if name in surveyed]
-                if len(joined) > 1:
-                    raw = encoding.encoder.joint([found[made.index] for made in joined])
-                    settled.update({made.index: raw for made in joined})
+        for joined in self._together(made for made in self.weights() if made.index in found):
+            raw = joined[0].encoding.encoder.joint([found[made.index] for made in joined])
+            settled.update({made.index: raw for made in joined})
         return settled
+
+    def _together(self, surveyed: Iterable[OutputWeight]) -> Iterator[list[OutputWeight]]:
+        """Yield those that depend on each other."""
+        by_encoding: dict[str, dict[str, OutputWeight]] = {}
+        for made in surveyed:
+            by_encoding.setdefault(made.encoding.id, {})[made.weight.name] = made
+        names = [made.weight.name for made in self.weights()] if by_encoding else []
+        for of_one in by_encoding.values():
+            for group in next(iter(of_one.values())).encoding.layout.together(names):
+                joined = [of_one[name] for name in group if name in of_one]
+                if len(joined) > 1:
+                    yield joined
+
+    def only(self, file: OutputFile) -> Plan:
+        """Return the plan of one file alone, whose weights keep their numbers."""
+        made = copy(self)
+        made.files, made.directory = [file], None
+        read = {part.name for weight in file.weights for part in weight.weight.parts}
+        made.scales = self.scales.only(read)
+        made._add_up()
+        return made
+
+    def surveyed_for(self, file: OutputFile) -> list[OutputWeight]:
+        """Return which weights are passed over before one file is written: others', too."""
+        some = [made for own in file.weights for made in self._surveyed_with.get(own.index, ())]
+        return list({made.index: made for made in some}.values())
+
+    @cached_property
+    def _surveyed_with(self) -> dict[int, list[OutputWeight]]:
+        surveyed = self.to_survey
+        found = {made.index: [made] for made in surveyed}
+        for joined in self._together(surveyed):
+            found.update({made.index: joined for made in joined})
+        return found
 
     @property
     def to_survey(self) -> list[OutputWeight]:

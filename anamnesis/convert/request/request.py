@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 from anamnesis.base.arguments import Globs, Size, hint_of, taken
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import LevelName
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import chooser
 from anamnesis.convert.request.form import Form
 from anamnesis.convert.request.mix import AskedMix, MixOptions
 from anamnesis.convert.request.options import OPTIONS
+from anamnesis.convert.request.share import check_executor
 from anamnesis.convert.request.spellings import Named
 from anamnesis.formats.base import Writer
 from anamnesis.formats.writers import make_writer
@@ -67,6 +69,8 @@ class RememberOptions(TypedDict, total=False):
     drop: Globs
     edit: Mapping[str, Any] | None
     experts: ExpertsName | None
+    part: str | None
+    executor: Any
 
 
 class ConvertOptions(RememberOptions, MixOptions, total=False):
@@ -111,6 +115,8 @@ class Request:
     force: bool = False
     resume: bool = False
     sync: bool = False
+    part: str | None = None
+    executor: Any = None
     cast_all: bool = False
     allow_unknown: bool = False
     max_shard_size: int | None = None
@@ -163,6 +169,23 @@ class Request:
     def is_resumable(self) -> bool:
         """Whether a later run can recognise this request: functions cannot be compared."""
         return not any(map(callable, self.edit.values()))
+
+    def check_spread(self) -> None:
+        """Refuse what other processes cannot be given, if they make some of the files."""
+        option = "part" if self.executor is None else "executor"
+        if getattr(self, option) is None:
+            return
+        if self.executor is not None:
+            check_executor(self.executor)
+        functions = [pattern for pattern, value in self.edit.items() if callable(value)]
+        why = {
+            f"edit: the function for {functions[0]!r} stays in this process" if functions else "",
+            "expect_same compares all files at once" if self.expect_same is not None else "",
+            "cancel: workers cannot ask it" if self.cancel and option == "executor" else "",
+            "part: its files are made here" if self.part and option == "executor" else "",
+        } - {""}
+        if why:
+            raise UnsupportedError(min(why), remedy=f"leave {option}=... out")
 
     def override(self, *names: str) -> tuple[str, Encoding | None] | None:
         """Return the first override that matches one of a weight's names."""

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.base.version import __version__
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan.plan import Plan
+
+
+def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return what another run depends on instead, in words; nothing if it continues this one."""
+    version, sources = theirs.get("version"), theirs.get("sources", ())
+    if mine["version"] != version:
+        return f"version {version} of anamnesis, and this is {mine['version']}"
+    changed = [source[0] for source in mine["sources"] if source not in sources]
+    if changed:
+        return f"another {changed[0]}"
+    return "" if mine == theirs else "other options, or another model"
 
 
 def identity(checkpoint: Checkpoint, plan: Plan, record: str) -> dict[str, Any]:

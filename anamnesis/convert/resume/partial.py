@@ -14,6 +14,7 @@ from anamnesis.convert.resume.folder import PRIVATE, Folder
 
 # Files that may be there but the lock.
 NOTES = ("plan.json", "plan.json.new", "journal", "surveys", "commit")
+FOLDERS = ("files", "parts", "gone")
 
 
 class PartialFolder:
@@ -22,11 +23,11 @@ class PartialFolder:
     parent: Folder
     home: Folder
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, suffix: str = PARTIAL_SUFFIX) -> None:
         self._out = out
-        beside = out.with_name(out.name + PARTIAL_SUFFIX)
+        beside = out.with_name(out.name + suffix)
         self._inside = out.is_dir() and not os.path.lexists(beside)
-        self.path = out / PARTIAL_SUFFIX if self._inside else beside
+        self.path = out / suffix if self._inside else beside
         self._around: Folder  # that it is in
         self._stack = ExitStack()  # of these folders
         self._lock_fd = -1
@@ -43,6 +44,24 @@ class PartialFolder:
                 home = self._open(stack, make=False)[-1]
             yield home
 
+    @contextmanager
+    def shared(self) -> Iterator[Folder]:
+        """Make the folder, and yield it for one of several that write to it."""
+        self._make_parent()
+        with ExitStack() as stack:
+            home = self._open(stack, make=True)[-1]
+            with suppress(FileExistsError):
+                os.close(home.create("lock"))
+            yield home
+
+    def _make_parent(self) -> None:
+        try:
+            self._out.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise OutputError(
+                f"{self._out}: would lie in what is no folder; name another output"
+            ) from None
+
     def _open(self, stack: ExitStack, *, make: bool) -> tuple[Folder, Folder, Folder]:
         """Open the folder of the output, the folder that this one is in, and this one."""
         around = parent = stack.enter_context(Folder.named(self._out.parent))
@@ -56,12 +75,7 @@ class PartialFolder:
     def acquire(self) -> None:
         """Make the folder and lock it; again, if the run that held it has removed it meanwhile."""
         for _ in range(100):
-            try:
-                self._out.parent.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError):
-                raise OutputError(
-                    f"{self._out}: would lie in what is no folder; name another output"
-                ) from None
+            self._make_parent()
             with ExitStack() as stack, suppress(FileNotFoundError, FileExistsError):
                 parent, around, home = self._open(stack, make=True)
                 fd = _lock(home, f"{self._out}: another run is writing it")
@@ -87,14 +101,18 @@ class PartialFolder:
 
     def _remove(self) -> None:
         """Remove the folder, the lock last: nobody shall take half a folder for a partial run."""
+        with suppress(FileNotFoundError):  # at once, for each note in it stands for a file
+            self.home.remove_tree("gone")
+            self.home.move("parts", self.home, "gone")
         for name in NOTES:
             self.home.remove(name)
-        with suppress(OSError, RecursionError):
-            self.home.remove_tree("files")
+        for name in FOLDERS:
+            with suppress(OSError, RecursionError):
+                self.home.remove_tree(name)
         if os.name == "nt":  # an open file cannot be removed there
             self._unlock()
         with suppress(OSError):
-            if self.home.status("files") is None:
+            if all(self.home.status(name) is None for name in FOLDERS):
                 self.home.remove("lock")
                 self._around.remove_empty(self.path.name)
 
@@ -104,7 +122,7 @@ def _lock(home: Folder, held: str) -> int:
     is_new = home.status("lock") is None
     fd = home.create("lock") if is_new else home.open("lock", os.O_RDWR)
     try:
-        if not _try_lock(fd):
+        if not try_lock(fd):
             raise OutputError(held)
         status = home.status("lock")
         if status is None or not os.path.samestat(os.fstat(fd), status):
@@ -128,19 +146,19 @@ def _check_left_by_a_run(home: Folder, *, new_lock: bool) -> None:
         status = home.status(name)
         if name.startswith(".") or status is None:
             continue  # file managers and network file systems leave such
-        foreign = name not in ("lock", "files", *NOTES) or (name == "lock" and status.st_size)
+        foreign = name not in ("lock", *FOLDERS, *NOTES) or (name == "lock" and status.st_size)
         if foreign or (new_lock and name != "lock"):
             raise OutputError(
                 f"{home.path}: was not left by a run ({name!r} is in it); remove it or name another"
                 " output"
             )
-        if name == "files":
+        if name in FOLDERS:
             home.inner(name).close()
         else:
             home.check_file(name, status)
 
 
-def _try_lock(fd: int) -> bool:
+def try_lock(fd: int) -> bool:
     """Take an exclusive lock that the system lets go of when the process ends."""
     try:
         import fcntl

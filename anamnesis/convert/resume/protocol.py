@@ -84,12 +84,16 @@ class Run:
         )
         self.identity = identity(self.destination.checkpoint, self.plan, self.made.record.format)
         self.found: dict[int, bytes] = {}  # by surveys
-        self._there = Tally(self.plan)  # what bands come to of an output that is finished
+        self.there = Tally(self.plan)  # what bands come to of an output that is finished
+
+    def is_finished(self) -> bool:
+        """Tell whether the output is there already, byte for byte."""
+        return self._admitted() is State.FINISHED
 
     def perform(self) -> Tally:
         """Write the output, or what is missing of it; return what bands came to."""
         if self._admitted() is State.FINISHED and not self._is_leftover():
-            return self._there
+            return self.there
         with self.staging:
             try:
                 return self._act(self._admitted())
@@ -144,7 +148,7 @@ class Run:
                 for file in self.plan.files
             }
             try:
-                self._there = compared(self.plan, written, self.request)
+                self.there = compared(self.plan, written, self.request)
             except Differs:
                 return False
         self.destination.checkpoint.check_unchanged()
@@ -180,7 +184,7 @@ class Run:
         if state is State.FINISHED:
             if self._is_leftover():
                 staging.discard()
-            return self._there
+            return self.there
         if state is State.OTHER:
             raise OutputError(
                 f"{staging.out}: the partial run in {staging.folder} belongs to a different source,"

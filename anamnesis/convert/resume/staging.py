@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.base.sizes import format_size
+from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.journal import (
     SURVEYS,
@@ -46,6 +47,7 @@ from anamnesis.convert.resume.journal import (
     read_surveys,
 )
 from anamnesis.convert.resume.partial import NOTES, PartialFolder
+from anamnesis.convert.write.sinks import write_at
 from anamnesis.sources.file import FileSource
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -71,7 +73,7 @@ class Notes(NamedTuple):
     @property
     def is_of_this_boot(self) -> bool:
         """Whether the machine has not been started anew since: what was written is there still."""
-        return self.plan is not None and self.plan.get("boot") == _boot_id()
+        return self.plan is not None and self.plan.get("boot") == boot_id()
 
 
 class Staging:
@@ -88,12 +90,13 @@ class Staging:
         sync: bool = False,
         record_bytes: int = 16,
         check: Callable[[], None] = lambda: None,
+        suffix: str = PARTIAL_SUFFIX,
     ) -> None:
         self.out = out
         self.sync = sync
         self._record_bytes = record_bytes
         self._check = check
-        self._partial = PartialFolder(out)
+        self._partial = PartialFolder(out, suffix)
         self.folder = self._partial.path
         self.files = self.folder / "files"
         self._fds: dict[str, int] = {}
@@ -155,7 +158,7 @@ class Staging:
     def begin(self, plan: dict[str, Any]) -> None:
         """Begin anew; nothing is done."""
         with self._deep_folders():
-            self._begin_anew(self._partial.home, {**plan, "boot": _boot_id()})
+            self._begin_anew(self._partial.home, {**plan, "boot": boot_id()})
         self._open_journals(plan)
 
     def resume(self, plan: dict[str, Any], names: Set[str]) -> None:
@@ -218,13 +221,7 @@ class Staging:
         """Raise `OSError` (ENOSPC) unless `need` bytes are free; nothing is left behind then."""
         if need > shutil.disk_usage(self.folder).free:
             self.discard()
-            raise self._no_room(errno.ENOSPC, need)
-
-    def _no_room(self, code: int, need: int) -> OSError:
-        why = f"{os.strerror(code)}: the output takes {format_size(need)}"
-        if code == errno.ENOSPC:
-            why += f", {format_size(shutil.disk_usage(self.folder).free)} are free"
-        return OSError(code, why, str(self.out))
+            raise no_room(self.folder, self.out, need)
 
     def reserve(self, sizes: dict[str, int], extra: int) -> None:
         """Create the files that are not there yet, with room for all their bytes.
@@ -244,7 +241,7 @@ class Staging:
         except OSError as error:
             self.discard()
             if error.errno in NO_ROOM:
-                raise self._no_room(error.errno, need) from None
+                raise no_room(self.folder, self.out, need, error.errno) from None
             raise
 
     def _size(self, name: str) -> int | None:
@@ -260,7 +257,7 @@ class Staging:
             folder.remove(last + ".new")
             fd = folder.create(last + ".new")
             try:
-                _allocate(fd, size)
+                allocate(fd, size)
             finally:
                 os.close(fd)
             folder.move(last + ".new", folder, last)
@@ -274,23 +271,7 @@ class Staging:
                 if fd is None:
                     with self._place(name) as (folder, last):
                         fd = self._fds[name] = folder.open(last, os.O_RDWR)
-        view = memoryview(data)
-        while view:
-            n = self._write_some(fd, offset, view)
-            offset += n
-            view = view[n:]
-
-    if hasattr(os, "pwrite"):
-
-        def _write_some(self, fd: int, offset: int, view: memoryview) -> int:
-            return os.pwrite(fd, view, offset)
-
-    else:  # Windows: no positioned write
-
-        def _write_some(self, fd: int, offset: int, view: memoryview) -> int:
-            with self._position:
-                os.lseek(fd, offset, os.SEEK_SET)
-                return os.write(fd, view)
+        write_at(fd, offset, data, self._position)
 
     def finished(self, record: bytes) -> None:
         """Note that a band's bytes are written."""
@@ -419,7 +400,15 @@ def _parsed(raw: bytes | None, most: int) -> dict[str, Any] | None:
     return plan if isinstance(plan, dict) else None
 
 
-def _allocate(fd: int, size: int) -> None:
+def no_room(folder: Path, out: Path, need: int, code: int | None = errno.ENOSPC) -> OSError:
+    """Return the error that an output has no room in a folder."""
+    why = f"{os.strerror(code or 0)}: the output takes {format_size(need)}"
+    if code == errno.ENOSPC:
+        why += f", {format_size(shutil.disk_usage(folder).free)} are free"
+    return OSError(code, why, str(out))
+
+
+def allocate(fd: int, size: int) -> None:
     """Give a file its length and, where the system can, its blocks."""
     if size and hasattr(os, "posix_fallocate"):
         try:
@@ -432,7 +421,7 @@ def _allocate(fd: int, size: int) -> None:
     os.ftruncate(fd, size)
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """Return what changes when the machine is started anew."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from anamnesis.base.crc import crc32, share
 from anamnesis.base.workers import run
-from anamnesis.convert.plan.files import Job, OutputWeight
+from anamnesis.convert.plan.files import Job, OutputFile, OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How
 from anamnesis.convert.write.sinks import Sink
@@ -188,10 +188,14 @@ def make_surveys(
     known: dict[int, bytes],
     note: Callable[[int, bytes], None],
     how: How,
+    file: OutputFile | None = None,
 ) -> None:
-    """Pass over the weights whose bytes depend on all of them, and lay the plan out for good."""
+    """Pass over the weights whose bytes depend on all of them, and lay the plan out for good.
+
+    Or one file of it alone.
+    """
     found = dict(known)
-    for made in plan.to_survey:
+    for made in plan.to_survey if file is None else plan.surveyed_for(file):
         if made.index not in found:
             found[made.index] = _survey(plan, made, how)
             note(made.index, found[made.index])

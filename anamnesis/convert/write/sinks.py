@@ -48,6 +48,28 @@ def write_all(stream: Writable, data: bytes) -> None:
         data = data[n:]
 
 
+def write_at(fd: int, offset: int, data: bytes | memoryview, position: threading.Lock) -> None:
+    """Write all bytes at an offset of an open file, under a lock where its position is moved."""
+    view = memoryview(data)
+    while view:
+        n = _write_some(fd, offset, view, position)
+        offset += n
+        view = view[n:]
+
+
+if hasattr(os, "pwrite"):
+
+    def _write_some(fd: int, offset: int, view: memoryview, position: threading.Lock) -> int:
+        return os.pwrite(fd, view, offset)
+
+else:  # Windows: no positioned write
+
+    def _write_some(fd: int, offset: int, view: memoryview, position: threading.Lock) -> int:
+        with position:
+            os.lseek(fd, offset, os.SEEK_SET)
+            return os.write(fd, view)
+
+
 class FileSink:
     """Writes at offsets of one open file."""
 
@@ -65,9 +87,7 @@ class FileSink:
 
     def put(self, offset: int, data: bytes | memoryview) -> None:
         """Write bytes at an offset."""
-        with self._position:
-            self._file.seek(offset)
-            self._file.write(data)
+        write_at(self._file.fileno(), offset, data, self._position)
 
     def abandon(self) -> None:
         """Nothing waits here."""

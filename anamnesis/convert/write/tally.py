@@ -7,9 +7,11 @@ import struct
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from anamnesis.base.crc import crc32
 from anamnesis.convert.plan.files import OutputWeight
@@ -160,6 +162,17 @@ class Tally:
             for file in self._plan.files
             for offset, raw in file.patches(self._sums)
         ]
+
+    def account(self) -> dict[str, Any]:
+        """Return what the bands came to, as values that JSON has; sums are rounded already."""
+        losses = {str(index): astuple(loss.result()) for index, loss in self._losses.items()}
+        return {"overflows": dict(self.overflows), "losses": losses}
+
+    def take(self, account: Mapping[str, Any]) -> None:
+        """Take what all bands of some weights came to, elsewhere."""
+        self.overflows.update(account["overflows"])
+        for index, figures in account["losses"].items():
+            self._losses.setdefault(int(index), LossSum()).add(Loss(0, *figures))
 
     @property
     def losses(self) -> Losses | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -64,6 +64,19 @@ class OddScales:
         with self._lock:
             found = [self._left.pop(part.name, None) for part in weight.parts if self._left]
         self._count(one for one in found if one is not None)
+
+    def only(self, names: Set[str]) -> OddScales:
+        """Return what counts those of some parts alone."""
+        made = OddScales()
+        made._left = {name: one for name, one in self._left.items() if name in names}
+        return made
+
+    def take(self, names: Set[str], found: Mapping[str, dict[str, int]]) -> None:
+        """Take what was found elsewhere, of parts that need not be read here any more."""
+        with self._lock:
+            for name in names:
+                self._left.pop(name, None)
+            self._found.update(found)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return how many there are in each part that has some; count what is left."""

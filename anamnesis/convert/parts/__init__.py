@@ -1,0 +1,1 @@
+"""An output made file by file, by several processes or machines."""

@@ -1,0 +1,167 @@
+"""The parts of an output: files made whole by anyone, committed by one process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from heapq import heapreplace
+from typing import Any
+
+from anamnesis.base.errors import OutputError
+from anamnesis.base.printable import abbreviate
+from anamnesis.checkpoint.file_names import PARTS_SUFFIX
+from anamnesis.convert.request.request import How
+from anamnesis.convert.request.share import Share
+from anamnesis.convert.resume.destination import Destination
+from anamnesis.convert.resume.identity import difference, identity
+from anamnesis.convert.resume.parts_folder import PartsFolder
+from anamnesis.convert.resume.staging import Staging, boot_id
+from anamnesis.convert.write.one_file import write_file
+from anamnesis.convert.write.pipeline import make_surveys
+from anamnesis.convert.write.tally import Made, Tally
+
+_PLAN = "plan-"  # of the notes that say what the parts are of: one, but for who comes too late
+
+
+class Parts:
+    """All files of a plan, and which of them are made."""
+
+    def __init__(self, where: Destination) -> None:
+        self.where, self.plan = where, where.plan
+        self.identity = identity(where.checkpoint, self.plan, Made(self.plan).record.format)
+        self.folder = PartsFolder(where.out)
+        self.sizes = [file.n_bytes for file in self.plan.files]
+
+    def begin(self) -> None:
+        """Say what the parts are of; refuse an output that is there, and parts of another plan."""
+        self.check()
+        if not self.folder.is_committing:
+            self.where.check()
+        self.folder.begin()
+        digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
+        self.folder.note(f"{_PLAN}{digest[:16]}", self.identity)
+        self.check()  # once more: others may have begun meanwhile
+
+    def check(self) -> None:
+        """Refuse parts of another plan."""
+        for name in self.folder.names():
+            self.compare(self.folder.read(name) if name.startswith(_PLAN) else None)
+
+    def compare(self, theirs: Mapping[str, Any] | None) -> None:
+        """Refuse what is of another plan."""
+        other = difference(self.identity, theirs) if theirs else ""
+        if other:
+            raise OutputError(
+                f"{self.where.out}: the parts in {self.folder.path} are of {other}; remove them, or"
+                " name another output"
+            )
+
+    def made(self, i: int) -> dict[str, Any] | None:
+        """Return what a file came to, by its place in the plan; None if it is not made.
+
+        What was not synced is relied on by the boot alone in which it was written.
+        """
+        note = self.folder.read(_stem(i))
+        if note is None or note.get("boot") not in (None, boot_id()):
+            return None
+        is_here = self.folder.size(self.plan.files[i].name) == note.get("n_bytes")
+        return note if is_here or self.folder.is_committing else None
+
+    def missing(self) -> list[int]:
+        """Return the places of the files that are not made."""
+        return [i for i in range(len(self.sizes)) if self.made(i) is None]
+
+    def make(self, i: int, how: How, *, sync: bool) -> None:
+        """Make a file; its bytes depend on nobody else's work."""
+        where, file = self.where, self.plan.files[i]
+        own = {made.index for made in file.weights}
+        found: dict[int, bytes] = {}
+        make_surveys(self.plan, {}, found.__setitem__, how, file)
+        part = self.plan.only(file)
+        with self.folder.room(_stem(i), file.name, file.n_bytes, sync=sync) as room:
+            tally = write_file(part, room, where.request, how, where.config)
+            where.checkpoint.check_unchanged()
+        note = {
+            "n_bytes": file.n_bytes,
+            "boot": None if sync else boot_id(),
+            "found": {str(index): raw.hex() for index, raw in found.items() if index in own},
+            "odd_scales": part.scales.counts(),
+            **tally.account(),
+        }
+        self.folder.note(_stem(i), note)
+
+    def make_share(self, share: Share, how: How) -> list[int]:
+        """Make a share of the files, and return their places; all shares take about as long."""
+        mine = _places(share, self.sizes)
+        total, done = sum([self.sizes[i] for i in mine]), 0
+        self.begin()
+        for i in mine:
+            if self.made(i) is None:
+                self.make(i, how._replace(progress=partial(_tell, how, done, total)), sync=True)
+            done += self.sizes[i]
+            how.tell(done, total)
+        return mine
+
+    def commit(self) -> Tally:
+        """Give all files their final names; return what all bands came to."""
+        where = self.where
+        if not self.folder.names():
+            raise OutputError(f"{where.out}: there are no parts of it", remedy="make them first")
+        self.check()
+        sync, check = where.request.sync, where.request.how.check
+        with Staging(where.out, sync=sync, check=check, suffix=PARTS_SUFFIX) as staging:
+            tally = self._joined()
+            if not self.folder.is_committing:
+                where.check()
+                where.checkpoint.check_unchanged()
+                where.add_sidecars(staging)
+            elif not where.is_whole(staging):
+                raise staging.damaged("commit")
+            where.commit(staging)
+        return tally
+
+    def _joined(self) -> Tally:
+        """Return what all files came to, and lay the plan out by it; refuse if one is missing."""
+        notes = [self.made(i) for i in range(len(self.sizes))]
+        pairs = zip(self.plan.files, notes, strict=True)
+        left = [file.name for file, note in pairs if note is None]
+        if left:
+            n = f"{len(left):,} of {len(notes):,} files"
+            what = f"{self.where.out}: {n} are not made: {abbreviate(left)}"
+            raise OutputError(what, remedy="make them first")
+        try:
+            return self._added_up([note for note in notes if note])
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise OutputError(
+                f"{self.where.out}: what {self.folder.path} says of the files is damaged; remove"
+                " it, and begin anew"
+            ) from None
+
+    def _added_up(self, notes: list[dict[str, Any]]) -> Tally:
+        found = {int(i): bytes.fromhex(raw) for note in notes for i, raw in note["found"].items()}
+        self.plan.settle(found)
+        tally = Tally(self.plan)
+        seen = {part.name for made in self.plan.weights() for part in made.weight.parts}
+        for note in notes:
+            tally.take(note)
+            self.plan.scales.take(seen, note["odd_scales"])
+        return tally
+
+
+def _stem(i: int) -> str:
+    return f"{i:05}"
+
+
+def _tell(how: How, before: int, total: int, done: int, _: int) -> None:
+    how.tell(before + done, total)
+
+
+def _places(share: Share, sizes: list[int]) -> list[int]:
+    loads, mine = [(0, number) for number in range(1, share.of + 1)], []
+    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        load, number = loads[0]
+        heapreplace(loads, (load + sizes[i] + 1, number))  # so that empty files are shared, too
+        mine += [i] if number == share.number else []
+    return sorted(mine)
