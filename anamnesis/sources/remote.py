@@ -1,0 +1,143 @@
+"""Bytes of an object elsewhere: the pages of its header, and ranges of its data."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from anamnesis.base.source import Source
+from anamnesis.sources.file import FileSource
+from anamnesis.sources.ranges import Ranges, at_once
+from anamnesis.sources.urls import HubPlace, file_name, kind_of_url, url_beside
+
+PAGE = 128 << 10  # bytes of the first request: most headers are shorter
+REMOTE_BUFFER = 64 << 20
+_LONGEST_PAGE = 4 << 20
+_MOST_PREFETCHED = 16 << 20
+_GAP = 4096  # bytes between ranges that are asked for together
+_IN_FLIGHT = 32
+_SHORT, _MOST_SHORT = 16 << 10, 256
+
+
+class RemoteSource(Source):
+    """An object that is read in ranges.
+
+    While its header is parsed, what was read is kept, and reading on asks for twice as much each
+    time. Later each range is asked for as it is.
+    """
+
+    def __init__(self, ranges: Ranges, url: str, buffer: int, first: int = PAGE) -> None:
+        self._ranges = ranges
+        self._buffer = buffer
+        self.url = url
+        self.name = ranges.name
+        page = bytearray(first)
+        n = ranges.fill(0, memoryview(page))
+        self.size = ranges.size
+        self._pages = {0: bytes(page[:n])}
+        self._starts = [0]
+        self._parses = True
+        self._small: dict[tuple[int, int], bytes] = {}
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        view = view[: max(0, self.size - offset)]
+        kept = self._kept(offset)[: len(view)]
+        if kept or not view:
+            view[: len(kept)] = kept
+            return len(kept)
+        if self._parses and len(view) < _LONGEST_PAGE:
+            n_bytes = min(max(len(view), 2 * self._page_before(offset)), self.size - offset)
+            self._keep(offset, min(n_bytes, _LONGEST_PAGE))
+            return self._read_some(offset, view)
+        return self._fill(offset, view)
+
+    def _fill(self, offset: int, view: memoryview) -> int:
+        """Read a range; a short one, such as of scales, is kept for its second reader."""
+        kept = self._small.pop((offset, len(view)), None)
+        if kept is not None:
+            view[:] = kept
+            return len(view)
+        n = self._ranges.fill(offset, view)
+        if len(view) <= _SHORT:
+            if len(self._small) == _MOST_SHORT:
+                self._small.clear()
+            self._small[offset, len(view)] = bytes(view)
+        return n
+
+    def _kept(self, offset: int) -> memoryview:
+        at = bisect_right(self._starts, offset) - 1
+        start = self._starts[at] if at >= 0 else offset
+        return memoryview(self._pages.get(start, b""))[offset - start :]
+
+    def _page_before(self, offset: int) -> int:
+        """Return the length of the page that ends at an offset; 0 if none does."""
+        at = bisect_right(self._starts, offset) - 1
+        page = self._pages[self._starts[at]] if at >= 0 else b""
+        return len(page) if page and self._starts[at] + len(page) == offset else 0
+
+    def _keep(self, start: int, n_bytes: int) -> None:
+        page = bytearray(n_bytes)
+        self._ranges.fill(start, memoryview(page))
+        self._pages[start] = bytes(page)
+        self._starts = sorted(self._pages)
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        joined: list[list[int]] = []
+        for start, stop in sorted(ranges):
+            stop = min(stop, self.size)
+            if joined and start - joined[-1][1] <= _GAP:
+                joined[-1][1] = max(stop, joined[-1][1])
+            elif start + len(self._kept(start)) < stop:
+                joined.append([start, stop])
+        if sum(stop - start for start, stop in joined) <= _MOST_PREFETCHED:
+            for _ in at_once(lambda r: self._keep(r[0], r[1] - r[0]), joined, _IN_FLIGHT):
+                pass
+
+    def settle(self, header_bytes: int) -> None:
+        self._parses = False
+        if self.size > len(self._pages.get(0, b"")):  # else all of it is at hand
+            kept = {start: page[: header_bytes - start] for start, page in self._pages.items()}
+            self._pages = {start: page for start, page in kept.items() if start < header_bytes}
+            self._starts = sorted(self._pages)
+
+    def in_flight(self, n_bytes: int) -> int:
+        return min(_IN_FLIGHT, max(1, self._buffer // n_bytes))
+
+    @property
+    def file_name(self) -> str:
+        return file_name(self.url)
+
+    def beside(self, name: str) -> str:
+        return url_beside(self.url, name)
+
+    def stamp(self) -> list[int | str]:
+        return [self.size, self._ranges.modified_ns, self._ranges.tag or ""]
+
+
+def open_remote(url: str, buffer: int | None = None, first: int = PAGE) -> Source:
+    """Return the object at an address, which is asked for its first bytes."""
+    buffer = REMOTE_BUFFER if buffer is None else buffer
+    kind = kind_of_url(url)
+    if kind == "hub":
+        return _open_hub(url, buffer, first)
+    if kind == "bucket":
+        from anamnesis.sources.bucket import BucketRanges
+
+        return RemoteSource(BucketRanges(url), url, buffer, first)
+    from anamnesis.sources.http import HttpRanges
+
+    return RemoteSource(HttpRanges(url), url, buffer, first)
+
+
+def _open_hub(url: str, buffer: int, first: int) -> Source:
+    from anamnesis.sources.hub import HubRanges, cached
+
+    place = HubPlace.parse(url)
+    path = cached(place)
+    if path is None:
+        ranges = HubRanges(place)
+        source = RemoteSource(ranges, url, buffer, first)
+        path = cached(place, ranges.commit)
+        if path is None:
+            return source
+    return FileSource(path)

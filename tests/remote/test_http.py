@@ -1,0 +1,287 @@
+"""Files of web servers, read in ranges: the same as on disk, or one clean error."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anamnesis as an
+from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.sources.http import _origin
+from anamnesis.sources.urls import shown_url, url_beside
+from helpers.range_server import Handler, RangeServer
+
+N_TENSORS = 24
+CONTAINERS = ("safetensors", "gguf", "npz", "pth")
+# How many requests, and how many of them one after the other, until a header is parsed.
+REQUESTS = {"safetensors": 1, "gguf": 1, "npz": N_TENSORS + 2, "pth": N_TENSORS + 4}
+
+
+def model(root: Path, name: str, n: int = N_TENSORS, columns: int = 256) -> Path:
+    rng = np.random.default_rng(0)
+    arrays = {
+        f"layers.{i}.mlp.up_proj.weight": rng.standard_normal((128, columns), np.float32)
+        for i in range(n)
+    }
+    an.save(arrays, root / name)
+    return root / name
+
+
+def fp8(root: Path) -> Path:
+    plain = model(root, "plain.safetensors")
+    an.forget(plain, root / "fp8.safetensors", "fp8-block", loss=False)
+    plain.unlink()
+    return root / "fp8.safetensors"
+
+
+def web(server: RangeServer) -> Path:
+    return server.root
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_each_container_is_read_as_from_disk(server: RangeServer, container: str) -> None:
+    path = model(web(server), f"m.{container}")
+    with an.parse(path) as there, an.parse(f"{server.url}/{path.name}") as here:
+        assert replace(here.inspect(), file_names=()) == replace(there.inspect(), file_names=())
+        assert len(server.log) <= REQUESTS[container]
+        for name in there:
+            assert np.array_equal(here[name].numpy(), there[name].numpy())
+
+
+def test_archives_take_three_round_trips(server: RangeServer) -> None:
+    """One of the beginning, one of the end, and all headers of members together."""
+    model(web(server), "m.npz")
+    server.latency = 0.02
+    an.parse(f"{server.url}/m.npz").close()
+    assert server.peak > 8
+    assert server.log[0].range == "bytes=0-131071"
+
+
+def test_a_long_header_takes_few_requests(server: RangeServer) -> None:
+    words = [f"token{i:020d}" for i in range(100_000)]
+    an.save(
+        {"w": np.zeros(8, np.float32)}, web(server) / "m.gguf", metadata={"general.words": words}
+    )
+    size = (web(server) / "m.gguf").stat().st_size
+    with an.parse(f"{server.url}/m.gguf") as found:
+        n_header = len(server.log)
+        assert found.metadata["general.words"] == words
+    assert size > 3e6
+    assert n_header <= 6
+    assert len(server.log) == n_header
+
+
+def test_a_conversion_reads_each_byte_once(server: RangeServer, tmp_path: Path) -> None:
+    path = fp8(web(server))
+    an.remember(path, tmp_path / "near.safetensors")
+    with an.parse(f"{server.url}/{path.name}") as found:
+        server.log.clear()
+        found.remember(tmp_path / "far.safetensors")
+    far, near = (tmp_path / f"{name}.safetensors" for name in ("far", "near"))
+    assert far.read_bytes() == near.read_bytes()
+    assert server.n_bytes == sum(tensor.n_bytes for tensor in an.parse(path).stored.values())
+
+
+FAULTS: dict[str, str | None] = {  # what a server does at one request; the error, if one follows
+    "503": None,
+    "429": None,
+    "cut": None,
+    "404": "no such file",
+    "403": "access is refused",
+    "500": None,
+    "418": "HTTP 418",
+    "shifted": "another range",
+    "200": "gives all of the file",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_at_each_request(server: RangeServer, tmp_path: Path, fault: str) -> None:
+    """The same bytes, or one clean error, and nothing left."""
+    path = fp8(web(server))
+    want = tmp_path / "near.safetensors"
+    an.remember(path, want)
+    an.remember(f"{server.url}/{path.name}", tmp_path / "far.safetensors")
+    (tmp_path / "far.safetensors").unlink()
+    for at in (0, 1, server.n_asked // 2, server.n_asked - 1):
+        error = failure(lambda at=at: fails_at(server, fault, at, path.name, tmp_path))  # type: ignore[misc]
+        expected = FAULTS[fault]
+        if expected is None:
+            assert error is None
+            assert (tmp_path / "far.safetensors").read_bytes() == want.read_bytes()
+            (tmp_path / "far.safetensors").unlink()
+        else:
+            assert expected in str(error)
+        assert not (tmp_path / "far.safetensors").exists()
+
+
+def fails_at(server: RangeServer, fault: str, at: int, name: str, out: Path) -> None:
+    server.n_asked = 0
+    server.fault = lambda _, n: fault if n == at else None
+    an.remember(f"{server.url}/{name}", out / "far.safetensors")
+
+
+def failure(do: Callable[[], object]) -> Exception | None:
+    try:
+        do()
+    except (AnamnesisError, OSError) as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("fault", ["503", "cut"])
+def test_a_fault_that_stays_is_an_error(server: RangeServer, fault: str) -> None:
+    model(web(server), "m.safetensors")
+    server.fault = lambda *_: fault
+    with pytest.raises(ConnectionError, match="gave up after 6 tries"):
+        an.parse(f"{server.url}/m.safetensors")
+    assert len(server.log) == 6
+
+
+def test_an_object_that_is_replaced(server: RangeServer, tmp_path: Path) -> None:
+    path = model(web(server), "m.safetensors")
+
+    def replace(handler: Handler, n: int) -> None:
+        if n == 5:
+            handler.server.etags[path.name] = '"other"'
+
+    for etag in ('"one"', None, 'W/"weak"'):
+        server.etags[path.name], server.n_asked = etag, 0
+        os.utime(path)
+        server.fault = replace if etag == '"one"' else None
+        with an.parse(f"{server.url}/m.safetensors") as found:
+            if etag != '"one"':
+                os.utime(path, (1, 1))
+            with pytest.raises(ParseError, match="was replaced while it was read"):
+                found.remember(tmp_path / "out.safetensors")
+        assert not (tmp_path / "out.safetensors").exists()
+
+
+def test_what_cannot_be_known_again_is_refused(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless one answer has all of it."""
+    monkeypatch.setattr(Handler, "send_header", _without("ETag", "Last-Modified"))
+    model(web(server), "small.safetensors", 1, 128)
+    model(web(server), "m.safetensors")
+    assert len(an.parse(f"{server.url}/small.safetensors")) == 1
+    with pytest.raises(ParseError, match="neither a strong ETag nor Last-Modified"):
+        an.parse(f"{server.url}/m.safetensors")
+
+
+def _without(*names: str) -> Callable[..., None]:
+    send = Handler.send_header
+
+    def send_header(self: Handler, name: str, value: str) -> None:
+        if name not in names:
+            send(self, name, value)
+
+    return send_header
+
+
+def test_a_small_file_whole(server: RangeServer) -> None:
+    """As servers without ranges send it."""
+    path = model(web(server), "small.safetensors", 1, 128)
+    server.fault = lambda *_: "200"
+    with an.parse(f"{server.url}/small.safetensors") as found, an.parse(path) as there:
+        assert np.array_equal(
+            found["layers.0.mlp.up_proj.weight"].numpy(),
+            there["layers.0.mlp.up_proj.weight"].numpy(),
+        )
+    assert len(server.log) == 1
+
+
+def test_an_empty_file(server: RangeServer) -> None:
+    (web(server) / "empty.safetensors").touch()
+    error = failure(lambda: an.parse(web(server) / "empty.safetensors"))
+    far = failure(lambda: an.parse(f"{server.url}/empty.safetensors"))
+    assert type(far) is type(error)
+
+
+def test_redirects(server: RangeServer) -> None:
+    model(web(server), "m.safetensors")
+    an.parse(f"{server.url}/hop/5/m.safetensors").close()
+    with pytest.raises(ParseError, match="leads elsewhere more than 5 times"):
+        an.parse(f"{server.url}/hop/6/m.safetensors")
+
+
+def test_a_secret_goes_to_its_host_only(server: RangeServer, tmp_path: Path) -> None:
+    """And an address that another host signs is asked for once, and again when it expires."""
+    model(web(server), "m.safetensors")
+    server.signed_for = 0.2
+    secret = server.url.replace("//", "//user:pass@")
+    with an.parse(f"{secret}/elsewhere/m.safetensors") as found:
+        assert "pass" not in repr(found)
+        time.sleep(0.25)
+        found.remember(tmp_path / "far.safetensors", threads=8)
+    an.remember(web(server) / "m.safetensors", tmp_path / "near.safetensors")
+    far, near = (tmp_path / f"{name}.safetensors" for name in ("far", "near"))
+    assert far.read_bytes() == near.read_bytes()
+    assert {seen.host for seen in server.log if seen.secret} == {"127.0.0.1"}
+    assert {seen.host for seen in server.log} == {"127.0.0.1", "localhost"}
+    refused = sum(seen.status == 403 for seen in server.log)
+    resolved = sum(seen.status == 302 for seen in server.log) - 1
+    assert refused >= resolved >= 1
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("limit", [100, 2000])
+def test_limits_hold(server: RangeServer, container: str, limit: int) -> None:
+    path = model(web(server), f"m.{container}")
+    limits = an.ParseLimits(max_single_alloc=limit)
+    near = failure(lambda: an.parse(path, limits=limits))
+    far = failure(lambda: an.parse(f"{server.url}/{path.name}", limits=limits))
+    assert type(near) is type(far)
+
+
+NO_ADDRESSES = ("http://", "http:///x", "http://[::1", "http://x:99999999/", "https://user@/m")
+
+
+@pytest.mark.parametrize("url", NO_ADDRESSES)
+def test_no_address(url: str) -> None:
+    with pytest.raises(ParseError, match="no address of a web server"):
+        an.parse(url)
+
+
+def test_names_show_no_secret() -> None:
+    shown = shown_url("https://me:secret@host:1/a/b.gguf?X-Amz-Signature=secret#x")
+    assert shown == "https://host:1/a/b.gguf"
+    assert url_beside("https://h/a/b.gguf?k=1", "c d.json") == "https://h/a/c%20d.json?k=1"
+    assert url_beside("s3://b/a/m.gguf", "c d.json") == "s3://b/a/c d.json"
+    assert _origin("https://h/") == _origin("https://h:443/x") != _origin("http://h:443/")
+
+
+def test_a_redirect_into_files_is_refused(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(self: Handler) -> None:
+        self._reply(302, Location="file:///etc/passwd")
+
+    monkeypatch.setattr(Handler, "_answer", answer)
+    with pytest.raises(ParseError, match="no address of a web server"):
+        an.parse(f"{server.url}/m.safetensors")
+
+
+def test_proxies_of_the_environment(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model(web(server), "m.safetensors")
+    monkeypatch.setenv("http_proxy", server.url)
+    an.parse("http://models.invalid/m.safetensors").close()
+    assert server.log[0].host == "models.invalid"
+
+
+def test_a_lone_part_is_found_beside_the_other(server: RangeServer, tmp_path: Path) -> None:
+    plain = model(tmp_path, "plain.safetensors")
+    an.convert(plain, web(server) / "m.gguf", "gguf-f32", split_max_size=200_000)
+    parts = sorted(p.name for p in web(server).iterdir())
+    assert len(parts) > 3
+    whole: Any = an.parse(f"{server.url}/{parts[1]}")
+    assert len(whole) == N_TENSORS
