@@ -16,7 +16,7 @@ _LONGEST_PAGE = 4 << 20
 _MOST_PREFETCHED = 16 << 20
 _GAP = 4096  # bytes between ranges that are asked for together
 _IN_FLIGHT = 32
-_SHORT, _MOST_SHORT = 16 << 10, 256
+_SHORT, _MOST_SHORT = 16 << 10, 32
 
 
 class RemoteSource(Source):
@@ -37,7 +37,7 @@ class RemoteSource(Source):
         self._pages = {0: bytes(page[:n])}
         self._starts = [0]
         self._parses = True
-        self._small: dict[tuple[int, int], bytes] = {}
+        self._short: dict[int, bytes] = {}
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         view = view[: max(0, self.size - offset)]
@@ -52,16 +52,17 @@ class RemoteSource(Source):
         return self._fill(offset, view)
 
     def _fill(self, offset: int, view: memoryview) -> int:
-        """Read a range; a short one, such as of scales, is kept for its second reader."""
-        kept = self._small.pop((offset, len(view)), None)
-        if kept is not None:
-            view[:] = kept
-            return len(view)
+        """Read a range; a short one is kept a while, for each band reads some of the scales."""
+        if len(view) > _SHORT:
+            return self._ranges.fill(offset, view)
+        for start, kept in list(self._short.items()):
+            if start <= offset and offset + len(view) <= start + len(kept):
+                view[:] = kept[offset - start :][: len(view)]
+                return len(view)
         n = self._ranges.fill(offset, view)
-        if len(view) <= _SHORT:
-            if len(self._small) == _MOST_SHORT:
-                self._small.clear()
-            self._small[offset, len(view)] = bytes(view)
+        if len(self._short) >= _MOST_SHORT:
+            self._short.clear()
+        self._short[offset] = bytes(view)
         return n
 
     def _kept(self, offset: int) -> memoryview:

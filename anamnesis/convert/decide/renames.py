@@ -24,6 +24,7 @@ from anamnesis.convert.request.targets import encoding as encoding_named
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import typed
+from anamnesis.schemes.core.budget import THREAD_BYTES
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.detect.ledger import Ledger
@@ -41,6 +42,7 @@ _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cp
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
+_DECODED_BYTES = 2 << 20  # that a thread holds which decodes
 _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
 
 
@@ -105,6 +107,10 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     directory has transformers', with config.json and a tokenizer. What is dropped is called by
     either name.
     """
+    checkpoint.complete()
+    encodes = request.encoding or request.mix or request.overrides
+    reads = checkpoint.in_flight(THREAD_BYTES if encodes else _DECODED_BYTES)
+    request = replace(request, threads=max(request.threads, reads))
     later = unfitting(request.drop, [*ledger.weights, *ledger.problems]) if request.drop else []
     ledger = ledger.without([glob for glob in request.drop if glob not in later])
     seen = _seen(checkpoint, ledger, request)
@@ -363,7 +369,7 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
         )
     view = replace(
         checkpoint,
-        root=Path(first.source.path or os.curdir).parent,
+        root=Path(first.source.path or first.source.name).parent,
         shards=shards,
         config=seen.config,
         has_config=True,
