@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import posixpath
+import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,19 +64,19 @@ class RemoteFolder(Folder):
     """A folder elsewhere. Its weights stay there; what else is needed is copied to `root`."""
 
     def __init__(self, listing: Listing, buffer: int | None = None) -> None:
-        self._room = tempfile.TemporaryDirectory(prefix="amn-")
+        room = tempfile.mkdtemp(prefix="amn-")
+        self._finish = weakref.finalize(self, shutil.rmtree, room, ignore_errors=True)
         self.url = listing.base.rstrip("/")
         self._listing, self._buffer = listing, buffer
         self._opened: dict[str, Source | Exception] = {}
-        self.root = Path(self._room.name) / (file_name(self.url).partition("@")[0] or "model")
+        self.root = Path(room) / (file_name(self.url) or "model")
         self.root.mkdir()
         self.files = _files(listing)
         self.fetch([n for n in self.files.names if n in _SMALL or is_index(n)], JSON_MAX_BYTES)
 
     def close(self) -> None:
         """Remove the copies."""
-        with suppress(OSError):
-            self._room.cleanup()
+        self._finish()
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -169,6 +171,15 @@ def _files(listing: Listing) -> Files:
 # --- which files there are ------------------------------------------------------------------------
 
 
+def in_cache(url: str) -> str | None:
+    """Return the path that stands for an address while the hub may not be asked."""
+    if kind_of_url(url) != "hub":
+        return None
+    from anamnesis.sources.hub import snapshot
+
+    return snapshot(HubPlace.parse(url))
+
+
 def folder_at(url: str, budget: Budget, buffer: int | None = None) -> RemoteFolder | None:
     """Return the folder at an address; None if a file is there."""
     listing = listing_at(url, budget)
@@ -192,11 +203,17 @@ def listing_at(url: str, budget: Budget) -> Listing | None:
     return _of_repository(url) if kind == "hub" else _of_bucket(url)
 
 
+def files_at(url: str) -> list[str] | None:
+    """Return the addresses of all files of a folder; None if an address is that of a file."""
+    listing = listing_at(url, Budget())
+    return None if listing is None else [listing.base + name for name in _files(listing).names]
+
+
 def _of_repository(url: str) -> Listing | None:
     from anamnesis.sources.hub import list_repository
 
     place, sizes = list_repository(HubPlace.parse(url))
-    if place.path in sizes:
+    if place.path and place.path in sizes:
         return None
     base = f"{place}/"
     below = f"{place.path}/" if place.path else ""

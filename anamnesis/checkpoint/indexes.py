@@ -104,7 +104,7 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
 
 
 def leads_out(name: str) -> bool:
-    """Tell whether a name is of no file below a folder, or of one that on some system is elsewhere."""
+    """Tell whether a name is of no file below a folder, on some system or other."""
     return (
         not name
         or name.startswith("/")

@@ -192,8 +192,11 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
     if kind_of_url(path):
-        from anamnesis.checkpoint.folder import folder_at  # only here, for a quick start
+        from anamnesis.checkpoint.folder import folder_at, in_cache  # only here, for a quick start
 
+        kept = in_cache(str(path))
+        if kept is not None:
+            return _open(kept, budget, opening, variant)
         folder = folder_at(str(path), budget, opening.remote_buffer)
         if folder is not None:
             return _open_folder(folder, budget, opening, variant)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -26,7 +27,7 @@ class BucketRanges(Ranges):
         from obstore.exceptions import BaseError
 
         known = self.size >= 0
-        options: dict[str, Any] = {"range": (start, stop)}
+        options: obstore.GetOptions = {"range": (start, stop)}
         if self.tag:
             options["if_match"] = self.tag
         try:
@@ -37,7 +38,7 @@ class BucketRanges(Ranges):
                 raise self.replaced()
             for chunk in found.stream(_CHUNK):
                 yield memoryview(chunk)
-        except BaseError as error:
+        except (BaseError, OSError) as error:
             if not known and self._is_empty():
                 return
             raise self._failure(error) from None
@@ -56,28 +57,31 @@ class BucketRanges(Ranges):
 
         try:
             self._identify(obstore.head(self._store, self._key))
-        except BaseError:
+        except (BaseError, OSError):
             return False
         return self.size == 0
 
     def _failure(self, error: Exception) -> Exception:
-        return (
-            self.replaced()
-            if type(error).__name__ == "PreconditionError"
-            else failure(error, self.name)
-        )
+        if type(error).__name__ == "PreconditionError":
+            return self.replaced()
+        found = failure(error, self.name)
+        return PassingError(str(found)) if self.size >= 0 and _may_pass(error) else found
+
+
+def _may_pass(error: Exception) -> bool:
+    return type(error).__name__ == "GenericError"
 
 
 def failure(error: Exception, name: str) -> Exception:
     """Return what an error of obstore's means, in one line."""
     kind = type(error).__name__
-    if kind == "NotFoundError":
+    if kind in ("FileNotFoundError", "NotFoundError"):
         return FileNotFoundError(errno.ENOENT, "no such object, or no such bucket", name)
-    text = " ".join(str(error).split())[:300]
-    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
+    text = " ".join(str(error).partition("Debug source")[0].split())[:300]
+    if kind in ("PermissionError", "PermissionDeniedError", "UnauthenticatedError"):
         return PermissionError(errno.EACCES, f"access is refused: {text}", name)
-    if kind == "GenericError":
-        return PassingError(text)
+    if isinstance(error, OSError) or _may_pass(error):
+        return ConnectionError(errno.ECONNABORTED, text, name)
     return ParseError(text, source=name)
 
 
@@ -99,9 +103,10 @@ def _store(url: str) -> Any:
 
     # The user's own endpoint, such as MinIO's, may have no certificate.
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-    options: Any = {"allow_http": True} if endpoint.startswith("http://") else None
+    options: Any = {"allow_http": endpoint.startswith("http://")}
+    retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
     try:
-        return from_url(url, client_options=options)
+        return from_url(url, client_options=options, retry_config=retries)
     except BaseError as error:
         raise failure(error, url) from None
 
@@ -115,10 +120,8 @@ def list_bucket(url: str) -> dict[str, int]:
     folder = f"{key.rstrip('/')}/" if key.rstrip("/") else ""
     try:
         found = [item for chunk in obstore.list(store, folder or None) for item in chunk]
-    except BaseError as error:
-        told = failure(error, url)
-        passing = isinstance(told, PassingError)
-        raise ConnectionError(errno.ECONNABORTED, str(told), url) if passing else told from None
+    except (BaseError, OSError) as error:
+        raise failure(error, url) from None
     return {
         item["path"].removeprefix(folder): item["size"]
         for item in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from anamnesis.sources.urls import HubPlace
 
 _IS_COMMIT = re.compile("[0-9a-f]{40}")
 _ACCESS = "HF_TOKEN or `hf auth login` gives access"
+_NOT_CACHED = "is not in the hub's cache, and HF_HUB_OFFLINE is set"
 # By what the hub calls an error, as huggingface_hub's exceptions do.
 _REFUSALS = {
     "GatedRepo": (PermissionError, errno.EACCES, f"accept its terms on the hub; {_ACCESS}"),
@@ -77,13 +79,12 @@ def cached(place: HubPlace, commit: str = "") -> str | None:
         return None
     found = try_to_load_from_cache(place.repository, place.path, revision=revision)
     if not isinstance(found, str) and is_offline_mode():
-        why = "is not in the hub's cache, and HF_HUB_OFFLINE is set"
-        raise FileNotFoundError(errno.ENOENT, why, str(place))
+        raise FileNotFoundError(errno.ENOENT, _NOT_CACHED, str(place))
     return found if isinstance(found, str) else None
 
 
 def snapshot(place: HubPlace) -> str | None:
-    """Return the folder of a repository in the hub's cache, if nothing else may be asked."""
+    """Return the path of a repository, or of what is in it, in the cache if that is all to ask."""
     with extra("hub", str(place)):
         from huggingface_hub import snapshot_download
         from huggingface_hub.constants import is_offline_mode
@@ -91,10 +92,13 @@ def snapshot(place: HubPlace) -> str | None:
     if not is_offline_mode():
         return None
     try:
-        return str(snapshot_download(place.repository, revision=place.revision))
+        root = snapshot_download(place.repository, revision=place.revision)
+        path = os.path.join(root, place.path)
     except LocalEntryNotFoundError:
-        why = "is not in the hub's cache, and HF_HUB_OFFLINE is set"
-        raise FileNotFoundError(errno.ENOENT, why, str(place)) from None
+        path = ""
+    if not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, _NOT_CACHED, str(place))
+    return path
 
 
 def list_repository(place: HubPlace) -> Repository:

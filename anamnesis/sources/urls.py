@@ -39,11 +39,16 @@ def shown_url(url: str) -> str:
 
 def file_name(url: str) -> str:
     """Return the last part of an address, as a file or a folder would be called."""
-    if kind_of_url(url) != "web":
+    kind = kind_of_url(url)
+    if kind == "hub":
+        place = HubPlace.parse(url)
+        return (place.path or place.repository).rpartition("/")[2]
+    if kind == "bucket":
         return url.rstrip("/").rpartition("/")[2]
-    from urllib.parse import unquote, urlsplit
+    from urllib.parse import unquote
 
-    return unquote(urlsplit(url).path.rstrip("/").rpartition("/")[2])
+    _, _, path = shown_url(url).partition("://")[2].partition("/")
+    return unquote(path.rstrip("/").rpartition("/")[2])
 
 
 def url_beside(url: str, name: str) -> str:

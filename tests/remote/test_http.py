@@ -13,32 +13,15 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.base.errors import AnamnesisError, ParseError
+from anamnesis.base.errors import ParseError
 from anamnesis.sources.http import _origin
 from anamnesis.sources.urls import shown_url, url_beside
 from helpers.range_server import Handler, RangeServer
+from helpers.remote_models import N_TENSORS, failure, fp8, model
 
-N_TENSORS = 24
 CONTAINERS = ("safetensors", "gguf", "npz", "pth")
 # How many requests, and how many of them one after the other, until a header is parsed.
 REQUESTS = {"safetensors": 1, "gguf": 1, "npz": N_TENSORS + 2, "pth": N_TENSORS + 4}
-
-
-def model(root: Path, name: str, n: int = N_TENSORS, columns: int = 256) -> Path:
-    rng = np.random.default_rng(0)
-    arrays = {
-        f"layers.{i}.mlp.up_proj.weight": rng.standard_normal((128, columns), np.float32)
-        for i in range(n)
-    }
-    an.save(arrays, root / name)
-    return root / name
-
-
-def fp8(root: Path) -> Path:
-    plain = model(root, "plain.safetensors")
-    an.forget(plain, root / "fp8.safetensors", "fp8-block", loss=False)
-    plain.unlink()
-    return root / "fp8.safetensors"
 
 
 def web(server: RangeServer) -> Path:
@@ -128,14 +111,6 @@ def fails_at(server: RangeServer, fault: str, at: int, name: str, out: Path) -> 
     an.remember(f"{server.url}/{name}", out / "far.safetensors")
 
 
-def failure(do: Callable[[], object]) -> Exception | None:
-    try:
-        do()
-    except (AnamnesisError, OSError) as error:
-        return error
-    return None
-
-
 @pytest.mark.parametrize("fault", ["503", "cut"])
 def test_a_fault_that_stays_is_an_error(server: RangeServer, fault: str) -> None:
     model(web(server), "m.safetensors")
@@ -192,8 +167,8 @@ def test_a_small_file_whole(server: RangeServer) -> None:
     server.fault = lambda *_: "200"
     with an.parse(f"{server.url}/small.safetensors") as found, an.parse(path) as there:
         assert np.array_equal(
-            found["layers.0.mlp.up_proj.weight"].numpy(),
-            there["layers.0.mlp.up_proj.weight"].numpy(),
+            found["model.layers.0.mlp.up_proj.weight"].numpy(),
+            there["model.layers.0.mlp.up_proj.weight"].numpy(),
         )
     assert len(server.log) == 1
 
@@ -241,7 +216,7 @@ def test_limits_hold(server: RangeServer, container: str, limit: int) -> None:
     assert type(near) is type(far)
 
 
-NO_ADDRESSES = ("http://", "http:///x", "http://[::1", "http://x:99999999/", "https://user@/m")
+NO_ADDRESSES = ("http:///x", "http://[::1", "http://x:99999999/m", "https://user@/m")
 
 
 @pytest.mark.parametrize("url", NO_ADDRESSES)
