@@ -1,4 +1,4 @@
-"""A model's folder: on disk, or elsewhere, of which small files are copied to a scratch folder."""
+"""A folder of a model on disk or elsewhere, with copies of its small files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anamnesis.formats.registry import Opening, parse_container, parse_file
 from anamnesis.formats.safetensors.read import LENGTH_BYTES, SAFETENSORS_MAX_HEADER
 from anamnesis.sources.ranges import at_once
 from anamnesis.sources.remote import PAGE, open_remote
-from anamnesis.sources.urls import HubPlace, file_name, kind_of_url, url_beside
+from anamnesis.sources.urls import HubPlace, file_name, kind_of_url, shown_url, url_beside
 
 _AT_ONCE = 128  # files that are opened at the same time
 _PIECE = 16 << 20
@@ -66,13 +66,16 @@ class RemoteFolder(Folder):
     def __init__(self, listing: Listing, buffer: int | None = None) -> None:
         room = tempfile.mkdtemp(prefix="amn-")
         self._finish = weakref.finalize(self, shutil.rmtree, room, ignore_errors=True)
-        self.url = listing.base.rstrip("/")
+        self.url = shown_url(listing.base).rstrip("/")
         self._listing, self._buffer = listing, buffer
         self._opened: dict[str, Source | Exception] = {}
         self.root = Path(room) / (file_name(self.url) or "model")
         self.root.mkdir()
         self.files = _files(listing)
         self.fetch([n for n in self.files.names if n in _SMALL or is_index(n)], JSON_MAX_BYTES)
+
+    def _address(self, name: str) -> str:
+        return url_beside(self._listing.base, name)
 
     def close(self) -> None:
         """Remove the copies."""
@@ -95,7 +98,7 @@ class RemoteFolder(Folder):
             path, size = self.root / name, self._listing.sizes[name]
             path.parent.mkdir(parents=True, exist_ok=True)
             first = max(PAGE, min(size, _PIECE))
-            with open_remote(self._listing.base + name, first=first) as source:
+            with open_remote(self._address(name), first=first) as source:
                 if most is not None and source.size > most:
                     raise LimitExceeded("JSON_MAX_BYTES", f"{source.name}: {source.size:,} bytes")
                 _copy(source, path)
@@ -121,7 +124,7 @@ class RemoteFolder(Folder):
 
     def _open(self, name: str, budget: Budget) -> Source:
         """Open a file, with all of its header if it is a long one of safetensors."""
-        source = open_remote(self._listing.base + name, self._buffer)
+        source = open_remote(self._address(name), self._buffer)
         n_header = int.from_bytes(source.read(0, min(LENGTH_BYTES, source.size)), "little")
         if PAGE < n_header + LENGTH_BYTES <= SAFETENSORS_MAX_HEADER:
             budget.alloc(n_header, "the header")
@@ -206,7 +209,11 @@ def listing_at(url: str, budget: Budget) -> Listing | None:
 def files_at(url: str) -> list[str] | None:
     """Return the addresses of all files of a folder; None if an address is that of a file."""
     listing = listing_at(url, Budget())
-    return None if listing is None else [listing.base + name for name in _files(listing).names]
+    return (
+        None
+        if listing is None
+        else [url_beside(listing.base, name) for name in _files(listing).names]
+    )
 
 
 def _of_repository(url: str) -> Listing | None:

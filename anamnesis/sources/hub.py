@@ -1,4 +1,4 @@
-"""Files of the Hugging Face hub: where they are, who may read them, and what is in its cache."""
+"""Files of the Hugging Face hub: their places, their readers, and its cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An object elsewhere that is asked for ranges: tried again, and known to stay what it is."""
+"""Ranges of an object elsewhere: tried again, and all of one content."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
+import anamnesis._io as _io
+from anamnesis.base.crc import crc32
 from anamnesis.base.source import Source
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.ranges import Ranges, at_once
@@ -50,6 +52,19 @@ class RemoteSource(Source):
             self._keep(offset, min(n_bytes, _LONGEST_PAGE))
             return self._read_some(offset, view)
         return self._fill(offset, view)
+
+    def read_summed(self, offset: int, view: memoryview) -> int:
+        self.read_into(offset, view)
+        return crc32(view)
+
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        """Read rows with what lies between them, some MiB together."""
+        n = max(1, _LONGEST_PAGE // stride) * row_bytes
+        for at in range(0, len(view), n):
+            rows = view[at : at + n]
+            span = memoryview(bytearray((len(rows) // row_bytes - 1) * stride + row_bytes))
+            self.read_into(offset + at // row_bytes * stride, span)
+            _io.copy_rows(span, 0, stride, row_bytes, rows)
 
     def _fill(self, offset: int, view: memoryview) -> int:
         """Read a range; a short one is kept a while, for each band reads some of the scales."""

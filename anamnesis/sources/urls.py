@@ -57,7 +57,7 @@ def url_beside(url: str, name: str) -> str:
         return f"{url.rpartition('/')[0]}/{name}"
     from urllib.parse import quote, urljoin, urlsplit
 
-    beside = urlsplit(urljoin(url, quote(name)))
+    beside = urlsplit(urljoin(url, quote(name) or "."))
     return beside._replace(query=urlsplit(url).query).geturl()
 
 
