@@ -44,6 +44,7 @@ class RangeServer(ThreadingHTTPServer):
         self.fault: Fault | None = None
         self.signed_for = 300.0
         self.etags: dict[str, str | None] = {}
+        self.owner: str | None = None
         self.more_files: list[str] = []  # that the hub lists, and has not
         self.log: list[Seen] = []
         self.n_asked = 0
@@ -63,9 +64,12 @@ class RangeServer(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(root: Path, hub: Path | None = None, latency: float = 0.0) -> Iterator[RangeServer]:
-    """Run a server in a thread."""
+def serving(
+    root: Path, hub: Path | None = None, latency: float = 0.0, owner: str | None = None
+) -> Iterator[RangeServer]:
+    """Run a server in a thread; an owner's repositories lie in the hub's folder itself."""
     server = RangeServer(root, hub, latency)
+    server.owner = owner
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server
@@ -124,17 +128,21 @@ class Handler(BaseHTTPRequestHandler):
         if len(parts) > 4 and parts[2] == "resolve" and self.server.hub is not None:
             return self._resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
         if parts[0] == "lfs" and self.server.hub is not None:
-            return self._file(self.server.hub / "/".join(parts[1:]))
+            return self._file(self._repository("/".join(parts[1:3])) / "/".join(parts[3:]))
         return self._file(self.server.root / "/".join(parts))
 
     # --- the hub --------------------------------------------------------------------------------
 
-    def _denied(self, repository: str, revision: str = "main") -> bool:
+    def _repository(self, name: str) -> Path:
         assert self.server.hub is not None
-        gated = (self.server.hub / repository / ".gated").exists()
+        owner, _, model = name.partition("/")
+        return self.server.hub / (model if owner == self.server.owner else name)
+
+    def _denied(self, repository: str, revision: str = "main") -> bool:
+        gated = (self._repository(repository) / ".gated").exists()
         if gated and self.headers.get("Authorization") != "Bearer hf_right":
             self._reply(403, X_Error_Code="GatedRepo", X_Error_Message="gated")
-        elif not (self.server.hub / repository).is_dir():
+        elif not self._repository(repository).is_dir():
             self._reply(401, X_Error_Code="RepoNotFound", X_Error_Message="Repository not found")
         elif revision not in ("main", COMMIT):
             self._reply(404, X_Error_Code="RevisionNotFound", X_Error_Message="Invalid rev id")
@@ -145,8 +153,7 @@ class Handler(BaseHTTPRequestHandler):
     def _list(self, repository: str, revision: str) -> None:
         if self._denied(repository, revision):
             return
-        assert self.server.hub is not None
-        folder = self.server.hub / repository
+        folder = self._repository(repository)
         files = [p for p in sorted(folder.rglob("*")) if p.is_file() and p.name != ".gated"]
         listed = [
             {"rfilename": p.relative_to(folder).as_posix(), "size": p.stat().st_size} for p in files
@@ -158,8 +165,7 @@ class Handler(BaseHTTPRequestHandler):
     def _resolve(self, repository: str, revision: str, name: str) -> None:
         if self._denied(repository, revision):
             return None
-        assert self.server.hub is not None
-        path = self.server.hub / repository / name
+        path = self._repository(repository) / name
         if not path.is_file():
             return self._reply(404, X_Error_Code="EntryNotFound", X_Error_Message="not found")
         if not name.endswith(_LARGE):

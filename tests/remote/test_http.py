@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +16,11 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
 from anamnesis.sources.http import _origin
 from anamnesis.sources.urls import shown_url, url_beside
 from helpers.range_server import Handler, RangeServer
-from helpers.remote_models import N_TENSORS, failure, fp8, model
+from helpers.remote_models import N_TENSORS, directory, failure, fp8, model
 
 CONTAINERS = ("safetensors", "gguf", "npz", "pth")
 # How many requests, and how many of them one after the other, until a header is parsed.
@@ -260,3 +263,82 @@ def test_a_lone_part_is_found_beside_the_other(server: RangeServer, tmp_path: Pa
     assert len(parts) > 3
     whole: Any = an.parse(f"{server.url}/{parts[1]}")
     assert len(whole) == N_TENSORS
+
+
+def test_a_run_that_was_cut_off_is_resumed(server: RangeServer, tmp_path: Path) -> None:
+    """With what is there already; but not of an object that was replaced meanwhile."""
+    path = fp8(web(server))
+    out = tmp_path / "far.safetensors"
+    an.remember(path, tmp_path / "near.safetensors")
+    url = f"{server.url}/{path.name}"
+    server.fault = lambda _, n: "503" if n > 45 else None
+    with pytest.raises(ConnectionError):
+        an.remember(url, out)
+    server.fault, server.etags[path.name] = None, '"other"'
+    with pytest.raises(OutputError, match="belongs to a different source"):
+        an.remember(url, out, resume=True)
+    del server.etags[path.name]
+    server.log.clear()
+    an.remember(url, out, resume=True)
+    assert out.read_bytes() == (tmp_path / "near.safetensors").read_bytes()
+    assert server.n_bytes < 0.9 * path.stat().st_size
+
+
+def test_a_model_is_pickled_by_its_address(server: RangeServer) -> None:
+    path = model(web(server), "m.safetensors")
+    with an.parse(f"{server.url}/{path.name}") as found:
+        again = pickle.loads(pickle.dumps(found))
+        assert list(again) == list(found)
+
+
+def test_scanning(server: RangeServer) -> None:
+    """Pickles are read in ranges: not the tensors."""
+    path = model(web(server), "m.pth")
+    assert an.scan(f"{server.url}/{path.name}").verdict == "safe"
+    assert server.n_bytes < path.stat().st_size / 2
+    (web(server) / "bad.pkl").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
+    assert an.scan(f"{server.url}/bad.pkl").verdict == "dangerous"
+
+
+def test_an_index_stands_for_its_folder(server: RangeServer, tmp_path: Path) -> None:
+    directory(web(server) / "m")
+    an.remember(web(server) / "m", tmp_path / "near")
+    an.remember(f"{server.url}/m/model.safetensors.index.json", tmp_path / "far")
+    for name in ("README.md", "tokenizer.json", "config.json"):
+        assert (tmp_path / "far" / name).read_bytes() == (tmp_path / "near" / name).read_bytes()
+    shards = sorted(path.name for path in (tmp_path / "near").glob("*.safetensors"))
+    assert len(shards) > 1
+    assert shards == sorted(path.name for path in (tmp_path / "far").glob("*.safetensors"))
+    with pytest.raises(ParseError, match="does not list folders"):
+        an.parse(f"{server.url}/m/")
+
+
+def test_configs_beside_one_file(server: RangeServer) -> None:
+    directory(web(server) / "m")
+    name = min(path.name for path in (web(server) / "m").glob("*.safetensors"))
+    near, far = (an.inspect(f"{root}/m/{name}") for root in (web(server), server.url))
+    assert near.schemes == far.schemes
+    config = web(server) / "m" / "config.json"
+    config.write_text("{")
+    with pytest.raises(ParseError, match=rf"^{server.url}/m/config.json: not valid JSON"):
+        an.inspect(f"{server.url}/m/{name}")
+
+
+@pytest.mark.parametrize("extra", ["remote", "hub"])
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
+    lacks = {"remote": ("urllib3", "obstore"), "hub": ("huggingface_hub",)}[extra]
+    urls = {"remote": ("https://h/m.gguf", "s3://b/m.gguf"), "hub": ("hf://o/m", "hf://o/m/a.pth")}
+    for name in [n for n in sys.modules if n.partition(".")[0] in lacks]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in lacks:
+        monkeypatch.setitem(sys.modules, name, None)
+    for url in urls[extra]:
+        with pytest.raises(UnsupportedError, match=rf"pip install 'anamnesis-tensors\[{extra}\]'"):
+            an.parse(url)
+
+
+def test_addresses_cost_nothing_at_the_start() -> None:
+    code = "import anamnesis.cli.app, anamnesis.opening, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    names = {"urllib3", "huggingface_hub", "obstore", "urllib.parse", "anamnesis.sources.remote"}
+    assert names.isdisjoint(loaded.decode().split())
