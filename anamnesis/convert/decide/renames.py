@@ -23,7 +23,6 @@ from anamnesis.convert.request.targets import encoding as encoding_named
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import typed
-from anamnesis.schemes.core.budget import THREAD_BYTES
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.detect.ledger import Ledger
@@ -41,7 +40,7 @@ _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cp
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
-_DECODED_BYTES = 2 << 20  # that a thread holds which decodes
+_DECODED_BYTES, _ENCODED_BYTES = 2 << 20, 4 << 20  # that a thread holds of most encodings
 _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
 
 
@@ -108,7 +107,7 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     """
     checkpoint.complete()
     encodes = request.encoding or request.mix or request.overrides
-    reads = checkpoint.in_flight(THREAD_BYTES if encodes else _DECODED_BYTES)
+    reads = checkpoint.in_flight(_ENCODED_BYTES if encodes else _DECODED_BYTES)
     request = replace(request, threads=max(request.threads, reads))
     later = unfitting(request.drop, [*ledger.weights, *ledger.problems]) if request.drop else []
     ledger = ledger.without([glob for glob in request.drop if glob not in later])
