@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,10 @@ class Checkpoint:
             container.source.close()
         if self.folder is not None:
             self.folder.close()
+
+    def named(self) -> AbstractContextManager[None]:
+        """Let errors name files where they are, not where they were copied to."""
+        return nullcontext() if self.folder is None else self.folder.named()
 
     def in_flight(self, n_bytes: int) -> int:
         """Return how many reads of so many bytes to have at the same time; 0 if it is all one."""

@@ -73,8 +73,11 @@ class Ranges(ABC):
 
 def at_once(do: Callable[[Item], Made], items: Iterable[Item], most: int) -> Iterator[Made]:
     """Do something for each of some items, for some at the same time; in their order."""
-    with ThreadPoolExecutor(most) as pool:
+    pool = ThreadPoolExecutor(most)
+    try:
         yield from pool.map(do, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -48,8 +48,8 @@ class RemoteSource(Source):
             view[: len(kept)] = kept
             return len(kept)
         if self._parses and len(view) < _LONGEST_PAGE:
-            n_bytes = min(max(len(view), 2 * self._page_before(offset)), self.size - offset)
-            self._keep(offset, min(n_bytes, _LONGEST_PAGE))
+            n_bytes = max(len(view), min(2 * self._page_before(offset), _LONGEST_PAGE))
+            self._keep({offset: self._page(offset, min(n_bytes, self.size - offset))})
             return self._read_some(offset, view)
         return self._fill(offset, view)
 
@@ -91,10 +91,13 @@ class RemoteSource(Source):
         page = self._pages[self._starts[at]] if at >= 0 else b""
         return len(page) if page and self._starts[at] + len(page) == offset else 0
 
-    def _keep(self, start: int, n_bytes: int) -> None:
+    def _page(self, start: int, n_bytes: int) -> bytes:
         page = bytearray(n_bytes)
         self._ranges.fill(start, memoryview(page))
-        self._pages[start] = bytes(page)
+        return bytes(page)
+
+    def _keep(self, pages: dict[int, bytes]) -> None:
+        self._pages |= pages
         self._starts = sorted(self._pages)
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -106,8 +109,8 @@ class RemoteSource(Source):
             elif start + len(self._kept(start)) < stop:
                 joined.append([start, stop])
         if sum(stop - start for start, stop in joined) <= _MOST_PREFETCHED:
-            for _ in at_once(lambda r: self._keep(r[0], r[1] - r[0]), joined, _IN_FLIGHT):
-                pass
+            pages = at_once(lambda r: self._page(r[0], r[1] - r[0]), joined, _IN_FLIGHT)
+            self._keep(dict(zip((start for start, _ in joined), pages, strict=True)))
 
     def settle(self, header_bytes: int) -> None:
         self._parses = False

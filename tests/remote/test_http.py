@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import anamnesis as an
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
 from anamnesis.sources.http import _origin
+from anamnesis.sources.open import open_source
 from anamnesis.sources.urls import shown_url, url_beside
 from helpers.range_server import Handler, RangeServer
 from helpers.remote_models import N_TENSORS, directory, failure, fp8, model
@@ -342,3 +344,30 @@ def test_addresses_cost_nothing_at_the_start() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
     names = {"urllib3", "huggingface_hub", "obstore", "urllib.parse", "anamnesis.sources.remote"}
     assert names.isdisjoint(loaded.decode().split())
+
+
+def test_a_compressed_answer_is_refused(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(web(server), "m.safetensors")
+    end = Handler.end_headers
+
+    def end_headers(self: Handler) -> None:
+        self.send_header("Content-Encoding", "gzip")
+        end(self)
+
+    monkeypatch.setattr(Handler, "end_headers", end_headers)
+    with pytest.raises(ParseError, match="the server compresses it"):
+        an.parse(f"{server.url}/m.safetensors")
+
+
+def test_rows_are_read_with_what_lies_between(server: RangeServer) -> None:
+    raw = np.random.default_rng(0).bytes(1 << 20)
+    (web(server) / "raw").write_bytes(raw)
+    source = open_source(f"{server.url}/raw")
+    source.settle(0)
+    view = memoryview(bytearray(40 * 100))
+    source.read_rows_into(5, 10_000, 40, view)
+    assert bytes(view) == b"".join(raw[5 + i * 10_000 :][:40] for i in range(100))
+    assert len(server.log) == 2
+    assert source.read_summed(7, view) == zlib.crc32(raw[7 : 7 + len(view)])

@@ -142,6 +142,13 @@ def test_an_index_that_leads_out(hub: RangeServer) -> None:
         an.parse("hf://org/m")
 
 
+def test_errors_name_the_file_where_it_is(hub: RangeServer, tmp_path: Path) -> None:
+    assert hub.hub is not None
+    (hub.hub / "org" / "m" / "config.json").write_text("{")
+    with pytest.raises(ParseError, match=rf"^hf://org/m@{COMMIT}/config.json: not valid JSON"):
+        an.parse("hf://org/m")
+
+
 def test_files_to_scan(hub: RangeServer) -> None:
     files = files_at("hf://org/m")
     assert files is not None

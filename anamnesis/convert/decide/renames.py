@@ -111,7 +111,8 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     request = replace(request, threads=max(request.threads, reads))
     later = unfitting(request.drop, [*ledger.weights, *ledger.problems]) if request.drop else []
     ledger = ledger.without([glob for glob in request.drop if glob not in later])
-    seen = _seen(checkpoint, ledger, request)
+    with checkpoint.named():
+        seen = _seen(checkpoint, ledger, request)
     if not later:
         return seen
     gone = seen.sources(later)
