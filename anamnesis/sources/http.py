@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import threading
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -30,12 +29,6 @@ _CONNECTIONS = 128  # to a host
 _TIMEOUT = 30.0  # seconds without a byte
 
 
-class _Settled(NamedTuple):
-    """Where an address leads to, as of one look."""
-
-    url: str
-
-
 class HttpRanges(Ranges):
     """An object of a web server.
 
@@ -48,15 +41,16 @@ class HttpRanges(Ranges):
         parts = split(url, self.name)
         host = parts.netloc.rpartition("@")[2]
         self._first = parts._replace(netloc=host, fragment="").geturl()
-        self._secret = dict(secret or _basic(parts.username, parts.password))
+        with extra("remote", self.name):
+            self._secret = secret or _user(parts, "Authorization")
         self._by = ""  # the header that identifies the object
         self._same: dict[str, str] = {}  # what the server compares before it answers
-        self._settled: _Settled | None = None
+        self._settled: str | None = None  # where the address leads to, as of one look
         self._lock = threading.Lock()
 
     def chunks(self, start: int, stop: int) -> Iterator[bytes]:
-        with extra("remote", self.name):
-            from urllib3.exceptions import HTTPError
+        from urllib3.exceptions import HTTPError
+
         at = self._settled
         try:
             response, url = self._ask(at, start, stop)
@@ -65,7 +59,7 @@ class HttpRanges(Ranges):
                     self._settle_again(at)
                 self._check(response, url, start, stop)
                 if at is None:
-                    self._settled = _Settled(url)
+                    self._settled = url
                 if self.size:
                     yield from response.stream(_CHUNK, decode_content=False)
             finally:
@@ -73,8 +67,11 @@ class HttpRanges(Ranges):
         except HTTPError as error:
             raise _failure(error, self.name) from None
 
-    def _settle_again(self, old: _Settled) -> None:
-        """Follow the first address anew; of several threads that want it, one does."""
+    def _settle_again(self, old: str) -> None:
+        """Follow the first address anew; of several threads that want it, one does.
+
+        Each look makes another text, by whose identity it is known.
+        """
         with self._lock:
             if self._settled is old:
                 response, url = self._ask(None, 0, 1)
@@ -82,11 +79,11 @@ class HttpRanges(Ranges):
                     self._check(response, url, 0, 1)
                 finally:
                     _let_go(response)
-                self._settled = _Settled(url)
+                self._settled = url
 
-    def _ask(self, at: _Settled | None, start: int, stop: int) -> tuple[BaseHTTPResponse, str]:
+    def _ask(self, at: str | None, start: int, stop: int) -> tuple[BaseHTTPResponse, str]:
         """Ask for a range, and follow redirects; return the last answer, and who gave it."""
-        url = self._first if at is None else at.url
+        url = self._first if at is None else at
         for _ in range(_MAX_REDIRECTS + 1):
             headers = {
                 "Range": f"bytes={start}-{stop - 1}",
@@ -188,11 +185,14 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme]
 
 
-def _basic(user: str | None, password: str | None) -> dict[str, str]:
-    if user is None:
+def _user(parts: SplitResult, header: str) -> Mapping[str, str]:
+    """Return the header that says who asks, if an address names a user."""
+    import urllib3
+
+    if parts.username is None:
         return {}
-    told = f"{unquote(user)}:{unquote(password or '')}"
-    return {"Authorization": f"Basic {b64encode(told.encode()).decode()}"}
+    told = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {header: urllib3.make_headers(basic_auth=told)["authorization"]}
 
 
 def _proxy(url: str) -> str | None:
@@ -214,10 +214,8 @@ def _pool(proxy: str | None) -> PoolManager:
     }
     if proxy is None:
         return urllib3.PoolManager(**settings)
-    user = urlsplit(proxy)
-    told = user.username and f"{unquote(user.username)}:{unquote(user.password or '')}"
-    headers = urllib3.make_headers(proxy_basic_auth=told) if told else None
-    return urllib3.ProxyManager(proxy, proxy_headers=headers, **settings)
+    user = _user(urlsplit(proxy), "Proxy-Authorization")
+    return urllib3.ProxyManager(proxy, proxy_headers=user, **settings)
 
 
 def _let_go(response: BaseHTTPResponse) -> None:

@@ -40,9 +40,9 @@ class HubRanges(HttpRanges):
     """A file of a repository, at the server that keeps it."""
 
     def __init__(self, place: HubPlace) -> None:
-        with extra("hub", str(place)):
-            from huggingface_hub import hf_hub_url
-            from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers
+
         secret = build_hf_headers().get("authorization")
         super().__init__(
             hf_hub_url(place.repository, place.path, revision=place.revision),
@@ -66,20 +66,13 @@ def _refusal(code: str, name: str) -> OSError | None:
     return kind(number, why, name)
 
 
-def cached(place: HubPlace, commit: str = "") -> str | None:
-    """Return the path of a file of a commit in the hub's cache; None if it is not there.
+def cached(place: HubPlace) -> str | None:
+    """Return the path of a file of a commit in the hub's cache; None if it is not there."""
+    from huggingface_hub import try_to_load_from_cache
 
-    A branch stands for what it was when something was downloaded, which counts offline only.
-    """
-    with extra("hub", str(place)):
-        from huggingface_hub import try_to_load_from_cache
-        from huggingface_hub.constants import is_offline_mode
-    revision = commit or place.revision
-    if not (is_offline_mode() or (revision and _IS_COMMIT.fullmatch(revision))):
+    if not _IS_COMMIT.fullmatch(place.revision or ""):
         return None
-    found = try_to_load_from_cache(place.repository, place.path, revision=revision)
-    if not isinstance(found, str) and is_offline_mode():
-        raise FileNotFoundError(errno.ENOENT, _NOT_CACHED, str(place))
+    found = try_to_load_from_cache(place.repository, place.path, revision=place.revision)
     return found if isinstance(found, str) else None
 
 
@@ -103,8 +96,8 @@ def snapshot(place: HubPlace) -> str | None:
 
 def list_repository(place: HubPlace) -> Repository:
     """Return all files of a repository at the commit that a revision is now."""
-    with extra("hub", str(place)):
-        from huggingface_hub import HfApi
+    from huggingface_hub import HfApi
+
     try:
         info = HfApi().model_info(
             place.repository, revision=place.revision, files_metadata=True, timeout=30

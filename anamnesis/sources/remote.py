@@ -149,14 +149,14 @@ def open_remote(url: str, buffer: int | None = None, first: int = PAGE) -> Sourc
 
 
 def _open_hub(url: str, buffer: int, first: int) -> Source:
-    from anamnesis.sources.hub import HubRanges, cached
+    from anamnesis.sources.hub import HubRanges, cached, snapshot
 
     place = HubPlace.parse(url)
-    path = cached(place)
+    path = snapshot(place) or cached(place)
     if path is None:
         ranges = HubRanges(place)
         source = RemoteSource(ranges, url, buffer, first)
-        path = cached(place, ranges.commit)
+        path = cached(place._replace(revision=ranges.commit))
         if path is None:
             return source
     return FileSource(path)
