@@ -54,10 +54,14 @@ class Folder:
 
 
 class Listing(NamedTuple):
-    """The files below an address, which ends where their names begin, and their sizes."""
+    """The files below an address, which ends where their names begin, and their sizes.
+
+    `named` is what the folder is called to people, if that is another address.
+    """
 
     base: str
     sizes: dict[str, int]
+    named: str = ""
 
 
 class RemoteFolder(Folder):
@@ -66,7 +70,7 @@ class RemoteFolder(Folder):
     def __init__(self, listing: Listing, buffer: int | None = None) -> None:
         room = tempfile.mkdtemp(prefix="amn-")
         self._finish = weakref.finalize(self, shutil.rmtree, room, ignore_errors=True)
-        self.url = shown_url(listing.base).rstrip("/")
+        self.url = listing.named or shown_url(listing.base).rstrip("/")
         self._listing, self._buffer = listing, buffer
         self._opened: dict[str, Source | Exception] = {}
         self.root = Path(room) / (file_name(self.url) or "model")
@@ -227,7 +231,7 @@ def _of_repository(url: str) -> Listing | None:
     inside = {n.removeprefix(below): size for n, size in sizes.items() if n.startswith(below)}
     if not inside and place.path:
         raise ParseError("the repository has no such file or folder", source=url)
-    return Listing(base, inside)
+    return Listing(base, inside, url.rstrip("/"))
 
 
 def _of_bucket(url: str) -> Listing | None:
