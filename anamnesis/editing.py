@@ -20,6 +20,7 @@ from anamnesis.convert.resume.staging import Staging
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import UNDO_SUFFIX, parse_container
 from anamnesis.sources.file import FileSource
+from anamnesis.sources.urls import kind_of_url
 
 __all__ = ["MetadataEdit", "edit_metadata"]
 
@@ -93,6 +94,8 @@ def edit_metadata(
         If there is no room, or reading or writing fails.
     """
     check_kind("limits", limits, ParseLimits)
+    if kind_of_url(path):
+        raise OutputError(f"{path}: is not on this machine, where files are edited")
     where = Path(os.path.abspath(path))
     new = {key: value for key, value in (set or {}).items() if value is not None}
     gone = dict.fromkeys([*unset, *(key for key in set or {} if key not in new)])

@@ -156,7 +156,7 @@ class Model(Writing, Mapping[str, Tensor]):
         where = self._origin.where
         return hash(where) if isinstance(where, str) else id(where)
 
-    def _stamps(self) -> list[list[int]]:
+    def _stamps(self) -> list[list[int | str]]:
         return [shard.source.stamp() for shard in self._checkpoint.shards.values()]
 
     def __reduce__(self) -> tuple[Any, ...]:

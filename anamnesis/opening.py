@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypedDict, Unpack
 
-from anamnesis.base.arguments import check_kind, checked
+from anamnesis.base.arguments import Size, check_kind, checked, size
 from anamnesis.base.dtypes import DTypeLike, stored_dtype
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.source import Readable
@@ -20,6 +20,7 @@ from anamnesis.model import Model, Origin
 from anamnesis.pipelines import pipeline_at, write_pipeline
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.registry import claim_all
+from anamnesis.sources.urls import kind_of_url
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan.plan import Plan
@@ -60,6 +61,7 @@ class ParseOptions(TypedDict, total=False):
     conv1d: bool | None
     layout: LayoutName | None
     fold_pre_quant_scale: bool
+    remote_buffer: Size | None
     strict: bool
 
 
@@ -86,18 +88,20 @@ def parse(
     conv1d: bool | None = None,
     layout: LayoutName | None = None,
     fold_pre_quant_scale: bool = False,
+    remote_buffer: Size | None = None,
     strict: bool = False,
 ) -> Model:
     """Parse the headers of a model; no tensor data is read.
 
     Parameters
     ----------
-    where : path, bytes-like or file object
+    where : path, address, bytes-like or file object
         A file, a directory of shards, the bytes of a file, or anything with `read`; what cannot
         `seek`, such as a pipe, is copied first, in memory or if it is long to a temporary file. Any
         part of a GGUF model in several files stands for all. `ollama:llama3.2:1b` is the file that
         Ollama has of that model. A pipeline of diffusers' is several models: name one of its
-        folders. `convert` and the like take all of it.
+        folders. `convert` and the like take all of it. `https://`, `hf://ORG/MODEL[@REVISION]`,
+        `s3://`, `gs://` and `az://` name what is elsewhere, which is read there.
     limits : ParseLimits, optional
         Budgets for untrusted input; unbounded by default.
     block_size : (int, int), optional
@@ -125,6 +129,9 @@ def parse(
         Multiply the columns of a weight by the `pre_quant_scale` that ModelOpt's SmoothQuant and
         AWQ store beside it, for the layer's inputs. By default such a scale is a problem: no plain
         model scales its inputs.
+    remote_buffer : int or str, optional
+        Bytes, or a text such as "64MB", of what is on its way at the same time while a model that
+        is elsewhere is converted: 64 MiB by default.
     strict : bool
         Raise the first problem at once if any tensor cannot be read. By default the others can be
         used; `Model.problems` says what is wrong.
@@ -154,6 +161,8 @@ def parse(
         nobody has the `layout`.
     """
     check_kind("limits", limits, ParseLimits)
+    if remote_buffer is not None:
+        remote_buffer = size("remote_buffer", remote_buffer)
     if isinstance(where, Model):
         raise TypeError("where is a Model already, which has these verbs: model.convert(...)")
     tiles = None if layout is None else _tiles(layout)
@@ -168,6 +177,7 @@ def parse(
         "conv1d": conv1d,
         "layout": layout,
         "fold_pre_quant_scale": fold_pre_quant_scale,
+        "remote_buffer": remote_buffer,
     }
     if hasattr(where, "read"):
         from anamnesis.sources.spool import seekable
@@ -180,7 +190,7 @@ def parse(
         from anamnesis.checkpoint.ollama import resolve
 
         where = resolve(where)
-    opening = Opening(mmap, allow_foreign, void)
+    opening = Opening(mmap, allow_foreign, void, remote_buffer)
     checkpoint = open_checkpoint(where, limits, opening, select=select, variant=variant)
     try:
         ledger = _claim(checkpoint, block_size, conv1d, tiles, folds=fold_pre_quant_scale)
@@ -353,6 +363,8 @@ def _lasting(where: Any) -> Any:
     """Return what leads to the input from another folder, too."""
     is_path = isinstance(where, (str, os.PathLike))
     if not is_path or (isinstance(where, str) and where.startswith(OLLAMA_PREFIX)):
+        return where
+    if kind_of_url(where):
         return where
     path = os.fspath(where)
     return path if os.path.isabs(path) else os.path.abspath(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol, Self, runtime_checkable
 
@@ -106,6 +106,25 @@ class Source(ABC):
         self.read_into(offset, memoryview(buffer))
         return bytes(buffer)
 
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:  # noqa: B027 -- files are near
+        """Read what is soon asked for, each range a start and a stop: together, if that is far."""
+
+    def settle(self, header_bytes: int) -> None:  # noqa: B027
+        """Take the header as parsed, of which so many bytes may be read again."""
+
+    def in_flight(self, n_bytes: int) -> int:
+        """Return how many reads of so many bytes to have at the same time; 0 if it is all one."""
+        return 0
+
+    @property
+    def file_name(self) -> str | None:
+        """What it is called in its folder; None if there is no folder."""
+        return None if self.path is None else os.path.basename(self.path)
+
+    def beside(self, name: str) -> str | None:
+        """Return where another file of the same folder would be; None if there is no folder."""
+        return None if self.path is None else os.path.join(os.path.dirname(self.path), name)
+
     @property
     def base(self) -> Source:
         """The source of the whole file that these bytes are from."""
@@ -124,8 +143,10 @@ class Source(ABC):
     def check(self) -> None:  # noqa: B027 -- most have no checksum
         """Read what was not read yet of bytes that have a checksum; `ParseError` if it is wrong."""
 
-    def stamp(self) -> list[int]:
-        """Return numbers that change when the content is replaced: size and, for files, mtime."""
+    def stamp(self) -> list[int | str]:
+        """Return what changes when the content is replaced: the size; of files the mtime, too; of
+        what is elsewhere, what its server calls this content.
+        """
         return [self.size]
 
     def status(self) -> os.stat_result | None:
@@ -165,5 +186,5 @@ class DerivedSource(Source):
         for source in dict.fromkeys(self._beneath):
             source.check()
 
-    def stamp(self) -> list[int]:
+    def stamp(self) -> list[int | str]:
         return self._like.stamp()

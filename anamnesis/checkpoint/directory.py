@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
@@ -23,14 +22,14 @@ from anamnesis.checkpoint.file_names import (
     QUANT_FILES,
     is_index,
 )
+from anamnesis.checkpoint.folder import Folder
 from anamnesis.checkpoint.grouping import grouped, is_usual, may_differ, strays
 from anamnesis.checkpoint.indexes import Index, Kind, read_index
 from anamnesis.checkpoint.json_file import read_json, read_quant_files
 from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_copy
 from anamnesis.checkpoint.variants import of_variant, variants
-from anamnesis.checkpoint.walk import files_below
 from anamnesis.formats.base import Container
-from anamnesis.formats.registry import Opening, parse_file
+from anamnesis.formats.registry import Opening
 
 _SINGLE = (
     ".gguf",
@@ -69,21 +68,24 @@ class Found(NamedTuple):
 
 
 def read_directory(
-    root: Path, budget: Budget, opening: Opening, variant: str | None = None
+    folder: Folder, budget: Budget, opening: Opening, variant: str | None = None
 ) -> Found:
     """Parse the headers of all shards, the indexes and the configs."""
-    return _Directory(root, budget, opening, variant).read()
+    return _Directory(folder, budget, opening, variant).read()
 
 
 class _Directory:
     """One directory on its way to a checkpoint."""
 
-    def __init__(self, root: Path, budget: Budget, opening: Opening, variant: str | None) -> None:
-        self.root = root
+    def __init__(
+        self, folder: Folder, budget: Budget, opening: Opening, variant: str | None
+    ) -> None:
+        self.folder = folder
+        self.root = folder.root
         self.budget = budget
         self.opening = opening
         self.variant = variant
-        self.found = files_below(root)
+        self.found = folder.files
         self.files = self.found.names
         self.left_out = self.found.left_out
         self.notes: list[str] = []
@@ -169,6 +171,7 @@ class _Directory:
         A variant that shares no tensor with the others is a part of the model by another name.
         """
         stray = strays(names, indexes)
+        self.folder.ready(names | twins.keys(), self.budget)
         for name in sorted(names - stray - twins.keys()):
             shards[name] = self.parse(name)
         stored = {name: t for shard in shards.values() for name, t in shard.tensors.items()}
@@ -252,6 +255,7 @@ class _Directory:
         """
         for kind, names in groups.items():
             copies: dict[str, Container] = {}
+            self.folder.ready(names - set(twins), self.budget)
             try:
                 for name in sorted(names - set(twins)):
                     try:
@@ -286,7 +290,7 @@ class _Directory:
     # --- shards and indexes ----------------------------------------------------------------------
 
     def parse(self, name: str) -> Container:
-        return parse_file(self.root / name, self.budget, self.opening)
+        return self.folder.parse(name, self.budget, self.opening)
 
     def error(self, message: str) -> ParseError:
         return ParseError(message, source=str(self.root))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from anamnesis.base.errors import ParseError
 from anamnesis.formats.base import Container
@@ -15,7 +14,7 @@ from anamnesis.formats.gguf.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
 _PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 
-def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[str, Container]:
+def gather_parts(first: Container, parse: Callable[[str], Container]) -> dict[str, Container]:
     """Return all parts of the model that one GGUF file belongs to, by file name, in their order."""
     count = _integer(first, COUNT_KEY) or 0
     if count <= 1:
@@ -25,7 +24,7 @@ def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[s
     try:
         for number, path in enumerate(paths):
             is_first = number == _integer(first, NUMBER_KEY)
-            parts[str(path)] = part = first if is_first else parse(path)
+            parts[path] = part = first if is_first else parse(path)
             _check_part(part, number, count)
         _check_tensors(list(parts.values()))
     except BaseException:
@@ -71,34 +70,34 @@ def _integer(container: Container, key: str) -> int | None:
     return field.value
 
 
-def _part_paths(first: Container, count: int) -> list[Path]:
-    """Return the paths of all parts; all exist."""
+def _part_paths(first: Container, count: int) -> list[str]:
+    """Return the paths of all parts; all files exist."""
     source = first.source
     number = (_integer(first, NUMBER_KEY) or 0) + 1
     part = f"is part {number:,} of {count:,} of a model"
-    if source.path is None:
+    own = source.file_name
+    if own is None:
         raise ParseError(f"{part}; parse it by its path to find the others", source=source.name)
-    path = Path(source.path)
-    found = _PART_NAME.fullmatch(path.name)
+    found = _PART_NAME.fullmatch(own)
     if found is None or (int(found[2]), int(found[3])) != (number, count):
         raise ParseError(
             f"{part}, but its name does not end in -{number:05d}-of-{count:05d}.gguf, so the"
             " others cannot be found",
             source=source.name,
         )
-    stem, of = found[1], path.name[found.end(2) : found.start(3)]
-    ending = path.name[found.end(3) :]
+    stem, of = found[1], own[found.end(2) : found.start(3)]
+    ending = own[found.end(3) :]
     names = [f"{stem}-{i:05d}{of}{count:05d}{ending}" for i in range(1, count + 1)]
-    missing = _missing(names, path.parent)
+    missing = _missing(names, os.path.dirname(source.path)) if source.path is not None else []
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise ParseError(f"{part}; {missing[0]}{more} is missing", source=source.name)
-    return [path.with_name(name) for name in names]
+    return [place for name in names if (place := source.beside(name)) is not None]
 
 
-def _missing(names: list[str], folder: Path) -> list[str]:
+def _missing(names: list[str], folder: str) -> list[str]:
     """Return the names that are not in a folder, which is looked into once for all of them."""
-    present = set(os.listdir(folder))
+    present = set(os.listdir(folder or os.curdir))
     return [name for name in names if name not in present]
 
 
@@ -108,7 +107,7 @@ def lone_part(container: Container) -> str | None:
     Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole. Without
     the key llama.cpp takes any file as whole, regardless of its name.
     """
-    found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
+    found = _PART_NAME.fullmatch(container.source.file_name or "")
     if found is None or int(found[3]) < 2 or _integer(container, COUNT_KEY) is not None:
         return None
     number, count = int(found[2]), int(found[3])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dropped import OUTSIDE, Dropped
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
@@ -22,10 +24,12 @@ from anamnesis.checkpoint.metadata import all_described, all_metadata
 from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.registry import Opening, parse_file
 from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
+from anamnesis.sources.urls import kind_of_url
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from anamnesis.checkpoint.folder import RemoteFolder
     from anamnesis.checkpoint.indexes import Index
 
 
@@ -44,9 +48,10 @@ class Checkpoint:
     has_config: bool = False
     lone_part: str | None = None
     made: dict[str, bytes | bytearray] = field(default_factory=dict)
-    beside: tuple[str | None, Budget] | None = None
+    beside: tuple[Source, Budget] | None = None
     variant: str | None = None
     notes: list[str] = field(default_factory=list)
+    folder: RemoteFolder | None = None
     vocabulary: Any = None  # kept for the next plan by what reads it
 
     @property
@@ -87,10 +92,8 @@ class Checkpoint:
         """Whether these are all tensors of the model that the config is of, not one shard's."""
         if self.root is not None:
             return True
-        return (
-            self.beside is None
-            and os.path.basename(next(iter(self.shards))) == MODEL_STEM + EXTENSION
-        )
+        name, container = next(iter(self.shards.items()))
+        return container.id == "safetensors" and os.path.basename(name) == MODEL_STEM + EXTENSION
 
     @property
     def below(self) -> str | None:
@@ -125,6 +128,21 @@ class Checkpoint:
         """Close all files."""
         for container in self.shards.values():
             container.source.close()
+        if self.folder is not None:
+            self.folder.close()
+
+    def named(self) -> AbstractContextManager[None]:
+        """Let errors name files where they are, not where they were copied to."""
+        return nullcontext() if self.folder is None else self.folder.named()
+
+    def in_flight(self, n_bytes: int) -> int:
+        """Return how many reads of so many bytes to have at the same time; 0 if it is all one."""
+        return max(shard.source.in_flight(n_bytes) for shard in self.shards.values())
+
+    def complete(self) -> None:
+        """Have at hand what goes with the weights, from wherever it is."""
+        if self.folder is not None:
+            self.folder.complete(self.sidecars)
 
     def select(self, prefix: str) -> None:
         """Leave out all tensors outside of a subtree; those that stay lose its name."""
@@ -178,6 +196,15 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
+    if kind_of_url(path):
+        from anamnesis.checkpoint.folder import folder_at, in_cache  # only here, for a quick start
+
+        kept = in_cache(str(path))
+        if kept is not None:
+            return _open(kept, budget, opening, variant)
+        folder = folder_at(str(path), budget, opening.remote_buffer)
+        if folder is not None:
+            return _open_folder(folder, budget, opening, variant)
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
         return _open_directory(directory, budget, opening, variant)
@@ -194,8 +221,8 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
         if not container.self_contained:
-            checkpoint.beside = (source.path, budget)
-            if container.id == "safetensors":  # whose config.json it is
+            checkpoint.beside = (source, budget)
+            if container.id == "safetensors" and not source.in_flight(1):  # whose config it is
                 checkpoint.read_config()
         elif isinstance(container.metadata, TypedMetadata):
             return _of_parts(container, budget, opening)
@@ -212,12 +239,30 @@ def _open_directory(
     from pathlib import Path
 
     from anamnesis.checkpoint.directory import read_directory
+    from anamnesis.checkpoint.folder import Folder
     from anamnesis.checkpoint.pipelines import refuse_pipeline
 
     refuse_pipeline(os.fspath(where))
     root = Path(where)
-    found = read_directory(root, budget, opening, variant)
+    found = read_directory(Folder(root), budget, opening, variant)
     return Checkpoint(root, **found._asdict())
+
+
+def _open_folder(
+    folder: RemoteFolder, budget: Budget, opening: Opening, variant: str | None
+) -> Checkpoint:
+    from anamnesis.checkpoint.directory import read_directory
+
+    try:
+        with folder.named():
+            found = read_directory(folder, budget, opening, variant)
+    except BaseException:
+        folder.close()
+        raise
+    checkpoint = Checkpoint(folder.root, **found._asdict(), folder=folder)
+    checkpoint.sidecars, others = folder.kept(checkpoint.sidecars)
+    checkpoint.left_out += others
+    return checkpoint
 
 
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:
@@ -229,14 +274,33 @@ def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:
     return Checkpoint(None, parts, stored, lone_part=lone_part(first))
 
 
-def _configs_beside(path: str | None, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:
+def _configs_beside(source: Source, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read `NAME.config.json`, else config.json, and configs of quantisation, beside a file."""
-    if path is None:
+    if source.path is not None:
+        return _configs_at(source.path, budget)
+    where, name = source.beside(""), source.file_name
+    if where is None or name is None:
         return {}, {}
+    from anamnesis.checkpoint.folder import Listing, RemoteFolder, present
+    from anamnesis.checkpoint.json_file import JSON_MAX_BYTES
+
+    folder = RemoteFolder(Listing(where, present(where, _names_beside(name))))
+    try:
+        with folder.named():
+            folder.fetch(folder.files.names, JSON_MAX_BYTES)
+            return _configs_at(str(folder.root / name), budget)
+    finally:
+        folder.close()
+
+
+def _names_beside(name: str) -> tuple[str, ...]:
+    return f"{os.path.splitext(name)[0]}.{CONFIG_NAME}", CONFIG_NAME, *QUANT_FILES
+
+
+def _configs_at(path: str, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:
     name = os.path.basename(path)
     folder = path.removesuffix(name)  # with its separator
-    own = f"{os.path.splitext(name)[0]}.{CONFIG_NAME}"
-    found = [n for n in (own, CONFIG_NAME, *QUANT_FILES) if _is_file(folder + n)]
+    found = [n for n in _names_beside(name) if _is_file(folder + n)]
     if not found:
         return {}, {}
     from anamnesis.checkpoint.json_file import read_json, read_quant_files

@@ -133,6 +133,11 @@ def is_read(name: str) -> bool:
     return name.lower().endswith(_WEIGHTS)
 
 
+def is_foreign(name: str) -> bool:
+    """Tell whether a file is one of weights that only other programs read, by its name."""
+    return name.lower().endswith(_FOREIGN)
+
+
 def _in(name: str, models: list[str]) -> bool:
     return "/" in name and name.partition("/")[0] in models
 
@@ -142,10 +147,9 @@ def _why_left(path: str) -> str | None:
 
     Adapters are: they are small, and are loaded onto the pipeline as they are. So is what is empty.
     """
-    name = path.lower()
-    if name.endswith(_FOREIGN):
+    if is_foreign(path):
         return "weights in another program's format"
-    if not is_read(name):
+    if not is_read(path):
         return None
     from anamnesis.formats.registry import Opening, parse_file
 

@@ -12,6 +12,7 @@ from typing import Any
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, OutputError, UnsupportedError
 from anamnesis.base.printable import printable
 from anamnesis.formats.writers import promised_format
+from anamnesis.sources.urls import shown_url
 
 TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"
 WRITING = "anamnesis.writing"  # key of the output that is being written, in a context
@@ -68,6 +69,8 @@ def _option(argument: re.Match[str]) -> str:
 
 def describe_error(error: BaseException, path: str | None = None) -> str:
     """Return one line: what went wrong, where, and what to do."""
+    if path is not None and _ADDRESS.match(path):
+        path = shown_url(path)
     if isinstance(error, OSError):
         where = error.filename
         remedy = _remedy_of_system(error)
@@ -89,7 +92,7 @@ def describe_error(error: BaseException, path: str | None = None) -> str:
         )
     # Errors of an output name the output, and `-` has a name of its own.
     named = path in (None, "-") or isinstance(error, OutputError)
-    named = named or _names(message, os.path.normpath(path or ""))
+    named = named or _names(message, path or "") or _names(message, os.path.normpath(path or ""))
     return printable(message if named else f"{path}: {message}")
 
 
@@ -114,11 +117,11 @@ def _remedy_of_system(error: OSError) -> str | None:
     """Return what to do about a system error; None if nothing helps."""
     where = error.filename
     if error.errno == errno.ENOENT and isinstance(where, str):
-        if _ADDRESS.match(where):
-            return "amn reads local files: download it first"
+        if _ADDRESS.match(where) and error.strerror == os.strerror(errno.ENOENT):
+            return "https, hf, s3, gs and az are where models are read; download it first"
         repository = _REPOSITORY.fullmatch(where)
         if repository and not (os.path.lexists(repository[1]) or promised_format(where)):
-            return f"if it is on the hub, `hf download {where} --local-dir DIR` fetches it"
+            return f"if it is on the hub, hf://{where} reads it there"
     return _REMEDIES.get(error.errno or 0)
 
 

@@ -15,6 +15,17 @@ def files_below(root: str) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in sorted(names))
 
 
+def files_inside(path: str) -> list[str] | None:
+    """Return all files of a folder, here or elsewhere; None if it is no folder."""
+    from anamnesis.sources.urls import kind_of_url
+
+    if not kind_of_url(path):
+        return list(files_below(path)) if os.path.isdir(path) else None
+    from anamnesis.checkpoint.folder import files_at
+
+    return files_at(path)
+
+
 def models_below(paths: Sequence[str]) -> dict[str, str]:
     """Return the models at and below paths, and in which folder below its path each was found.
 

@@ -19,15 +19,17 @@ from anamnesis.checkpoint.file_names import (
     ADAPTER_STEM,
     CONFIG_NAME,
     EXTENSION,
+    MODEL_STEM,
     OLLAMA_PREFIX,
     indexed_directory,
     is_index,
 )
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
-from anamnesis.checkpoint.pipelines import is_pipeline
+from anamnesis.checkpoint.pipelines import is_pipeline, is_read
 from anamnesis.convert.request.form import Form, check_directory, check_named
 from anamnesis.formats.writers import asked_format
+from anamnesis.sources.urls import file_name, kind_of_url, url_beside
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -157,12 +159,16 @@ def derived_path(
 
     Of anything in the hub's cache the output goes to the working directory, that of a snapshot
     (`models--org--name/snapshots/REVISION`) under the repository's name: nothing belongs into the
-    cache but what was downloaded. So does the output of a model of Ollama's. That of a pipeline's
-    `pipe/unet` lies beside the pipeline, as `pipe-unet-bf16`.
+    cache but what was downloaded. So does the output of a model of Ollama's, or of an address. That
+    of a pipeline's `pipe/unet` lies beside the pipeline, as `pipe-unet-bf16`.
     """
     if path.startswith(OLLAMA_PREFIX):
         name = derived_name(OllamaName.parse(path).file_name, naming, full_stem=full_stem)
         return os.path.join(folder or "", name)
+    if kind_of_url(path):
+        name, directory = _name_of_url(path)
+        made = derived_name(name, naming, directory=directory, full_stem=full_stem)
+        return os.path.join(folder or "", made)
     path = indexed_directory(path) or path
     directory = os.path.isdir(path)
     parent, name = os.path.split(path.rstrip("/" + os.sep) or path)
@@ -184,6 +190,14 @@ def derived_path(
         name, naming, directory=directory, full_stem=full_stem, elsewhere=elsewhere
     )
     return os.path.join(there, output)
+
+
+def _name_of_url(url: str) -> tuple[str, bool]:
+    """Return what that at an address would be called, and whether it is a folder."""
+    name = file_name(url)
+    if is_index(name):
+        return file_name(url_beside(url, "")) or MODEL_STEM, True
+    return name, not is_read(name)
 
 
 def any_of_dtype(weights: Iterable[Tensor], dtype: DTypeName, *, cast_all: bool) -> bool:
@@ -328,6 +342,8 @@ class OutputNames:
         if self._out is None:
             return derived_path(path, naming, full_stem=full_stem)
         is_directory = os.path.isdir(path) or indexed_directory(path) is not None
+        if kind_of_url(path):
+            _, is_directory = _name_of_url(path)
         is_one = naming.form.becomes_file(directory=is_directory)
         if naming.form.is_named_directory and not self._several:
             return self._out

@@ -90,7 +90,7 @@ def targets_behind(
 def _target_among(words: list[str], read: Callable[[str], Target]) -> tuple[int, Target | None]:
     """Return the first word that is a target and no file, with its place; else the end and None."""
     for i, word in enumerate(words):
-        if os.path.lexists(word) or asked_format(word) or word.endswith(_SEPARATORS):
+        if _is_there(word) or asked_format(word) or word.endswith(_SEPARATORS):
             continue
         try:
             found = read(word)
@@ -136,17 +136,23 @@ def _is_model(word: str) -> bool:
 
 
 def _is_there(word: str) -> bool:
-    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+    return word == "-" or is_name(word) or os.path.lexists(word)
 
-    return word == "-" or word.startswith(OLLAMA_PREFIX) or os.path.lexists(word)
+
+def is_name(word: str) -> bool:
+    """Whether a word names a model by something else than a path."""
+    from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
+    from anamnesis.sources.urls import kind_of_url
+
+    return word.startswith(OLLAMA_PREFIX) or kind_of_url(word) is not None
 
 
 def _is_gguf(path: str) -> bool:
     from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
     from anamnesis.opening import detect_format
 
-    if path.startswith(OLLAMA_PREFIX):
-        return True
+    if is_name(path):
+        return path.startswith(OLLAMA_PREFIX) or asked_format(path) == "gguf"
     with suppress(OSError):
         return os.path.isfile(path) and detect_format(path) == "gguf"
     return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -38,12 +37,11 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
     """
     from anamnesis.base.printable import printable
     from anamnesis.cli.batch import run_batch
-    from anamnesis.cli.inputs import files_below
+    from anamnesis.cli.inputs import files_inside
 
-    is_table = any(os.path.isdir(path) for path in paths)
-    files = [
-        file for path in paths for file in (files_below(path) if os.path.isdir(path) else [path])
-    ]
+    inside = [files_inside(path) for path in paths]
+    is_table = any(files is not None for files in inside)
+    files = [file for path, own in zip(paths, inside, strict=True) for file in own or [path]]
     verdicts: Counter[str] = Counter()
 
     def work(path: str) -> dict[str, Any]:

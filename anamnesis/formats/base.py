@@ -85,6 +85,7 @@ class Opening(NamedTuple):
     mmap: bool = False
     allow_foreign: bool = False
     void_dtype: DType | None = None
+    remote_buffer: int | None = None
 
 
 class TypedMetadata(Mapping[str, Any]):

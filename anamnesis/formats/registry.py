@@ -9,7 +9,7 @@ from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
-from anamnesis.formats.base import Container, Opening
+from anamnesis.formats.base import Container, Opening, TypedMetadata
 from anamnesis.formats.safetensors import read as safetensors
 from anamnesis.sources.open import open_source
 
@@ -27,6 +27,13 @@ _READ = Opening()
 
 def parse_container(source: Source, budget: Budget, opening: Opening = _READ) -> Container:
     """Parse the header of a file of any format, recognised by its content."""
+    container = _parsed(source, budget, opening)
+    reads_on = isinstance(container.metadata, TypedMetadata)  # when it is asked for a value
+    source.settle(container.header_bytes if reads_on else 0)
+    return container
+
+
+def _parsed(source: Source, budget: Budget, opening: Opening) -> Container:
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
     too_long = int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER
     if head.startswith(b"GGUF"):
@@ -96,7 +103,7 @@ def _of_another_kind(source: Source, head: bytes, error: AnamnesisError) -> Anam
 
 def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Container:
     """Open what `open_source` takes, and parse it; it is closed if that fails."""
-    source = open_source(where, mmap=opening.mmap)
+    source = open_source(where, mmap=opening.mmap, buffer=opening.remote_buffer)
     try:
         if source.path is not None and os.path.lexists(source.path + UNDO_SUFFIX):
             raise ParseError(

@@ -108,7 +108,7 @@ class FileSource(Source):
         """Return the descriptor, as `mmap` wants it."""
         return self._fd
 
-    def stamp(self) -> list[int]:
+    def stamp(self) -> list[int | str]:
         return [self.size, self._mtime_ns]
 
     def status(self) -> os.stat_result:

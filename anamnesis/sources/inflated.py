@@ -26,6 +26,7 @@ _CHUNK = 1 << 18  # inflated bytes that are kept or forgotten together
 _KEPT_CHUNKS = 64  # of an archive: 16 MiB, what a thread may take
 _KEPT_STREAMS = 8  # of an archive: inflating takes 40 KiB each
 _COMPRESSED_CHUNK = 1 << 16
+_FAR_CHUNK = 1 << 20  # of an archive that takes long to answer
 
 
 class Deflated(NamedTuple):
@@ -212,7 +213,8 @@ class _Stream:
         """Return up to `most` bytes more, perhaps none, out of the compressed bytes at hand."""
         compressed = self._inflater.unconsumed_tail
         if not compressed:
-            n_bytes = min(_COMPRESSED_CHUNK, self._stop - self._next)
+            is_far = self._next > self._member.start and self._archive.in_flight(1)
+            n_bytes = min(_FAR_CHUNK if is_far else _COMPRESSED_CHUNK, self._stop - self._next)
             compressed = self._archive.read(self._next, n_bytes)
             self._next += n_bytes
         try:

@@ -10,14 +10,23 @@ from anamnesis.base.source import Readable, Source
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.stream import StreamSource
+from anamnesis.sources.urls import kind_of_url
 
 
 def open_source(
     where: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable | Source,
     *,
     mmap: bool = False,
+    buffer: int | None = None,
 ) -> Source:
-    """Return a `Source` over a path, a bytes-like object or a seekable binary file object."""
+    """Return a `Source` over a path, an address, bytes or a seekable binary file object.
+
+    What is at an address is read through `buffer` bytes.
+    """
+    if kind_of_url(where):
+        from anamnesis.sources.remote import open_remote  # only here, for the sake of a quick start
+
+        return open_remote(str(where), buffer)
     if isinstance(where, (str, os.PathLike)):
         return _map_file(where) if mmap else FileSource(where)
     if isinstance(where, Source):
@@ -47,7 +56,7 @@ class _MappedSource(BufferSource):
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
         return None
 
-    def stamp(self) -> list[int]:
+    def stamp(self) -> list[int | str]:
         return self._file.stamp()
 
     def status(self) -> os.stat_result:

@@ -95,15 +95,16 @@ def test_malformed_input_is_one_line(tmp_path: Path, verb: str, content: bytes) 
             "out: No space left on device; free some space, or name an output elsewhere with -o",
         ),
         (
-            FileNotFoundError(errno.ENOENT, "No such file or directory", "hf://Qwen/Q"),
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "ftp://Qwen/Q"),
             "in",
-            "hf://Qwen/Q: No such file or directory; amn reads local files: download it first",
+            "ftp://Qwen/Q: No such file or directory; https, hf, s3, gs and az are where models are"
+            " read; download it first",
         ),
         (
             FileNotFoundError(errno.ENOENT, "No such file or directory", "Qwen/Qwen3-0.6B"),
             "in",
             "Qwen/Qwen3-0.6B: No such file or directory; if it is on the hub,"
-            " `hf download Qwen/Qwen3-0.6B --local-dir DIR` fetches it",
+            " hf://Qwen/Qwen3-0.6B reads it there",
         ),
         (
             FileNotFoundError(errno.ENOENT, "No such file or directory", "none/m.safetensors"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cp
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
+_DECODED_BYTES, _ENCODED_BYTES = 2 << 20, 4 << 20  # that a thread holds of most encodings
 _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
 
 
@@ -105,9 +105,14 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
     directory has transformers', with config.json and a tokenizer. What is dropped is called by
     either name.
     """
+    checkpoint.complete()
+    encodes = request.encoding or request.mix or request.overrides
+    reads = checkpoint.in_flight(_ENCODED_BYTES if encodes else _DECODED_BYTES)
+    request = replace(request, threads=max(request.threads, reads))
     later = unfitting(request.drop, [*ledger.weights, *ledger.problems]) if request.drop else []
     ledger = ledger.without([glob for glob in request.drop if glob not in later])
-    seen = _seen(checkpoint, ledger, request)
+    with checkpoint.named():
+        seen = _seen(checkpoint, ledger, request)
     if not later:
         return seen
     gone = seen.sources(later)
@@ -359,7 +364,7 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
         )
     view = replace(
         checkpoint,
-        root=Path(first.source.path or os.curdir).parent,
+        root=Path(first.source.path or first.source.name).parent,
         shards=shards,
         config=seen.config,
         has_config=True,

@@ -331,7 +331,7 @@ def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, 
     return left
 
 
-def _seen(source: Source) -> tuple[str, list[int]]:
+def _seen(source: Source) -> tuple[str, list[int | str]]:
     """Return the identity of a source's bytes."""
     return source.way, source.stamp()
 

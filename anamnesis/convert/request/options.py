@@ -285,6 +285,9 @@ OPTIONS = (
 
     Option("--threads", kinds.COUNT, _MAKE, "Run",
            "Number of threads. [default: all CPUs, up to 8]", call="remember"),
+    Option("--remote-buffer", SIZE, _MAKE, "Run",
+           "Bytes on their way at the same time from an input that is elsewhere. [default: 64MiB]",
+           call="parse"),
     Option("--resume", FLAG, _WRITE, "Run",
            "Finish a run that was killed, with the same result.", call="remember"),
     Option("--executor", word("ENGINE"), _WRITE, "Run",

@@ -96,8 +96,8 @@ class Destination(ABC):
         )
 
     def _newest(self) -> int:
-        stamps = (c.source.stamp() for c in self.checkpoint.shards.values())
-        return max((stamp[1] for stamp in stamps if len(stamp) > 1), default=0)
+        stamps = (c.source.stamp()[1:2] for c in self.checkpoint.shards.values())
+        return max((int(mtime_ns) for stamp in stamps for mtime_ns in stamp), default=0)
 
     def sidecar_bytes(self) -> int:
         """Return how much room `add_sidecars` needs."""
@@ -338,7 +338,7 @@ def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:
     try:
         with FileSource(path) as source:
             size, mtime_ns = source.stamp()
-            if size != file.n_bytes or mtime_ns < newest_ns:
+            if size != file.n_bytes or int(mtime_ns) < newest_ns:
                 return False
             return all(source.read(offset, len(raw)) == raw for offset, raw in file.fixed)
     except (OSError, ParseError):  # nothing there, or no regular file

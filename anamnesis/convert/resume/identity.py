@@ -26,7 +26,9 @@ def identity(checkpoint: Checkpoint, plan: Plan, record: str) -> dict[str, Any]:
     """Return what a run depends on; `record` is the format of what it notes of each band."""
     shards = checkpoint.shards
     if checkpoint.root is None:  # the same file by whatever path
-        shards = {os.path.realpath(c.source.path or n): c for n, c in shards.items()}
+        shards = {
+            os.path.realpath(c.source.path) if c.source.path else n: c for n, c in shards.items()
+        }
     return {
         "version": __version__,
         "digest": plan.digest(),

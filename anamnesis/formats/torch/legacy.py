@@ -7,7 +7,7 @@ Storages are little-endian on every system: torch's writer sees to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
@@ -200,12 +200,23 @@ class _LegacyFile:
             )
         return whole._replace(start=start, n_bytes=n_bytes)
 
+    def _counts(self, keys: list[Any]) -> Iterator[tuple[int, int]]:
+        """Yield where the numbers of elements lie, if the pickle is right."""
+        pos = self.stream.pos
+        for key in keys:
+            storage = self.storages.get(key) if type(key) is str else None
+            if storage is None or pos > self.source.size:
+                return
+            yield pos, pos + _COUNT_BYTES
+            pos += _COUNT_BYTES + storage.n_bytes
+
     def _places(self, keys: Any) -> dict[str, Place]:
         """Walk over the storages, each of which begins with its number of elements."""
         if type(keys) is not list:
             raise ParseError("the keys of the storages must be a list", source=self.source.name)
         places: dict[str, Place] = {}
         pos = self.stream.pos
+        self.source.prefetch(self._counts(keys))
         for key in keys:
             key = key.decode("latin-1") if type(key) is bytes else key
             storage = self.storages.get(key) if type(key) is str else None

@@ -9,7 +9,7 @@ what is wrong with any.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -120,6 +120,9 @@ class EndAtHand(Source):
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         return self.file._read_some(offset, view)
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self.file.prefetch(ranges)
 
 
 def zip_error(source: Source, offset: int, message: str) -> ParseError:

@@ -36,12 +36,26 @@ _LOCAL_MAGIC = b"PK\x03\x04"
 _LEVELS = 1 << 1 | 1 << 2  # how hard the writer tried; may differ
 _DESCRIPTOR_BYTES = (12, 16, 20, 24)  # with or without a magic, of 32 or 64 bits
 _ZIP64_BYTES = 20  # of both lengths
+_SAYING = (".pkl", "/byteorder", "/version")
+_EXTRA = 70  # bytes behind a name; torch aligns data by them
+_HEAD = 192  # bytes of an array: its header is rarely longer
+_SMALL = 4 << 20
 
 
 def read_directory(source: Source, budget: Budget) -> ZipDirectory:
     """Read the central directory, and nothing else but what is near it."""
     archive = EndAtHand(source)
-    return ZipDirectory(archive, *read_entries(archive, budget), budget)
+    entries, ends = read_entries(archive, budget)
+    archive.prefetch(_soon_read(entry) for entry in entries.values())
+    return ZipDirectory(archive, entries, ends, budget)
+
+
+def _soon_read(entry: ZipEntry) -> tuple[int, int]:
+    """Return the range of a member that parsing reads: its header, and what says what it is."""
+    start = entry.header_offset
+    n_small = entry.n_compressed if entry.n_compressed < _SMALL else _HEAD
+    stop = start + LOCAL_BYTES + len(entry.raw_name) + _EXTRA
+    return start, stop + (n_small if entry.name.endswith(_SAYING) else _HEAD)
 
 
 class ZipDirectory:

@@ -83,8 +83,10 @@ def usual_threads(weight: Weight, n_bytes: int) -> int:
 
     One if it is small, or if bytes are inflated, swapped or gathered on their way here.
     """
-    threads = threads_for(n_bytes)
-    return threads if threads == 1 or _lies_in_files(weight) else 1
+    n_bands = n_bytes // band_bytes()
+    if n_bands < 2 or not _lies_in_files(weight):
+        return 1
+    return min(max(default_threads(), weight.parts[0].source.in_flight(band_bytes())), n_bands)
 
 
 def threads_for(n_bytes: int) -> int:

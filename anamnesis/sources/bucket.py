@@ -1,0 +1,129 @@
+"""Objects of buckets, in ranges: S3, Google's and Azure's."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from anamnesis.base.errors import ParseError
+from anamnesis.sources.ranges import PassingError, Ranges, extra
+
+_CHUNK = 1 << 20
+
+
+class BucketRanges(Ranges):
+    """An object in a bucket."""
+
+    def __init__(self, url: str) -> None:
+        self.name = url
+        self._store, self._key = store_of(url)
+
+    def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
+        import obstore
+        from obstore.exceptions import BaseError
+
+        known = self.size >= 0
+        options: obstore.GetOptions = {"range": (start, stop)}
+        if self.tag:
+            options["if_match"] = self.tag
+        try:
+            found = obstore.get(self._store, self._key, options=options)
+            if not known:
+                self._identify(found.meta)
+            elif found.meta["size"] != self.size:
+                raise self.replaced()
+            for chunk in found.stream(_CHUNK):
+                yield memoryview(chunk)
+        except (BaseError, OSError) as error:
+            if not known and self._is_empty():
+                return
+            raise self._failure(error) from None
+
+    def _identify(self, meta: Any) -> None:
+        tag = meta["e_tag"]
+        if not tag:
+            raise ParseError("the bucket gives no ETag", source=self.name)
+        self.tag, self.size = tag, meta["size"]
+        self.modified_ns = int(meta["last_modified"].timestamp()) * 10**9
+
+    def _is_empty(self) -> bool:
+        """Whether the object has no bytes, and so no range."""
+        import obstore
+        from obstore.exceptions import BaseError
+
+        try:
+            self._identify(obstore.head(self._store, self._key))
+        except (BaseError, OSError):
+            return False
+        return self.size == 0
+
+    def _failure(self, error: Exception) -> Exception:
+        if type(error).__name__ == "PreconditionError":
+            return self.replaced()
+        found = failure(error, self.name)
+        return PassingError(str(found)) if self.size >= 0 and _may_pass(error) else found
+
+
+def _may_pass(error: Exception) -> bool:
+    return type(error).__name__ == "GenericError"
+
+
+def failure(error: Exception, name: str) -> Exception:
+    """Return what an error of obstore's means, in one line."""
+    kind = type(error).__name__
+    if kind in ("FileNotFoundError", "NotFoundError"):
+        return FileNotFoundError(errno.ENOENT, "no such object, or no such bucket", name)
+    text = " ".join(str(error).partition("Debug source")[0].split())[:300]
+    if kind in ("PermissionError", "PermissionDeniedError", "UnauthenticatedError"):
+        return PermissionError(errno.EACCES, f"access is refused: {text}", name)
+    if isinstance(error, OSError) or _may_pass(error):
+        return ConnectionError(errno.ECONNABORTED, text, name)
+    return ParseError(text, source=name)
+
+
+def store_of(url: str) -> tuple[Any, str]:
+    """Return the bucket of an address, and the key in it."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    if not bucket:
+        raise ParseError(f"is not {scheme}://BUCKET/KEY", source=url)
+    with extra("remote", url):
+        return _store(f"{scheme.lower()}://{bucket}"), key
+
+
+@cache
+def _store(url: str) -> Any:
+    """Return a bucket, its region and credentials from the environment."""
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    # The user's own endpoint, such as MinIO's, may have no certificate.
+    endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+    options: Any = {"allow_http": endpoint.startswith("http://")}
+    retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+    try:
+        return from_url(url, client_options=options, retry_config=retries)
+    except BaseError as error:
+        raise failure(error, url) from None
+
+
+def list_bucket(url: str) -> dict[str, int]:
+    """Return the keys below a folder's, without its name, and their sizes."""
+    import obstore
+    from obstore.exceptions import BaseError
+
+    store, key = store_of(url)
+    folder = f"{key.rstrip('/')}/" if key.rstrip("/") else ""
+    try:
+        found = [item for chunk in obstore.list(store, folder or None) for item in chunk]
+    except (BaseError, OSError) as error:
+        raise failure(error, url) from None
+    return {
+        item["path"].removeprefix(folder): item["size"]
+        for item in found
+        if item["path"].startswith(folder) and item["path"] != folder
+    }

@@ -1,0 +1,116 @@
+"""Files of the Hugging Face hub: their places, their readers, and its cache."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from anamnesis.base.errors import ParseError
+from anamnesis.sources.http import HttpRanges
+from anamnesis.sources.ranges import extra
+from anamnesis.sources.urls import HubPlace
+
+_IS_COMMIT = re.compile("[0-9a-f]{40}")
+_ACCESS = "HF_TOKEN or `hf auth login` gives access"
+_NOT_CACHED = "is not in the hub's cache, and HF_HUB_OFFLINE is set"
+# By what the hub calls an error, as huggingface_hub's exceptions do.
+_REFUSALS = {
+    "GatedRepo": (PermissionError, errno.EACCES, f"accept its terms on the hub; {_ACCESS}"),
+    "RepoNotFound": (
+        FileNotFoundError,
+        errno.ENOENT,
+        f"no such repository, or a private one; {_ACCESS}",
+    ),
+    "RevisionNotFound": (FileNotFoundError, errno.ENOENT, "the repository has no such revision"),
+    "EntryNotFound": (FileNotFoundError, errno.ENOENT, "the repository has no such file"),
+}
+
+
+class Repository(NamedTuple):
+    """The files of a repository at one commit, and their sizes."""
+
+    place: HubPlace
+    sizes: dict[str, int]
+
+
+class HubRanges(HttpRanges):
+    """A file of a repository, at the server that keeps it."""
+
+    def __init__(self, place: HubPlace) -> None:
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers
+
+        secret = build_hf_headers().get("authorization")
+        super().__init__(
+            hf_hub_url(place.repository, place.path, revision=place.revision),
+            {"Authorization": secret} if secret else {},
+        )
+        self.name = str(place)
+        self.commit = ""
+
+    def look_at(self, headers: Mapping[str, str]) -> None:
+        self.commit = headers.get("X-Repo-Commit", self.commit)
+
+    def _wrong(self, status: int, headers: Mapping[str, str]) -> Exception:
+        refused = _refusal(headers.get("X-Error-Code", ""), self.name)
+        return refused or super()._wrong(status, headers)
+
+
+def _refusal(code: str, name: str) -> OSError | None:
+    if code not in _REFUSALS:
+        return None
+    kind, number, why = _REFUSALS[code]
+    return kind(number, why, name)
+
+
+def cached(place: HubPlace) -> str | None:
+    """Return the path of a file of a commit in the hub's cache; None if it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if not _IS_COMMIT.fullmatch(place.revision or ""):
+        return None
+    found = try_to_load_from_cache(place.repository, place.path, revision=place.revision)
+    return found if isinstance(found, str) else None
+
+
+def snapshot(place: HubPlace) -> str | None:
+    """Return the path of a repository, or of what is in it, in the cache if that is all to ask."""
+    with extra("hub", str(place)):
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.constants import is_offline_mode
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    if not is_offline_mode():
+        return None
+    try:
+        root = snapshot_download(place.repository, revision=place.revision)
+        path = os.path.join(root, place.path)
+    except LocalEntryNotFoundError:
+        path = ""
+    if not os.path.exists(path):
+        raise FileNotFoundError(errno.ENOENT, _NOT_CACHED, str(place))
+    return path
+
+
+def list_repository(place: HubPlace) -> Repository:
+    """Return all files of a repository at the commit that a revision is now."""
+    from huggingface_hub import HfApi
+
+    try:
+        info = HfApi().model_info(
+            place.repository, revision=place.revision, files_metadata=True, timeout=30
+        )
+    except Exception as error:  # of its own, of its HTTP client's, or of the system
+        raise _failure(error, str(place)) from None
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    return Repository(place._replace(revision=info.sha), sizes)
+
+
+def _failure(error: Exception, name: str) -> Exception:
+    kind = type(error).__name__.removesuffix("Error").replace("Repository", "Repo")
+    text = " ".join(str(error).split())[:300]
+    if isinstance(error, ValueError):
+        return ParseError(text, source=name)
+    return _refusal(kind, name) or ConnectionError(errno.ECONNABORTED, text, name)

@@ -1,0 +1,162 @@
+"""Bytes of an object elsewhere: the pages of its header, and ranges of its data."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import anamnesis._io as _io
+from anamnesis.base.crc import crc32
+from anamnesis.base.source import Source
+from anamnesis.sources.file import FileSource
+from anamnesis.sources.ranges import Ranges, at_once
+from anamnesis.sources.urls import HubPlace, file_name, kind_of_url, url_beside
+
+PAGE = 128 << 10  # bytes of the first request: most headers are shorter
+REMOTE_BUFFER = 64 << 20
+_LONGEST_PAGE = 4 << 20
+_MOST_PREFETCHED = 16 << 20
+_GAP = 4096  # bytes between ranges that are asked for together
+_IN_FLIGHT = 32
+_SHORT, _MOST_SHORT = 16 << 10, 32
+
+
+class RemoteSource(Source):
+    """An object that is read in ranges.
+
+    While its header is parsed, what was read is kept, and reading on asks for twice as much each
+    time. Later each range is asked for as it is.
+    """
+
+    def __init__(self, ranges: Ranges, url: str, buffer: int, first: int = PAGE) -> None:
+        self._ranges = ranges
+        self._buffer = buffer
+        self.url = url
+        self.name = ranges.name
+        page = bytearray(first)
+        n = ranges.fill(0, memoryview(page))
+        self.size = ranges.size
+        self._pages = {0: bytes(page[:n])}
+        self._starts = [0]
+        self._parses = True
+        self._short: dict[int, bytes] = {}
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        view = view[: max(0, self.size - offset)]
+        kept = self._kept(offset)[: len(view)]
+        if kept or not view:
+            view[: len(kept)] = kept
+            return len(kept)
+        if self._parses and len(view) < _LONGEST_PAGE:
+            n_bytes = max(len(view), min(2 * self._page_before(offset), _LONGEST_PAGE))
+            self._keep({offset: self._page(offset, min(n_bytes, self.size - offset))})
+            return self._read_some(offset, view)
+        return self._fill(offset, view)
+
+    def read_summed(self, offset: int, view: memoryview) -> int:
+        self.read_into(offset, view)
+        return crc32(view)
+
+    def _read_rows(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
+        """Read rows with what lies between them, some MiB together."""
+        n = max(1, _LONGEST_PAGE // stride) * row_bytes
+        for at in range(0, len(view), n):
+            rows = view[at : at + n]
+            span = memoryview(bytearray((len(rows) // row_bytes - 1) * stride + row_bytes))
+            self.read_into(offset + at // row_bytes * stride, span)
+            _io.copy_rows(span, 0, stride, row_bytes, rows)
+
+    def _fill(self, offset: int, view: memoryview) -> int:
+        """Read a range; a short one is kept a while, for each band reads some of the scales."""
+        if len(view) > _SHORT:
+            return self._ranges.fill(offset, view)
+        for start, kept in list(self._short.items()):
+            if start <= offset and offset + len(view) <= start + len(kept):
+                view[:] = kept[offset - start :][: len(view)]
+                return len(view)
+        n = self._ranges.fill(offset, view)
+        if len(self._short) >= _MOST_SHORT:
+            self._short.clear()
+        self._short[offset] = bytes(view)
+        return n
+
+    def _kept(self, offset: int) -> memoryview:
+        at = bisect_right(self._starts, offset) - 1
+        start = self._starts[at] if at >= 0 else offset
+        return memoryview(self._pages.get(start, b""))[offset - start :]
+
+    def _page_before(self, offset: int) -> int:
+        """Return the length of the page that ends at an offset; 0 if none does."""
+        at = bisect_right(self._starts, offset) - 1
+        page = self._pages[self._starts[at]] if at >= 0 else b""
+        return len(page) if page and self._starts[at] + len(page) == offset else 0
+
+    def _page(self, start: int, n_bytes: int) -> bytes:
+        page = bytearray(n_bytes)
+        self._ranges.fill(start, memoryview(page))
+        return bytes(page)
+
+    def _keep(self, pages: dict[int, bytes]) -> None:
+        self._pages |= pages
+        self._starts = sorted(self._pages)
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        joined: list[list[int]] = []
+        for start, stop in sorted(ranges):
+            stop = min(stop, self.size)
+            if joined and start - joined[-1][1] <= _GAP:
+                joined[-1][1] = max(stop, joined[-1][1])
+            elif start + len(self._kept(start)) < stop:
+                joined.append([start, stop])
+        if sum(stop - start for start, stop in joined) <= _MOST_PREFETCHED:
+            pages = at_once(lambda r: self._page(r[0], r[1] - r[0]), joined, _IN_FLIGHT)
+            self._keep(dict(zip((start for start, _ in joined), pages, strict=True)))
+
+    def settle(self, header_bytes: int) -> None:
+        self._parses = False
+        if self.size > len(self._pages.get(0, b"")):  # else all of it is at hand
+            kept = {start: page[: header_bytes - start] for start, page in self._pages.items()}
+            self._pages = {start: page for start, page in kept.items() if start < header_bytes}
+            self._starts = sorted(self._pages)
+
+    def in_flight(self, n_bytes: int) -> int:
+        return min(_IN_FLIGHT, max(1, self._buffer // n_bytes))
+
+    @property
+    def file_name(self) -> str:
+        return file_name(self.url)
+
+    def beside(self, name: str) -> str:
+        return url_beside(self.url, name)
+
+    def stamp(self) -> list[int | str]:
+        return [self.size, self._ranges.modified_ns, self._ranges.tag or ""]
+
+
+def open_remote(url: str, buffer: int | None = None, first: int = PAGE) -> Source:
+    """Return the object at an address, which is asked for its first bytes."""
+    buffer = REMOTE_BUFFER if buffer is None else buffer
+    kind = kind_of_url(url)
+    if kind == "hub":
+        return _open_hub(url, buffer, first)
+    if kind == "bucket":
+        from anamnesis.sources.bucket import BucketRanges
+
+        return RemoteSource(BucketRanges(url), url, buffer, first)
+    from anamnesis.sources.http import HttpRanges
+
+    return RemoteSource(HttpRanges(url), url, buffer, first)
+
+
+def _open_hub(url: str, buffer: int, first: int) -> Source:
+    from anamnesis.sources.hub import HubRanges, cached, snapshot
+
+    place = HubPlace.parse(url)
+    path = snapshot(place) or cached(place)
+    if path is None:
+        ranges = HubRanges(place)
+        source = RemoteSource(ranges, url, buffer, first)
+        path = cached(place._replace(revision=ranges.commit))
+        if path is None:
+            return source
+    return FileSource(path)
