@@ -12,6 +12,8 @@ from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
+    DCP_EXTENSION,
+    DCP_METADATA_NAME,
     EXTENSION,
     MODEL_STEM,
     PARAMS_NAME,
@@ -43,6 +45,7 @@ class Checkpoint:
     indexes: list[Index] = field(default_factory=list)
     has_config: bool = False
     lone_part: str | None = None
+    is_joined: bool = False  # of what the ranks of a trainer have written
     made: dict[str, bytes | bytearray] = field(default_factory=dict)
     beside: tuple[str | None, Budget] | None = None
     variant: str | None = None
@@ -162,16 +165,31 @@ def open_checkpoint(
     *,
     select: str | None = None,
     variant: str | None = None,
+    config: str | os.PathLike[str] | None = None,
 ) -> Checkpoint:
     """Parse the headers of a file, of a directory's shards, or of a stream of bytes."""
-    checkpoint = _open(where, Budget(limits), opening, variant)
-    if select is not None:
-        try:
+    budget = Budget(limits)
+    checkpoint = _open(where, budget, opening, variant)
+    try:
+        if config is not None:
+            _take_config(checkpoint, os.fspath(config), budget)
+        if select is not None:
             checkpoint.select(select)
-        except BaseException:
-            checkpoint.close()
-            raise
+    except BaseException:
+        checkpoint.close()
+        raise
     return checkpoint
+
+
+def _take_config(checkpoint: Checkpoint, folder: str, budget: Budget) -> None:
+    """Let the config and the tokenizer of a folder go with weights that have none."""
+    from anamnesis.checkpoint.trainers.beside import beside
+
+    if checkpoint.has_config and not checkpoint.is_joined:
+        raise ParseError("has a config.json of its own", source=str(checkpoint.root))
+    for name, value in beside(folder, budget).items():
+        setattr(checkpoint, name, value)
+    checkpoint.beside, checkpoint.is_joined = None, True
 
 
 def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> Checkpoint:
@@ -181,6 +199,12 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
         return _open_directory(directory, budget, opening, variant)
+    if isinstance(path, str) and path.endswith(DCP_EXTENSION):
+        raise ParseError(
+            "holds pieces of tensors that one rank has written",
+            source=path,
+            remedy=f"name its folder, whose {DCP_METADATA_NAME} says what they are",
+        )
     try:
         container = parse_file(where, budget, opening)
     except IsADirectoryError:
@@ -193,6 +217,10 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
         )
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
+        if container.id == "torch":
+            from anamnesis.checkpoint.trainers.ranks import lone_rank  # few files are of ranks
+
+            checkpoint.lone_part = lone_rank(container)
         if not container.self_contained:
             checkpoint.beside = (source.path, budget)
             if container.id == "safetensors":  # whose config.json it is
@@ -213,9 +241,13 @@ def _open_directory(
 
     from anamnesis.checkpoint.directory import read_directory
     from anamnesis.checkpoint.pipelines import refuse_pipeline
+    from anamnesis.checkpoint.trainers.open import read_trainers
 
     refuse_pipeline(os.fspath(where))
     root = Path(where)
+    of_trainer = read_trainers(root, budget, opening)
+    if of_trainer is not None:
+        return Checkpoint(**of_trainer, is_joined=True)
     found = read_directory(root, budget, opening, variant)
     return Checkpoint(root, **found._asdict())
 
