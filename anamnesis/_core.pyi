@@ -29,6 +29,7 @@ BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
 STREAMED_FROM: tuple[int, int]
 TILE_ROWS: int
+PANEL: int
 CACHE_LINE: int
 TRELLIS_BLOCK: int
 
@@ -90,6 +91,16 @@ def recover_absmax(
 def convert(
     src_dtype: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...
+def add_product(
+    values: _Bytes,
+    left: _Bytes,
+    right: _Bytes,
+    scale: float,
+    cols: int,
+    inner: int,
+    first: int = 0,
+    level: int | None = None,
+) -> None: ...
 def dequantize_blocks(
     type: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...
