@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from anamnesis.base.arguments import Globs, Size, hint_of, taken
+from anamnesis.base.arguments import Globs, Lora, Size, hint_of, taken
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.levels import LevelName
@@ -66,6 +66,7 @@ class RememberOptions(TypedDict, total=False):
     math: MathName
     drop: Globs
     edit: Mapping[str, Any] | None
+    lora: Lora | None
     experts: ExpertsName | None
 
 
@@ -117,6 +118,7 @@ class Request:
     encoding: Encoding | None = None
     drop: tuple[str, ...] = ()
     edit: Mapping[str, Any] = field(default_factory=dict)
+    lora: Mapping[str, float] = field(default_factory=dict)  # weights of adapters, by path
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     overrides: tuple[tuple[str, Encoding | None], ...] = ()
