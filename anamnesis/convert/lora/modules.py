@@ -38,8 +38,8 @@ class Modules:
                 return found
         missing = next(module for module in modules if module not in self._of)
         raise adapter.error(
-            f"module {missing!r} is no weight of the base{did_you_mean(missing, self._of)}; is it an"
-            " adapter of this model?"
+            f"module {missing!r} is no weight of the base{did_you_mean(missing, self._of)}; is"
+            " it an adapter of this model?"
         )
 
     def of_tensor(self, name: str) -> str | None:

@@ -66,7 +66,6 @@ class RememberOptions(TypedDict, total=False):
     math: MathName
     drop: Globs
     edit: Mapping[str, Any] | None
-    lora: Lora | None
     experts: ExpertsName | None
 
 
@@ -78,6 +77,7 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     exclude: Globs
     overrides: Mapping[str, Named] | None
     rename: Mapping[str, str] | None
+    lora: Lora | None
     metadata: Mapping[str, Any] | None
     split_max_size: Size | None
     loss: bool
