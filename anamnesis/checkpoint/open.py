@@ -169,7 +169,7 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Parse the headers of a file, of a directory's shards, or of a stream of bytes."""
     budget = Budget(limits)
-    checkpoint = _open(where, budget, opening, variant)
+    checkpoint = _open(where, budget, opening, variant, select)
     try:
         if config is not None:
             _take_config(checkpoint, os.fspath(config), budget)
@@ -192,13 +192,15 @@ def _take_config(checkpoint: Checkpoint, folder: str, budget: Budget) -> None:
     checkpoint.beside, checkpoint.is_joined = None, True
 
 
-def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> Checkpoint:
+def _open(
+    where: Any, budget: Budget, opening: Opening, variant: str | None, select: str | None
+) -> Checkpoint:
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
-        return _open_directory(directory, budget, opening, variant)
+        return _open_directory(directory, budget, opening, variant, select)
     if isinstance(path, str) and path.endswith(DCP_EXTENSION):
         raise ParseError(
             "holds pieces of tensors that one rank has written",
@@ -208,7 +210,7 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
     try:
         container = parse_file(where, budget, opening)
     except IsADirectoryError:
-        return _open_directory(where, budget, opening, variant)
+        return _open_directory(where, budget, opening, variant, select)
     source = container.source
     if variant is not None:
         source.close()
@@ -234,7 +236,7 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
 
 
 def _open_directory(
-    where: Any, budget: Budget, opening: Opening, variant: str | None
+    where: Any, budget: Budget, opening: Opening, variant: str | None, select: str | None
 ) -> Checkpoint:
     # Only here, for the sake of a quick start: most inputs are single files.
     from pathlib import Path
@@ -245,7 +247,7 @@ def _open_directory(
 
     refuse_pipeline(os.fspath(where))
     root = Path(where)
-    of_trainer = read_trainers(root, budget, opening)
+    of_trainer = read_trainers(root, budget, opening, select)
     if of_trainer is not None:
         return Checkpoint(**of_trainer, is_joined=True)
     found = read_directory(root, budget, opening, variant)

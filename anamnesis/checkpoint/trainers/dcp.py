@@ -41,11 +41,13 @@ def is_of_optimizer(name: str) -> bool:
     return name.partition(".")[0] in _OPTIMIZER
 
 
-def read_dcp(root: Path, budget: Budget) -> tuple[Container, PieceFiles, list[Dropped]]:
-    """Return the tensors of a checkpoint, its files, and what is left out of it."""
+def read_dcp(
+    root: Path, budget: Budget, state: str | None
+) -> tuple[Container, PieceFiles, list[Dropped]]:
+    """Return the tensors of a checkpoint, its files, and what is left out: a `state`, if given."""
     source = FileSource(root / DCP_METADATA_NAME)
     try:
-        return _Checkpoint(root, source, budget).read()
+        return _Checkpoint(root, source, budget).read(state)
     except BaseException:
         source.close()
         raise
@@ -59,7 +61,7 @@ class _Checkpoint:
         self.budget = budget
         self.files = PieceFiles(root)
 
-    def read(self) -> tuple[Container, PieceFiles, list[Dropped]]:
+    def read(self, state: str | None) -> tuple[Container, PieceFiles, list[Dropped]]:
         metadata = self._metadata()
         described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
         if type(described) is not dict or type(stored) is not dict:
@@ -73,8 +75,8 @@ class _Checkpoint:
                 raise self._error("a tensor's name is no text")
             if is_a(told, "BytesStorageMetadata"):
                 left.append(Dropped(name, _OTHER))
-            elif is_of_optimizer(name):
-                left.append(Dropped(name, STATE))
+            elif state is not None and is_of_optimizer(name):
+                left.append(Dropped(name, state))
             else:
                 tensors[name] = self._tensor(name, told, pieces.get(name, {}))
         container = Container(

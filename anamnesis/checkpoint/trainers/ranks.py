@@ -93,8 +93,10 @@ def lone_rank(container: Container) -> str | None:
     )
 
 
-def join_ranks(containers: Sequence[Container], left_out: list[Dropped]) -> dict[str, StoredTensor]:
-    """Return the whole tensors; leave the optimizer's state out."""
+def join_ranks(
+    containers: Sequence[Container], left_out: list[Dropped], state: str | None
+) -> dict[str, StoredTensor]:
+    """Return the whole tensors; leave the optimizer's `state` out, if that is given."""
     first = containers[0]
     for rank, other in enumerate(containers[1:], 1):
         unlike = first.tensors.keys() ^ other.tensors.keys()
@@ -107,8 +109,8 @@ def join_ranks(containers: Sequence[Container], left_out: list[Dropped]) -> dict
     strips = Strips()
     joined: dict[str, StoredTensor] = {}
     for name in first.tensors:
-        if is_of_optimizer(name):
-            left_out.append(Dropped(name, STATE))
+        if state is not None and is_of_optimizer(name):
+            left_out.append(Dropped(name, state))
             continue
         joined[name] = _join(name, containers, strips)
     return joined
