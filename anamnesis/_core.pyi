@@ -5,6 +5,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 _Bytes: TypeAlias = Buffer | npt.NDArray[np.uint8]
+_Floats: TypeAlias = Buffer | npt.NDArray[np.float32]
 
 LEVELS: dict[str, int]
 OUTPUTS: dict[str, int]
@@ -92,9 +93,9 @@ def convert(
     src_dtype: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...
 def add_product(
-    values: _Bytes,
-    left: _Bytes,
-    right: _Bytes,
+    values: _Floats,
+    left: _Floats,
+    right: _Floats,
     scale: float,
     cols: int,
     inner: int,

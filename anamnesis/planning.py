@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from anamnesis.base.arguments import Size, Word, checked, whole_number
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.schemes.core.weight import Weight
@@ -46,6 +47,12 @@ class Planning:
         if asked.lora:
             from anamnesis.convert.lora.merge import merged
 
+            if self._checkpoint.self_contained:
+                raise UnsupportedError(
+                    f"{next(iter(self._checkpoint.shards))}: its weights have other names than"
+                    " adapters have",
+                    remedy="convert it to a directory first: amn convert MODEL.gguf DIR/",
+                )
             ledger = merged(ledger, asked, self._checkpoint.read_config())
         return ledger
 

@@ -61,6 +61,7 @@ ROOMS = {
         {"conversion", "planning", "pipelines"},
         {"resume"},
         {"write"},
+        {"lora"},
         {"plan"},
         {"decide"},
         {"report"},

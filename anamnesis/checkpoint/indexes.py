@@ -96,15 +96,15 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
     budget.items(len(mapping), "the index")
     plain = {shard: posixpath.normpath(shard) for shard in set(mapping.values())}
     for shard in plain:
-        if _leads_out(shard):
+        if leads_out(shard):
             raise ParseError(f"shard {shard!r} leads out of the directory", source=str(path))
     if any(shard != told for told, shard in plain.items()):
         mapping = {tensor: plain[told] for tensor, told in mapping.items()}
     return Index(name, mapping)
 
 
-def _leads_out(name: str) -> bool:
-    """Tell whether an index names no file, or one that on some system is elsewhere."""
+def leads_out(name: str) -> bool:
+    """Tell whether a name is of no file, or of one that on some system is elsewhere."""
     return (
         not name
         or name.startswith("/")

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     "merge",
     "amn merge Qwen3-8B/ adapter/ -o Qwen3-8B-tuned/",
     "amn merge Qwen3-8B-FP8/ adapter/ --to Q4_K_M -o tuned.gguf",
-    "amn merge base.safetensors style.safetensors pose.safetensors --scale 0.7 --scale 0.3 -o"
-    " out.safetensors",
+    "amn merge sd.safetensors style.safetensors --scale 0.7 -o out.safetensors",
 )
 def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
     """Add adapters of low rank (LoRA) to the weights of a model.

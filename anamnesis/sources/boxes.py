@@ -1,4 +1,4 @@
-"""A tensor that is stored in boxes, as ranks hold it: each row-major, in a place of its own."""
+"""A tensor that lies in boxes, as ranks hold it: each row-major, somewhere."""
 
 from __future__ import annotations
 

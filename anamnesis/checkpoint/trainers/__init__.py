@@ -1,1 +1,1 @@
-"""What trainers leave behind: distributed checkpoints, ranks of one model in many files."""
+"""What trainers leave behind: one model in the files of many ranks."""

@@ -1,4 +1,4 @@
-"""What goes with weights that a trainer has left: the config, the tokenizer, and the like."""
+"""What goes with a trainer's weights: the config, the tokenizer, and the like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's distributed checkpoints: a .metadata, and the pieces of tensors in .distcp files.
+"""PyTorch's distributed checkpoints: .metadata, and pieces in .distcp files.
 
     FOLDER/.metadata      which tensors there are, their boxes, and where each box lies
     FOLDER/__R_N.distcp   of rank R: one archive of torch.save after the other, each one piece

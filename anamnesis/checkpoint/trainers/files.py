@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import posixpath
 import threading
 from pathlib import Path
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.source import Source
+from anamnesis.checkpoint.indexes import leads_out
 from anamnesis.checkpoint.walk import is_inside
 from anamnesis.sources.file import FileSource
 
@@ -27,8 +27,10 @@ class PieceFiles:
         with self._lock:
             if name not in self._files:
                 path = self.root / name
-                if posixpath.isabs(name) or not is_inside(str(path), self.root):
-                    raise ParseError(f"{name!r} leads out of the folder", source=str(self.root))
+                if leads_out(name) or not is_inside(str(path), self.root):
+                    raise ParseError(
+                        f"{name[:100]!r} is no file of the folder", source=str(self.root)
+                    )
                 kind = FileSource if len(self._files) < _KEPT_OPEN else ReopenedSource
                 self._files[name] = kind(path)
             return self._files[name]

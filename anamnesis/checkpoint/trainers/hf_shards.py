@@ -1,4 +1,4 @@
-"""What torch's `HuggingFaceStorageWriter(save_distributed=True)` writes: each rank's boxes.
+"""What torch's distributed writer of safetensors writes: each rank's boxes.
 
     shard-00001-model-00001-of-00002.safetensors   of the first rank, and so on
 

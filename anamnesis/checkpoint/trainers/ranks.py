@@ -1,4 +1,4 @@
-"""What `torch.save` of each rank has written: a file a rank, with its part of each tensor.
+"""Files that each rank has saved, with its part of each tensor.
 
 verl and SkyRL call them `model_world_size_W_rank_R.pt`; by hand they are called `NAME-rankR.pt` and
 the like. A DTensor says which part a rank has. What is no DTensor is the same on all ranks.

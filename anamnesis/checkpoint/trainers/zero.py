@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO checkpoints: the FP32 weights, of which each rank has a cut, made whole.
+"""DeepSpeed's ZeRO checkpoints: FP32 weights, of which each rank has a part.
 
     FOLDER/latest                                 the tag, such as global_step100
     FOLDER/TAG/*_optim_states.pt                  of each rank: flat FP32 weights of each group

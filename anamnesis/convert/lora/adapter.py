@@ -1,4 +1,4 @@
-"""An adapter's file: which tensors it has for each module, and with what scale they are added.
+"""An adapter's file: its factors for each module, and their scale.
 
     PEFT       base_model.model.MODULE.lora_A.weight [r, in], .lora_B.weight [out, r]
     diffusers  unet.MODULE.lora_A.weight, and older: MODULE.lora.down.weight, MODULE_lora.up.weight
@@ -63,6 +63,11 @@ _UNREAD = (
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # when an adapter is made
 
 
+# In patterns of modules: what may take long, repeated groups, and more than three repetitions.
+_DEARLY = re.compile(r"\)[*+?{]|\(\?|\\[0-9]|(?:[*+{].*){4}")
+_LONGEST = 200
+
+
 class Adapter(NamedTuple):
     """What an adapter holds."""
 
@@ -94,11 +99,23 @@ class Adapter(NamedTuple):
             return self._number(told.get("scale", 20.0), "lora_parameters.scale")
         if "peft_type" not in self.config:
             return 1.0
-        patterns = self.config.get("alpha_pattern") or {}
-        found = next((p for p in patterns if re.match(rf"(.*\.)?({p})$", module)), None)
-        alpha_of = patterns[found] if found is not None else self.config.get("lora_alpha", 8)
-        number = self._number(alpha_of, "lora_alpha")
+        number = self._number(self._alpha_of(module), "lora_alpha")
         return number / math.sqrt(rank) if self.flag("use_rslora") else number / rank
+
+    def _alpha_of(self, module: str) -> Any:
+        """Return a module's alpha: that of the first pattern that fits the end of its name."""
+        patterns = self.config.get("alpha_pattern") or {}
+        if not isinstance(patterns, Mapping):
+            raise self.error("its alpha_pattern is no object")
+        for pattern, alpha in patterns.items():
+            if _DEARLY.search(pattern) or len(pattern) > _LONGEST:
+                raise self.error(f"the pattern {pattern[:_LONGEST]!r} of its config is not read")
+            try:
+                if re.match(rf"(.*\.)?({pattern})$", module):
+                    return alpha
+            except re.error as error:
+                raise self.error(f"the pattern {pattern!r} of its config: {error}") from None
+        return self.config.get("lora_alpha", 8)
 
     def _number(self, value: Any, key: str) -> float:
         if type(value) not in (int, float) or not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What adapters add to the values of a weight, band by band: scale * (left @ right)."""
+"""What adapters add to a weight, band by band: scale * (left @ right)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What adapters of experts' stacks add, to stacks or to experts that are stored one by one.
+"""What adapters add to experts, in stacks or one by one.
 
 PEFT wraps one stack of a module in the other (`target_parameters`), so that names say neither:
 

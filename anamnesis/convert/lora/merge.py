@@ -1,4 +1,4 @@
-"""Weights with what adapters add to them: as PEFT's `merge_and_unload`, for any base.
+"""Weights with what adapters add to them, as PEFT's `merge_and_unload` does.
 
 A sum is of float32, each product in the order of its terms, and rounded once to the dtype of the
 base; of experts' stacks the product is rounded before, as PEFT does. A quantised base has no dtype:

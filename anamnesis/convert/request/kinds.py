@@ -235,12 +235,6 @@ def _number(text: str) -> float:
         raise ValueError(f"{text!r} is no number") from None
 
 
-def _number_of(value: Any) -> float:
-    if type(value) not in (int, float):
-        raise TypeError(f"must be a number, not {value!r}")
-    return float(value)
-
-
 def _adapter(text: str) -> tuple[str, float]:
     """Return the path of an adapter, and its weight: 1 if none stands behind it."""
     path, _, weight = text.rpartition("=")
@@ -309,7 +303,7 @@ SIZE = Kind(_size, "SIZE", _taken_size, whole_number)
 COUNT = Kind(_count, "N", check=whole_number)
 RATIO = Kind(_ratio, "X")
 NUMBERS = Kind(_number, "X", many=True)
-ADAPTERS = Kind(_adapter, "PATH[=WEIGHT]", _number_of, many=True, is_table=True)
+ADAPTERS = Kind(_adapter, "PATH[=WEIGHT]", many=True)
 BITS = Kind(_bits, "BITS")
 BLOCK = Kind(_block, "RxC")
 GLOBS = Kind(str, "GLOB", _texts, many=True)

@@ -1,4 +1,4 @@
-"""The pickled classes of torch's distributed checkpoints and tensors, and their fields.
+"""The pickled classes of torch's distributed checkpoints, and their fields.
 
 `.metadata` of a checkpoint is a pickle of dataclasses (torch/distributed/checkpoint/metadata.py):
 
