@@ -102,11 +102,11 @@ def test_the_environment_is_told_of_once() -> None:
         (["parse", "--scheme"], "(did you mean '--schemes'"),
         (
             ["inspect", "--gguf-kv", "a=1"],
-            ", which amn forget, amn convert, amn merge or amn plan has; see",
+            ", which amn forget, amn convert, amn merge",
         ),
         (
             ["inspect", "--cast-all"],
-            ", which amn remember, amn forget, amn convert, amn merge or amn plan",
+            ", which amn remember, amn forget, amn convert, ",
         ),
         (["scan", "--zzz"], "No such option '--zzz'; see"),
     ],

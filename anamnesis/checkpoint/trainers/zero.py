@@ -30,6 +30,7 @@ _OPTIM, _MODEL = "_optim_states.pt", "_model_states.pt"
 _ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
 _STATE = "optimizer_state_dict"
 _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
+_NUMBERS = re.compile(r"([0-9]+)")
 _MAX_TAG = 1000  # characters
 
 Files = dict[str, Container]
