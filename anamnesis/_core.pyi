@@ -5,6 +5,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 _Bytes: TypeAlias = Buffer | npt.NDArray[np.uint8]
+_Floats: TypeAlias = Buffer | npt.NDArray[np.float32]
 
 LEVELS: dict[str, int]
 OUTPUTS: dict[str, int]
@@ -29,6 +30,7 @@ BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
 STREAMED_FROM: tuple[int, int]
 TILE_ROWS: int
+PANEL: int
 CACHE_LINE: int
 TRELLIS_BLOCK: int
 
@@ -90,6 +92,16 @@ def recover_absmax(
 def convert(
     src_dtype: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...
+def add_product(
+    values: _Floats,
+    left: _Floats,
+    right: _Floats,
+    scale: float,
+    cols: int,
+    inner: int,
+    first: int = 0,
+    level: int | None = None,
+) -> None: ...
 def dequantize_blocks(
     type: int, out: int, src: _Bytes, dst: _Bytes, level: int | None = None
 ) -> int: ...

@@ -11,6 +11,7 @@ from anamnesis._kernels cimport (
     amn_loss, amn_kernel_at, amn_kernel_is_native, amn_level_name, amn_level_supported,
     amn_streamed_from,
     amn_dequantize_scaled, amn_dequantize_absmax, amn_recover_absmax, amn_convert,
+    amn_add_product, AMN_PANEL,
     amn_dequantize_blocks, AMN_STREAMED_BYTES, AMN_STAGE_BYTES, AMN_TILE_ROWS, AMN_CACHE_LINE,
     AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_pack,
     amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
@@ -132,6 +133,7 @@ STREAMED_FROM = tuple([
 cdef uint64_t _streamed_from_of_2 = STREAMED_FROM[0], _streamed_from_of_4 = STREAMED_FROM[1]
 cdef int _f32 = OUTPUTS["F32"]
 TILE_ROWS = AMN_TILE_ROWS
+PANEL = AMN_PANEL
 CACHE_LINE = AMN_CACHE_LINE
 TRELLIS_BLOCK = AMN_TRELLIS_BLOCK
 
@@ -336,6 +338,29 @@ def convert(src_dtype, out, const uint8_t[::1] src, uint8_t[::1] dst, level=None
         status = amn_convert(level_id, src_id, out_id, src_bytes, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
+
+
+def add_product(
+    float[::1] values, const float[::1] left, const float[::1] right, float scale, size_t cols,
+    size_t inner, size_t first=0, level=None,
+) -> None:
+    """values += scale * (left @ right), for rows of `cols` values, from column `first` on.
+
+    `left` is rows x inner; `right` is inner x columns, in panels of PANEL columns, the last of
+    which ends with zeros. Raises ValueError if one of them is too short.
+    """
+    cdef int level_id = _level(level)
+    cdef size_t rows = 0 if cols == 0 else values.shape[0] // cols
+    cdef size_t panels = (first + cols + AMN_PANEL - 1) // AMN_PANEL
+    cdef amn_status status
+    if <size_t>left.shape[0] < rows * inner or <size_t>right.shape[0] < panels * AMN_PANEL * inner:
+        raise ValueError("the factors are too short")
+    if rows == 0 or inner == 0:
+        return
+    with nogil:
+        status = amn_add_product(
+            level_id, &left[0], &right[0], scale, &values[0], rows, cols, inner, first)
+    _check(status)
 
 
 def dequantize_blocks(type, out, const uint8_t[::1] src, uint8_t[::1] dst, level=None) -> int:

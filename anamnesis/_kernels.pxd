@@ -95,6 +95,10 @@ cdef extern from "kernels/kernels.h" nogil:
     amn_status amn_convert(
         int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept
+    int AMN_PANEL
+    amn_status amn_add_product(
+        int level, const float *left, const float *right, float scale, float *values, size_t rows,
+        size_t cols, size_t inner, size_t first) noexcept
     amn_status amn_dequantize_blocks(
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept

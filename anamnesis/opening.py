@@ -56,6 +56,7 @@ class ParseOptions(TypedDict, total=False):
     mmap: bool
     select: str | None
     variant: str | None
+    config: str | os.PathLike[str] | None
     allow_foreign: bool
     void_dtype: str | None
     conv1d: bool | None
@@ -83,6 +84,7 @@ def parse(
     mmap: bool = False,
     select: str | None = None,
     variant: str | None = None,
+    config: str | os.PathLike[str] | None = None,
     allow_foreign: bool = False,
     void_dtype: str | None = None,
     conv1d: bool | None = None,
@@ -113,6 +115,9 @@ def parse(
     variant : str, optional
         Of a directory that holds its model twice, the copy to take: `fp16` takes
         `model.fp16.safetensors`. By default it is the one without a word.
+    config : path, optional
+        A folder with the config.json and the tokenizer that weights without a config go with, such
+        as those that a trainer has left: a directory that is written has them.
     allow_foreign : bool
         Read also pickles that refer to what no tensor needs; nothing is imported or called either
         way.
@@ -172,6 +177,7 @@ def parse(
         "mmap": mmap,
         "select": select,
         "variant": variant,
+        "config": None if config is None else os.path.abspath(config),
         "allow_foreign": allow_foreign,
         "void_dtype": void_dtype,
         "conv1d": conv1d,
@@ -191,7 +197,9 @@ def parse(
 
         where = resolve(where)
     opening = Opening(mmap, allow_foreign, void, remote_buffer)
-    checkpoint = open_checkpoint(where, limits, opening, select=select, variant=variant)
+    checkpoint = open_checkpoint(
+        where, limits, opening, select=select, variant=variant, config=config
+    )
     try:
         ledger = _claim(checkpoint, block_size, conv1d, tiles, folds=fold_pre_quant_scale)
         if strict and ledger.problems:

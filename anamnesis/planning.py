@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from anamnesis.base.arguments import Size, Word, checked, whole_number
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.schemes.core.weight import Weight
@@ -37,12 +38,23 @@ class Planning:
         raise NotImplementedError
 
     def _edited(self, asked: Request) -> Ledger:
-        """Return the weights with what is edited of them."""
-        if not asked.edit:
-            return self._ledger
-        from anamnesis.convert.plan.edits import edited  # only here: most models stay as they are
+        """Return the weights with what is edited of them, and with what adapters add."""
+        ledger = self._ledger
+        if asked.edit:
+            from anamnesis.convert.plan.edits import edited  # only here, as most models stay as is
 
-        return edited(self._ledger, asked, self._limits, self._tensor)
+            ledger = edited(ledger, asked, self._limits, self._tensor)
+        if asked.lora:
+            from anamnesis.convert.lora.merge import merged
+
+            if self._checkpoint.self_contained:
+                raise UnsupportedError(
+                    f"{next(iter(self._checkpoint.shards))}: its weights have other names than"
+                    " adapters have",
+                    remedy="convert it to a directory first: amn convert MODEL.gguf DIR/",
+                )
+            ledger = merged(ledger, asked, self._checkpoint.read_config())
+        return ledger
 
     def _asked(self, to: Named | None, out: Any, options: Mapping[str, Any]) -> Target:
         from anamnesis.convert.decide.renames import is_gguf_of_llama_cpp

@@ -16,6 +16,7 @@
 #endif
 
 #define AMN_CPUID1_ECX_PCLMULQDQ (1u << 1)
+#define AMN_CPUID1_ECX_FMA (1u << 12)
 #define AMN_CPUID1_ECX_OSXSAVE (1u << 27)
 #define AMN_CPUID1_ECX_AVX (1u << 28)
 #define AMN_CPUID1_ECX_F16C (1u << 29)
@@ -71,6 +72,10 @@ static inline int amn_cpu_has_avx2_f16c(void) {
   if ((amn_cpuid(1).ecx & wanted) != wanted) return 0;
   if ((amn_xcr0() & AMN_XCR0_SSE_AND_YMM) != AMN_XCR0_SSE_AND_YMM) return 0;
   return (amn_cpuid(7).ebx & AMN_CPUID7_EBX_AVX2) != 0;
+}
+
+static inline int amn_cpu_has_fma(void) {
+  return (amn_cpuid(1).ecx & AMN_CPUID1_ECX_FMA) != 0;
 }
 
 #if defined(__APPLE__)

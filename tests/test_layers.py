@@ -69,6 +69,7 @@ ROOMS = {
         {"parts"},  # of many processes
         {"resume"},
         {"write"},
+        {"lora"},
         {"plan"},
         {"decide"},
         {"report"},

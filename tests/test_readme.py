@@ -49,6 +49,7 @@ NOT_RUN = {
     "docs/dashboards.md": 1,
     "docs/index.md": 1,
     "docs/scale.md": 4,
+    "docs/trainers.md": 2,
     "docs/tutorials/fp8-directory.md": 2,
     "docs/tutorials/gguf.md": 1,
     "docs/tutorials/notebook.md": 1,

@@ -19,6 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Size: TypeAlias = int | str  # of bytes: 5_000_000_000, "5GB", "2GiB"
 Word: TypeAlias = str | Enum  # a name, or a member of gguf-py's enums, which has one
 Globs: TypeAlias = str | Iterable[str]
+Path: TypeAlias = str | os.PathLike[str]
+Lora: TypeAlias = Path | Iterable[Path] | Mapping[Path, float]  # adapters, and their weights
 
 
 def taken(name: str, value: Any, hint: str) -> Any:
@@ -196,6 +198,21 @@ def _mapping(name: str, value: Any) -> Any:
     return value
 
 
+def _adapters(name: str, value: Any) -> dict[str, float]:
+    """Return the paths of adapters, with the weight of each: 1 if none is given."""
+    if isinstance(value, (str, os.PathLike)):
+        value = [value]
+    if not isinstance(value, Mapping):
+        try:
+            value = dict.fromkeys(value, 1.0)
+        except TypeError:
+            raise TypeError(f"{name} must be a path, several, or a mapping to weights") from None
+    return {
+        os.path.abspath(check_path(name, path)): number(f"{name}: the weight of {path}", weight)
+        for path, weight in value.items()
+    }
+
+
 _TAKE: dict[str, Callable[[str, Any], Any]] = {
     "bool": _flag,
     "int": _whole,
@@ -208,6 +225,7 @@ _TAKE: dict[str, Callable[[str, Any], Any]] = {
     ),
     "Globs": globs,
     "str | os.PathLike[str]": check_path,
+    "Lora": _adapters,
     "tuple[int, int]": pair,
     "tuple[int, ...]": shape,
     "int | Sequence[int]": _layers,

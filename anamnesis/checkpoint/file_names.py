@@ -28,6 +28,9 @@ QUANT_FILES = (
 
 OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollama's
 
+DCP_METADATA_NAME = ".metadata"  # of PyTorch's distributed checkpoints
+DCP_EXTENSION = ".distcp"
+
 # In the names of indexes of shards.
 SAFETENSORS_INDEX = ".safetensors.index."
 TORCH_INDEX = ".bin.index."
@@ -41,4 +44,5 @@ def is_index(name: str) -> bool:
 def indexed_directory(path: str) -> str | None:
     """Return the directory of the shards if `path` is an index of them, which stands for all."""
     directory, name = os.path.split(path)
-    return (directory or os.curdir) if is_index(name) and os.path.isfile(path) else None
+    names_all = is_index(name) or name == DCP_METADATA_NAME
+    return (directory or os.curdir) if names_all and os.path.isfile(path) else None

@@ -14,6 +14,8 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
+    DCP_EXTENSION,
+    DCP_METADATA_NAME,
     EXTENSION,
     MODEL_STEM,
     PARAMS_NAME,
@@ -47,6 +49,7 @@ class Checkpoint:
     indexes: list[Index] = field(default_factory=list)
     has_config: bool = False
     lone_part: str | None = None
+    is_joined: bool = False  # of what the ranks of a trainer have written
     made: dict[str, bytes | bytearray] = field(default_factory=dict)
     beside: tuple[Source, Budget] | None = None
     variant: str | None = None
@@ -180,19 +183,36 @@ def open_checkpoint(
     *,
     select: str | None = None,
     variant: str | None = None,
+    config: str | os.PathLike[str] | None = None,
 ) -> Checkpoint:
     """Parse the headers of a file, of a directory's shards, or of a stream of bytes."""
-    checkpoint = _open(where, Budget(limits), opening, variant)
-    if select is not None:
-        try:
+    budget = Budget(limits)
+    checkpoint = _open(where, budget, opening, variant, select)
+    try:
+        if config is not None:
+            _take_config(checkpoint, os.fspath(config), budget)
+        if select is not None:
             checkpoint.select(select)
-        except BaseException:
-            checkpoint.close()
-            raise
+    except BaseException:
+        checkpoint.close()
+        raise
     return checkpoint
 
 
-def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> Checkpoint:
+def _take_config(checkpoint: Checkpoint, folder: str, budget: Budget) -> None:
+    """Let the config and the tokenizer of a folder go with weights that have none."""
+    from anamnesis.checkpoint.trainers.beside import beside
+
+    if checkpoint.has_config and not checkpoint.is_joined:
+        raise ParseError("has a config.json of its own", source=str(checkpoint.root))
+    for name, value in beside(folder, budget).items():
+        setattr(checkpoint, name, value)
+    checkpoint.beside, checkpoint.is_joined = None, True
+
+
+def _open(
+    where: Any, budget: Budget, opening: Opening, variant: str | None, select: str | None
+) -> Checkpoint:
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
@@ -201,17 +221,23 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
 
         kept = in_cache(str(path))
         if kept is not None:
-            return _open(kept, budget, opening, variant)
+            return _open(kept, budget, opening, variant, select)
         folder = folder_at(str(path), budget, opening.remote_buffer)
         if folder is not None:
             return _open_folder(folder, budget, opening, variant)
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
-        return _open_directory(directory, budget, opening, variant)
+        return _open_directory(directory, budget, opening, variant, select)
+    if isinstance(path, str) and path.endswith(DCP_EXTENSION):
+        raise ParseError(
+            "holds pieces of tensors that one rank has written",
+            source=path,
+            remedy=f"name its folder, whose {DCP_METADATA_NAME} says what they are",
+        )
     try:
         container = parse_file(where, budget, opening)
     except IsADirectoryError:
-        return _open_directory(where, budget, opening, variant)
+        return _open_directory(where, budget, opening, variant, select)
     source = container.source
     if variant is not None:
         source.close()
@@ -220,6 +246,10 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
         )
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
+        if container.id == "torch":
+            from anamnesis.checkpoint.trainers.ranks import lone_rank  # few files are of ranks
+
+            checkpoint.lone_part = lone_rank(container)
         if not container.self_contained:
             checkpoint.beside = (source, budget)
             if container.id == "safetensors" and not source.in_flight(1):  # whose config it is
@@ -233,7 +263,7 @@ def _open(where: Any, budget: Budget, opening: Opening, variant: str | None) -> 
 
 
 def _open_directory(
-    where: Any, budget: Budget, opening: Opening, variant: str | None
+    where: Any, budget: Budget, opening: Opening, variant: str | None, select: str | None
 ) -> Checkpoint:
     # Only here, for the sake of a quick start: most inputs are single files.
     from pathlib import Path
@@ -241,9 +271,13 @@ def _open_directory(
     from anamnesis.checkpoint.directory import read_directory
     from anamnesis.checkpoint.folder import Folder
     from anamnesis.checkpoint.pipelines import refuse_pipeline
+    from anamnesis.checkpoint.trainers.open import read_trainers
 
     refuse_pipeline(os.fspath(where))
     root = Path(where)
+    of_trainer = read_trainers(root, budget, opening, select)
+    if of_trainer is not None:
+        return Checkpoint(**of_trainer, is_joined=True)
     found = read_directory(Folder(root), budget, opening, variant)
     return Checkpoint(root, **found._asdict())
 

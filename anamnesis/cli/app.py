@@ -27,6 +27,7 @@ COMMANDS = {
     "remember": "Dequantise: write weights at full precision, exactly.",
     "forget": "Quantise: write weights in FP8, INT8, ...; the loss is measured.",
     "convert": "Write another container, another encoding, or both.",
+    "merge": "Add adapters of low rank (LoRA) to the weights of a model.",
     "plan": "Show what convert would write: its size, its loss, and what loads it.",
     "commit": "Finish an output whose files were made in parts.",
     "edit": "Change the metadata of files; tensors stay as they lie.",

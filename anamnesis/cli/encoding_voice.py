@@ -56,6 +56,8 @@ class EncodingVoice(Voice):
     def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
         if report.loss is not None and report.loss.weights:
             yield from loss_lines(report.loss, _N_WORST if self._worst else 1)
+        if report.edited:
+            yield f"Adapters added to {count(len(report.edited), 'weight')}"
         if self._verified:
             yield "Verified: read back, and equal to a second encoding"
         if self._same_as is not None:

@@ -45,7 +45,7 @@ def verb(
         if "untrusted" in options:
             function = _limiting(function, name)
         found = click.command(name, cls=Command, epilog=_epilog(examples, exit_codes))(function)
-        rows = [row for row in table.OPTIONS if name in row.verbs]
+        rows = table.rows_of(name)
         flags = {flag for row in rows for flag in row.flags.split()}
         found.params[-1:-1] = [_click_option(row, name, flags) for row in rows]  # before -h
         if "untrusted" in options:
@@ -84,7 +84,9 @@ def _placing(function: _Function, verb: str) -> _Function:
         if len(paths) > 1 and not given.get("lists"):
             from anamnesis.cli.places import placed
 
-            paths, to, out = placed(paths, to, out, read, needs_target=verb != "remember")
+            paths, to, out = placed(
+                paths, to, out, read, needs_target=verb not in ("remember", "merge")
+            )
         placed_as = {"paths": paths, "to": to, "out": out}
         click.get_current_context().params.update(placed_as)
         function(**placed_as, **given)

@@ -139,6 +139,7 @@ class Container:
     tied: list[list[str]] = field(default_factory=list)
     described: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    sharded: Mapping[str, Any] = field(default_factory=dict)  # torch's, of one rank's parts
 
     def below(self, prefix: str) -> Container:
         """Return the tensors of a subtree, by their names in it."""

@@ -101,6 +101,13 @@ amn_status amn_recover_absmax(amn_bytes src, amn_buffer dst, amn_bytes codebook,
 amn_status amn_convert(int level, int src_dtype, int out, amn_bytes src, amn_buffer dst,
                        uint64_t *n_overflow);
 
+/* values += scale * (left @ right) in float32, for rows x cols values, columns from `first` on of
+ * all that `right` has. left is rows x inner; right is inner x columns, in panels of AMN_PANEL
+ * columns one behind the other, the last of which ends with zeros. */
+#define AMN_PANEL 48
+amn_status amn_add_product(int level, const float *left, const float *right, float scale,
+                           float *values, size_t rows, size_t cols, size_t inner, size_t first);
+
 /* dst = out(float32 value) for every element of the GGUF blocks in src, which must be whole ones.
  * *n_overflow counts finite values that became infinite. */
 amn_status amn_dequantize_blocks(int level, int type, int out, amn_bytes src, amn_buffer dst,

@@ -23,6 +23,23 @@ EXIT = {"amn scan uploads/ --untrusted": 1, "amn scan -q uploads/": 1, "amn scan
 SKIPPED = ("completion fish",)  # writes for a shell that need not be there
 
 
+def _add_adapters(root: Path) -> None:
+    """Write an adapter for the models, and one of kohya's for a file."""
+    name, rng = "model.layers.0.self_attn.o_proj", np.random.default_rng(0)
+    with an.parse(root / "Qwen3-8B") as model:
+        rows, cols = model[f"{name}.weight"].shape
+    a, b = rng.random((2, cols), np.float32), rng.random((rows, 2), np.float32)
+    (root / "adapter").mkdir()
+    factors = {f"base_model.model.{name}.lora_{x}.weight": f for x, f in (("A", a), ("B", b))}
+    an.save(factors, root / "adapter" / "adapter_model.safetensors")
+    told = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
+    (root / "adapter" / "adapter_config.json").write_text(json.dumps(told))
+    an.save({"to_q.weight": np.zeros((4, 4), np.float32)}, root / "sd.safetensors")
+    ones = {"down": np.ones((1, 4), np.float32), "up": np.ones((4, 1), np.float32)}
+    kohyas = {f"lora_unet_to_q.lora_{x}.weight": factor for x, factor in ones.items()}
+    an.save(kohyas, root / "style.safetensors")
+
+
 def examples() -> list[str]:
     found = []
     for name in COMMANDS:
@@ -52,6 +69,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         an.save(values, root / "loras" / f"lora-{i}.safetensors")
     shutil.copy(root / "uploads" / "settings.pkl", root / "settings.pkl")
     shutil.copy(root / "uploads" / "attack.pkl", root / "attack.pkl")
+    _add_adapters(root)
     an.convert(root / "Qwen3-8B", root / "model-bf16.safetensors", "safetensors")
     an.convert(root / "model-bf16.safetensors", root / "fp8.safetensors", "fp8-block")
     an.convert(root / "model-bf16.safetensors", root / "model.pth")

@@ -100,8 +100,14 @@ def test_the_environment_is_told_of_once() -> None:
         (["convert", "--exlude", "x"], "(did you mean '--exclude', '--experts' or '--include'?)"),
         (["convert", "--max-shard_size", "1"], "(did you mean '--max-shard-size', "),
         (["parse", "--scheme"], "(did you mean '--schemes'"),
-        (["inspect", "--gguf-kv", "a=1"], ", which amn forget, amn convert or amn plan has; see"),
-        (["inspect", "--cast-all"], ", which amn remember, amn forget, amn convert or amn plan"),
+        (
+            ["inspect", "--gguf-kv", "a=1"],
+            ", which amn forget, amn convert, amn merge",
+        ),
+        (
+            ["inspect", "--cast-all"],
+            ", which amn remember, amn forget, amn convert, ",
+        ),
         (["scan", "--zzz"], "No such option '--zzz'; see"),
     ],
 )

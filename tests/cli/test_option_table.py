@@ -16,7 +16,7 @@ import anamnesis as an
 from anamnesis.cli.app import COMMANDS, cli
 from anamnesis.cli.grouped import Command
 from anamnesis.convert.request.mix import MixOptions
-from anamnesis.convert.request.options import OPTIONS, Option, flag_of, options_of
+from anamnesis.convert.request.options import OPTIONS, Option, flag_of, options_of, rows_of
 from anamnesis.convert.request.recipe import KEYS
 from anamnesis.convert.request.request import (
     ConvertOptions,
@@ -73,7 +73,7 @@ def test_defaults_are_those_of_a_request() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_the_options_of_its_rows(name: str) -> None:
     of = command(name)
-    shown = [row for row in OPTIONS if name in row.verbs]
+    shown = rows_of(name)
     made = {(param.name, *param.opts): param for _, group in of.groups() for param in group}
     del made["help", "-h"]
     assert [*made] == [(r.name, *r.flags.partition("/")[0].split()) for r in _in_groups(of, shown)]

@@ -202,6 +202,13 @@ def _owned(array: StoredTensor, *, is_alone: bool) -> tuple[StoredTensor, int]:
     return array._replace(offset=0, source=BufferSource(raw, array.source.name)), crc
 
 
+def replaced_by(
+    weight: Weight, tensor: StoredTensor, request: Request, token: Callable[[], str] | None = None
+) -> Edited:
+    """Return a weight with a tensor's values; `token` tells them from others, else their hash."""
+    return _edited(weight, tensor.shape, lambda *_: tensor, token or _digest(tensor), request)
+
+
 def _edited(
     weight: Weight,
     shape: tuple[int, ...],

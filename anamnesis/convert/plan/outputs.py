@@ -41,6 +41,9 @@ from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
+_USUAL_SHARD = (
+    5 * 10**9
+)  # bytes, where the input has no shards: as transformers wrote them for long
 _WEIGHT = ".weight"
 _DESCRIPTION = "description of the quantisation"
 
@@ -106,6 +109,8 @@ class _Directory:
     def plan(self) -> Plan:
         """Return the plan."""
         limit, decided = self.request.max_shard_size, self.decided
+        if limit is None and self.checkpoint.is_joined:
+            limit = _USUAL_SHARD
         files = self._same_shards() if limit is None else self._new_shards(limit)
         describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
         gone = describing if decided.dense else []

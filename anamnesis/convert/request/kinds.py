@@ -228,6 +228,19 @@ def _settings_file(path: str) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}") from None
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+
+
+def _adapter(text: str) -> tuple[str, float]:
+    """Return the path of an adapter, and its weight: 1 if none stands behind it."""
+    path, _, weight = text.rpartition("=")
+    return (path, _number(weight)) if path else (text, 1.0)
+
+
 # --- targets --------------------------------------------------------------------------------------
 
 
@@ -289,6 +302,8 @@ JSON, JSON_LINES = Kind(value="json"), Kind(value="lines")
 SIZE = Kind(_size, "SIZE", _taken_size, whole_number)
 COUNT = Kind(_count, "N", check=whole_number)
 RATIO = Kind(_ratio, "X")
+NUMBERS = Kind(_number, "X", many=True)
+ADAPTERS = Kind(_adapter, "PATH[=WEIGHT]", many=True)
 BITS = Kind(_bits, "BITS")
 BLOCK = Kind(_block, "RxC")
 GLOBS = Kind(str, "GLOB", _texts, many=True)

@@ -51,6 +51,8 @@ class Option(NamedTuple):
 
 
 _READ = ("parse", "inspect")
+# A command that has the options of another, and some of its own.
+_LIKE = {"merge": "convert"}
 _PLAN = ("plan",)
 _FORGET = ("forget", "convert")
 _ENCODE = (*_FORGET, "plan")
@@ -88,6 +90,9 @@ OPTIONS = (
     Option("--variant", word("WORD"), _OPEN, "Input",
            "Read model.WORD.safetensors of a directory with several copies of its weights.",
            call="parse"),
+    Option("--config", path("DIR"), _OPEN, "Input",
+           "Folder with config.json and tokenizer for weights without: a trainer's checkpoint, ...",
+           call="parse"),
     Option("--block-size", kinds.BLOCK, _OPEN, "Input",
            "Rows and columns that share a scale, if neither shapes nor config say it.",
            call="parse"),
@@ -104,6 +109,11 @@ OPTIONS = (
            "Read pickles that refer to other code; none of it runs.", call="parse"),
     Option("--void-dtype", kinds.STORED_DTYPE, _OPEN, "Input",
            "Dtype of NumPy arrays of raw bytes (V1, V2): F8_E4M3, ...", call="parse"),
+    Option("--scale", kinds.NUMBERS, ("merge",), "Input",
+           "Multiply what adapters add: one number for all, or one for each. [default: 1]"),
+    Option("--lora", kinds.ADAPTERS, (*_FORGET, "plan"), "Input",
+           "Merge an adapter into the weights, with a weight: DIR, DIR=0.5. Repeatable.",
+           call="convert"),
     Option("--allow-unknown", FLAG, _MAKE, "Input",
            "Copy tensors that cannot be decoded, as they are stored, and list them.",
            call="remember", recipe="repeated"),
@@ -311,7 +321,16 @@ OPTIONS = (
 
 def options_of(verb: str, *calls: Call) -> dict[str, Option]:
     """Return the options of a verb by their names; of those, the ones that some calls take."""
-    return {o.name: o for o in OPTIONS if verb in o.verbs and (not calls or o.call in calls)}
+    rows = rows_of(verb)
+    return {row.name: row for row in rows if not calls or row.call in calls}
+
+
+def rows_of(verb: str) -> list[Option]:
+    """Return the rows of a verb; what it has of its own comes first."""
+    own = [row for row in OPTIONS if verb in row.verbs]
+    names = {row.name for row in own}
+    like = [row for row in OPTIONS if _LIKE.get(verb) in row.verbs and row.name not in names]
+    return own + like
 
 
 def flag_of(name: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
-from anamnesis.base.arguments import Globs, Size, hint_of, taken
+from anamnesis.base.arguments import Globs, Lora, Size, hint_of, taken
 from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.errors import UnsupportedError
@@ -81,6 +81,7 @@ class ConvertOptions(RememberOptions, MixOptions, total=False):
     exclude: Globs
     overrides: Mapping[str, Named] | None
     rename: Mapping[str, str] | None
+    lora: Lora | None
     metadata: Mapping[str, Any] | None
     split_max_size: Size | None
     loss: bool
@@ -123,6 +124,7 @@ class Request:
     encoding: Encoding | None = None
     drop: tuple[str, ...] = ()
     edit: Mapping[str, Any] = field(default_factory=dict)
+    lora: Mapping[str, float] = field(default_factory=dict)  # weights of adapters, by path
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     overrides: tuple[tuple[str, Encoding | None], ...] = ()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anamnesis.schemes.families.ggml.imatrix import Imatrix
 
 
-_MAPPINGS = ("overrides", "rename", "metadata", "edit")
+_MAPPINGS = ("overrides", "rename", "metadata", "edit", "lora")
 
 
 def resolve(

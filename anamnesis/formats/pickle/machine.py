@@ -59,6 +59,8 @@ class PickleMachine:
     """One run over one pickle."""
 
     handlers: ClassVar[list[Handler]] = HANDLERS
+    max_opcodes: ClassVar[int] = PICKLE_MAX_OPCODES
+    max_working_set: ClassVar[int] = PICKLE_MAX_WORKING_SET
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class PickleMachine:
         self.attributes: dict[int, tuple[Any, list[Any]]] = {}
         limits = budget.limits
         single, total = limits.max_single_alloc, limits.max_total_bytes
-        self._most = min(PICKLE_MAX_WORKING_SET, _SMALL + PICKLE_MAX_GROWTH * len(data))
+        self._most = min(self.max_working_set, _SMALL + PICKLE_MAX_GROWTH * len(data))
         self.allowed = self._most
         self.max_payload = PICKLE_MAX_PAYLOAD
         if total is not None:
@@ -117,7 +119,7 @@ class PickleMachine:
     def _run(self) -> None:
         """Run all opcodes; leave in `_opcode_at` where the last one begins if that fails."""
         data, handlers, costs, allowed = self.data, self.handlers, COSTS, self.allowed
-        pos, opcodes = self.pos, iter(range(PICKLE_MAX_OPCODES))
+        pos, opcodes = self.pos, iter(range(self.max_opcodes))
         try:
             while not self.has_stopped:
                 self.check_items()  # before far more than one list may have takes its memory
@@ -188,7 +190,7 @@ class PickleMachine:
     def _too_many_opcodes(self) -> LimitExceeded:
         return LimitExceeded(
             "PICKLE_MAX_OPCODES",
-            f"{self.name}: a pickle of more than the {PICKLE_MAX_OPCODES:,} opcodes allowed",
+            f"{self.name}: a pickle of more than the {self.max_opcodes:,} opcodes allowed",
         )
 
     # --- what the handlers share ---------------------------------------------------------------

@@ -13,7 +13,7 @@ from anamnesis.base.source import Source
 from anamnesis.formats.base import Container, TypedMetadata, names_below
 from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.torch.flatten import Flattened
-from anamnesis.formats.torch.tensors import Place, list_lost, place_all
+from anamnesis.formats.torch.tensors import Place, keys_in, list_lost, place_all
 from anamnesis.formats.torch.values import Storage
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def container_of(
 ) -> Container:
     """Return a file's container."""
     placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
-    lost = others(placed.refused)
+    lost = others(placed.refused | keys_in(flattened.spent))
     if lost:
         list_lost(placed, lost, source, budget)
     return Container(
@@ -80,6 +80,7 @@ def container_of(
         placed.unreadable,
         tied=placed.tied,
         described=flattened.described,
+        sharded=flattened.sharded,
     )
 
 

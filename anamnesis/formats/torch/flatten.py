@@ -26,6 +26,7 @@ from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSe
 from anamnesis.formats.torch.values import Attributed, Refused, Storage, TorchTensor, Wrapper, whole
 
 if TYPE_CHECKING:
+    from anamnesis.formats.torch.dtensor import Sharding
     from anamnesis.formats.torch.pickled_arrays import PickledArray
 
 # Bytes of all names and all text together, and as many again as the pickle's values take: each may
@@ -56,6 +57,8 @@ class Flattened:
         self.tensors: dict[str, TorchTensor | PickledArray | Refused] = {}
         self.others: dict[str, Any] = {}
         self.described: dict[str, Mapping[str, Any]] = {}
+        self.sharded: dict[str, Sharding] = {}
+        self.spent: list[Any] = []  # that is understood, and its storages no longer needed
         self._source_name = name
         self._budget = budget
         self._attributes = machine.attributes
@@ -88,6 +91,9 @@ class Flattened:
 
     def _walk_wrapper(self, made: Wrapper, name: str) -> None:
         """Add the parts of a library's tensor, by the names that the library gives them."""
+        if made.kind.module.startswith("torch.distributed."):
+            self._walk_dtensor(made, name)
+            return
         from anamnesis.formats.torch import torchao  # only here: few files have it
 
         if id(made) in self._attributes:
@@ -103,6 +109,18 @@ class Flattened:
             self._add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
         self._add(self.others, name, flat.told)
         self.described[name] = flat.described
+
+    def _walk_dtensor(self, made: Wrapper, name: str) -> None:
+        """Add one rank's part of a tensor."""
+        from anamnesis.formats.torch import dtensor
+
+        self.spent.append(made.state)
+        found = dtensor.read(made)
+        if isinstance(found, Refused):
+            self._add(self.tensors, name, found)
+        else:
+            tensor, self.sharded[name] = found
+            self._add(self.tensors, name, tensor)
 
     def _walk_container(self, value: Any, name: str | None) -> None:
         """Add what is in a value, and its attributes."""

@@ -337,6 +337,10 @@ def _known(module: str, name: str) -> Global | None:
         from anamnesis.formats.torch.torchao import known  # only here: few files have it
 
         return known(module, name)
+    if module.startswith("torch.distributed."):
+        from anamnesis.formats.torch.dtensor import known as known_distributed
+
+        return known_distributed(module, name)
     return None
 
 

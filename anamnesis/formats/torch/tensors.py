@@ -95,7 +95,7 @@ def place_all(
             f" {PTH_MAX_READS + source.size // _BYTES_PER_READ:,} are allowed",
         )
     tied = [same for same in names.values() if len(same) > 1]
-    return Placed(placed, unreadable, tied, _keys_in(refused) if refused else set())
+    return Placed(placed, unreadable, tied, keys_in(refused) if refused else set())
 
 
 def list_lost(placed: Placed, others: Mapping[str, Place], source: Source, budget: Budget) -> None:
@@ -124,7 +124,7 @@ def _of_array(name: str, array: PickledArray, file: Source, strips: Strips) -> S
     return StoredTensor(name, array.dtype, array.shape, len(array.raw), offset, source)
 
 
-def _keys_in(value: Any) -> set[str]:
+def keys_in(value: Any) -> set[str]:
     """Return the keys of all storages in a value, which may go in circles."""
     keys: set[str] = set()
     seen: set[int] = set()

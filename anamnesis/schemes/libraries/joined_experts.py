@@ -27,12 +27,12 @@ from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.views.gathered import Reshaped, joined
 from anamnesis.schemes.views.transposed import transposed
 
-_PIECE = re.compile(
+PIECE = re.compile(
     r"((?:.*\.)?experts)\.(\d+)\.(gate_proj|up_proj|down_proj|w1|w3|w2)\.(weight|bias)"
 )
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _UNNUMBERED = -1  # of an expert whose number is written as no tool does: 03
-_LAYERS = {
+LAYERS = {
     "gate_proj": "gate",
     "up_proj": "up",
     "down_proj": "down",
@@ -45,7 +45,7 @@ _USUAL = {
     "up_proj": "experts.up_proj",
     "down_proj": "experts.down_proj",
 }
-_STACKS = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
+STACKS = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
 _UNGATED = {"up_proj": ("up",), "down_proj": ("down",)}
 _APART = {"gate_proj": ("gate",), **_UNGATED}
 
@@ -56,7 +56,7 @@ class _Way(NamedTuple):
     is_turned: bool = False
     alternates: bool = False
     names: Mapping[str, str] = _USUAL
-    stacks: Mapping[str, tuple[str, ...]] = _STACKS
+    stacks: Mapping[str, tuple[str, ...]] = STACKS
     of_bias: str = "_bias"
 
     def bias(self, name: str) -> str:
@@ -144,9 +144,9 @@ def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
     """Return the single experts of a model, by the names of their modules."""
     modules: dict[str, _Found] = {}
     for name, weight in weights.items():
-        if "experts." in name and (match := _PIECE.fullmatch(name)):
+        if "experts." in name and (match := PIECE.fullmatch(name)):
             module, number, layer, kind = match.groups()
-            experts = modules.setdefault(module, {}).setdefault((_LAYERS[layer], kind), {})
+            experts = modules.setdefault(module, {}).setdefault((LAYERS[layer], kind), {})
             experts[int(number) if _NUMBER.fullmatch(number) else _UNNUMBERED] = weight
     return modules
 

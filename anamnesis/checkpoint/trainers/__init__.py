@@ -1,0 +1,1 @@
+"""What trainers leave behind: one model in the files of many ranks."""

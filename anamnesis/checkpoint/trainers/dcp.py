@@ -1,0 +1,243 @@
+"""PyTorch's distributed checkpoints: .metadata, and pieces in .distcp files.
+
+    FOLDER/.metadata      which tensors there are, their boxes, and where each box lies
+    FOLDER/__R_N.distcp   of rank R: one archive of torch.save after the other, each one piece
+
+The pieces of a tensor may lie in any rank's file; replicas are stored once. Other objects than
+tensors are pickles in the same files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.dtypes import DType
+from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import DerivedSource, Source
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.file_names import DCP_METADATA_NAME
+from anamnesis.checkpoint.trainers.files import PieceFiles
+from anamnesis.formats.base import Container
+from anamnesis.formats.pickle.nodes import Key
+from anamnesis.formats.registry import parse_container
+from anamnesis.formats.torch.distributed import METADATA_MAX_BYTES, MetadataMachine, fields_of, is_a
+from anamnesis.formats.torch.values import PTH_MAX_DIMS, DTypeGlobal, item_bytes, too_large
+from anamnesis.sources.boxes import Box, BoxSource, check_boxes
+from anamnesis.sources.file import FileSource
+
+_OPTIMIZER = ("optim", "optimizer", "optimizers", "optimizer_state", "optimizer_state_dict")
+_OTHER = "an object that is no tensor"
+STATE = "the optimizer's state"
+Shape = tuple[int, ...]
+
+
+def is_of_optimizer(name: str) -> bool:
+    """Tell whether a tensor is a part of an optimizer's state, and not of the model."""
+    return name.partition(".")[0] in _OPTIMIZER
+
+
+def read_dcp(
+    root: Path, budget: Budget, state: str | None
+) -> tuple[Container, PieceFiles, list[Dropped]]:
+    """Return the tensors of a checkpoint, its files, and what is left out: a `state`, if given."""
+    source = FileSource(root / DCP_METADATA_NAME)
+    try:
+        return _Checkpoint(root, source, budget).read(state)
+    except BaseException:
+        source.close()
+        raise
+
+
+class _Checkpoint:
+    """One checkpoint on its way to a container."""
+
+    def __init__(self, root: Path, source: Source, budget: Budget) -> None:
+        self.source = source
+        self.budget = budget
+        self.files = PieceFiles(root)
+
+    def read(self, state: str | None) -> tuple[Container, PieceFiles, list[Dropped]]:
+        metadata = self._metadata()
+        described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
+        if type(described) is not dict or type(stored) is not dict:
+            raise self._error("does not say which tensors there are, and where")
+        self.budget.items(len(stored), "the pieces of a distributed checkpoint")
+        pieces = self._pieces(stored)
+        tensors: dict[str, StoredTensor] = {}
+        left: list[Dropped] = []
+        for name, told in described.items():
+            if type(name) is not str:
+                raise self._error("a tensor's name is no text")
+            if is_a(told, "BytesStorageMetadata"):
+                left.append(Dropped(name, _OTHER))
+            elif state is not None and is_of_optimizer(name):
+                left.append(Dropped(name, state))
+            else:
+                tensors[name] = self._tensor(name, told, pieces.get(name, {}))
+        container = Container(
+            "torch",
+            "PyTorch distributed checkpoint",
+            self.source,
+            tensors,
+            header_bytes=self.source.size,
+        )
+        return container, self.files, left
+
+    def _error(self, message: str) -> ParseError:
+        return ParseError(message, source=self.source.name)
+
+    def _metadata(self) -> dict[str, Any]:
+        size = self.source.size
+        if size > METADATA_MAX_BYTES:
+            raise self._error(f"has {size:,} bytes; {METADATA_MAX_BYTES:,} are allowed")
+        self.budget.alloc(size, self.source.name)
+        machine = MetadataMachine(self.source.read(0, size), self.budget, self.source.name)
+        return self._fields(machine.load(), "Metadata")
+
+    def _fields(self, value: Any, name: str) -> dict[str, Any]:
+        return fields_of(value, name, self.source.name)
+
+    def _pieces(self, stored: Mapping[Any, Any]) -> dict[str, dict[Shape, _Piece]]:
+        """Return where each tensor's pieces lie, by their offsets."""
+        pieces: dict[str, dict[Shape, _Piece]] = {}
+        for key, where in stored.items():
+            index = self._fields(key.value if type(key) is Key else key, "MetadataIndex")
+            info = self._fields(where, "_StorageInfo")
+            name, at = index.get("fqn"), index.get("offset")
+            path, offset, length = (info.get(k) for k in ("relative_path", "offset", "length"))
+            if info.get("transform_descriptors"):
+                raise UnsupportedError(
+                    f"{self.source.name}: {name!r} is stored through"
+                    f" {_words(info['transform_descriptors'])}, which is not read",
+                    remedy="save it without extensions",
+                )
+            if not (isinstance(name, str) and isinstance(path, str)):
+                raise self._error("does not say where a piece lies")
+            if not (
+                isinstance(offset, int) and isinstance(length, int) and min(offset, length) >= 0
+            ):
+                raise self._error("does not say where a piece lies")
+            if offset + length > self.files.open(path).size:
+                raise ParseError(
+                    f"ends before the piece of {name!r} at {offset:,} does, of {length:,} bytes",
+                    source=self.files.open(path).name,
+                )
+            if at is not None:
+                piece = _Piece(self, name, path, offset, length)
+                pieces.setdefault(name, {})[self._sizes(at, name)] = piece
+        return pieces
+
+    def _sizes(self, value: Any, name: str) -> Shape:
+        if type(value) is not tuple or len(value) > PTH_MAX_DIMS or not _are_sizes(value):
+            raise self._error(f"tensor {name!r} has sizes that are no sizes")
+        return value
+
+    def _tensor(self, name: str, told: Any, pieces: Mapping[Shape, _Piece]) -> StoredTensor:
+        fields = self._fields(told, "TensorStorageMetadata")
+        dtype, shape = (
+            self._dtype(fields.get("properties"), name),
+            self._sizes(fields.get("size"), name),
+        )
+        chunks = fields.get("chunks")
+        if type(chunks) is not list or too_large(shape):
+            raise self._error(f"tensor {name!r} has no usable shape")
+        boxes: dict[Shape, Box] = {}
+        for chunk in chunks:
+            own = self._fields(chunk, "ChunkStorageMetadata")
+            at, sizes = (self._sizes(own.get(key), name) for key in ("offsets", "sizes"))
+            if at not in pieces:
+                raise self._error(f"tensor {name!r}: no file holds its piece at {list(at)}")
+            piece = pieces[at]
+            piece.sizes, piece.dtype = sizes, dtype
+            if prod(sizes):
+                boxes[at] = Box(at, sizes, piece)
+        check_boxes(shape, list(boxes.values()), f"tensor {name!r}", self.source.name)
+        item = item_bytes(dtype)
+        source = BoxSource(self.source, shape, item, boxes.values())
+        if dtype.bits < 8:  # torch counts bytes, safetensors the elements packed in them
+            *outer, inner = shape or (1,)
+            shape = (*outer, inner * dtype.block_elements)
+        return StoredTensor(name, dtype, shape, source.size if prod(shape) else 0, 0, source)
+
+    def _dtype(self, properties: Any, name: str) -> DType:
+        """Return the dtype, which `__getstate__` puts first."""
+        if is_a(properties, "TensorProperties") and len(properties.states) == 1:
+            state = properties.states[0]
+            first = state[0] if type(state) is tuple and state else None
+            if type(first) is DTypeGlobal and first.dtype is not None:
+                return first.dtype
+        raise self._error(f"tensor {name!r} has no dtype")
+
+
+class _Piece:
+    """A piece of a tensor: an archive of torch.save in one of the files, opened when it is read."""
+
+    __slots__ = ("_checkpoint", "_found", "_length", "_name", "_offset", "_path", "dtype", "sizes")
+
+    dtype: DType
+    sizes: Shape
+
+    def __init__(
+        self, checkpoint: _Checkpoint, name: str, path: str, offset: int, length: int
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._name = name
+        self._path = path
+        self._offset = offset
+        self._length = length
+        self._found: tuple[Source, int] | None = None
+
+    def place(self) -> tuple[Source, int]:
+        """Return where its first byte lies."""
+        if self._found is None:
+            file = self._checkpoint.files.open(self._path)
+            window = WindowSource(file, self._offset, self._length)
+            container = parse_container(window, Budget(self._checkpoint.budget.limits))
+            tensors = list(container.tensors.values())
+            is_it = len(tensors) == 1 and not container.unreadable
+            if not is_it or (tensors[0].dtype, _bare(tensors[0])) != (self.dtype, self.sizes):
+                raise ParseError(
+                    f"the piece of {self._name!r} at byte {self._offset:,} is not the tensor"
+                    f" {self.dtype.name} {list(self.sizes)}",
+                    source=file.name,
+                )
+            self._found = tensors[0].source, tensors[0].offset
+        return self._found
+
+
+class WindowSource(DerivedSource):
+    """A part of a file, as if it were one."""
+
+    def __init__(self, source: Source, start: int, size: int) -> None:
+        super().__init__(source)
+        self._source, self._start, self.size = source, start, size
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        n = min(len(view), self.size - offset)
+        if n > 0:
+            self._source.read_into(self._start + offset, view[:n])
+        return max(n, 0)
+
+
+def _bare(tensor: StoredTensor) -> Shape:
+    """Return the shape that torch gives a tensor."""
+    if tensor.dtype.bits < 8:
+        *outer, inner = tensor.shape
+        return (*outer, inner // tensor.dtype.block_elements)
+    return tensor.shape
+
+
+def _are_sizes(values: Any) -> bool:
+    return all(type(value) is int and value >= 0 for value in values)
+
+
+def _words(descriptors: Any) -> str:
+    """Return what transforms are called, such as 'zstd'."""
+    return (
+        ", ".join(map(str, descriptors))[:200] if type(descriptors) in (list, tuple) else "a codec"
+    )

@@ -1,0 +1,74 @@
+"""Which trainer has left a folder, and its files as one model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.limits import Budget
+from anamnesis.base.source import Source
+from anamnesis.checkpoint.file_names import (
+    CONFIG_NAME,
+    DCP_EXTENSION,
+    DCP_METADATA_NAME,
+    MODEL_STEM,
+)
+from anamnesis.checkpoint.trainers.beside import beside
+from anamnesis.checkpoint.trainers.dcp import STATE, is_of_optimizer, read_dcp
+from anamnesis.checkpoint.trainers.hf_shards import find_hf_shards, join_hf_shards
+from anamnesis.checkpoint.trainers.ranks import find_ranks, join_ranks
+from anamnesis.checkpoint.trainers.zero import read_zero, zero_folder
+from anamnesis.formats.base import Container, Opening
+from anamnesis.formats.registry import parse_file
+
+_CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
+_WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
+
+
+def read_trainers(
+    root: Path, budget: Budget, opening: Opening, select: str | None
+) -> dict[str, Any] | None:
+    """Return a trainer's folder in the fields that `Checkpoint` has; None if it is none.
+
+    The optimizer's state is left out, unless it is selected.
+    """
+    state = STATE if select is None or not is_of_optimizer(select) else None
+    names = set(os.listdir(root))
+    left_out: list[Dropped] = []
+    if DCP_METADATA_NAME in names:
+        container, files, left_out = read_dcp(root, budget, state)
+        shards = {_WHOLE: container, **_plain(files.all())}
+        stored = container.tensors
+    elif (tagged := zero_folder(root)) is not None:
+        shards, stored = read_zero(tagged, budget, opening)
+    elif (ranks := find_ranks(names, str(root))) is not None:
+        shards, left_out = _parsed(root, ranks.files, budget, opening), ranks.left_out
+        stored = join_ranks(list(shards.values()), left_out, state)
+    elif hf_shards := find_hf_shards(names):
+        shards = _parsed(root, hf_shards, budget, opening)
+        stored = join_hf_shards(shards)
+    else:
+        return None
+    found = {"root": root, "shards": shards, "stored": stored, "left_out": left_out}
+    folder = next((root / n for n in _CONFIG_FOLDERS if (root / n / CONFIG_NAME).is_file()), None)
+    return found if folder is None else found | beside(str(folder), budget)
+
+
+def _parsed(root: Path, names: list[str], budget: Budget, opening: Opening) -> dict[str, Container]:
+    """Parse files; close them all if one cannot be."""
+    shards: dict[str, Container] = {}
+    try:
+        for name in names:
+            shards[name] = parse_file(root / name, budget, opening)
+    except BaseException:
+        for container in shards.values():
+            container.source.close()
+        raise
+    return shards
+
+
+def _plain(files: Mapping[str, Source]) -> dict[str, Container]:
+    return {name: Container("torch", "PyTorch pieces", file, {}) for name, file in files.items()}

@@ -1,0 +1,240 @@
+"""Files that each rank has saved, with its part of each tensor.
+
+verl and SkyRL call them `model_world_size_W_rank_R.pt`; by hand they are called `NAME-rankR.pt` and
+the like. A DTensor says which part a rank has. What is no DTensor is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import ParseError
+from anamnesis.base.source import DerivedSource
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.trainers.dcp import STATE, is_of_optimizer
+from anamnesis.formats.base import Container
+from anamnesis.formats.torch.dtensor import Sharding
+from anamnesis.sources.boxes import Box, BoxSource, Placed, check_boxes
+from anamnesis.sources.strided import Strips, strided
+
+_NAMED = re.compile(
+    r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
+)
+_STATES = re.compile(r"optim|extra_state|sched|rng|dataloader", re.IGNORECASE)
+
+
+class Ranks(NamedTuple):
+    """The files of one model, in the order of the ranks."""
+
+    files: list[str]
+    left_out: list[Dropped]
+
+
+def find_ranks(names: Iterable[str], root: str) -> Ranks | None:
+    """Return which files of a folder are the ranks' parts of a model; None if there are none."""
+    groups: dict[str, dict[int, str]] = {}
+    sizes: dict[str, int] = {}
+    for name in sorted(names):
+        found = _NAMED.fullmatch(name)
+        if found is None or (found["size"] is None and not found["stem"]):
+            continue
+        stem = f"{found['stem']}world_size_{found['size']}" if found["size"] else found["stem"]
+        groups.setdefault(stem, {})[int(found["rank"])] = name
+        sizes[stem] = int(found["size"] or 0)
+    states = [stem for stem in groups if _STATES.search(stem)]
+    models = [stem for stem in groups if stem not in states]
+    if not models or (len(groups[models[0]]) < 2 and not sizes[models[0]]):
+        return None
+    if len(models) > 1:
+        one, other = (next(iter(groups[stem].values())) for stem in models[:2])
+        raise ParseError(f"holds the ranks of two models, {one} and {other}", source=root)
+    files = groups[models[0]]
+    world = sizes[models[0]] or max(files) + 1
+    missing = [rank for rank in range(world) if rank not in files]
+    if missing:
+        like = next(iter(files.values()))
+        raise ParseError(
+            f"the file of rank {missing[0]} is missing, as are {len(missing) - 1:,} others; those"
+            f" of {world:,} ranks are needed, such as {like}"
+            if len(missing) > 1
+            else f"the file of rank {missing[0]} is missing; {like} is one of {world:,}",
+            source=root,
+        )
+    left = [Dropped(name, STATE) for stem in states for name in groups[stem].values()]
+    return Ranks([files[rank] for rank in range(world)], left)
+
+
+def lone_rank(container: Container) -> str | None:
+    """Return what to say of a file that is one rank's part of a model; None if it is none.
+
+    DTensors of which it has a part only are refused at once: they are not what their names say.
+    """
+    name = container.source.name
+    cut = next((key for key, one in container.sharded.items() if not one.is_whole), None)
+    if cut is not None:
+        raise ParseError(
+            f"is one rank's part of a model: it holds {list(container.tensors[cut].shape)} of"
+            f" {cut!r}, which is {list(container.sharded[cut].shape)}",
+            source=name,
+            remedy="name the folder that has the files of all ranks",
+        )
+    found = _NAMED.fullmatch(Path(name).name)
+    if found is None or int(found["size"] or 1) == 1:
+        return None
+    return (
+        f"{name}: is the part of rank {found['rank']} of {found['size']}; name the folder that has"
+        " the files of all"
+    )
+
+
+def join_ranks(
+    containers: Sequence[Container], left_out: list[Dropped], state: str | None
+) -> dict[str, StoredTensor]:
+    """Return the whole tensors; leave the optimizer's `state` out, if that is given."""
+    first = containers[0]
+    for rank, other in enumerate(containers[1:], 1):
+        unlike = first.tensors.keys() ^ other.tensors.keys()
+        if unlike:
+            name = min(unlike)
+            raise ParseError(
+                f"rank {rank} and rank 0 hold other tensors: {name!r} is in one of them alone",
+                source=other.source.name,
+            )
+    strips = Strips()
+    joined: dict[str, StoredTensor] = {}
+    for name in first.tensors:
+        if state is not None and is_of_optimizer(name):
+            left_out.append(Dropped(name, state))
+            continue
+        joined[name] = _join(name, containers, strips)
+    return joined
+
+
+def _join(name: str, containers: Sequence[Container], strips: Strips) -> StoredTensor:
+    parts = [container.tensors[name] for container in containers]
+    shardings: list[Sharding | None] = [container.sharded.get(name) for container in containers]
+    first = shardings[0]
+    if first is None:
+        return _agreeing(name, parts, shardings)
+    boxes: dict[tuple[int, ...], Box] = {}
+    for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
+        if sharding is None or (sharding.shape, part.dtype) != (first.shape, parts[0].dtype):
+            raise _unlike(name, rank, parts[rank])
+        for box in _boxes(name, rank, part, sharding, strips):
+            boxes.setdefault(box.offsets, box)
+    shape, like = first.shape, parts[0].source
+    check_boxes(shape, list(boxes.values()), f"tensor {name!r}", like.name)
+    source = BoxSource(like, shape, parts[0].dtype.n_bytes(1), boxes.values())
+    return parts[0]._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
+
+
+def _boxes(
+    name: str, rank: int, part: StoredTensor, sharding: Sharding, strips: Strips
+) -> Iterator[Box]:
+    """Yield the boxes that a rank's part consists of: one, unless it is cut in strides."""
+    runs = [list(_runs(n, dim, sharding)) for dim, n in enumerate(sharding.shape)]
+    shape = tuple([sum(len(run) for run in along) for along in runs])
+    if shape != part.shape:
+        raise ParseError(
+            f"tensor {name!r}: rank {rank} holds {list(part.shape)}, where {list(shape)} is its"
+            f" part of {list(sharding.shape)}",
+            source=part.source.name,
+        )
+    item = part.dtype.n_bytes(1)
+    strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+    for along in product(*(_placed(each) for each in runs)):
+        sizes = tuple([len(run) for run, _ in along])
+        start = part.offset + item * sum(
+            [at * s for (_, at), s in zip(along, strides, strict=True)]
+        )
+        source, offset = strided(part.source, start, sizes, strides, item, strips)
+        yield Box(tuple([run.start for run, _ in along]), sizes, Placed(source, offset))
+
+
+def _placed(runs: Iterable[range]) -> list[tuple[range, int]]:
+    """Return runs with where they begin in the rank's own tensor."""
+    at, placed = 0, []
+    for run in runs:
+        if len(run):
+            placed.append((run, at))
+        at += len(run)
+    return placed
+
+
+def _runs(n: int, dim: int, sharding: Sharding) -> list[range]:
+    """Return which indices of a dimension a rank has, as runs.
+
+    Each dimension of the mesh that cuts it takes the chunk of the rank's coordinate; one with a
+    split factor f cuts what is there into f chunks first, and takes that chunk of each.
+    """
+    runs = [range(n)]
+    for placed in sharding.placements:
+        if placed.dim == dim:
+            chunks = _chunks(runs, placed.split_factor)
+            runs = [
+                run for chunk in chunks for run in _chunks(chunk, placed.n_ranks)[placed.coordinate]
+            ]
+    return runs
+
+
+def _chunks(runs: Sequence[range], n: int) -> list[list[range]]:
+    """Cut runs into n chunks as torch.chunk does: all but the last of ceil(size / n)."""
+    total = sum(map(len, runs))
+    each = -(-total // n)
+    return [_cut(runs, min(i * each, total), min((i + 1) * each, total)) for i in range(n)]
+
+
+def _cut(runs: Sequence[range], begin: int, end: int) -> list[range]:
+    """Return items `begin` to `end` of runs that follow each other."""
+    cut, at = [], 0
+    for run in runs:
+        part = run[max(begin - at, 0) : max(end - at, 0)]
+        if len(part):
+            cut.append(part)
+        at += len(run)
+    return cut
+
+
+def _agreeing(
+    name: str, parts: Sequence[StoredTensor], shardings: Sequence[Sharding | None]
+) -> StoredTensor:
+    """Return a tensor that each rank has all of."""
+    for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
+        if sharding is not None or part[1:4] != parts[0][1:4]:
+            raise _unlike(name, rank, part)
+    source = _AgreeingSource(name, parts)
+    return parts[0]._replace(offset=0, source=source) if parts[0].n_bytes else parts[0]
+
+
+def _unlike(name: str, rank: int, part: StoredTensor) -> ParseError:
+    return ParseError(
+        f"tensor {name!r}: rank {rank} and rank 0 hold different tensors, which no DTensor says how"
+        " to join",
+        source=part.source.name,
+    )
+
+
+class _AgreeingSource(DerivedSource):
+    """The bytes of a tensor that several ranks hold, which are compared as they are read."""
+
+    def __init__(self, name: str, parts: Sequence[StoredTensor]) -> None:
+        super().__init__(*(part.source for part in parts))
+        self._tensor, self._parts = name, tuple(parts)
+        self.size = parts[0].n_bytes
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        n = min(len(view), self.size - offset)
+        if n <= 0:
+            return 0
+        first, *others = self._parts
+        first.source.read_into(first.offset + offset, view[:n])
+        for rank, other in enumerate(others, 1):
+            if other.source.read(other.offset + offset, n) != view[:n]:
+                raise _unlike(self._tensor, rank, other)
+        return n

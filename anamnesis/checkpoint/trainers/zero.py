@@ -1,0 +1,266 @@
+"""DeepSpeed's ZeRO checkpoints: FP32 weights, of which each rank has a part.
+
+    FOLDER/latest                                 the tag, such as global_step100
+    FOLDER/TAG/*_optim_states.pt                  of each rank: flat FP32 weights of each group
+    FOLDER/TAG/mp_rank_00_model_states.pt         names and shapes, buffers (stages 1 and 2)
+    FOLDER/TAG/zero_pp_rank_R_mp_rank_00_model_states.pt  the same of each rank (stage 3)
+
+Stages 1 and 2 lay the parameters of a group one behind the other, and cut that into one part a
+rank. Stage 3 cuts each parameter into one part a rank, ceil(n / ranks) long, and a rank's parts
+follow each other across its groups. The definition is deepspeed/utils/zero_to_fp32.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.limits import Budget
+from anamnesis.base.stored import StoredTensor
+from anamnesis.formats.base import Container, Opening
+from anamnesis.formats.registry import parse_file
+from anamnesis.sources.gathered import JoinedSource
+
+_OPTIM, _MODEL = "_optim_states.pt", "_model_states.pt"
+_ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
+_STATE = "optimizer_state_dict"
+_OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
+_NUMBERS = re.compile(r"([0-9]+)")
+_MAX_TAG = 1000  # characters
+
+Files = dict[str, Container]
+Tensors = dict[str, StoredTensor]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def zero_folder(root: Path) -> Path | None:
+    """Return the folder of a checkpoint's files: the one that `latest` names, or this one."""
+    latest = root / "latest"
+    if latest.is_file():
+        with open(latest, encoding="utf-8", errors="replace") as file:
+            tag = file.read(_MAX_TAG).strip()
+        folder = root / tag
+        if tag and Path(tag).name == tag and folder.is_dir():
+            return folder if _names(folder, _OPTIM) else None
+        if _names(root, _OPTIM):
+            return root
+        return None
+    return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
+
+
+def read_zero(folder: Path, budget: Budget, opening: Opening) -> tuple[Files, Tensors]:
+    """Return the files of a checkpoint, and its whole tensors."""
+    foreign = opening._replace(allow_foreign=True)  # classes of DeepSpeed's, which make no tensors
+    files: dict[str, Container] = {}
+    try:
+        for name in (*_names(folder, _OPTIM), *_names(folder, _MODEL)):
+            files[name] = parse_file(folder / name, budget, foreign)
+        return files, _Zero(folder, files).tensors()
+    except BaseException:
+        for container in files.values():
+            container.source.close()
+        raise
+
+
+def _names(folder: Path, ending: str) -> list[str]:
+    """Return the files of an ending, rank 10 behind rank 9."""
+    names = [name for name in os.listdir(folder) if name.endswith(ending)]
+    return sorted(names, key=_by_numbers)
+
+
+def _by_numbers(name: str) -> list[int | str]:
+    return [int(part) if part.isdecimal() else part for part in _NUMBERS.split(name)]
+
+
+class _Cut(NamedTuple):
+    """Values of a flat tensor."""
+
+    flat: StoredTensor
+    begin: int
+    end: int
+
+
+class _Zero:
+    """One checkpoint on its way to tensors."""
+
+    def __init__(self, folder: Path, files: Mapping[str, Container]) -> None:
+        self.folder = folder
+        self.ranks = [file for name, file in files.items() if name.endswith(_OPTIM)]
+        models = {name: file for name, file in files.items() if name.endswith(_MODEL)}
+        self.stage = self._number(f"{_STATE}.zero_stage")
+        if self.stage not in (1, 2, 3):
+            raise self._error(f"ZeRO of stage {self.stage} has no cut weights")
+        if self.stage < 3 and set(models) != {_ONE_MODEL_FILE}:
+            raise UnsupportedError(
+                f"{folder}: has the states of {len(models)} parts of the model, {_ONE_MODEL_FILE}"
+                " alone is read"
+            )
+        self.models = list(models.values())
+        self.about = self.models[0].metadata
+        self._check()
+
+    def _error(self, message: str) -> ParseError:
+        return ParseError(message, source=str(self.folder))
+
+    def _number(self, key: str) -> int:
+        value = self.ranks[0].metadata.get(key)
+        if type(value) is list and all(type(n) is int for n in value) and value:
+            value = max(value)  # of groups of experts, which fewer ranks hold
+        if type(value) is not int:
+            raise self._error(f"is no checkpoint of ZeRO: {key} is {value!r}")
+        return value
+
+    def _check(self) -> None:
+        count = self._number(f"{_STATE}.partition_count")
+        if count != len(self.ranks):
+            raise self._error(
+                f"{count:,} ranks have written a file NAME{_OPTIM}, {len(self.ranks):,} are there"
+            )
+        if self.stage == 3 and len(self.models) != count:
+            raise self._error(
+                f"{count:,} files NAME{_MODEL} are needed, {len(self.models):,} are there"
+            )
+        for model in self.models:
+            if any("autoep" in key.partition(".")[0].lower() for key in model.metadata):
+                raise UnsupportedError(
+                    f"{model.source.name}: experts of AutoEP are cut otherwise, which is not read",
+                    remedy="DeepSpeed's ds_to_universal.py makes them whole",
+                )
+
+    def tensors(self) -> dict[str, StoredTensor]:
+        """Return all tensors: buffers, frozen parameters, the others, those that are shared."""
+        groups = self._groups()
+        trained = self._of_groups(groups) if self.stage < 3 else self._of_ranks(groups)
+        whole = dict([*self._buffers(), *self._frozen(), *trained])
+        for name, of in self._below("shared_params"):
+            if of in whole:
+                whole[name] = whole[of]._replace(name=name)
+        return whole
+
+    def _below(self, key: str) -> Iterator[tuple[str, Any]]:
+        start = f"{key}."
+        for name, value in self.about.items():
+            if name.startswith(start):
+                yield name.removeprefix(start), value
+
+    def _shape(self, name: str, value: Any) -> tuple[int, ...]:
+        sizes = [] if value == "()" else value
+        if type(sizes) is list and all(type(n) is int and n >= 0 for n in sizes):
+            return tuple(sizes)
+        raise self._error(f"parameter {name!r} has no shape")
+
+    def _groups(self) -> list[dict[str, tuple[int, ...]]]:
+        """Return the shapes of each group's parameters, in their order."""
+        groups: dict[int, dict[str, tuple[int, ...]]] = {}
+        for key, value in self._below("param_shapes"):
+            group, _, name = key.partition(".")
+            if not group.isdecimal():
+                raise self._error(f"parameter {key!r} is of no group")
+            groups.setdefault(int(group), {})[name] = self._shape(name, value)
+        if not groups:
+            raise self._error("does not say which parameters there are")
+        return [groups[number] for number in sorted(groups)]
+
+    def _buffers(self) -> Iterator[tuple[str, StoredTensor]]:
+        names = self.about.get("buffer_names")
+        for name in names if type(names) is list else ():
+            tensor = self.models[0].tensors.get(f"module.{name}")
+            if tensor is None:
+                raise self._error(f"buffer {name!r} is missing")
+            yield name, tensor._replace(name=str(name))
+
+    def _frozen(self) -> Iterator[tuple[str, StoredTensor]]:
+        for name, value in self._below("frozen_param_shapes"):
+            shape, key = self._shape(name, value), f"frozen_param_fragments.{name}"
+            try:
+                parts = [model.tensors[key] for model in self.models]
+            except KeyError:
+                raise self._error(f"parameter {name!r} is missing") from None
+            yield (
+                name,
+                self._joined(name, shape, [_Cut(part, 0, part.n_elements) for part in parts]),
+            )
+
+    def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
+        name = f"{_STATE}.{key}.{group}"
+        tensor = self.ranks[rank].tensors.get(name)
+        if tensor is None or len(tensor.shape) != 1:
+            raise self._error(f"rank {rank} lacks the flat weights {name!r}")
+        return tensor
+
+    def _of_groups(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
+        """Yield parameters of stages 1 and 2, which follow each other in the parts of all ranks."""
+        for group, shapes in enumerate(groups):
+            flats = [self._flat(r, _OF_GROUPS, group) for r in range(len(self.ranks))]
+            paddings = self.ranks[0].metadata.get(f"{_STATE}.param_alignment_paddings.{group}")
+            gaps = paddings if type(paddings) is list else [0] * len(shapes)
+            if len(gaps) != len(shapes) or not all(type(n) is int and n >= 0 for n in gaps):
+                raise self._error(f"group {group} has other paddings than parameters")
+            at = 0
+            for (name, shape), gap in zip(shapes.items(), gaps, strict=True):
+                end = at + prod(shape)
+                yield name, self._joined(name, shape, _cuts(flats, at, end))
+                at = end + gap
+            self._check_used(at, sum(flat.n_elements for flat in flats), 2 * len(self.ranks))
+
+    def _of_ranks(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
+        """Yield parameters of stage 3, which each rank has a part of."""
+        n_groups = sum(
+            1 for key in self.ranks[0].tensors if key.startswith(f"{_STATE}.{_OF_RANKS}.")
+        )
+        of_rank = [
+            [self._flat(rank, _OF_RANKS, group) for group in range(n_groups)]
+            for rank in range(len(self.ranks))
+        ]
+        at = 0
+        for name, shape in (pair for shapes in groups for pair in shapes.items()):
+            end = at + -(-prod(shape) // len(self.ranks))
+            cuts = [cut for flats in of_rank for cut in _cuts(flats, at, end)]
+            yield name, self._joined(name, shape, cuts)
+            at = end
+        for flats in of_rank:
+            self._check_used(at, sum(flat.n_elements for flat in flats), 1)
+
+    def _check_used(self, used: int, held: int, align: int) -> None:
+        if -(-used // align) != -(-held // align):
+            raise self._error(f"its parameters take {used:,} of {held:,} stored values")
+
+    def _joined(self, name: str, shape: tuple[int, ...], cuts: Iterable[_Cut]) -> StoredTensor:
+        """Return a parameter of cuts that follow each other; the last may be longer."""
+        left, parts = prod(shape), []
+        dtype = None
+        for flat, begin, end in cuts:
+            dtype = dtype or flat.dtype
+            n, item = min(end - begin, left), flat.dtype.n_bytes(1)
+            if flat.dtype is not dtype:
+                raise self._error(f"parameter {name!r} is of two dtypes")
+            if n:
+                parts.append(
+                    flat._replace(shape=(n,), n_bytes=n * item, offset=flat.offset + begin * item)
+                )
+                left -= n
+        if left or dtype is None:
+            raise self._error(f"parameter {name!r} lacks {left:,} of its {prod(shape):,} values")
+        if not parts:
+            return StoredTensor(name, dtype, shape, 0, 0, self.models[0].source)
+        if len(parts) == 1:
+            return parts[0]._replace(name=name, shape=shape)
+        source = JoinedSource(parts)
+        return StoredTensor(name, dtype, shape, source.size, 0, source)
+
+
+def _cuts(flats: Sequence[StoredTensor], begin: int, end: int) -> list[_Cut]:
+    """Return values `begin` to `end` of flat tensors that follow each other; none of empty ones."""
+    cuts: list[_Cut] = []
+    at = 0
+    for flat in flats:
+        low, high = max(begin - at, 0), min(end - at, flat.n_elements)
+        if low < high or (begin == end and not cuts):
+            cuts.append(_Cut(flat, low, max(high, low)))
+        at += flat.n_elements
+    return cuts

@@ -1,0 +1,1 @@
+"""Adapters of low rank, added to the weights of a model."""

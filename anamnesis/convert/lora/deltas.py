@@ -1,0 +1,178 @@
+"""What adapters add to a weight, band by band: scale * (left @ right)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import anamnesis._core as _core
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
+from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.levels import resolve_level
+from anamnesis.base.source import DerivedSource
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.budget import band_bytes
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
+
+Matrix = Callable[[], Any]  # of float32
+_F32 = OUTPUT_DTYPES["f32"]
+_KEPT = 3  # deltas whose factors are in memory: bands are asked for weight after weight
+
+_loaded: OrderedDict[int, tuple[Delta, tuple[Any, Any]]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def matrix(tensor: StoredTensor, *, turned: bool = False) -> NDArray[np.float32]:
+    """Return a factor's values: its first dimension, and all others as one."""
+    values = tensor.numpy().astype(np.float32)
+    tensor.source.base.check_unchanged()
+    flat = values.reshape(values.shape[0], -1)
+    return np.ascontiguousarray(flat.T if turned else flat)
+
+
+@dataclass(eq=False)
+class Delta:
+    """What is added to some rows of a weight, seen as a matrix.
+
+    `is_rounded` is of what is rounded to the weight's own dtype before it is added. With a
+    `magnitude`, rows or columns of the sum are then scaled to these norms (DoRA).
+    """
+
+    left: Matrix  # rows x rank
+    right: Matrix  # rank x columns
+    scale: float
+    rows: range
+    is_rounded: bool = False
+    magnitude: Matrix | None = None
+    of_columns: bool = False
+    factors: Any = field(default=None, repr=False)  # that values are multiplied by, once known
+
+    def load(self) -> tuple[Any, Any]:
+        """Return both factors, the right one in the kernel's panels."""
+        with _lock:
+            if id(self) in _loaded:
+                _loaded.move_to_end(id(self))
+                return _loaded[id(self)][1]
+            while len(_loaded) >= _KEPT:
+                _loaded.popitem(last=False)
+            made = self.left(), _panels(self.right())
+            _loaded[id(self)] = self, made
+            return made
+
+    def add(self, values: Any, first: int, cols: int, own: DType | None, level: int) -> None:
+        """Add to values of the flat weight from `first` on."""
+        begin, end = max(first, self.rows.start * cols), self.rows.stop * cols
+        end = min(end, first + len(values))
+        if begin >= end:
+            return
+        left, right = self.load()
+        if self.is_rounded:
+            change = np.zeros(end - begin, np.float32)
+            self._add(change, begin, cols, left, right, level)
+            values[begin - first : end - first] += rounded(change, own, level)
+        else:
+            self._add(values[begin - first : end - first], begin, cols, left, right, level)
+
+    def _add(self, values: Any, at: int, cols: int, left: Any, right: Any, level: int) -> None:
+        done = 0
+        while done < len(values):
+            row, col = divmod(at + done, cols)
+            whole = (len(values) - done) // cols * cols
+            n = whole if col == 0 and whole else min(cols - col, len(values) - done)
+            width, row = min(n, cols), row - self.rows.start
+            part = values[done : done + n]
+            rows = left[row : row + max(n // cols, 1)].reshape(-1)
+            args = (self.scale, width, left.shape[1], col, level)
+            _core.add_product(part, rows, right, *args)
+            done += n
+
+
+def _panels(right: Any) -> Any:
+    """Return a matrix in panels of columns, the last of which ends with zeros."""
+    rank, n = right.shape
+    padded = np.zeros((rank, -(-n // _core.PANEL) * _core.PANEL), np.float32)
+    padded[:, :n] = right
+    return np.ascontiguousarray(padded.reshape(rank, -1, _core.PANEL).transpose(1, 0, 2)).reshape(
+        -1
+    )
+
+
+def rounded(values: Any, dtype: DType | None, level: int) -> Any:
+    """Return float32 values rounded to a dtype; as they are if it is None."""
+    if dtype is None or dtype is _F32:
+        return values
+    half = bytearray(dtype.n_bytes(len(values)))
+    out = np.empty(len(values), np.float32)
+    _core.convert(
+        _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], values.view(np.uint8), half, level
+    )
+    _core.convert(_core.FLOATS[dtype.name], _core.OUTPUTS["F32"], half, out.view(np.uint8), level)
+    return out
+
+
+class MergedSource(DerivedSource):
+    """The float32 values of a weight with what adapters add, each of which is rounded in turn."""
+
+    def __init__(self, weight: Weight, deltas: list[Delta], own: DType | None) -> None:
+        super().__init__(weight.parts[0].source)
+        self._weight, self._deltas, self._own = weight, deltas, own
+        self._cols = weight.n_elements // weight.shape[0] if weight.n_elements else 1
+        self._scratch = threading.local()
+        self._norms = threading.Lock()
+        self.size = 4 * weight.n_elements
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        n = min(len(view), self.size - offset) // 4 * 4
+        if n > 0:
+            self._fill(offset // 4, view[:n], self._deltas)
+        return max(n, 0)
+
+    def _fill(self, first: int, view: memoryview, deltas: list[Delta]) -> None:
+        level = resolve_level()
+        if not hasattr(self._scratch, "value"):
+            self._scratch.value = Scratch()
+        band = Band(first, first + len(view) // 4)
+        decode_run(self._weight, band, _F32, self._scratch.value, view, level)
+        values = np.frombuffer(view, np.float32)
+        for delta in deltas:
+            delta.add(values, first, self._cols, self._own, level)
+            if delta.magnitude is not None:
+                self._scale(values, first, delta)
+            if delta is not deltas[-1]:
+                values[:] = rounded(values, self._own, level)
+
+    def _scale(self, values: Any, first: int, delta: Delta) -> None:
+        """Multiply by magnitude / norm, of each row or column."""
+        with self._norms:
+            if delta.factors is None:
+                delta.factors = self._factors(delta)
+        at = np.arange(first, first + len(values))
+        values *= delta.factors[at % self._cols if delta.of_columns else at // self._cols]
+
+    def _factors(self, delta: Delta) -> Any:
+        """Return magnitude / norm, of sums of squares in float64, over all of the weight."""
+        assert delta.magnitude is not None
+        plain = [Delta(delta.left, delta.right, delta.scale, delta.rows)]
+        n_rows = self.size // 4 // self._cols
+        sums = np.zeros(self._cols if delta.of_columns else n_rows)
+        at_once = max(1, band_bytes() // (4 * self._cols))
+        for row in range(0, n_rows, at_once):
+            n = min(at_once, n_rows - row)
+            part = np.empty((n, self._cols), np.float32)
+            self._fill(row * self._cols, part.reshape(-1).view(np.uint8).data, plain)
+            squares = part.astype(np.float64) ** 2
+            if delta.of_columns:
+                sums += squares.sum(axis=0)
+            else:
+                sums[row : row + n] = squares.sum(axis=1)
+        return delta.magnitude().reshape(-1) / np.sqrt(sums).astype(np.float32)
+
+
+def lazily(tensor: StoredTensor, *, turned: bool = False) -> Matrix:
+    """Return what loads a factor when it is needed."""
+    return partial(matrix, tensor, turned=turned)

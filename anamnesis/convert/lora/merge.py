@@ -1,0 +1,189 @@
+"""Weights with what adapters add to them, as PEFT's `merge_and_unload` does.
+
+A sum is of float32, each product in the order of its terms, and rounded once to the dtype of the
+base; of experts' stacks the product is rounded before, as PEFT does. A quantised base has no dtype:
+what is added to what it decodes to is encoded anew, or rounded to what is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, partial
+from hashlib import sha256
+from typing import Any
+
+from anamnesis.base.dtypes import OUTPUT_DTYPES
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.lazy import np
+from anamnesis.base.nearest import did_you_mean
+from anamnesis.base.stored import StoredTensor
+from anamnesis.convert.lora.adapter import Adapter, open_adapter
+from anamnesis.convert.lora.deltas import Delta, MergedSource, lazily, matrix
+from anamnesis.convert.lora.experts import deltas_of_experts
+from anamnesis.convert.lora.modules import Modules
+from anamnesis.convert.plan.edits import replaced_by
+from anamnesis.convert.request.request import Request
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
+
+_HEAD = "lm_head.weight"
+
+
+def merged(ledger: Ledger, request: Request, config: Mapping[str, Any]) -> Ledger:
+    """Return the weights of a model with what the adapters of a request add to them."""
+    adapters = [(open_adapter(path, request.limits), w) for path, w in request.lora.items()]
+    return _Merge(ledger, request, config).made(adapters)
+
+
+class _Merge:
+    """A model and adapters on their way to other weights."""
+
+    def __init__(self, ledger: Ledger, request: Request, config: Mapping[str, Any]) -> None:
+        self.ledger = ledger
+        self.request = request
+        self.config = config
+        self.modules = Modules(ledger)
+        self.deltas: dict[str, list[Delta]] = {}
+        self.whole: dict[str, StoredTensor] = {}
+
+    def made(self, adapters: list[tuple[Adapter, float]]) -> Ledger:
+        """Return the account of the merged model."""
+        for adapter, share in adapters:
+            self._take(adapter, share)
+        weights = dict(self.ledger.weights)
+        for name, tensor in self.whole.items():
+            weights[name] = replaced_by(weights[name], tensor, self.request)
+        token = cache(partial(_token, adapters))
+        for name, deltas in self.deltas.items():
+            weight = weights[name]
+            source = MergedSource(weight, deltas, weight.own_dtype)
+            tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
+            weights[name] = replaced_by(weight, tensor, self.request, token)
+        return replace(self.ledger, weights=weights)
+
+    def _take(self, adapter: Adapter, weight: float) -> None:
+        experts = deltas_of_experts(adapter, self.ledger, weight)
+        for name, delta in experts.deltas:
+            self._add(adapter, name, delta)
+        names = self.modules.of_adapter(adapter, adapter.modules.keys() - experts.taken)
+        for module, name in names.items():
+            for target in self._with_tied(name, set(names.values())):
+                self._take_module(adapter, module, target, weight)
+        for name, tensor in adapter.whole.items():
+            self._replace(adapter, name, tensor)
+
+    def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
+        known = self.deltas.setdefault(name, [])
+        if known and any(one.magnitude is not None for one in (*known, delta)):
+            raise UnsupportedError(
+                f"{adapter.name}: {name!r} gets several adapters, of which one is DoRA; merge them"
+                " one after the other"
+            )
+        known.append(delta)
+
+    def _with_tied(self, name: str, others: set[str]) -> list[str]:
+        """Return a weight and, of tied embeddings, the head where it is stored too."""
+        is_tied = self.config.get("tie_word_embeddings") is True and _HEAD in self.ledger.weights
+        is_tied = is_tied and name.endswith("embed_tokens.weight") and _HEAD not in others
+        return [name, _HEAD] if is_tied else [name]
+
+    def _weight(self, adapter: Adapter, name: str) -> Weight:
+        if name in self.ledger.problems:
+            raise self.ledger.problems[name]
+        weight = self.ledger.weights[name]
+        if weight.own_dtype is not None and weight.own_dtype.name not in _ADDED_TO:
+            raise UnsupportedError(
+                f"{adapter.name}: {name!r} is {weight.own_dtype}, to which nothing is added"
+            )
+        return weight
+
+    def _take_module(self, adapter: Adapter, module: str, name: str, weight: float) -> None:
+        """Take what one module of an adapter adds to a weight."""
+        roles, base = adapter.modules[module], self._weight(adapter, name)
+        for_embedding = "embedding_A" in roles
+        turned = adapter.flag("fan_in_fan_out") or for_embedding
+        a, b, is_mlx = _factors(roles)
+        rank = a.shape[-1] if is_mlx else a.shape[0]
+        left, right = lazily(b, turned=is_mlx), lazily(a, turned=is_mlx)
+        if turned:  # (B @ A)^T = A^T @ B^T
+            left, right = lazily(a, turned=True), lazily(b, turned=True)
+        rows, cols = _product_shape(a, b, rank, is_mlx=is_mlx, turned=turned)
+        shape = base.shape
+        if not shape or (rows, cols) != (shape[0], base.n_elements // max(shape[0], 1)):
+            raise adapter.error(
+                f"the factors of {module!r} make [{rows}, {cols}], and {name!r} of the base is"
+                f" {list(shape)}; is it an adapter of this model?"
+            )
+        scale = weight * adapter.scale(module, rank)
+        magnitude = roles.get("magnitude")
+        if magnitude is None and adapter.flag("use_dora"):
+            raise adapter.error(f"module {module!r} has no lora_magnitude_vector, as DoRA has")
+        if magnitude is not None and weight != 1.0:
+            raise UnsupportedError(f"{adapter.name}: DoRA is not merged with a weight")
+        self._add(
+            adapter,
+            name,
+            Delta(
+                left,
+                right,
+                scale,
+                range(rows),
+                is_rounded=for_embedding,
+                magnitude=None if magnitude is None else lambda: matrix(magnitude),
+                of_columns=turned,
+            ),
+        )
+        if "bias" in roles:
+            self._add_bias(adapter, name, roles["bias"], scale)
+
+    def _add_bias(self, adapter: Adapter, name: str, bias: StoredTensor, scale: float) -> None:
+        own = name.removesuffix("weight") + "bias"
+        if own not in self.ledger.weights or self.ledger.weights[own].shape != bias.shape:
+            raise adapter.error(f"{bias.name!r} is added to a bias {own!r} that the base has not")
+        one = np.ones((1, 1), np.float32)
+        delta = Delta(lazily(bias), lambda: one, scale, range(bias.n_elements))
+        self._add(adapter, own, delta)
+
+    def _replace(self, adapter: Adapter, name: str, tensor: StoredTensor) -> None:
+        """Take a whole tensor of an adapter in the place of the base's."""
+        own = self.modules.of_tensor(name)
+        if own is None:
+            near = did_you_mean(name, self.ledger.weights)
+            raise adapter.error(f"tensor {name!r} is no factor, and no weight of the base{near}")
+        base = self._weight(adapter, own)
+        if base.shape != tensor.shape:
+            raise adapter.error(
+                f"tensor {name!r} is {list(tensor.shape)}, and {own!r} of the base is"
+                f" {list(base.shape)}"
+            )
+        self.whole[own] = tensor
+
+
+_F32 = OUTPUT_DTYPES["f32"]
+_ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
+
+
+def _factors(roles: Mapping[str, StoredTensor]) -> tuple[StoredTensor, StoredTensor, bool]:
+    """Return A and B, and whether they are mlx-lm's, which lie the other way."""
+    for a, b in (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned")):
+        if a in roles:
+            return roles[a], roles[b], a == "A_turned"
+    raise AssertionError("an adapter is checked when it is opened")
+
+
+def _product_shape(
+    a: StoredTensor, b: StoredTensor, rank: int, *, is_mlx: bool, turned: bool
+) -> tuple[int, int]:
+    """Return the rows and columns of a product; (0, 0) if its factors have other ranks."""
+    own = b.shape[0] if is_mlx else b.n_elements // max(b.shape[0], 1)
+    if own != rank or rank == 0:
+        return 0, 0
+    rows, cols = b.n_elements // rank, a.n_elements // rank
+    return (cols, rows) if turned else (rows, cols)
+
+
+def _token(adapters: list[tuple[Adapter, float]]) -> str:
+    """Return what tells these adapters from others, for runs that are resumed."""
+    told = [(adapter.name, adapter.container.source.stamp(), w) for adapter, w in adapters]
+    return sha256(repr(told).encode()).hexdigest()

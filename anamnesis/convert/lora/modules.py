@@ -1,0 +1,82 @@
+"""Which weight of a model each module of an adapter is of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from anamnesis.base.nearest import did_you_mean
+from anamnesis.convert.lora.adapter import Adapter
+from anamnesis.schemes.detect.ledger import Ledger
+
+_WEIGHT = ".weight"
+# What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
+_STARTS = (
+    "lora_unet_",
+    "lora_te1_",
+    "lora_te2_",
+    "lora_te_",
+    "unet.",
+    "transformer.",
+    "text_encoder.",
+)
+
+
+class Modules:
+    """The modules of a model, by their names."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        names = [*ledger.weights, *ledger.problems]
+        self._weights = dict.fromkeys(names)
+        self._of = {name.removesuffix(_WEIGHT): name for name in names}
+        self._ends: dict[str, list[str]] | None = None
+
+    def of_adapter(self, adapter: Adapter, modules: Collection[str]) -> dict[str, str]:
+        """Return the weight of each module; refuse an adapter with one that the base lacks."""
+        for find in (self._exactly, self._below_another_prefix, self._by_underscores):
+            found = dict(find(modules))
+            if len(found) == len(modules):
+                return found
+        missing = next(module for module in modules if module not in self._of)
+        raise adapter.error(
+            f"module {missing!r} is no weight of the base{did_you_mean(missing, self._of)}; is"
+            " it an adapter of this model?"
+        )
+
+    def of_tensor(self, name: str) -> str | None:
+        """Return the weight that a tensor of an adapter replaces."""
+        if name in self._weights:
+            return name
+        found = [
+            own for own in self._weights if own.endswith(f".{name}") or name.endswith(f".{own}")
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _exactly(self, modules: Collection[str]) -> Iterator[tuple[str, str]]:
+        return ((module, self._of[module]) for module in modules if module in self._of)
+
+    def _below_another_prefix(self, modules: Collection[str]) -> Mapping[str, str]:
+        """Return modules of which all lie below one prefix here, and another in the model."""
+        first = next(iter(modules), "")
+        parts = first.split(".")
+        for i in range(len(parts)):
+            tail, old = ".".join(parts[i:]), "".join(f"{part}." for part in parts[:i])
+            for own in [name for name in self._of if name == tail or name.endswith(f".{tail}")]:
+                new = own.removesuffix(tail)
+                moved = {m: f"{new}{m.removeprefix(old)}" for m in modules if m.startswith(old)}
+                if len(moved) == len(modules) and self._of.keys() >= set(moved.values()):
+                    return {module: self._of[own] for module, own in moved.items()}
+        return {}
+
+    def _by_underscores(self, modules: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield modules whose dots are underscores, below a prefix that the model may not have."""
+        if self._ends is None:
+            self._ends = {}
+            for module in self._of:
+                parts = module.split(".")
+                for i in range(len(parts)):
+                    self._ends.setdefault("_".join(parts[i:]), []).append(module)
+        for module in modules:
+            start = next((start for start in _STARTS if module.startswith(start)), "")
+            found = self._ends.get(module.removeprefix(start).replace(".", "_"), [])
+            if len(found) == 1:
+                yield module, self._of[found[0]]

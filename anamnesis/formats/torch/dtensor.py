@@ -1,0 +1,163 @@
+"""DTensors in a pickle: one rank's part of a tensor, and which part it is.
+
+`torch.save` writes one as a call that makes an empty tensor, and its attributes:
+
+    torch._tensor._rebuild_from_type_v2(
+        torch._utils._rebuild_wrapper_subclass, DTensor, (DTensor, dtype, shape, strides, …),
+        {"_local_tensor": tensor, "_spec": DTensorSpec})
+
+    DTensorSpec(mesh, placements=(Shard(dim) | _StridedShard(dim, split_factor) | Replicate(), …))
+    DeviceMesh(_coordinate_on_dim=[…], _layout or _mesh or mesh: ranks along each dimension)
+
+A placement says what each dimension of the mesh does to the tensor, the first of them first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from anamnesis.base.printable import kind_of
+from anamnesis.formats.pickle.nodes import Call, Global
+from anamnesis.formats.torch.values import Refused, SubclassGlobal, TorchTensor, Wrapper
+
+_ROOT = "torch.distributed"
+_TENSOR = frozenset(
+    f"{_ROOT}.{name}" for name in ("tensor.DTensor", "tensor._api.DTensor", "_tensor.api.DTensor")
+)
+_MODULES = frozenset(
+    f"{_ROOT}.{name}"
+    for name in (
+        *("tensor._dtensor_spec", "_tensor._dtensor_spec", "tensor.placement_types"),
+        *("_tensor.placement_types", "device_mesh", "_mesh_layout"),
+    )
+)
+_NAMES = frozenset(
+    (
+        *("DTensorSpec", "TensorMeta", "ShardOrderEntry", "DeviceMesh", "_MeshLayout"),
+        *("_FlatLayout", "Shard", "Replicate", "Partial", "_StridedShard"),
+    )
+)
+_MAX_MESH_DIMS = 8
+
+
+class Placement(NamedTuple):
+    """What one dimension of a mesh does to a tensor."""
+
+    n_ranks: int
+    coordinate: int  # of this rank
+    dim: int | None  # that is cut; None if each rank has all
+    split_factor: int = 1
+
+
+class Sharding(NamedTuple):
+    """The tensor that one is a part of, and which part."""
+
+    shape: tuple[int, ...]
+    placements: tuple[Placement, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the part is all of the tensor."""
+        return all(placed.dim is None or placed.n_ranks == 1 for placed in self.placements)
+
+
+class _Unfit(Exception):
+    """Why a DTensor is not read, in words that follow its name."""
+
+
+def known(module: str, name: str) -> Global | None:
+    """Return the stand-in for a global of DTensors; None for one that they do not need."""
+    if f"{module}.{name}" in _TENSOR:
+        return SubclassGlobal(module, name)
+    return Global(module, name) if module in _MODULES and name in _NAMES else None
+
+
+def read(made: Wrapper) -> tuple[TorchTensor, Sharding] | Refused:
+    """Return one rank's part of a tensor, and which part it is."""
+    try:
+        attributes = _state(made.state)
+        local = attributes.get("_local_tensor")
+        if type(local) is not TorchTensor:
+            raise _Unfit(f"whose local tensor is {kind_of(local)}")
+        spec = _fields(attributes.get("_spec"), "DTensorSpec")
+        mesh = _fields(spec.get("mesh"), "DeviceMesh")
+        sizes, placements = _sizes(mesh), spec.get("placements")
+        coordinates = mesh.get("_coordinate_on_dim")
+        if not isinstance(coordinates, (list, tuple)) or not isinstance(placements, (list, tuple)):
+            raise _Unfit("of a rank outside of its mesh")
+        if not len(sizes) == len(coordinates) == len(placements) <= _MAX_MESH_DIMS:
+            raise _Unfit("whose mesh and placements have other dimensions")
+        _check_order(spec)
+        made_of = zip(sizes, coordinates, placements, strict=True)
+        placed = tuple(_placement(*each, n_dims=len(made.shape)) for each in made_of)
+    except _Unfit as why:
+        return Refused(f"a DTensor {why}", made.shape, (made.state,))
+    return local, Sharding(made.shape, placed)
+
+
+def _state(state: Any) -> dict[str, Any]:
+    if type(state) is tuple and len(state) == 2:  # of a dictionary and slots
+        state = {**(state[0] or {}), **(state[1] or {})} if _are_states(state) else None
+    if type(state) is not dict:
+        raise _Unfit("which has no attributes")
+    return state
+
+
+def _are_states(states: tuple[Any, ...]) -> bool:
+    return all(state is None or type(state) is dict for state in states)
+
+
+def _fields(value: Any, name: str) -> dict[str, Any]:
+    is_one = type(value) is Call and isinstance(value.function, Global)
+    if is_one and value.function.name == name and len(value.states) == 1:
+        return _state(value.states[0])
+    raise _Unfit(f"without a {name}")
+
+
+def _sizes(mesh: dict[str, Any]) -> tuple[int, ...]:
+    """Return how many ranks each dimension of a mesh has, as this or an older torch says it."""
+    ranks = mesh.get("mesh") or mesh.get("_mesh")
+    if type(ranks) is TorchTensor:
+        return ranks.shape
+    layout = _fields(mesh.get("_layout"), "_MeshLayout")
+    axes = layout.get("axes")
+    if type(axes) is tuple:
+        sizes = tuple([_product(_fields(axis, "_FlatLayout").get("shape")) for axis in axes])
+    else:
+        shape = layout.get("shape")
+        sizes = tuple([_product(n) for n in (shape if type(shape) is tuple else (shape,))])
+    return sizes
+
+
+def _product(sizes: Any) -> int:
+    """Return a size, or the product of a tuple of them; 1 of an empty one."""
+    product = 1
+    for size in sizes if type(sizes) is tuple else (sizes,):
+        if type(size) is not int or size < 1:
+            raise _Unfit("whose mesh has no usable sizes")
+        product *= size
+    return product
+
+
+def _check_order(spec: dict[str, Any]) -> None:
+    """Refuse a mesh whose dimensions cut the tensor in another order than their own."""
+    for entry in spec.get("shard_order") or ():
+        dims = entry.args[1] if type(entry) is Call and len(entry.args) == 2 else None
+        if type(dims) is not tuple or list(dims) != sorted(dims):
+            raise _Unfit("that the dimensions of its mesh cut in another order than theirs")
+
+
+def _placement(n_ranks: int, coordinate: Any, placed: Any, n_dims: int) -> Placement:
+    if type(coordinate) is not int or not 0 <= coordinate < n_ranks:
+        raise _Unfit("of a rank outside of its mesh")
+    if type(placed) is not Call or not isinstance(placed.function, Global):
+        raise _Unfit("without placements")
+    name, state = placed.function.name, _state(placed.states[0] if placed.states else {})
+    if name == "Replicate":
+        return Placement(n_ranks, coordinate, None)
+    dim, factor = state.get("dim"), state.get("split_factor", 1)
+    if name not in ("Shard", "_StridedShard"):
+        raise _Unfit(f"that is placed as {name}")
+    if type(dim) is not int or not 0 <= dim < n_dims or type(factor) is not int or factor < 1:
+        raise _Unfit("that is cut along no dimension of its own")
+    return Placement(n_ranks, coordinate, dim, factor)

@@ -1,0 +1,170 @@
+"""A tensor that lies in boxes, as ranks hold it: each row-major, somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import NamedTuple, Protocol
+
+from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.lazy import np
+from anamnesis.base.source import Source
+
+BOXES_MAX_NEIGHBOURS = 1 << 22  # pairs of boxes that are compared, and 64 for each box
+
+
+class Piece(Protocol):
+    """What holds the bytes of a box; it may be opened when it is first read."""
+
+    def place(self) -> tuple[Source, int]:
+        """Return where its first byte lies."""
+
+
+class Placed(NamedTuple):
+    """A piece that lies in a source which is open."""
+
+    source: Source
+    offset: int
+
+    def place(self) -> tuple[Source, int]:
+        """Return where its first byte lies."""
+        return self.source, self.offset
+
+
+class Box(NamedTuple):
+    """A part of a tensor: the index of its first element, its shape, and where its bytes lie."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    piece: Piece
+
+
+def check_boxes(shape: tuple[int, ...], boxes: Sequence[Box], what: str, source: str) -> None:
+    """Refuse boxes that lie outside a tensor, meet each other, or leave a part of it out."""
+    n = len(shape)
+    for box in boxes:
+        if len(box.offsets) != n or len(box.sizes) != n:
+            raise ParseError(
+                f"{what}: a piece has other dimensions than {list(shape)}", source=source
+            )
+        ends = map(sum, zip(box.offsets, box.sizes, strict=True))
+        if min(box.offsets, default=0) < 0 or any(e > s for e, s in zip(ends, shape, strict=True)):
+            raise ParseError(
+                f"{what}: a piece of {list(box.sizes)} at {list(box.offsets)} lies outside of"
+                f" {list(shape)}",
+                source=source,
+            )
+    held = sum(prod(box.sizes) for box in boxes)
+    if held != prod(shape):
+        raise ParseError(
+            f"{what}: its pieces hold {held:,} values, and {list(shape)} are {prod(shape):,}",
+            source=source,
+        )
+    meeting = _meeting(boxes, what)
+    if meeting is not None:
+        raise ParseError(f"{what}: two pieces hold the element {list(meeting)}", source=source)
+
+
+def _meeting(boxes: Sequence[Box], what: str) -> tuple[int, ...] | None:
+    """Return an element that two boxes hold; None if there is none."""
+    active: list[Box] = []
+    left = BOXES_MAX_NEIGHBOURS + 64 * len(boxes)
+    for box in sorted(boxes, key=lambda box: box.offsets):
+        if not box.offsets:
+            return None
+        active = [one for one in active if one.offsets[0] + one.sizes[0] > box.offsets[0]]
+        left -= len(active)
+        if left < 0:
+            raise LimitExceeded(
+                "BOXES_MAX_NEIGHBOURS", f"{what}: {len(boxes):,} pieces that overlap"
+            )
+        for one in active:
+            first = tuple(map(max, one.offsets, box.offsets))
+            if all(
+                f < min(o + s, p + t)
+                for f, o, s, p, t in zip(first, *one[:2], *box[:2], strict=True)
+            ):
+                return first
+        active.append(box)
+    return None
+
+
+class BoxSource(Source):
+    """The bytes of a whole tensor, row-major; as a part of the file `like`."""
+
+    way = "boxes"
+
+    def __init__(
+        self, like: Source, shape: tuple[int, ...], item_bytes: int, boxes: Iterable[Box]
+    ) -> None:
+        self._like = like
+        self.name = like.name
+        self._shape = shape or (1,)
+        self._item = item_bytes
+        self._boxes = [box if shape else Box((0,), (1,), box.piece) for box in boxes]
+        self._rows = [prod(self._shape[axis + 1 :]) for axis in range(len(self._shape))]
+        self._unit = np.dtype(f"u{item_bytes}" if item_bytes in (1, 2, 4, 8) else f"V{item_bytes}")
+        self.size = prod(self._shape) * item_bytes
+
+    @property
+    def base(self) -> Source:
+        return self._like.base
+
+    def stamp(self) -> list[int | str]:
+        return self._like.stamp()
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        n = min(len(view), self.size - offset)
+        if n <= 0:
+            return 0
+        first, stop = offset // self._item, -(-(offset + n) // self._item)
+        begin = offset - first * self._item
+        if begin or n % self._item:  # within an element
+            whole = memoryview(bytearray((stop - first) * self._item))
+            self._fill((), first, stop, whole)
+            view[:n] = whole[begin : begin + n]
+        else:
+            self._fill((), first, stop, view[:n])
+        return n
+
+    def _fill(self, at: tuple[int, ...], begin: int, end: int, view: memoryview) -> None:
+        """Fill `view` with elements of the block whose first indices are `at`."""
+        row = self._rows[len(at)]
+        first, stop = -(-begin // row), end // row
+        if first > stop:  # within one row
+            self._fill((*at, stop), begin - stop * row, end - stop * row, view)
+            return
+        head, middle = (first * row - begin) * self._item, (stop * row - begin) * self._item
+        if head:
+            self._fill((*at, first - 1), begin - (first - 1) * row, row, view[:head])
+        if middle > head:
+            self._fill_rows(at, first, stop, view[head:middle])
+        if len(view) > middle:
+            self._fill((*at, stop), 0, end - stop * row, view[middle:])
+
+    def _fill_rows(self, at: tuple[int, ...], first: int, stop: int, view: memoryview) -> None:
+        """Fill `view` with whole rows of a block, each box's where they belong."""
+        axis = len(at)
+        out = None
+        for offsets, sizes, piece in self._boxes:
+            low, high = max(first, offsets[axis]), min(stop, offsets[axis] + sizes[axis])
+            within = [i - o for i, o in zip(at, offsets, strict=False)]
+            if low >= high or not all(0 <= i < s for i, s in zip(within, sizes, strict=False)):
+                continue
+            index = 0
+            for i, size in zip([*within, low - offsets[axis]], sizes, strict=False):
+                index = index * size + i
+            inner = sizes[axis + 1 :]
+            n_row = prod(inner) * self._item
+            source, start = piece.place()
+            start += index * n_row
+            if inner == self._shape[axis + 1 :]:
+                source.read_into(start, view[(low - first) * n_row : (high - first) * n_row])
+                continue
+            part = np.empty((high - low, *inner), self._unit)
+            source.read_into(start, part.reshape(-1).view(np.uint8).data)
+            if out is None:
+                shape = (stop - first, *self._shape[axis + 1 :])
+                out = np.frombuffer(view, self._unit).reshape(shape)
+            spans = zip(offsets[axis + 1 :], inner, strict=True)
+            out[(slice(low - first, high - first), *(slice(o, o + n) for o, n in spans))] = part

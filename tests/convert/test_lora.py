@@ -1,0 +1,283 @@
+"""Adapters merged into weights, equal to the bit to what PEFT's merge_and_unload gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PreTrainedModel,
+)
+
+import anamnesis as an
+from anamnesis import _core
+
+# Of peft and transformers, of what they do themselves.
+pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")]
+
+FEW = ["q_proj", "v_proj", "down_proj"]
+EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+Made = Callable[[], PreTrainedModel]
+
+
+def llama(*, tied: bool = False) -> PreTrainedModel:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=320,
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            tie_word_embeddings=tied,
+        )
+    )
+
+
+def gpt2() -> PreTrainedModel:
+    ends = {"bos_token_id": 1, "eos_token_id": 1}
+    return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=300, **ends))
+
+
+def mixtral() -> PreTrainedModel:
+    return MixtralForCausalLM(
+        MixtralConfig(
+            vocab_size=320,
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_local_experts=4,
+        )
+    )
+
+
+CASES: dict[str, tuple[Made, dict[str, Any]]] = {
+    "plain": (llama, {"r": 16, "lora_alpha": 32, "target_modules": FEW}),
+    "rank 1": (llama, {"r": 1, "target_modules": FEW}),
+    "rank 100": (llama, {"r": 100, "target_modules": FEW}),
+    "rslora": (llama, {"r": 16, "lora_alpha": 32, "target_modules": FEW, "use_rslora": True}),
+    "patterns": (
+        llama,
+        {
+            "r": 8,
+            "target_modules": FEW,
+            "rank_pattern": {"down_proj": 4},
+            "alpha_pattern": {"q_proj": 3, "layers.1.self_attn.v_proj": 5},
+        },
+    ),
+    "dora": (llama, {"r": 16, "lora_alpha": 32, "target_modules": FEW, "use_dora": True}),
+    "tied embeddings": (
+        lambda: llama(tied=True),
+        {"r": 8, "target_modules": ["q_proj", "embed_tokens"]},
+    ),
+    "embeddings": (llama, {"r": 8, "target_modules": ["embed_tokens", "lm_head"]}),
+    "whole modules": (
+        llama,
+        {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
+    ),
+    "Conv1D": (gpt2, {"r": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True}),
+    "Conv1D, dora": (
+        gpt2,
+        {"r": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "use_dora": True},
+    ),
+    "biases of layers": (
+        gpt2,
+        {"r": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "bias": "lora_only"},
+    ),
+    "all biases": (
+        gpt2,
+        {"r": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "bias": "all"},
+    ),
+    "biases of factors": (
+        gpt2,
+        {"r": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "lora_bias": True},
+    ),
+    "experts": (
+        mixtral,
+        {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"], "target_parameters": EXPERTS},
+    ),
+    "one stack of experts": (
+        mixtral,
+        {"r": 4, "target_modules": [], "target_parameters": EXPERTS[1:]},
+    ),
+}
+
+
+def trained(make: Made, settings: dict[str, Any], folder: Path) -> Path:
+    """Save an adapter whose tensors are all of some size."""
+    torch.manual_seed(0)
+    model = get_peft_model(make().to(torch.bfloat16), LoraConfig(**settings))
+    torch.manual_seed(3)
+    for name, tensor in model.named_parameters():
+        if "magnitude" in name:
+            tensor.data *= 1 + 0.1 * torch.rand_like(tensor)
+        elif "lora_" in name:
+            torch.nn.init.normal_(tensor, std=0.05)
+        elif tensor.requires_grad:
+            tensor.data += 0.01
+    model.save_pretrained(folder)
+    return folder
+
+
+def base_of(make: Made, folder: Path) -> Path:
+    torch.manual_seed(0)
+    make().to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def merged_by_peft(base: Path, *adapters: Path) -> dict[str, torch.Tensor]:
+    kind = json.loads((base / "config.json").read_text())["architectures"][0]
+    model = globals()[kind].from_pretrained(base, dtype=torch.bfloat16)
+    for adapter in adapters:
+        model = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    found: dict[str, torch.Tensor] = model.state_dict()
+    return found
+
+
+def assert_same(base: Path, out: Path, wanted: dict[str, torch.Tensor]) -> None:
+    kind = json.loads((base / "config.json").read_text())["architectures"][0]
+    ours = globals()[kind].from_pretrained(out, dtype=torch.bfloat16).state_dict()
+    assert ours.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        n = (ours[name].view(torch.int16) != tensor.contiguous().view(torch.int16)).sum().item()
+        assert n == 0, f"{name}: {n} of {tensor.numel()} differ"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_merge_is_pefts(tmp_path: Path, case: str) -> None:
+    make, settings = CASES[case]
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    wanted = merged_by_peft(base, adapter)
+    report = an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+    assert report.edited
+    assert_same(base, tmp_path / "out", wanted)
+
+
+def test_several_are_rounded_one_after_the_other(tmp_path: Path) -> None:
+    base = base_of(llama, tmp_path / "base")
+    adapters = []
+    for i, r in enumerate((4, 16)):
+        settings = {"r": r, "lora_alpha": 8 * (i + 1), "target_modules": FEW}
+        adapters.append(trained(llama, settings, tmp_path / f"adapter{i}"))
+    an.convert(base, tmp_path / "out", "safetensors", lora=adapters)
+    assert_same(base, tmp_path / "out", merged_by_peft(base, *adapters))
+
+
+def test_threads_and_bands_change_nothing(tmp_path: Path) -> None:
+    base = base_of(mixtral, tmp_path / "base")
+    adapter = trained(mixtral, CASES["experts"][1], tmp_path / "adapter")
+    outputs = []
+    for threads in (1, 7):
+        out = tmp_path / f"out{threads}"
+        an.convert(base, out, "safetensors", lora=adapter, threads=threads)
+        outputs.append((out / "model.safetensors").read_bytes())
+    assert outputs[0] == outputs[1]
+
+
+def test_a_weight_scales_what_is_added(tmp_path: Path) -> None:
+    base = base_of(llama, tmp_path / "base")
+    adapter = trained(llama, CASES["plain"][1], tmp_path / "adapter")
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    an.convert(base, tmp_path / "half", "safetensors", lora={adapter: 0.5})
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "lora_alpha": 16}))
+    an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+    assert_same(base, tmp_path / "half", merged_by_peft(base, adapter))
+    one, other = (tmp_path / name / "model.safetensors" for name in ("half", "out"))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_quantised_base_is_decoded_and_encoded_anew(tmp_path: Path) -> None:
+    base = base_of(llama, tmp_path / "base")
+    adapter = trained(llama, CASES["plain"][1], tmp_path / "adapter")
+    an.forget(base, tmp_path / "fp8", "fp8-tensor-ct")
+    report = an.convert(tmp_path / "fp8", tmp_path / "out", "fp8-tensor-ct", lora=adapter)
+    assert report.loss is not None
+    an.remember(tmp_path / "fp8", tmp_path / "plain", "f32")
+    an.convert(tmp_path / "plain", tmp_path / "merged", "bf16", lora=adapter)
+    an.convert(tmp_path / "merged", tmp_path / "wanted", "fp8-tensor-ct")
+    got, wanted = (load_file(tmp_path / n / "model.safetensors") for n in ("out", "wanted"))
+    for name, tensor in wanted.items():
+        if "proj" in name and "lm_head" not in name and tensor.dtype == torch.float8_e4m3fn:
+            assert torch.equal(got[name].view(torch.uint8), tensor.view(torch.uint8)), name
+
+
+def test_kohyas_names_fit_a_single_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    modules = {
+        "model.diffusion_model.input_blocks.4.1.transformer_blocks.0.attn1.to_q": (32, 24),
+        "model.diffusion_model.input_blocks.1.0.in_layers.2": (8, 4, 3, 3),
+        "cond_stage_model.transformer.text_model.encoder.layers.0.mlp.fc1": (16, 12),
+    }
+    weights = {f"{m}.weight": rng.standard_normal(s, np.float32) for m, s in modules.items()}
+    names = (
+        "lora_unet_input_blocks_4_1_transformer_blocks_0_attn1_to_q",
+        "lora_unet_input_blocks_1_0_in_layers_2",
+        "lora_te_text_model_encoder_layers_0_mlp_fc1",
+    )
+    tensors, wanted = {}, {}
+    for name, (module, shape) in zip(names, modules.items(), strict=True):
+        down = torch.from_numpy(rng.standard_normal((2, *shape[1:]), np.float32))
+        up = torch.from_numpy(rng.standard_normal((shape[0], 2), np.float32))
+        one = (1,) * (len(shape) - 2)
+        tensors[f"{name}.lora_down.weight"] = down
+        tensors[f"{name}.lora_up.weight"] = up.reshape(shape[0], 2, *one)
+        tensors[f"{name}.alpha"] = torch.tensor(1.0)
+        product = (up @ down.reshape(2, -1)).reshape(shape) * 0.5
+        wanted[f"{module}.weight"] = torch.from_numpy(weights[f"{module}.weight"]) + product
+    save_file({n: torch.from_numpy(w) for n, w in weights.items()}, tmp_path / "sd.safetensors")
+    save_file(tensors, tmp_path / "style.safetensors")
+    out = tmp_path / "out.safetensors"
+    an.convert(tmp_path / "sd.safetensors", out, lora=tmp_path / "style.safetensors")
+    for name, tensor in load_file(out).items():
+        assert torch.allclose(tensor, wanted[name], rtol=0, atol=1e-6), name
+
+
+def test_mlxs_factors_lie_the_other_way(tmp_path: Path) -> None:
+    base = base_of(llama, tmp_path / "base")
+    adapter = trained(llama, CASES["plain"][1], tmp_path / "adapter")
+    tensors = load_file(adapter / "adapter_model.safetensors")
+    mlx = {
+        name.removeprefix("base_model.model.")
+        .replace("lora_A.weight", "lora_a")
+        .replace("lora_B.weight", "lora_b"): tensor.T.contiguous()
+        for name, tensor in tensors.items()
+    }
+    (tmp_path / "mlx").mkdir()
+    save_file(mlx, tmp_path / "mlx" / "adapters.safetensors")
+    told = {"fine_tune_type": "lora", "lora_parameters": {"rank": 16, "scale": 2.0}}
+    (tmp_path / "mlx" / "adapter_config.json").write_text(json.dumps(told))
+    an.convert(base, tmp_path / "out", "safetensors", lora=tmp_path / "mlx")
+    assert_same(base, tmp_path / "out", merged_by_peft(base, adapter))
+
+
+@pytest.mark.parametrize("inner", [1, 8, 33, 128])
+def test_each_level_gives_the_sums_of_blas(inner: int) -> None:
+    rng = np.random.default_rng(inner)
+    rows, cols, panel = 70, 200, _core.PANEL
+    left = rng.standard_normal((rows, inner), np.float32)
+    right = rng.standard_normal((inner, cols), np.float32)
+    weight = rng.standard_normal((rows, cols), np.float32)
+    wanted = weight + (torch.from_numpy(left) @ torch.from_numpy(right)).numpy() * np.float32(0.3)
+    padded = np.zeros((inner, -(-cols // panel) * panel), np.float32)
+    padded[:, :cols] = right
+    panels = np.ascontiguousarray(padded.reshape(inner, -1, panel).transpose(1, 0, 2)).reshape(-1)
+    for level in an.supported_levels():
+        values = weight.copy()
+        number = _core.LEVELS[level]
+        _core.add_product(values.reshape(-1), left.reshape(-1), panels, 0.3, cols, inner, 0, number)
+        assert np.array_equal(values.view(np.int32), wanted.view(np.int32)), level

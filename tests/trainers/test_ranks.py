@@ -1,0 +1,162 @@
+"""Checkpoints of four ranks, read as one model, equal to what torch and verl make of them."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import shutil
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+import anamnesis as an
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of nested dictionaries and lists, by dotted name."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, (dict, list, tuple)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from flat(item, f"{name}.{key}" if name else str(key))
+
+
+def raw(tensor: torch.Tensor) -> bytes:
+    return (
+        bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
+    )
+
+
+def assert_equal(model: an.Model, wanted: Mapping[str, torch.Tensor]) -> None:
+    assert model.stored.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        assert model.stored[name].shape == tuple(tensor.shape), name
+        assert model.stored[name].read() == raw(tensor), name
+
+
+@pytest.mark.parametrize(("folder", "select"), [("dcp", None), ("dcp", "optim"), ("multi", None)])
+def test_a_distributed_checkpoint_is_what_torch_makes_of_it(
+    ranks: Path, tmp_path: Path, folder: str, select: str | None
+) -> None:
+    dcp_to_torch_save(ranks / folder, tmp_path / "whole.pt")
+    wanted = dict(flat(torch.load(tmp_path / "whole.pt", weights_only=False)))
+    if select:
+        wanted = {n.removeprefix("optim."): t for n, t in wanted.items() if n.startswith("optim.")}
+    else:
+        wanted = {n: t for n, t in wanted.items() if not n.startswith("optim.")}
+    with an.parse(ranks / folder, select=select) as model:
+        assert_equal(model, wanted)
+
+
+def test_pieces_are_read_from_any_place(ranks: Path) -> None:
+    with an.parse(ranks / "dcp") as model:
+        for tensor in model.stored.values():
+            whole = tensor.read()
+            for begin in range(0, len(whole), 37):
+                end = min(begin + 53, len(whole))
+                view = bytearray(end - begin)
+                tensor.source.read_into(tensor.offset + begin, memoryview(view))
+                assert view == whole[begin:end], tensor.name
+
+
+def test_rank_files_are_what_torch_joins(ranks: Path) -> None:
+    with an.parse(ranks / "verl") as model:
+        assert_equal(model, torch.load(ranks / "whole.pt"))
+
+
+def test_a_distributed_writer_of_safetensors_is_read(ranks: Path) -> None:
+    whole = torch.load(ranks / "whole.pt")
+    with an.parse(ranks / "hf") as model:
+        assert_equal(model, {name: whole[name] for name in model.stored})
+        assert len(model.stored) == 4
+
+
+def test_rank_files_are_what_verl_merges(ranks: Path, tmp_path: Path) -> None:
+    merger = verl_merger()
+    shutil.copytree(ranks / "fsdp", tmp_path / "fsdp")
+    (tmp_path / "fsdp" / "fsdp_config.json").write_text('{"world_size": 4}')
+    config = types.SimpleNamespace(local_dir=str(tmp_path / "fsdp"))
+    own = types.SimpleNamespace(config=config, _merge_by_placement=None)
+    own._merge_by_placement = lambda *a: merger._merge_by_placement(own, *a)
+    wanted = merger._load_and_merge_state_dicts(own, 4, 4, (4,), ("fsdp",))
+    with an.parse(tmp_path / "fsdp") as model:
+        assert_equal(model, wanted)
+
+
+def verl_merger() -> Any:
+    """verl's own merger, without what it asks a cluster for."""
+    for name in ("ray", "codetiming", "tensordict", "hydra"):
+        if importlib.util.find_spec(name) is None:
+            made = MagicMock()
+            made.__spec__ = importlib.machinery.ModuleSpec(name, None)
+            sys.modules[name] = made
+    spec = importlib.util.find_spec("verl")
+    assert spec is not None
+    package = types.ModuleType("verl")  # whose own start asks for all of it
+    package.__path__ = list(spec.submodule_search_locations or [])
+    sys.modules["verl"] = package
+    from verl.model_merger.fsdp_model_merger import FSDPModelMerger
+
+    return FSDPModelMerger
+
+
+@pytest.mark.parametrize("gone", range(4))
+def test_a_missing_rank_is_named(ranks: Path, tmp_path: Path, gone: int) -> None:
+    shutil.copytree(ranks / "verl", tmp_path / "verl")
+    (tmp_path / "verl" / f"model_world_size_4_rank_{gone}.pt").unlink()
+    with pytest.raises(an.ParseError, match=f"rank {gone} is missing"):
+        an.parse(tmp_path / "verl")
+
+
+def test_one_rank_alone_is_a_part(ranks: Path) -> None:
+    with pytest.raises(an.ParseError, match=r"one rank's part .* name the folder"):
+        an.parse(ranks / "verl" / "model_world_size_4_rank_1.pt")
+
+
+def test_replicas_must_agree(ranks: Path, tmp_path: Path) -> None:
+    shutil.copytree(ranks / "verl", tmp_path / "verl")
+    path = tmp_path / "verl" / "model_world_size_4_rank_2.pt"
+    tensors = torch.load(path, weights_only=False)
+    tensors["plain"] = tensors["plain"] + 1
+    torch.save(tensors, path)
+    with (
+        an.parse(tmp_path / "verl") as model,
+        pytest.raises(an.ParseError, match="'plain': rank 2"),
+    ):
+        model.stored["plain"].read()
+
+
+def test_local_tensors_of_one_rank_are_no_model(ranks: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model_world_size_4_rank_0.pt"
+    torch.save({"w": torch.zeros(2, 3)}, path)
+    with an.parse(path) as model, pytest.raises(an.UnsupportedError, match="part of rank 0 of 4"):
+        model.remember(tmp_path / "out.safetensors")
+
+
+def test_a_missing_file_of_pieces_is_named(ranks: Path, tmp_path: Path) -> None:
+    shutil.copytree(ranks / "dcp", tmp_path / "dcp")
+    (tmp_path / "dcp" / "__2_0.distcp").unlink()
+    with pytest.raises(FileNotFoundError, match=r"__2_0\.distcp"):
+        an.parse(tmp_path / "dcp")
+
+
+def test_a_directory_that_transformers_loads(ranks: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "config.json").write_text('{"model_type": "llama"}')
+    (config / "tokenizer.json").write_text("{}")
+    with an.parse(ranks / "fsdp", config=config) as model:
+        model.convert(tmp_path / "out", max_shard_size=10_000)
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"config.json", "tokenizer.json", "model.safetensors.index.json"} < names
+    with an.parse(tmp_path / "out") as model, an.parse(ranks / "fsdp") as source:
+        assert {n: t.read() for n, t in model.stored.items()} == {
+            n: t.read() for n, t in source.stored.items()
+        }
