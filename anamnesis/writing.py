@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from anamnesis.base.arguments import check_path
 from anamnesis.base.dtypes import DTypeLike
 from anamnesis.planning import Planning
+from anamnesis.sources.urls import absolute
 
 if TYPE_CHECKING:
     from anamnesis.convert.conversion import Conversion
@@ -175,7 +176,7 @@ class Writing(Planning):
             if is_path:
                 own = {**options, "executor": None, "progress": None}  # of a worker
                 own["threads"] = own.get("threads") or 1
-                planning = partial(self._destination, ask, os.path.abspath(out), own)
+                planning = partial(self._destination, ask, absolute(out), own)
                 return conversion.to_path(os.fspath(out), planning)
             if hasattr(out, "write"):
                 return conversion.to_stream(out, self._limits if in_memory else None)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import chdir
-from pathlib import Path
+from contextlib import chdir, nullcontext
 from typing import Any
 
 import click
@@ -25,9 +24,9 @@ def command(out: str, **given: Any) -> None:
     """
     from anamnesis.base.errors import OutputError
     from anamnesis.cli.app import NESTED, cli
-    from anamnesis.convert.resume.parts_folder import PartsFolder
+    from anamnesis.convert.resume.places import parts_at
 
-    folder = PartsFolder(Path(os.path.abspath(out)))
+    folder = parts_at(out)
     told = folder.read(_COMMAND) if _COMMAND in folder.names() else None
     if told is None:
         raise OutputError(
@@ -38,7 +37,7 @@ def command(out: str, **given: Any) -> None:
     options = ["--part", "commit", *(flag for flag, is_set in asked.items() if is_set)]
     words = [word for word in told["arguments"] if word not in _OWN]
     end = words.index("--") if "--" in words else len(words)
-    with chdir(told["folder"]):
+    with chdir(told["folder"]) if os.path.isdir(told["folder"]) else nullcontext():
         args = [*words[:end], *options, *words[end:]]
         code = cli.main(args, prog_name="amn", standalone_mode=False, obj=NESTED)
     click.get_current_context().exit(code or 0)
@@ -47,9 +46,9 @@ def command(out: str, **given: Any) -> None:
 def note_command(out: str) -> None:
     """Note the command line by which a part was made, for the commit."""
     from anamnesis.cli.grouped import ARGUMENTS
-    from anamnesis.convert.resume.parts_folder import PartsFolder
+    from anamnesis.convert.resume.places import parts_at
 
     context = click.get_current_context()
     arguments = [context.command.name, *context.meta[ARGUMENTS]]
     told = {"arguments": arguments, "folder": os.getcwd()}
-    PartsFolder(Path(os.path.abspath(out))).note(_COMMAND, told)
+    parts_at(out).note(_COMMAND, told)

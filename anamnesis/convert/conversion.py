@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
@@ -24,11 +23,12 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, Report
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.share import Share, share_of
-from anamnesis.convert.resume.destination import Destination, destination
+from anamnesis.convert.resume.destination import Destination
+from anamnesis.convert.resume.places import destination
 from anamnesis.convert.resume.protocol import Run
-from anamnesis.convert.write.one_file import write_file
-from anamnesis.convert.write.pipeline import make_surveys, run_plan
-from anamnesis.convert.write.sinks import StreamSink, Writable, copy_to
+from anamnesis.convert.write.one_file import write_file, write_stream
+from anamnesis.convert.write.pipeline import make_surveys
+from anamnesis.convert.write.sinks import Writable, copy_to
 from anamnesis.convert.write.tally import Tally
 from anamnesis.schemes.core.roles import roles
 from anamnesis.schemes.detect.ledger import Ledger
@@ -53,8 +53,7 @@ class Conversion:
     def destination(self, path: str) -> Destination:
         """Return where the output goes, planned."""
         self.request.check_spread()
-        out = Path(os.path.abspath(path))
-        return destination(out, self._expected(self._plan()), self.checkpoint, self.request)
+        return destination(path, self._expected(self._plan()), self.checkpoint, self.request)
 
     def to_path(self, path: str, planning: Callable[[], Destination] | None = None) -> Report:
         """Write a file; or a directory, if it was one or is cut, and no file is named.
@@ -66,11 +65,13 @@ class Conversion:
             from anamnesis.convert.parts.executor import make_all  # only here: seldom asked for
 
             tally = make_all(where, planning)
-        elif part is not None:
+        elif part is not None or not where.is_local:
             from anamnesis.convert.parts.parts import Parts
 
-            if part != "commit":
+            if part is not None and part != "commit":
                 return self._make_part(Parts(where), share_of(part))
+            if part is None:
+                Parts(where).make_share(Share(1, 1), self.request.how)
             tally = Parts(where).commit()
         else:
             tally = Run(where).perform()
@@ -103,11 +104,7 @@ class Conversion:
         make_surveys(plan, {}, lambda *_: None, request.how)
         (file,) = plan.files
         if file.in_order and not request.verify:
-            tally = Tally(plan)
-            sink = StreamSink(stream, file)
-            sink.begin()
-            run_plan(plan, sink, tally, request.how)
-            sink.end()
+            tally = write_stream(plan, stream, request.how)
             self.checkpoint.check_unchanged()
         else:
             tally = self._by_a_file(plan, stream)

@@ -5,6 +5,7 @@ Every command imports this, so `urllib.parse` is imported only for an address.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +31,12 @@ def kind_of_url(where: Any) -> Kind | None:
         return None
     scheme, mark, _ = where.partition("://")
     return _KINDS.get(scheme.lower()) if mark else None
+
+
+def absolute(where: str | os.PathLike[str]) -> str:
+    """Return a path from the root on, and an address as it is."""
+    path = os.fspath(where)
+    return path if kind_of_url(path) else os.path.abspath(path)
 
 
 def shown_url(url: str) -> str:

@@ -156,7 +156,6 @@ SAYS = {
     "list": "amn parse MODEL lists its tensors, amn convert --list the targets",
     "version": "amn --version",
     "diff a b": "--expect-same B",
-    "merge a b": "No such command 'merge'",
     "nope": "amn inspect MODEL",
     "converts m.gguf": "did you mean 'convert'?",
     "to_gguf dir": "amn convert DIRECTORY OUT.gguf",

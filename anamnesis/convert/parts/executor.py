@@ -74,8 +74,8 @@ def _failing(parts: Parts) -> Iterator[None]:
     except Exception as error:
         n, left = len(parts.sizes), len(parts.missing())
         raise OutputError(
-            f"{parts.where.out}: a worker failed: {type(error).__name__}: {error}; {n - left:,} of"
-            f" {n:,} files are made, and kept: run again to make the others"
+            f"{parts.where.shown}: a worker failed: {type(error).__name__}: {error};"
+            f" {n - left:,} of {n:,} files are made, and kept: run again to make the others"
         ) from error
 
 

@@ -11,13 +11,11 @@ from typing import Any
 
 from anamnesis.base.errors import OutputError
 from anamnesis.base.printable import abbreviate
-from anamnesis.checkpoint.file_names import PARTS_SUFFIX
 from anamnesis.convert.request.request import How
 from anamnesis.convert.request.share import Share
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.identity import difference, identity
-from anamnesis.convert.resume.parts_folder import PartsFolder
-from anamnesis.convert.resume.staging import Staging, boot_id
+from anamnesis.convert.resume.staging import boot_id
 from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys
 from anamnesis.convert.write.tally import Made, Tally
@@ -31,7 +29,7 @@ class Parts:
     def __init__(self, where: Destination) -> None:
         self.where, self.plan = where, where.plan
         self.identity = identity(where.checkpoint, self.plan, Made(self.plan).record.format)
-        self.folder = PartsFolder(where.out)
+        self.folder = where.parts()
         self.sizes = [file.n_bytes for file in self.plan.files]
 
     def begin(self) -> None:
@@ -54,8 +52,8 @@ class Parts:
         other = difference(self.identity, theirs) if theirs else ""
         if other:
             raise OutputError(
-                f"{self.where.out}: the parts in {self.folder.path} are of {other}; remove them, or"
-                " name another output"
+                f"{self.where.shown}: the parts in {self.folder.path} are of {other}; remove them,"
+                " or name another output"
             )
 
     def made(self, i: int) -> dict[str, Any] | None:
@@ -80,7 +78,7 @@ class Parts:
         found: dict[int, bytes] = {}
         make_surveys(self.plan, {}, found.__setitem__, how, file)
         part = self.plan.only(file)
-        with self.folder.room(_stem(i), file.name, file.n_bytes, sync=sync) as room:
+        with self.folder.room(_stem(i), file, sync=sync) as room:
             tally = write_file(part, room, where.request, how, where.config)
             where.checkpoint.check_unchanged()
         note = {
@@ -108,18 +106,9 @@ class Parts:
         """Give all files their final names; return what all bands came to."""
         where = self.where
         if not self.folder.names():
-            raise OutputError(f"{where.out}: there are no parts of it", remedy="make them first")
+            raise OutputError(f"{where.shown}: there are no parts of it", remedy="make them first")
         self.check()
-        sync, check = where.request.sync, where.request.how.check
-        with Staging(where.out, sync=sync, check=check, suffix=PARTS_SUFFIX) as staging:
-            tally = self._joined()
-            if not self.folder.is_committing:
-                where.check()
-                where.checkpoint.check_unchanged()
-                where.add_sidecars(staging)
-            elif not where.is_whole(staging):
-                raise staging.damaged("commit")
-            where.commit(staging)
+        tally: Tally = self.folder.commit(where, self._joined)
         return tally
 
     def _joined(self) -> Tally:
@@ -129,13 +118,13 @@ class Parts:
         left = [file.name for file, note in pairs if note is None]
         if left:
             n = f"{len(left):,} of {len(notes):,} files"
-            what = f"{self.where.out}: {n} are not made: {abbreviate(left)}"
+            what = f"{self.where.shown}: {n} are not made: {abbreviate(left)}"
             raise OutputError(what, remedy="make them first")
         try:
             return self._added_up([note for note in notes if note])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise OutputError(
-                f"{self.where.out}: what {self.folder.path} says of the files is damaged; remove"
+                f"{self.where.shown}: what {self.folder.path} says of the files is damaged; remove"
                 " it, and begin anew"
             ) from None
 

@@ -8,7 +8,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from anamnesis.base.errors import OutputError, ParseError
 from anamnesis.base.limits import Budget
@@ -21,27 +21,41 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.plan.shard_names import check_distinct, check_writable
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.resume.folder import Folder
+from anamnesis.convert.resume.parts_folder import PartsFolder
 from anamnesis.convert.resume.staging import Staging
 from anamnesis.sources.file import FileSource
 
 _PIECE = 1 << 20
 
 
-def destination(out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> Destination:
-    """Return where the output of a plan goes."""
+def local_destination(
+    out: Path, plan: Plan, checkpoint: Checkpoint, request: Request
+) -> FileDestination | DirectoryDestination:
+    """Return where the output of a plan goes on this machine."""
     if plan.directory is None:
-        return _FileDestination(out, plan, checkpoint, request)
-    return _DirectoryDestination(out, plan, checkpoint, request, plan.directory)
+        return FileDestination(out, plan, checkpoint, request)
+    return DirectoryDestination(out, plan, checkpoint, request, plan.directory)
 
 
 class Destination(ABC):
     """A path, and what is planned to be there."""
+
+    is_local: ClassVar[bool] = True
 
     def __init__(self, out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
         self.out = out
         self.plan = plan
         self.checkpoint = checkpoint
         self.request = request
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return str(self.out)
+
+    def parts(self) -> Any:
+        """Return where files are kept that several processes make: a folder, or what acts as one."""
+        return PartsFolder(self.out)
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -68,7 +82,7 @@ class Destination(ABC):
     def final_path(self, file: OutputFile) -> Path:
         """Return where a file of the plan ends."""
 
-    def told_path(self) -> Path:
+    def told_path(self) -> str | Path:
         """Return what to open the output by."""
         return self.out
 
@@ -107,7 +121,7 @@ class Destination(ABC):
         """Write what goes with the weights."""
 
 
-class _FileDestination(Destination):
+class FileDestination(Destination):
     """One file, or the parts of a GGUF model: side by side, for they are named by one file's name.
 
     The first part is what programs open, and gets its name last.
@@ -164,7 +178,7 @@ class _FileDestination(Destination):
             staging.commit_file(first.name)
 
 
-class _DirectoryDestination(Destination):
+class DirectoryDestination(Destination):
     """Shards, their index, and everything that lay beside the source's."""
 
     def __init__(
@@ -194,8 +208,8 @@ class _DirectoryDestination(Destination):
     def is_finished(self) -> bool:
         return (
             super().is_finished()
-            and all(_has_bytes(self.out / name, raw) for name, raw in self._made())
-            and all(_is_same(self.root / name, self.out / name) for name in self._copied())
+            and all(_has_bytes(self.out / name, raw) for name, raw in self.made())
+            and all(_is_same(self.root / name, self.out / name) for name in self.copied())
         )
 
     # --- what is refused -----------------------------------------------------------------------
@@ -259,17 +273,17 @@ class _DirectoryDestination(Destination):
         return sum((self.root / name).stat().st_size for name in self.directory.sidecars)
 
     def add_sidecars(self, staging: Staging) -> None:
-        for name in self._copied():
+        for name in self.copied():
             if not _is_copied(self.root / name, staging.files / name):
                 staging.copy(self.root / name, name)
-        for name, raw in self._made():
+        for name, raw in self.made():
             staging.add(name, raw)
 
-    def _copied(self) -> list[str]:
+    def copied(self) -> list[str]:
         """Return the files that are copied as they are."""
         return [name for name in self.directory.sidecars if name != self.directory.params]
 
-    def _made(self) -> Iterator[tuple[str, bytes | bytearray]]:
+    def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
         """Yield the files that are written anew, and their bytes."""
         directory = self.directory
         if directory.params is not None:

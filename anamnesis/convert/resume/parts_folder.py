@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTS_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.partial import PartialFolder, try_lock
-from anamnesis.convert.resume.staging import NO_ROOM, allocate, no_room
+from anamnesis.convert.resume.staging import NO_ROOM, Staging, allocate, no_room
+
+if TYPE_CHECKING:
+    from anamnesis.convert.plan.files import OutputFile
+    from anamnesis.convert.resume.destination import Destination
+    from anamnesis.convert.write.tally import Tally
 
 _NOTES = "parts"
 _MOST = 1 << 28  # bytes of a note
@@ -94,7 +99,7 @@ class PartsFolder:
         return None
 
     @contextmanager
-    def room(self, stem: str, name: str, n_bytes: int, *, sync: bool) -> Iterator[BinaryIO]:
+    def room(self, stem: str, file: OutputFile, *, sync: bool) -> Iterator[BinaryIO]:
         """Yield room for a file, which gets its name when all is written; `stem` is its note's."""
         with self._open() as home, home.inner(_NOTES) as notes:
             _sweep(notes, f"{stem}.new.")
@@ -102,17 +107,31 @@ class PartsFolder:
             try:
                 with open(notes.create(new), "r+b", buffering=0) as room:
                     try_lock(room.fileno())  # whoever dies lets go of it
-                    self._allocate(room.fileno(), n_bytes)
+                    self._allocate(room.fileno(), file.n_bytes)
                     yield room
                     if sync:
                         os.fsync(room.fileno())
                 with (
                     home.inner("files") as files,
-                    files.place(name, make=PUBLIC) as (folder, last),
+                    files.place(file.name, make=PUBLIC) as (folder, last),
                 ):
                     notes.move(new, folder, last)
             finally:
                 notes.remove(new)
+
+    def commit(self, where: Destination, joined: Callable[[], Tally]) -> Tally:
+        """Give all files their final names; return what `joined` says they came to."""
+        sync, check = where.request.sync, where.request.how.check
+        with Staging(where.out, sync=sync, check=check, suffix=PARTS_SUFFIX) as staging:
+            tally = joined()
+            if not self.is_committing:
+                where.check()
+                where.checkpoint.check_unchanged()
+                where.add_sidecars(staging)
+            elif not where.is_whole(staging):
+                raise staging.damaged("commit")
+            where.commit(staging)
+        return tally
 
     def _allocate(self, fd: int, n_bytes: int) -> None:
         try:

@@ -1,0 +1,42 @@
+"""Where outputs go: a path of this machine, or a bucket."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anamnesis.base.errors import OutputError
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.request.request import Request
+from anamnesis.convert.resume.destination import Destination, local_destination
+from anamnesis.convert.resume.parts_folder import PartsFolder
+from anamnesis.sources.urls import kind_of_url
+
+if TYPE_CHECKING:
+    from anamnesis.convert.resume.bucket import BucketParts
+
+
+def destination(out: str, plan: Plan, checkpoint: Checkpoint, request: Request) -> Destination:
+    """Return where the output of a plan goes."""
+    kind = kind_of_url(out)
+    if kind == "bucket":
+        from anamnesis.convert.resume.bucket import BucketDestination  # only here: seldom asked for
+
+        return BucketDestination(out, plan, checkpoint, request)
+    if kind is not None:
+        raise OutputError(
+            f"{out}: only s3://, gs:// and az:// are written to",
+            remedy="write a folder, and upload it" if kind == "hub" else None,
+        )
+    return local_destination(Path(os.path.abspath(out)), plan, checkpoint, request)
+
+
+def parts_at(out: str) -> PartsFolder | BucketParts:
+    """Return where the files of an output are kept that several processes make."""
+    if kind_of_url(out) == "bucket":
+        from anamnesis.convert.resume.bucket import BucketParts
+
+        return BucketParts(out)
+    return PartsFolder(Path(os.path.abspath(out)))
