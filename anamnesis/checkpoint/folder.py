@@ -5,9 +5,11 @@ from __future__ import annotations
 import posixpath
 import shutil
 import tempfile
+import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ from anamnesis.sources.remote import PAGE, open_remote
 from anamnesis.sources.urls import HubPlace, file_name, kind_of_url, shown_url, url_beside
 
 _AT_ONCE = 128  # files that are opened at the same time
-_PIECE = 16 << 20
+_COPIES, _PIECE = 8, 10 << 20  # that are copied, and bytes of each in memory
 # What inspecting reads, and what else is looked for where nothing lists the files.
 _SMALL = {CONFIG_NAME, PARAMS_NAME, *QUANT_FILES, "README.md", "tokenizer_config.json"}
 _USUAL = (
@@ -76,7 +78,8 @@ class RemoteFolder(Folder):
         self.root = Path(room) / (file_name(self.url) or "model")
         self.root.mkdir()
         self.files = _files(listing)
-        self.fetch([n for n in self.files.names if n in _SMALL or is_index(n)], JSON_MAX_BYTES)
+        top = [name for name in self.files.names if "/" not in name]
+        self.fetch([name for name in top if name in _SMALL or is_index(name)], JSON_MAX_BYTES)
 
     def _address(self, name: str) -> str:
         return url_beside(self._listing.base, name)
@@ -108,7 +111,7 @@ class RemoteFolder(Folder):
                 _copy(source, path)
 
         missing = [name for name in names if not (self.root / name).exists()]
-        for _ in at_once(copy, missing, _AT_ONCE):
+        for _ in at_once(copy, missing, _COPIES):
             pass
 
     def complete(self, sidecars: list[str]) -> None:
@@ -117,26 +120,37 @@ class RemoteFolder(Folder):
             self.fetch(sidecars)
 
     def ready(self, names: Collection[str], limits: Budget) -> None:
+        spare, lock = replace(limits), threading.Lock()  # parsing accounts for it again
+
+        def alloc(n_bytes: int) -> None:
+            with lock:
+                spare.alloc(n_bytes, "the header")
+
         def opened(name: str) -> Source | Exception:
             try:
-                return self._open(name, Budget(limits.limits))
+                return self._open(name, alloc)
             except Exception as error:  # which `parse` raises
                 return error
 
         names = [name for name in names if name not in self._opened]
         self._opened.update(zip(names, at_once(opened, names, _AT_ONCE), strict=True))
 
-    def _open(self, name: str, budget: Budget) -> Source:
-        """Open a file, with all of its header if it is a long one of safetensors."""
+    def _open(self, name: str, alloc: Callable[[int], None]) -> Source:
+        """Open a file; of safetensors, read the header, and keep no more; of archives, the end."""
         source = open_remote(self._address(name), self._buffer)
-        n_header = int.from_bytes(source.read(0, min(LENGTH_BYTES, source.size)), "little")
-        if PAGE < n_header + LENGTH_BYTES <= SAFETENSORS_MAX_HEADER:
-            budget.alloc(n_header, "the header")
+        head = source.read(0, min(LENGTH_BYTES, source.size))
+        n_header = int.from_bytes(head, "little")
+        if n_header <= SAFETENSORS_MAX_HEADER:
+            alloc(n_header)
             source.prefetch([(PAGE, LENGTH_BYTES + n_header)])
+            source.settle(LENGTH_BYTES + n_header)
+        elif head.startswith(b"PK"):
+            source.prefetch([(max(0, source.size - PAGE), source.size)])
         return source
 
     def parse(self, name: str, budget: Budget, opening: Opening) -> Container:
-        source = self._opened.pop(name, None) or self._open(name, budget)
+        self.ready([name], budget)
+        source = self._opened.pop(name)
         if isinstance(source, Exception):
             raise source
         return parse_container(source, budget, opening)
