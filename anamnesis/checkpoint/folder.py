@@ -17,7 +17,13 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
-from anamnesis.checkpoint.file_names import CONFIG_NAME, PARAMS_NAME, QUANT_FILES, is_index
+from anamnesis.checkpoint.file_names import (
+    CONFIG_NAME,
+    MODEL_STEM,
+    PARAMS_NAME,
+    QUANT_FILES,
+    is_index,
+)
 from anamnesis.checkpoint.indexes import leads_out, read_index
 from anamnesis.checkpoint.json_file import JSON_MAX_BYTES
 from anamnesis.checkpoint.pipelines import is_foreign, is_read
@@ -47,7 +53,7 @@ class Folder:
         self.root = root
         self.files = files_below(root)
 
-    def ready(self, names: Collection[str], limits: Budget) -> None:
+    def ready(self, names: Collection[str], budget: Budget) -> None:
         """Open files that are parsed next."""
 
     def parse(self, name: str, budget: Budget, opening: Opening) -> Container:
@@ -75,7 +81,8 @@ class RemoteFolder(Folder):
         self.url = listing.named or shown_url(listing.base).rstrip("/")
         self._listing, self._buffer = listing, buffer
         self._opened: dict[str, Source | Exception] = {}
-        self.root = Path(room) / (file_name(self.url) or "model")
+        name = file_name(self.url)
+        self.root = Path(room) / (name if name.strip(".") and not leads_out(name) else MODEL_STEM)
         self.root.mkdir()
         self.files = _files(listing)
         top = [name for name in self.files.names if "/" not in name]
@@ -119,8 +126,8 @@ class RemoteFolder(Folder):
         with self.named():
             self.fetch(sidecars)
 
-    def ready(self, names: Collection[str], limits: Budget) -> None:
-        spare, lock = replace(limits), threading.Lock()  # parsing accounts for it again
+    def ready(self, names: Collection[str], budget: Budget) -> None:
+        spare, lock = replace(budget), threading.Lock()  # parsing accounts for it again
 
         def alloc(n_bytes: int) -> None:
             with lock:
@@ -227,11 +234,9 @@ def listing_at(url: str, budget: Budget) -> Listing | None:
 def files_at(url: str) -> list[str] | None:
     """Return the addresses of all files of a folder; None if an address is that of a file."""
     listing = listing_at(url, Budget())
-    return (
-        None
-        if listing is None
-        else [url_beside(listing.base, name) for name in _files(listing).names]
-    )
+    if listing is None:
+        return None
+    return [url_beside(listing.base, name) for name in _files(listing).names]
 
 
 def _of_repository(url: str) -> Listing | None:
