@@ -9,7 +9,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.errors import AnamnesisError, ParseError
-from anamnesis.checkpoint.folder import files_at
+from anamnesis.checkpoint.remote import files_at
 from anamnesis.sources.urls import HubPlace
 from helpers.range_server import COMMIT, RangeServer
 from helpers.remote_models import directory, model, same_files
