@@ -31,8 +31,8 @@ from anamnesis.sources.urls import kind_of_url
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from anamnesis.checkpoint.folder import RemoteFolder
     from anamnesis.checkpoint.indexes import Index
+    from anamnesis.checkpoint.remote import RemoteFolder
 
 
 @dataclass(slots=True, eq=False)
@@ -217,7 +217,7 @@ def _open(
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
     if kind_of_url(path):
-        from anamnesis.checkpoint.folder import folder_at, in_cache  # only here, for a quick start
+        from anamnesis.checkpoint.remote import folder_at, in_cache  # only here, for a quick start
 
         kept = in_cache(str(path))
         if kept is not None:
@@ -315,8 +315,8 @@ def _configs_beside(source: Source, budget: Budget) -> tuple[dict[str, Any], dic
     where, name = source.beside(""), source.file_name
     if where is None or name is None:
         return {}, {}
-    from anamnesis.checkpoint.folder import Listing, RemoteFolder, present
     from anamnesis.checkpoint.json_file import JSON_MAX_BYTES
+    from anamnesis.checkpoint.remote import Listing, RemoteFolder, present
 
     folder = RemoteFolder(Listing(where, present(where, _names_beside(name))))
     try:

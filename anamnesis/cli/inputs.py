@@ -21,7 +21,7 @@ def files_inside(path: str) -> list[str] | None:
 
     if not kind_of_url(path):
         return list(files_below(path)) if os.path.isdir(path) else None
-    from anamnesis.checkpoint.folder import files_at
+    from anamnesis.checkpoint.remote import files_at
 
     return files_at(path)
 

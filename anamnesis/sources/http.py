@@ -101,7 +101,7 @@ class HttpRanges(Ranges):
                 return response, url
             self.look_at(response.headers)
             _let_go(response)
-            url = split(urljoin(url, where), self.name).geturl()
+            url = split(where, self.name, url).geturl()
         raise ParseError(f"leads elsewhere more than {_MAX_REDIRECTS} times", source=self.name)
 
     def look_at(self, headers: Mapping[str, str]) -> None:
@@ -115,15 +115,14 @@ class HttpRanges(Ranges):
         status, headers = response.status, response.headers
         if self._has_expired(response, url):
             raise PassingError(f"{shown_url(url)} refuses access (HTTP {status})")
-        length, known = headers.get("Content-Length", ""), self.size >= 0
         span, _, total = headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
-        if status == 200 and start == 0 and length.isdecimal() and int(length) <= stop:
-            size = int(length)  # of all of it, which was asked for
-        elif status == 206 and total.isdecimal() and span.startswith(f"{start}-"):
-            size = int(total)
-        elif status == 416 and not known and total == "0":
-            size = 0
-        else:
+        known, size, length = self.size >= 0, _number(total), _number(headers.get("Content-Length"))
+        if status == 200 and start == 0 and length is not None and length <= stop:
+            size = length  # of all of it, which was asked for
+        elif size is None or not (
+            (status == 206 and span.startswith(f"{start}-"))
+            or (status == 416 and not known and size == 0)
+        ):
             raise self._wrong(status, headers)
         if headers.get("Content-Encoding", "identity") != "identity":
             raise ParseError("the server compresses it, so it has no ranges", source=self.name)
@@ -152,7 +151,8 @@ class HttpRanges(Ranges):
     def _wrong(self, status: int, headers: Mapping[str, str]) -> Exception:
         """Return the error that an answer means."""
         if status in _PASSING:
-            return PassingError(f"HTTP {status}", _wait(headers.get("Retry-After", "")))
+            wait = _number(headers.get("Retry-After")) or 0
+            return PassingError(f"HTTP {status}", min(wait, _LONGEST_WAIT))
         if status in (412, 416) and self.size >= 0:
             return self.replaced()
         if status in (404, 410):
@@ -169,10 +169,10 @@ class HttpRanges(Ranges):
         return OSError(errno.EIO, f"the server answers HTTP {status}", self.name)
 
 
-def split(url: str, source: str) -> SplitResult:
-    """Return the parts of an address that can be asked."""
+def split(url: str, source: str, base: str = "") -> SplitResult:
+    """Return the parts of an address that can be asked, which may be relative to another."""
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(urljoin(base, url))
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return parts
     except ValueError:  # of the port, or brackets
@@ -240,8 +240,8 @@ def _failure(error: Exception, name: str) -> Exception:
     return PassingError(text)
 
 
-def _wait(told: str) -> float:
-    return min(float(told), _LONGEST_WAIT) if told.isdecimal() else 0.0
+def _number(told: str | None) -> int | None:
+    return int(told) if told and told.isdecimal() and len(told) < 20 else None
 
 
 def _time_ns(told: str | None) -> int:

@@ -36,7 +36,7 @@ class RemoteSource(Source):
         page = bytearray(first)
         n = ranges.fill(0, memoryview(page))
         self.size = ranges.size
-        self._pages = {0: bytes(page[:n])}
+        self._pages = {0: page if n == first else page[:n]}
         self._starts = [0]
         self._parses = True
         self._short: dict[int, bytes] = {}
@@ -91,12 +91,12 @@ class RemoteSource(Source):
         page = self._pages[self._starts[at]] if at >= 0 else b""
         return len(page) if page and self._starts[at] + len(page) == offset else 0
 
-    def _page(self, start: int, n_bytes: int) -> bytes:
+    def _page(self, start: int, n_bytes: int) -> bytearray:
         page = bytearray(n_bytes)
         self._ranges.fill(start, memoryview(page))
-        return bytes(page)
+        return page
 
-    def _keep(self, pages: dict[int, bytes]) -> None:
+    def _keep(self, pages: dict[int, bytearray]) -> None:
         self._pages |= pages
         self._starts = sorted(self._pages)
 

@@ -55,7 +55,8 @@ def file_name(url: str) -> str:
     from urllib.parse import unquote
 
     _, _, path = shown_url(url).partition("://")[2].partition("/")
-    return unquote(path.rstrip("/").rpartition("/")[2])
+    name = unquote(path.rstrip("/").rpartition("/")[2])
+    return name.replace("\\", "/").rpartition("/")[2]
 
 
 def url_beside(url: str, name: str) -> str:

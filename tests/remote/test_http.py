@@ -20,7 +20,7 @@ import anamnesis as an
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
 from anamnesis.sources.http import _origin
 from anamnesis.sources.open import open_source
-from anamnesis.sources.urls import shown_url, url_beside
+from anamnesis.sources.urls import file_name, shown_url, url_beside
 from helpers.range_server import Handler, RangeServer
 from helpers.remote_models import N_TENSORS, directory, failure, fp8, model
 
@@ -371,3 +371,8 @@ def test_rows_are_read_with_what_lies_between(server: RangeServer) -> None:
     assert bytes(view) == b"".join(raw[5 + i * 10_000 :][:40] for i in range(100))
     assert len(server.log) == 2
     assert source.read_summed(7, view) == zlib.crc32(raw[7 : 7 + len(view)])
+
+
+@pytest.mark.parametrize("last", ["..%2F..%2Fevil.gguf", "..%5Cevil.gguf", "a/..%2Fevil.gguf"])
+def test_a_name_is_one_part(last: str) -> None:
+    assert file_name(f"https://h/a/{last}?x=1/2") == "evil.gguf"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import anamnesis as an
 from anamnesis.base.errors import AnamnesisError, ParseError
-from anamnesis.checkpoint.folder import files_at
+from anamnesis.checkpoint.remote import files_at
 from anamnesis.sources.urls import HubPlace
 from helpers.range_server import COMMIT, RangeServer
 from helpers.remote_models import directory, model, same_files
@@ -47,6 +48,20 @@ def test_inspecting_fetches_little(hub: RangeServer) -> None:
     fetched = [seen.path.rpartition("/")[2] for seen in hub.log if seen.status == 206]
     assert "tokenizer.json" not in fetched
     assert "config.json" in fetched
+
+
+def test_torch_shards(hub: RangeServer, tmp_path: Path) -> None:
+    assert hub.hub is not None
+    root = hub.hub / "org" / "bin"
+    root.mkdir()
+    for i in (1, 2):
+        names = {f"layers.{i}.{j}.weight": np.full((64, 300), j, np.float32) for j in range(20)}
+        an.save(names, root / "m.pth")
+        (root / "m.pth").rename(root / f"pytorch_model-{i:05d}-of-00002.bin")
+    (root / "config.json").write_text("{}")
+    an.remember(root, tmp_path / "near")
+    an.remember("hf://org/bin", tmp_path / "far")
+    assert same_files(tmp_path / "near", tmp_path / "far")
 
 
 def test_one_file(hub: RangeServer) -> None:
