@@ -107,11 +107,13 @@ class Parts:
     def commit(self) -> Tally:
         """Give all files their final names; return what all bands came to."""
         where = self.where
-        if not self.folder.names():
-            raise OutputError(f"{where.out}: there are no parts of it", remedy="make them first")
-        self.check()
         sync, check = where.request.sync, where.request.how.check
         with Staging(where.out, sync=sync, check=check, suffix=PARTS_SUFFIX) as staging:
+            if not self.folder.names():
+                staging.discard()  # made just now, maybe after another's commit
+                none = f"{where.out}: there are no parts of it"
+                raise OutputError(none, remedy="make them first")
+            self.check()
             tally = self._joined()
             if not self.folder.is_committing:
                 where.check()

@@ -44,7 +44,8 @@ class PartsFolder:
         with self._partial.seen() as home:
             if home is None:
                 raise OutputError(
-                    f"{self._out}: {self.path} is gone; another run has ended, or it was removed"
+                    f"{self._out}: {self.path} is not there: another run has ended, or this machine"
+                    " does not share it"
                 )
             yield home
 
