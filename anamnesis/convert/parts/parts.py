@@ -105,14 +105,15 @@ class Parts:
     def commit(self) -> Tally:
         """Give all files their final names; return what all bands came to."""
         where = self.where
-        if not self.folder.names():
-            raise OutputError(f"{where.shown}: there are no parts of it", remedy="make them first")
-        self.check()
         tally: Tally = self.folder.commit(where, self._joined)
         return tally
 
     def _joined(self) -> Tally:
         """Return what all files came to, and lay the plan out by it; refuse if one is missing."""
+        if not self.folder.names():
+            none = f"{self.where.shown}: there are no parts of it"
+            raise OutputError(none, remedy="make them first")
+        self.check()
         notes = [self.made(i) for i in range(len(self.sizes))]
         pairs = zip(self.plan.files, notes, strict=True)
         left = [file.name for file, note in pairs if note is None]

@@ -49,7 +49,8 @@ class PartsFolder:
         with self._partial.seen() as home:
             if home is None:
                 raise OutputError(
-                    f"{self._out}: {self.path} is gone; another run has ended, or it was removed"
+                    f"{self._out}: {self.path} is not there: another run has ended, or this machine"
+                    " does not share it"
                 )
             yield home
 
@@ -123,6 +124,8 @@ class PartsFolder:
         """Give all files their final names; return what `joined` says they came to."""
         sync, check = where.request.sync, where.request.how.check
         with Staging(where.out, sync=sync, check=check, suffix=PARTS_SUFFIX) as staging:
+            if not self.names():
+                staging.discard()  # made just now, maybe after another's commit
             tally = joined()
             if not self.is_committing:
                 where.check()
