@@ -58,7 +58,7 @@ Find = Callable[[str], Any]  # a key's value, by its name behind the architectur
 
 
 class Vocabulary(NamedTuple):
-    """How the tokenizer is told."""
+    """How the header describes the tokenizer."""
 
     kind: str
     options: Mapping[str, Any] = {}

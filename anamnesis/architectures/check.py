@@ -34,7 +34,7 @@ class _Layers:
         return layer >= self.n - self.n_predicting
 
     def shares(self, layer: int) -> bool:
-        """Tell whether a layer takes keys and values of others, and stores none."""
+        """Return whether a layer takes keys and values of others, and stores none."""
         return layer >= self.first_shared
 
 
@@ -167,8 +167,8 @@ def _missing(
 
 
 def _is_off(facts: Facts, fact: str, pattern: str) -> bool:
-    """Tell whether there is no such tensor; of a bias config.json must say so, not its class."""
-    return not pattern.endswith(".bias") or facts.said.get(fact) is False
+    """Return whether there is no such tensor; of a bias config.json must say so, not its class."""
+    return not pattern.endswith(".bias") or facts.given.get(fact) is False
 
 
 def switched(arch: Arch) -> dict[str, str]:
@@ -231,7 +231,7 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
 
 
 def _has_head(header: Header) -> bool:
-    """Tell whether a model has a head of its own, which one that embeds texts does not need."""
+    """Return whether a model has a head of its own, which one that embeds texts does not need."""
     facts = header.facts
     if header.source != CONFIG and header.arch.gguf in UNTIED:
         return True
@@ -241,7 +241,7 @@ def _has_head(header: Header) -> bool:
 
 
 def _recurs(header: Header, layers: _Layers, layer: int) -> bool:
-    """Tell whether a layer has states instead of attention."""
+    """Return whether a layer has states instead of attention."""
     names = patterns(header.arch.rules)
     if "blk.{bid}.shortconv.conv.weight" in names:
         return header.count("attention.head_count_kv", layer) == 0

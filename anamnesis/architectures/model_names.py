@@ -59,9 +59,9 @@ def name_parts(model_id: str, n_parameters: int) -> NameParts:
         before, name = name, before
     organization = before if slash and not before.startswith(".") else None
     words = [word for word in name.split("-") if word]
-    told = [_kind(word, i, n_parameters) for i, word in enumerate(words)]
-    words = [word for word, _ in told]
-    kinds = [kind for _, kind in told]
+    given = [_kind(word, i, n_parameters) for i, word in enumerate(words)]
+    words = [word for word, _ in given]
+    kinds = [kind for _, kind in given]
     _drop_words_of_size(words, kinds)
     is_base = _mark_basename(words, kinds)
 
@@ -109,10 +109,10 @@ def _size(word: str, n_parameters: int) -> tuple[str, str]:
 
 def _is_far(word: str, n_parameters: int) -> bool:
     try:
-        told = float(word[:-1]) * 1000.0 ** _UNITS.find(word[-1])
+        given = float(word[:-1]) * 1000.0 ** _UNITS.find(word[-1])
     except ValueError:  # 8x7B, mini
         return False
-    return abs(told - n_parameters) > 7 * n_parameters // 8
+    return abs(given - n_parameters) > 7 * n_parameters // 8
 
 
 def _drop_words_of_size(words: list[str], kinds: list[str]) -> None:

@@ -56,10 +56,10 @@ def longrope_keys(facts: Facts) -> Mapping[str, Any]:
     length = facts.number("max_position_embeddings")
     original = original_length(facts.rope, length)
     factor = real(facts.rope, "factor", length / original)
-    told = real(facts.rope, "attention_factor", longrope_scale(factor, original))
+    given = real(facts.rope, "attention_factor", longrope_scale(factor, original))
     return {
         ORIGINAL: {"type": "uint32", "value": original},
-        ATTENTION_FACTOR: {"type": "float32", "value": told},
+        ATTENTION_FACTOR: {"type": "float32", "value": given},
     }
 
 

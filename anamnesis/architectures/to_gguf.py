@@ -67,7 +67,7 @@ class AsGguf:
 
 
 def has_gguf_names(names: Iterable[str]) -> bool:
-    """Tell whether tensors are called as llama.cpp calls them."""
+    """Return whether tensors are called as llama.cpp calls them."""
     return any(_IN_GGUF.match(name) for name in names)
 
 

@@ -54,7 +54,7 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
 
 
 def mistyped(word: str, known: Iterable[str]) -> bool:
-    """Tell whether a word is all but one of some: of the same letters, but for one or two."""
+    """Return whether a word is all but one of some: of the same letters, but for one or two."""
     from difflib import SequenceMatcher  # only here, for the sake of a quick start
 
     return any(

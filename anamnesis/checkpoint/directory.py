@@ -205,7 +205,7 @@ class _Directory:
         return None
 
     def is_of_others(self, index: Index, names: set[str]) -> bool:
-        """Tell whether an index is of files that are there, and are not the model's."""
+        """Return whether an index is of files that are there, and are not the model's."""
         shards = index.shards()
         return names.isdisjoint(shards) and shards <= self.files.keys()
 

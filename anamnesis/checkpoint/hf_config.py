@@ -61,7 +61,7 @@ def _differs(config: dict[str, Any], told: dict[str, Any], key: str) -> bool:
 
 
 def describes_quantization(config: dict[str, Any]) -> bool:
-    """Tell whether a config has a section that `edited_config` takes out of a dense model's."""
+    """Return whether a config has a section that `edited_config` takes out of a dense model's."""
     return bool(_without_quantization(config) != config)
 
 

@@ -60,7 +60,7 @@ class Index(NamedTuple):
         return set(self.weight_map.values())
 
     def is_of_source(self, stored: Mapping[str, object]) -> bool:
-        """Tell whether it was copied with the model that exllamav2 has quantised.
+        """Return whether it was copied with the model that exllamav2 has quantised.
 
         That takes fused layers apart, so that its tensors may be no others than those.
         """
@@ -73,7 +73,7 @@ class Index(NamedTuple):
 
 
 def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
-    """Tell whether a tensor is stored as codes, or is one that can be missing."""
+    """Return whether a tensor is stored as codes, or is one that can be missing."""
     if is_buffer(tensor):
         return True
     module, dot, last = tensor.rpartition(".")
@@ -83,7 +83,7 @@ def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
 
 
 def is_buffer(tensor: str) -> bool:
-    """Tell whether a tensor is one that only older files have; newer code computes it."""
+    """Return whether a tensor is one that only older files have; newer code computes it."""
     return tensor.rpartition(".")[2] in _BUFFERS
 
 
@@ -104,7 +104,7 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
 
 
 def _leads_out(name: str) -> bool:
-    """Tell whether an index names no file, or one that on some system is elsewhere."""
+    """Return whether an index names no file, or one that on some system is elsewhere."""
     return (
         not name
         or name.startswith("/")

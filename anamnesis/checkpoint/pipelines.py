@@ -51,7 +51,7 @@ class Pipeline(NamedTuple):
 
 
 def is_pipeline(path: str) -> bool:
-    """Tell whether a folder has the index of a pipeline, and models beside it.
+    """Return whether a folder has the index of a pipeline, and models beside it.
 
     One whose index is malformed is a pipeline as well, which `components` refuses.
     """
@@ -78,7 +78,7 @@ def components(path: str) -> list[str]:
 
 
 def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
-    """Tell whether something is a folder; a link to one must stay below the pipeline's."""
+    """Return whether something is a folder; a link to one must stay below the pipeline's."""
     from pathlib import Path  # only here, for the sake of a quick start
 
     from anamnesis.checkpoint.walk import is_inside
@@ -129,7 +129,7 @@ def read_pipeline(path: str) -> Pipeline | None:
 
 
 def is_read(name: str) -> bool:
-    """Tell whether a file is one of weights that are read here, by its name."""
+    """Return whether a file is one of weights that are read here, by its name."""
     return name.lower().endswith(_WEIGHTS)
 
 

@@ -38,7 +38,7 @@ class Writer(ABC):
 
     @abstractmethod
     def holds(self, dtype: DType) -> bool:
-        """Tell whether the format can store tensors of a dtype."""
+        """Return whether the format can store tensors of a dtype."""
 
     def floats(self, shape: tuple[int, ...], dtype: DType) -> DType:
         """Return what floats of a shape are written as where a dtype is asked for: that."""
@@ -96,7 +96,7 @@ class TypedMetadata(Mapping[str, Any]):
 
     @abstractmethod
     def is_carried(self, key: str) -> bool:
-        """Tell whether a value is short enough for another format's metadata."""
+        """Return whether a value is short enough for another format's metadata."""
 
     @abstractmethod
     def text(self, key: str) -> str:

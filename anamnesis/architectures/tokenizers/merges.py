@@ -25,8 +25,8 @@ def merges_by_score(
     """
     longest = max(map(len, ids), default=0)
     if longest > PIECE_MAX_CHARS:
-        told = f"a token of {longest:,} characters is made of others"
-        raise LimitExceeded("PIECE_MAX_CHARS", told)
+        given = f"a token of {longest:,} characters is made of others"
+        raise LimitExceeded("PIECE_MAX_CHARS", given)
     found = np.frombuffer(_pairs(ids), np.intc).reshape(-1, 3)
     whole, left, right = -scores.astype(float)[found.T]
     columns = found[np.lexsort((right, left, whole))].T

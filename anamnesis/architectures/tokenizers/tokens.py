@@ -124,8 +124,8 @@ def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise ParseError(f"{key} must be a number of tokens, not {size!r}", source="config")
             if size > default + VOCABULARY_MAX_PADDING:
-                told = f"config: {key} is {size:,}, and there are {default:,} tokens"
-                raise LimitExceeded("VOCABULARY_MAX_PADDING", told)
+                given = f"config: {key} is {size:,}, and there are {default:,} tokens"
+                raise LimitExceeded("VOCABULARY_MAX_PADDING", given)
             return size
     return default
 
@@ -137,7 +137,7 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def looks_special(text: str) -> bool:
-    """Tell whether a token that is not marked special is one that no text should have."""
+    """Return whether a token that is not marked special is one that no text should have."""
     return text in _SPECIAL or any(
         text.startswith(start) and text.endswith(end) for start, end in _SPECIAL_FORMS
     )

@@ -167,7 +167,7 @@ def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:
 
 
 def _has_bytes(tensor: StoredTensor) -> bool:
-    """Tell whether an unreadable tensor has bytes of its own.
+    """Return whether an unreadable tensor has bytes of its own.
 
     torch's sparse and quantised tensors have none, for they are made of others.
     """

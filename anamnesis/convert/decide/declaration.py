@@ -86,7 +86,8 @@ class Declaration:
                     field.role: self.of.request.renamed(field.named(called)) for field in fields
                 }
                 known = {role: shapes[part] for role, part in names.items() if part in shapes}
-                settings = dict(encoding.layout.untold(known)) if fields[0].role in known else {}
+                is_known = fields[0].role in known
+                settings = dict(encoding.layout.undetermined(known)) if is_known else {}
                 said += [settings] if settings and settings not in said else []
         if not said:
             return None

@@ -214,7 +214,7 @@ def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
 
 
 def _is_only_single(weight: Weight, encoding: Encoding, asked: Asked) -> bool:
-    """Tell whether an encoding takes a matrix, and not a stack of its like."""
+    """Return whether an encoding takes a matrix, and not a stack of its like."""
     has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
     return not has_stacks and asked.fitted(weight, encoding)[2] is None
 

@@ -330,13 +330,13 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
 
 
 def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
-    """Tell whether a model is a GGUF of those that llama.cpp runs."""
+    """Return whether a model is a GGUF of those that llama.cpp runs."""
     first, *_ = checkpoint.shards.values()
     return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
 
 
 def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Tell whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
+    """Return whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
     from anamnesis.architectures.rows import is_known  # only here: a large table
     from anamnesis.architectures.to_gguf import has_gguf_names
 

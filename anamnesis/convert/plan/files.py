@@ -211,7 +211,7 @@ class OutputFile:
 
 
 def _is_run(weight: OutputWeight) -> bool:
-    """Tell whether each band's bytes are consecutive; the first is as all others."""
+    """Return whether each band's bytes are consecutive; the first is as all others."""
     if weight.is_plain:
         return True
     first = next(iter(weight.bands()), None)

@@ -45,12 +45,12 @@ class Text(str):
 
 def read_edit(text: str) -> tuple[str, Value | Text]:
     """Read `KEY=VALUE`, `KEY:TYPE=VALUE` or `KEY=TYPE:VALUE`, as a flag has it."""
-    key, equals, told = text.partition("=")
+    key, equals, given = text.partition("=")
     name, colon, kind = key.rpartition(":")
     if colon and kind in SAID:
-        return read_setting(f"{name}={kind}:{told}")
-    if equals and key and told.partition(":")[0] not in SAID:
-        return key, Text(told)
+        return read_setting(f"{name}={kind}:{given}")
+    if equals and key and given.partition(":")[0] not in SAID:
+        return key, Text(given)
     return read_setting(text)
 
 

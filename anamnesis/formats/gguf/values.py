@@ -204,7 +204,7 @@ def _float_type(values: Sequence[float]) -> ValueType:
 
 
 def _is_in_f32(value: float) -> bool:
-    """Tell whether float32 has a number for this one, with all of its own digits or exactly."""
+    """Return whether float32 has a number for this one, with all of its own digits or exactly."""
     try:
         (found,) = _F32.unpack(_F32.pack(value))
     except OverflowError:

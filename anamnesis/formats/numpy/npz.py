@@ -27,7 +27,7 @@ _NAMELESS = "array"
 
 
 def holds_arrays(directory: ZipDirectory) -> bool:
-    """Tell whether an archive is an NPZ file: one of arrays, or an empty one."""
+    """Return whether an archive is an NPZ file: one of arrays, or an empty one."""
     return not directory.entries or any(name.endswith(_ENDING) for name in directory.entries)
 
 

@@ -1,6 +1,6 @@
 """A pickle machine that executes nothing: no import, no call.
 
-What a pickle would have made is told in inert nodes: `Global` for what it refers to, `Call` for
+What a pickle would have made becomes inert nodes: `Global` for what it refers to, `Call` for
 what it would call, with which arguments and state. Whoever runs the machine decides which globals
 may be there, and may give back a `Builder` for one: a function of this package for it.
 

@@ -97,14 +97,14 @@ class Scan:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
-        told = {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
-        return {**told, "notes": self.notes}
+        given = {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
+        return {**given, "notes": self.notes}
 
     def __repr__(self) -> str:
         found = {g.module + "." + g.name for p in self.pickles for g in p.globals}
         counts = {"pickle": len(self.pickles), "global": len(found), "problem": len(self.problems)}
-        told = ", ".join(numbered(n, what) for what, n in counts.items())
-        return f"<anamnesis.Scan: {self.verdict}, {told}>"
+        given = ", ".join(numbered(n, what) for what, n in counts.items())
+        return f"<anamnesis.Scan: {self.verdict}, {given}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines("scan"))

@@ -280,12 +280,12 @@ class _Scanner:
 
 
 def _without_name(error: AnamnesisError, source: Source) -> str:
-    """Return what is wrong, without the name of the file or pickle that it is told of."""
+    """Return what is wrong, without the name of the file or pickle."""
     return str(error).removeprefix(f"{source.name}: ")
 
 
 def _is_raw(name: str) -> bool:
-    """Tell whether torch writes no pickle under a name in its archives."""
+    """Return whether torch writes no pickle under a name in its archives."""
     folder, _, key = name.rpartition("/")
     if key.isdecimal() and folder.endswith(("/data", "/constants")):  # as usual
         return True
@@ -304,7 +304,7 @@ def _has_looks(source: Source, entry: ZipEntry) -> bool:
 
 
 def _names_some(source: Source, at: int) -> bool:
-    """Tell whether a list of opcodes, which knows no stack, has dangerous globals in it.
+    """Return whether a list of opcodes, which knows no stack, has dangerous globals in it.
 
     Other scanners go by such a list.
     """

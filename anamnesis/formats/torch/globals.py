@@ -341,7 +341,7 @@ def _known(module: str, name: str) -> Global | None:
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Tell whether a global serves to rebuild tensors, and does nothing else."""
+    """Return whether a global serves to rebuild tensors, and does nothing else."""
     return _allowed(module, name) is not None
 
 

@@ -76,7 +76,7 @@ def _name(call: Call) -> tuple[str, str]:
 
 
 def is_array(call: Call) -> bool:
-    """Tell whether a call makes an array."""
+    """Return whether a call makes an array."""
     return _name(call) in _ARRAYS
 
 

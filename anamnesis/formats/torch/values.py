@@ -78,7 +78,7 @@ class Wrapper(NamedTuple):
 
 
 def too_large(shape: tuple[int, ...]) -> bool:
-    """Tell whether torch has no tensor of a shape, be it one without elements.
+    """Return whether torch has no tensor of a shape, be it one without elements.
 
     It multiplies sizes from the first on, and gives up where that takes more than 64 bits.
     """

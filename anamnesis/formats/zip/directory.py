@@ -147,8 +147,8 @@ def _find_end(source: Source) -> _End:
     if wide is not None:
         short = (n_entries, n_bytes, start)
         stop, n_entries, n_bytes, start = wide
-        for told, full, none in zip(short, wide[1:], (_MANY, LARGE, LARGE), strict=True):
-            if told not in (full, none):
+        for given, full, none in zip(short, wide[1:], (_MANY, LARGE, LARGE), strict=True):
+            if given not in (full, none):
                 raise zip_error(source, at, "the end of the archive and its ZIP64 end disagree")
         n_here = n_entries if n_here == _MANY else n_here
         disk = 0 if disk == _MANY else disk

@@ -102,7 +102,7 @@ class Bands:
         return Run(top, min(top + self.band_rows, end))
 
     def are_multiples_of(self, grain: int) -> bool:
-        """Tell whether every band begins at a multiple of `grain` elements."""
+        """Return whether every band begins at a multiple of `grain` elements."""
         row = self.cols
         if self.band_cols < row and self.band_cols % grain:
             return False

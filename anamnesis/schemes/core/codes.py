@@ -29,7 +29,7 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def place_of(at: int, shape: tuple[int, ...]) -> list[int]:
-    """Return the indices of an element, told by its place in the order of rows."""
+    """Return the indices of an element from its place in the order of rows."""
     place = []
     for dim in reversed(shape):
         at, rest = divmod(at, dim)

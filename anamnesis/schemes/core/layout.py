@@ -62,9 +62,9 @@ def unmovable(
     codes: StoredTensor, name: str, shape: Sequence[int], why: str, *, is_cast: bool = False
 ) -> Unmovable:
     """Return the error for a weight with these codes that cannot be repacked, and why."""
-    told = codes.unsupported(f"{name} {list(shape)} cannot be repacked: {why}", remedy=AS_VALUES)
-    error = Unmovable(told.message, remedy=told.remedy, why=why, is_cast=is_cast)
-    error.source, error.tensor = told.source, told.tensor
+    given = codes.unsupported(f"{name} {list(shape)} cannot be repacked: {why}", remedy=AS_VALUES)
+    error = Unmovable(given.message, remedy=given.remedy, why=why, is_cast=is_cast)
+    error.source, error.tensor = given.source, given.tensor
     return error
 
 
@@ -176,7 +176,7 @@ class Layout(ABC):
     # --- which weights -------------------------------------------------------------------------
 
     def turns(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Tell whether a weight's matrices are stored transposed, whatever its layer is."""
+        """Return whether a weight's matrices are stored transposed, whatever its layer is."""
         return False
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
@@ -246,9 +246,9 @@ class Layout(ABC):
         """
         return each_moved(views, lambda view: self.write(view, encoding))
 
-    # --- what others are told ------------------------------------------------------------------
+    # --- what other programs read --------------------------------------------------------------
 
-    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
         """Return what the shapes of a weight's parts, by their roles, leave open; usually nothing.
 
         These are settings as a section of config.json has them; a lone file says them itself.

@@ -182,7 +182,7 @@ def weight_of(name: str, stored: Mapping[str, object]) -> str:
 def is_auxiliary(
     tensor: StoredTensor, stored: dict[str, StoredTensor], *, is_declared: bool = False
 ) -> bool:
-    """Tell whether a stored tensor is a part of some quantised weight and not a weight itself.
+    """Return whether a stored tensor is a part of some quantised weight and not a weight itself.
 
     What is called like a range of activations is none, for it may be learned. `is_declared` is
     whether the config says that the model is quantised.
@@ -233,7 +233,7 @@ def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> boo
 def _is_beside_codes(
     tensor: StoredTensor, last: str, stored: dict[str, StoredTensor], is_declared: bool
 ) -> bool:
-    """Tell whether a tensor is a part by a name that counts only where codes lie beside."""
+    """Return whether a tensor is a part by a name that counts only where codes lie beside."""
     name = tensor.name
     if last in _MARLIN:
         packed = (stored.get(sibling(name, c)) for c in _MARLIN_CODES)
@@ -262,7 +262,7 @@ def _is_beside_codes(
 def _is_affine(
     tensor: StoredTensor, other: str, stored: dict[str, StoredTensor], is_declared: bool
 ) -> bool:
-    """Tell whether groups have a scale and a bias each, as MLX's have, and no words are there.
+    """Return whether groups have a scale and a bias each, as MLX's have, and no words are there.
 
     Plain models may have such beside a weight of floats; models that say that they are not plain
     have not.
@@ -277,7 +277,7 @@ def _is_affine(
 
 
 def looks_like_codes(tensor: StoredTensor) -> bool:
-    """Tell whether a tensor may hold codes, if anything in its model does.
+    """Return whether a tensor may hold codes, if anything in its model does.
 
     Those are integers called a weight, and matrices of narrow ones that are no buffer by their
     name: indices come as 64-bit integers.
@@ -294,7 +294,7 @@ def looks_like_codes(tensor: StoredTensor) -> bool:
 
 
 def activation_side(name: str) -> bool:
-    """Tell whether a name belongs to a range of activations or of a cache."""
+    """Return whether a name belongs to a range of activations or of a cache."""
     return _is_range_name(name.rpartition(".")[2])
 
 
@@ -321,7 +321,7 @@ class Ranges:
         self._per_head = per_head
 
     def has(self, tensor: StoredTensor) -> bool:
-        """Tell whether a tensor that is called like a range is one."""
+        """Return whether a tensor that is called like a range is one."""
         module, _, last = tensor.name.rpartition(".")
         if last in _CACHE:
             lies = self._kv_cache or module.removesuffix(".attn") in self._attentions

@@ -114,7 +114,7 @@ def _may_be_conv1d(name: str) -> bool:
 
 
 def is_conv1d(name: str, facts: QuantFacts) -> bool:
-    """Tell whether a weight of this name is a Conv1D's.
+    """Return whether a weight of this name is a Conv1D's.
 
     In a model of several, the section of the config that the name has counts before all others.
     """
@@ -147,7 +147,7 @@ def _shows_linear(weight: Weight, ledger: Ledger) -> bool | None:
 
 
 def _is_turned(weight: TiledWeight, as_linear: bool | None, facts: QuantFacts) -> bool:
-    """Tell whether a weight that is stored as nn.Linear's, as far as that shows, is a Conv1D's."""
+    """Return whether a weight that seems to be stored as nn.Linear's is a Conv1D's."""
     if as_linear is False and not weight.always_as_linear:
         return False
     if not is_conv1d(weight.name, facts):

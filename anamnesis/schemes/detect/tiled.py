@@ -56,7 +56,7 @@ def _found_in(ledger: Ledger) -> set[bool]:
 
 
 def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
-    """Tell whether the scales of codes that have no marker are in tiles."""
+    """Return whether the scales of codes that have no marker are in tiles."""
     found = _may_lie(codes, ledger)
     if True not in found:
         return False

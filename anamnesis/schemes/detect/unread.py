@@ -114,8 +114,8 @@ def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str |
     for row in _ROWS:
         if row.method.lower() in by_config.lower() and _fits(row.parts, parts):
             producer = row.producer or _METHODS.get(by_config.lower(), "")
-            is_told = not producer or producer == row.encoding
-            return row.encoding if is_told else f"{row.encoding} ({producer})"
+            is_given = not producer or producer == row.encoding
+            return row.encoding if is_given else f"{row.encoding} ({producer})"
     return _METHODS.get(by_config.lower())
 
 

@@ -35,7 +35,7 @@ def as_patterns(layers: Layers) -> list[str]:
 
 
 def _is_stacks(name: str, quantised: Sequence[str]) -> bool:
-    """Tell whether a module is one of experts, of which nothing is quantised."""
+    """Return whether a module is one of experts, of which nothing is quantised."""
     is_module = f".{name}".endswith(".experts")
     return is_module and not any(one.startswith(f"{name}.") for one in quantised)
 

@@ -152,7 +152,7 @@ def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
 
 
 def _lacks_one(found: _Found) -> bool:
-    """Tell whether an expert lacks one of its weights."""
+    """Return whether an expert lacks one of its weights."""
     return len({frozenset(experts) for experts in found.values()}) > 1
 
 

@@ -72,15 +72,15 @@ def with_each(
     mlx-lm looks for its own names, readers of the file for the file's. None if a layer is in codes
     that are not MLX's.
     """
-    told = dict(section)
+    given = dict(section)
     for module, encoding in layers.items():
         if encoding.layout.config_keys != CONFIG_KEYS:
             return None
         entry = encoding.layout.declare(Layers(()))
         if entry["mode"] == "affine":  # as layers are that say no mode
             del entry["mode"]
-        told[module] = told[path_in_mlx(class_of(config), module)] = entry
-    return told
+        given[module] = given[path_in_mlx(class_of(config), module)] = entry
+    return given
 
 
 def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:

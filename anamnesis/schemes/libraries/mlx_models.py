@@ -23,7 +23,7 @@ class Row(NamedTuple):
     when: str = ""
 
     def fits(self, module: str, shapes: Mapping[str, Any]) -> bool:
-        """Tell whether it is about a module of a model with such weights."""
+        """Return whether it is about a module of a model with such weights."""
         match = _ending(self.modules).search(module)
         return match is not None and (
             not self.beside or f"{module[: match.start()]}{self.beside}.weight" in shapes
@@ -216,17 +216,19 @@ def class_of(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if not isinstance(kind, str):
         return ""
-    told = config.get("architectures")
-    names = filter(lambda name: isinstance(name, str), told if isinstance(told, list) else [told])
+    given = config.get("architectures")
+    names = filter(
+        lambda name: isinstance(name, str), given if isinstance(given, list) else [given]
+    )
     by_architecture = (_BY_ARCHITECTURE.get((kind, name)) for name in names)
     return next(filter(None, by_architecture), ALIASES.get(kind, kind))
 
 
 def rows_of(config: Mapping[str, Any]) -> list[Row]:
     """Return the rows that a config's model has, the first of which counts."""
-    told = [part for part in (config, config.get("text_config")) if isinstance(part, dict)]
-    said = {key for part in told for key, value in part.items() if value is True}
-    counts = [n for n in (part.get("num_hidden_layers") for part in told) if type(n) is int]
+    given = [part for part in (config, config.get("text_config")) if isinstance(part, dict)]
+    said = {key for part in given for key, value in part.items() if value is True}
+    counts = [n for n in (part.get("num_hidden_layers") for part in given) if type(n) is int]
     last = str(counts[-1] - 1) if counts else ""
     rows = (*_OF_ALL, *ROWS.get(class_of(config), ()))
     return [

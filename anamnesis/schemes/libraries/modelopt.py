@@ -100,7 +100,7 @@ def excluded(layers: Layers) -> list[str]:
 
 
 def _is_of_own_class(name: str, types: frozenset[str]) -> bool:
-    """Tell whether a module of types of models is an embedding that ModelOpt does not know."""
+    """Return whether a module of types of models is an embedding that ModelOpt does not know."""
     if name.endswith("visual_embeddings_table"):
         return True
     if _POSITIONS.search(name):

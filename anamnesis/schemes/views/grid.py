@@ -73,9 +73,9 @@ def resolve(
     if grid is None:
         raise ValueError(f"a scale of shape {list(scale_shape)} does not fit {list(shape)}")
     if blocks:
-        told = ", ".join(f"{r}x{c}" for r, c in sorted(blocks))
+        given = ", ".join(f"{r}x{c}" for r, c in sorted(blocks))
         raise ValueError(
-            f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in {told} blocks"
+            f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in {given} blocks"
         )
     return _blocks(shape, _infer_block(shape, grid, scale_shape))
 

@@ -40,7 +40,7 @@ def _narrowed(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _are_in(values: NDArray[Any], dtype: str) -> bool:
-    """Tell whether a dtype has all of some float32 numbers; a NaN is none."""
+    """Return whether a dtype has all of some float32 numbers; a NaN is none."""
     again = floats(_narrowed(values, dtype).tobytes(), dtype)
     return bool((again.view("<u4") == values.view("<u4")).all() and not np.isnan(values).any())
 
@@ -178,7 +178,7 @@ def _of_biases(view: Integers) -> Integers:
 
 
 def _are_same(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    """Tell whether values are equal to the bit; any NaNs are."""
+    """Return whether values are equal to the bit; any NaNs are."""
     same = (ours.view("<u4") == theirs.view("<u4")) | ((ours != ours) & (theirs != theirs))
     return bool(same.all())
 
@@ -305,7 +305,7 @@ def _regrouped(grid: StoredTensor, own: int, group: int) -> StoredTensor:
 
 
 def _are_alike(grid: StoredTensor, n: int) -> bool:
-    """Tell whether each n numbers, one after the other, are the same bits."""
+    """Return whether each n numbers, one after the other, are the same bits."""
     item = grid.dtype.n_bytes(1)
     at_once = _AT_ONCE // n * n * item
     for at in range(0, grid.n_bytes, at_once):

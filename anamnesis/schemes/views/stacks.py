@@ -46,7 +46,7 @@ def _apart(
 
 
 def are_alike(pieces: Sequence[Weight]) -> bool:
-    """Tell whether matrices are in one encoding, and their parts of one dtype and shape."""
+    """Return whether matrices are in one encoding, and their parts of one dtype and shape."""
     first = pieces[0]
     return prod(first.shape) > 0 and all(
         type(piece) is type(first)

@@ -170,8 +170,8 @@ class FourBitLayout(_Bnb):
             why = f"its absmax are values, and codes in {encoding.id}"
             raise unmovable(view.parts[0], view.name, view.shape, why)
         codes, _, codebook, *_ = view.parts
-        ((name, told),) = self.constants(view.name, view.shape).items()
-        state = constant(Part(name, DTYPES["U8"], (len(told),)), told, codes)
+        ((name, given),) = self.constants(view.name, view.shape).items()
+        state = constant(Part(name, DTYPES["U8"], (len(given),)), given, codes)
         return Repack((own,), (codes, recovered_absmax(view), codebook, state), is_cast=True)
 
     def declare(self, layers: Layers) -> dict[str, Any]:

@@ -255,7 +255,7 @@ def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
 
 
 def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
-    """Tell whether a group with a scale is not all zeros."""
+    """Return whether a group with a scale is not all zeros."""
     start = 0
     for some in _pieces(view.scales, _FINE):
         is_one = some == scale

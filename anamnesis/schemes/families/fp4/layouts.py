@@ -100,8 +100,8 @@ class GptOss(Fp4Layout):
         from anamnesis.schemes.libraries.sections import model_types
         from anamnesis.schemes.libraries.stacks import stacks_of
 
-        told = model_types(config)
-        is_other = bool(told) and "gpt_oss" not in told
+        given = model_types(config)
+        is_other = bool(given) and "gpt_oss" not in given
         found = {}
         for stacks in stacks_of(shapes).values():
             if is_other or not stacks.has_biases:

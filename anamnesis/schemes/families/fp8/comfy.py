@@ -55,8 +55,8 @@ class ComfyUi(OfComfyUi, OfFloats):
         return _FORMATS[self.format]
 
     def said(self, shape: tuple[int, ...]) -> bytes:
-        told = {"format": self.comfy_format, "full_precision_matrix_mult": True}
-        return json.dumps(told, separators=(",", ":")).encode()
+        given = {"format": self.comfy_format, "full_precision_matrix_mult": True}
+        return json.dumps(given, separators=(",", ":")).encode()
 
     def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
         inputs = _INPUTS.part(name, DTYPES["F32"], ())

@@ -25,7 +25,7 @@ from anamnesis.schemes.families.fp8.layout import (
     InBlocks,
     OfFloats,
     grid_of,
-    untold_block,
+    undetermined_block,
 )
 from anamnesis.schemes.libraries.libraries import (
     OfCompressedTensors,
@@ -118,8 +118,8 @@ class FineGrained(InBlocks, OfTransformers):
         if stacks.has_biases:
             return "experts with biases"
         if stacks.orientation != "linear":
-            told = stacks.orientation == "transposed"
-            return f"experts that {'are' if told else 'may be'} [in, out]"
+            given = stacks.orientation == "transposed"
+            return f"experts that {'are' if given else 'may be'} [in, out]"
         for name in stacks.names:
             why = self._refuses_blocks(shapes[name])
             if why is None and name.endswith("gate_up_proj"):
@@ -198,8 +198,8 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
         return grid_of(shape, self.kind, _BLOCK)
 
-    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        return untold_block(shapes, self.kind, _BLOCK)
+    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        return undetermined_block(shapes, self.kind, _BLOCK)
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""

@@ -123,7 +123,7 @@ def _steps(count: int, wanted: int, own: int, asked: int) -> list[tuple[int, int
 
 
 def _are_equal(first: StoredTensor, second: StoredTensor | None) -> bool:
-    """Tell whether the bytes of two tensors are the same."""
+    """Return whether the bytes of two tensors are the same."""
     if second is None:
         return False
     return all(one == other for one, other in zip(_pieces(first), _pieces(second), strict=True))
@@ -155,7 +155,7 @@ def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> St
 
 
 def _are_powers(raw: bytes) -> bool:
-    """Tell whether F32 numbers are among what E8M0 has."""
+    """Return whether F32 numbers are among what E8M0 has."""
     bits = np.frombuffer(raw, "<u4")
     is_normal = (bits & 0x7FFFFF == 0) & (bits >= 0x800000) & (bits < 0x7F800000)
     return bool((is_normal | (bits == _LEAST_POWER)).all())

@@ -123,7 +123,7 @@ def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Pair:
 
 
 def _is_layer(name: str) -> bool:
-    """Tell whether a name is of the matrix of a layer: tables may be in 8 bits without a scale."""
+    """Return whether a name is of a layer's matrix: tables may be in 8 bits without a scale."""
     module, _, last = name.rpartition(".")
     return last == "weight" and module.rpartition(".")[2] not in TABLES
 

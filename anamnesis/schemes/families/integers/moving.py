@@ -68,16 +68,16 @@ def _settled(words: Words) -> Words:
     listed = words.listed
     if listed is None:
         return words
-    told = np.frombuffer(listed.read(), "<i4")
-    bad = np.flatnonzero((told < 0) | (told >= words.n_groups))
+    given = np.frombuffer(listed.read(), "<i4")
+    bad = np.flatnonzero((given < 0) | (given >= words.n_groups))
     if len(bad):
         at = int(bad[0])
         raise listed.malformed(
-            f"{listed.name}: column {at:,} is in group {int(told[at]):,}, but there are "
+            f"{listed.name}: column {at:,} is in group {int(given[at]):,}, but there are "
             f"{words.n_groups:,} groups",
             at=listed.dtype.n_bytes(at),
         )
-    if words.run is not None and (told == np.arange(len(told)) // words.run).all():
+    if words.run is not None and (given == np.arange(len(given)) // words.run).all():
         return words._replace(listed=None)
     return words
 
@@ -205,7 +205,7 @@ def _runs(words: Words) -> StoredTensor:
     """Return the group of each in feature, where groups are runs."""
     group, n_in = words.group, words.shape[1]
 
-    def told(units: range) -> NDArray[Any]:
+    def given(units: range) -> NDArray[Any]:
         return (np.arange(units.start, units.stop) // group).astype("<i4")
 
-    return made_of(Part("", _I32, (n_in,)), [], n_in, told, words.codes.source)
+    return made_of(Part("", _I32, (n_in,)), [], n_in, given, words.codes.source)

@@ -123,7 +123,7 @@ def plus_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
 
 
 def has_zero(lines: NDArray[Any], bits: int) -> bool:
-    """Tell whether one of the zero points in some bytes, of 4 or 8 bits each, is 0."""
+    """Return whether one of the zero points in some bytes, of 4 or 8 bits each, is 0."""
     if (lines == 0).any():
         return True
     return bits == 4 and bool((lines & 15 == 0).any() or (lines < 16).any())

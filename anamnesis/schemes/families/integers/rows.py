@@ -252,7 +252,7 @@ class IntegerRows(Weight):
 
     @property
     def _roundings(self) -> tuple[int | None, int]:
-        """What the kernel is told of roundings in between."""
+        """The kernel's arguments for roundings in between."""
         if self.rounded is None or self.reference is None:
             return None, 0
         return _core.OUTPUTS[self.rounded.name], self.reference.mask
@@ -288,7 +288,7 @@ class IntegerRows(Weight):
         return row % self.lines if self.planes.in_parts else row // self.planes.stacked
 
     def _planes_of(self, row: int) -> tuple[int, int, int, int, int]:
-        """Return what the kernel is told of planes, from a row on."""
+        """Return the kernel's arguments for planes, from a row on."""
         planes = self.planes
         if planes is None:
             return 0, 0, 1, 0, 1

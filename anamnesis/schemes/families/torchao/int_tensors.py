@@ -114,7 +114,7 @@ def _bytes(
 
 def _check_result(parts: Parts, zeros: StoredTensor) -> None:
     """Refuse zero points that torchao computes with in the dtype of the result."""
-    name = parts.said.dtype
+    name = parts.described.dtype
     if name and name != zeros.dtype.torch_name:
         raise zeros.unsupported(
             f"{zeros} belongs to a weight of {name}: float zero points of another dtype are not "

@@ -8,7 +8,7 @@
     result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
 
 The integers are those of AutoAWQ's `packing_utils.dequantize_gemm`, which multiplies in the dtype
-of `scales`; here the product is in float32. Its other layouts are told by their shapes and dtypes:
+of `scales`; here the product is in float32. Shapes and dtypes show its other layouts:
 GEMV and GEMV-fast in `awq_gemv.py`, Marlin in `marlin.py`.
 """
 

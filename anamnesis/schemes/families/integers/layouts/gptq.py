@@ -232,11 +232,11 @@ def _bits(parts: Parts, facts: QuantFacts) -> int:
     fitting = {bits for bits in WIDTHS if _fits(parts, bits)}
     if not fitting:
         raise parts.mismatch("the shapes fit no width from 2 to 8 bits")
-    told = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
-    if len(told) != 1:
+    given = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
+    if len(given) != 1:
         widths = " or ".join(str(bits) for bits in sorted(fitting))
         raise parts.refusal(f"{widths} bits would fit; say which with bits{OF_A_FILE}")
-    return told.pop()
+    return given.pop()
 
 
 def _fits(parts: Parts, bits: int) -> bool:

@@ -195,10 +195,10 @@ def _incomplete(
     layout = _foreign_layout(facts)
     if layout is not None:
         return unread_error(what, layout, facts)
-    told = f"; the config says {facts.declared}" if facts.declared else ""
+    given = f"; the config says {facts.declared}" if facts.declared else ""
     return UnsupportedError(
         f"{what} has {here}, but no {missing}: it may be in another shard, or the layout is one"
-        f" without it{told}"
+        f" without it{given}"
     )
 
 
@@ -209,10 +209,10 @@ def _foreign_layout(facts: QuantFacts) -> str | None:
 
 def check_layout(parts: Parts, facts: QuantFacts) -> None:
     """Refuse what the config says is laid out for the kernels of one library, or in two ways."""
-    told = sorted(facts.layouts & _GPTQ_LAYOUTS)
-    if len(told) > 1:
+    given = sorted(facts.layouts & _GPTQ_LAYOUTS)
+    if len(given) > 1:
         raise parts.refusal(
-            f"one config says {told[0]!r}, another {told[1]!r}; correct one of them"
+            f"one config says {given[0]!r}, another {given[1]!r}; correct one of them"
         )
     layout = _foreign_layout(facts)
     if layout is not None:
@@ -243,16 +243,16 @@ def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> 
         return 1
     if n_groups == 0:
         raise parts.mismatch("there are no groups")
-    told = {in_features if size < 0 else min(size, in_features) for size in declared if size}
-    candidates = {size for size in told if -(-in_features // size) == n_groups}
-    if not told or parts.g_idx is not None:
+    given = {in_features if size < 0 else min(size, in_features) for size in declared if size}
+    candidates = {size for size in given if -(-in_features // size) == n_groups}
+    if not given or parts.g_idx is not None:
         candidates = candidates or block_candidates(in_features, n_groups)
     if parts.g_idx is not None:
         if n_groups > PACKED_MAX_GROUPS:
             raise LimitExceeded("PACKED_MAX_GROUPS", f"{parts.describe()}: {n_groups:,} groups")
         return candidates.pop() if len(candidates) == 1 else None
     if not candidates:
-        sizes = " or ".join(f"of {size}" for size in sorted(told)) or "of one length"
+        sizes = " or ".join(f"of {size}" for size in sorted(given)) or "of one length"
         raise parts.mismatch(f"{in_features:,} in features do not make {n_groups:,} groups {sizes}")
     if len(candidates) > 1:
         sizes = " or ".join(str(size) for size in sorted(candidates))
