@@ -185,7 +185,7 @@ class Model(Writing, Mapping[str, Tensor]):
         exclude : str or iterable of str
             Patterns of what is left out again.
         drop : str or iterable of str
-            Patterns of what is left out of the rest, and counted as dropped, as `remember` has it.
+            Patterns of what is left out of the rest, and counted as dropped, as `remember` does.
 
         Raises
         ------

@@ -129,7 +129,7 @@ def _is_lite(case: Case) -> bool:
 
 
 def lacks_query_rank(facts: Facts) -> bool:
-    """Tell of which DeepSeeks llama.cpp reads no q_lora_rank: by layers, and tokens."""
+    """Return whether llama.cpp reads no q_lora_rank, by layers and tokens."""
     return facts.n_layers in (26, 27) or (facts.n_layers, facts.get("vocab_size")) == (48, 128256)
 
 

@@ -45,7 +45,7 @@ _SUFFIXES = (".weight", ".bias")
 
 @dataclass(frozen=True, slots=True)
 class AsHf:
-    """A model as Hugging Face has it."""
+    """A model with the names and the config of transformers."""
 
     arch: Arch
     ledger: Ledger
@@ -70,7 +70,7 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
 
 
 def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
-    """See the tensors of a GGUF model as a directory has them, with config.json alone."""
+    """See the tensors of a GGUF model as those of a directory, with config.json alone."""
     from anamnesis.architectures.rows import archs_of_gguf  # only here: a large table
 
     weights = ledger.weights

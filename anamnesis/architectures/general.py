@@ -164,7 +164,7 @@ def _as_list(given: Value) -> list[Scalar | Entries]:
 def _parents(
     kind: str, card: Mapping[str, Value], names: Collection[str], n_parameters: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the keys of what a model comes from; of one in no known form only that it is there."""
+    """Yield the keys of a model's sources; for an unknown form, only that it is there."""
     name = next((name for name in names if name in card), None)
     if name is None:
         return

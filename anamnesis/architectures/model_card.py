@@ -76,7 +76,7 @@ def _lines(key: str, value: Any) -> Iterator[str]:
 
 
 def _scalar(text: str) -> str:
-    """Return text as YAML has it: plain, where that is read as it stands."""
+    """Return text in YAML: plain, where that is read as it stands."""
     is_plain = _PLAIN.fullmatch(text) is not None
     if is_plain and front_matter(f"---\nx: {text}\n---") == {"x": text}:
         return text

@@ -57,7 +57,7 @@ _IN_F32 = (
 
 @dataclass(frozen=True, slots=True)
 class AsGguf:
-    """A model as GGUF has it."""
+    """A model with the names and the keys of a GGUF."""
 
     arch: Arch
     ledger: Ledger
@@ -98,7 +98,7 @@ def tensors_as_gguf(
     pooling: Callable[[], int | None] = lambda: None,
     rank: Callable[[dict[str, Weight], Facts], list[Dropped] | None] | None = None,
 ) -> tuple[AsGguf, Facts]:
-    """See the tensors of a model as GGUF has them, with the keys of its architecture alone.
+    """See the tensors of a model as in GGUF, with the keys of its architecture alone.
 
     `rank` cuts the head of a reranker and returns what is left out; None for another model.
     """

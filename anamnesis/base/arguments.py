@@ -102,7 +102,7 @@ def size(name: str, value: Any) -> int:
 
 
 def globs(name: str, value: Any) -> tuple[str, ...]:
-    """Return patterns, of which a single one may have come without a list around it."""
+    """Return patterns; a single one may come without a list around it."""
     if isinstance(value, str):
         return (value,)
     try:

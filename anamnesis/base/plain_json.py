@@ -1,4 +1,4 @@
-"""Values as JSON has them, which knows no NaN and no infinity."""
+"""Values of JSON, which knows no NaN and no infinity."""
 
 from __future__ import annotations
 

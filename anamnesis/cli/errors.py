@@ -135,7 +135,7 @@ def _remedy(error: BaseException) -> str | None:
 
 
 def error_dict(error: BaseException, path: str) -> dict[str, Any]:
-    """Return an error as JSON has it: `error` in docs/json.md."""
+    """Return an error for JSON: `error` in docs/json.md."""
     file = getattr(error, "source", None) or getattr(error, "filename", None)
     return {
         "class": type(error).__name__,

@@ -126,7 +126,7 @@ _ABOVE = (
 
 
 def output_labels(facts: Facts) -> Mapping[str, Any]:
-    """Return the key of what a head's numbers mean, if config.json says it."""
+    """Return the key for the meaning of a head's numbers, if config.json has it."""
     labels = facts.get("id2label")
     if not isinstance(labels, Mapping) or not labels:
         return {}

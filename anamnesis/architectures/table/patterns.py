@@ -32,7 +32,7 @@ def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:
 
 
 def layer_kinds(given: Sequence[bool], other: str = SLIDING) -> list[str]:
-    """Return the kinds of layers, as config.json has them."""
+    """Return the kinds of layers, as in config.json."""
     if not isinstance(given, Sequence):
         raise ParseError("attention.sliding_window_pattern is no list, one for each layer")
     return [other if is_other else FULL for is_other in given]

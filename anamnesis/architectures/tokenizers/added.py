@@ -59,7 +59,7 @@ def _listed(folder: Folder) -> Iterator[str]:
 
 
 def added_tokens(folder: Folder, vocab: Mapping[str, int]) -> dict[int, Added]:
-    """Return added tokens by id, as transformers has them in memory.
+    """Return added tokens by id, as transformers holds them.
 
     Those of tokenizer.json come first, then what tokenizer_config.json or added_tokens.json adds to
     them; special tokens that nobody has an id for are appended. What `vocab` has keeps its id.

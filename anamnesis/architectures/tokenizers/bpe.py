@@ -138,7 +138,7 @@ def _scores(folder: Folder, texts: Mapping[int, str]) -> NDArray[np.float32]:
 
 
 def merges_of(folder: Folder) -> Strings:
-    """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it."""
+    """Return merges as in GGUF: both parts with a space between, in any part a `Ġ` for it."""
     if folder.merges:
         return folder.merges
     given = section(folder.json(FAST) or {}, "model").get("merges")

@@ -126,5 +126,5 @@ def section(given: Any, *keys: str) -> dict[str, Any]:
 
 
 def objects(given: Any) -> list[dict[str, Any]]:
-    """Return those items of a list that are objects; of what is no list, none."""
+    """Return the items of a list that are objects; none if it is no list."""
     return [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []

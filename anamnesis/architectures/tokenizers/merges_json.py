@@ -21,7 +21,7 @@ _LAST = re.compile(_ITEM + rb"\]", re.DOTALL)
 
 
 def cut_merges(raw: bytes) -> tuple[bytes, Strings | None]:
-    """Return a JSON text without its merges, and these as GGUF has them: halves with a space.
+    """Return a JSON text without its merges, and these as in GGUF: halves with a space.
 
     Where they are not as usual, or there are several such lists, the text comes back as it is, with
     None: who parses it says what is wrong.
@@ -46,7 +46,7 @@ def cut_merges(raw: bytes) -> tuple[bytes, Strings | None]:
 
 
 def merge_text(merge: str | list[str]) -> str:
-    """Return a merge as GGUF has it.
+    """Return a merge as in GGUF.
 
     GPT-2's letter for a space stands in the halves, which a space parts.
     """

@@ -50,7 +50,7 @@ def piece_model(vocabulary: StoredVocabulary) -> bytearray | None:
 
 
 def _with_unknown(vocabulary: StoredVocabulary, types: NDArray[Any]) -> NDArray[Any]:
-    """Return types as sentencepiece has them; Gemma's GGUFs have the unknown one as control."""
+    """Return types as in sentencepiece; Gemma's GGUFs have the unknown one as control."""
     unknown = vocabulary.ids.get("unk")
     if TokenType.UNKNOWN in types or unknown is None or unknown >= len(types):
         return types

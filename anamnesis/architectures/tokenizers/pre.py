@@ -213,7 +213,7 @@ def _cuts_out(step: Mapping[str, Any]) -> bool:
 
 
 def _steps(given: Sequence[Mapping[str, Any]]) -> tuple[Step, ...] | None:
-    """Return the steps as the table has them; None if one has no name there."""
+    """Return the steps as in the table; None if one has no name there."""
     steps: list[Step] = []
     for step in given:
         match step:

@@ -40,7 +40,7 @@ def read_setting(text: str) -> tuple[str, Value]:
 
 
 def read_settings(text: str) -> dict[str, Any]:
-    """Read a JSON object of metadata, as a file has it."""
+    """Read a JSON object of metadata, from a file."""
     try:
         given = json.loads(text, object_pairs_hook=_object, parse_float=_number)
     except json.JSONDecodeError as error:

@@ -298,7 +298,7 @@ def packed_array(metadata: Mapping[str, Any], key: str) -> Any:
 
 
 class _Recoder:
-    """Items of any version and byte order, as version 3 has them, little-endian.
+    """Items of any version and byte order, as in version 3, little-endian.
 
     They were scanned before, but a file may change: `struct.error` or `KeyError` then.
     """

@@ -121,7 +121,7 @@ def _alignment(value: Value | None) -> int:
 
 
 def key_bytes(key: str, value: Value) -> bytes:
-    """Return a key and its value as a header has them."""
+    """Return a key and its value as in a header."""
     try:
         raw = key.encode()
     except UnicodeEncodeError:

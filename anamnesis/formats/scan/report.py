@@ -90,7 +90,7 @@ class Scan:
 
     @property
     def notes(self) -> list[str]:
-        """What whoever loads the file should know of what is safe in it."""
+        """Notes on what is safe in the file, for whoever loads it."""
         safe = (g for p in self.pickles for g in p.globals if g.verdict == SAFE)
         return [_NEEDS_CONSENT] if any(g.module.startswith(_OF_TORCHAO) for g in safe) else []
 
@@ -126,7 +126,7 @@ class Scan:
         return html_table(rows, head=head, caption=f"{self.verdict}: {len(self.pickles):,} pickles")
 
     def lines(self, path: str) -> Iterator[str]:
-        """Yield what there is to say of a file, for people."""
+        """Yield the lines on a file, for people."""
         yield f"{printable(path)}: {self.verdict}"
         for pickle in self.pickles:
             yield _cut(f"  {printable(pickle.name)}")

@@ -213,7 +213,7 @@ _BATCH = 1000  # items that a pickle sets at once
 
 
 class _StateDict:
-    """The pickle of an `OrderedDict` of tensors, as protocol 2 has it."""
+    """The pickle of an `OrderedDict` of tensors, as in protocol 2."""
 
     def __init__(self) -> None:
         self._out = bytearray(b"\x80\2")
@@ -337,7 +337,7 @@ def _tuple(numbers: Sequence[int]) -> bytes:
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
-    """Return the strides of a contiguous tensor, as torch has them where there is no element."""
+    """Return the strides of a contiguous tensor; torch has the same without elements."""
     strides = []
     stride = 1
     for dim in reversed(shape):

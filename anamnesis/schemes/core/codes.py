@@ -197,7 +197,7 @@ class Codes(ABC):
         """
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the bytes of what no band writes to, by role."""
+        """Return the bytes of parts that no band writes to, by role."""
         return {}
 
     @abstractmethod

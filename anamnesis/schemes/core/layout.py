@@ -219,12 +219,12 @@ class Layout(ABC):
 
     @abstractmethod
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return parts, as `parts` has them, as the weight that they are."""
+        """Return what `parts` lists as the weight that it is."""
 
     # --- codes that are there already ----------------------------------------------------------
 
     def view(self, weight: Weight) -> Any:
-        """Return a weight's own codes as `takes` has them; None if they are of another kind."""
+        """Return a weight's own codes as `takes` names them; None if they are of another kind."""
         return None if self.takes is None else weight.view(self.takes)
 
     def moved(self, name: str, found: Mapping[str, StoredTensor]) -> tuple[StoredTensor, ...]:
@@ -232,7 +232,7 @@ class Layout(ABC):
         return tuple([f.moved(found[f.role], name) for f in self.fields if f.role in found])
 
     def write(self, view: Any, encoding: Encoding) -> Repack | None:
-        """Return codes, seen as `takes` has them, in this layout; None if it is not for them.
+        """Return codes, seen as `takes` names them, in this layout; None if it is not for them.
 
         Nothing but scales, zero points and the like is read. Codes of another kind are cast, where
         a closed form gives others that stand for the same values.

@@ -56,7 +56,7 @@ class Scratch:
 
     @property
     def beneath(self) -> Scratch:
-        """The buffers of what a weight is made of that is seen as another one."""
+        """The buffers of the parts of a weight that is seen as another one."""
         if self._beneath is None:
             self._beneath = Scratch()
             self._beneath.reads_ahead = False  # it is decoded in another order

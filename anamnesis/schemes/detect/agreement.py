@@ -48,7 +48,7 @@ def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _refuse_asymmetric(ledger: Ledger, said: _Expectations) -> None:
-    """Retract weights of which the config says symmetric and the first zero points do not."""
+    """Retract weights that the config calls symmetric, and whose first zero points differ."""
     looked = 0
     for weight, by in said.symmetric():
         if weight.name not in ledger.weights:

@@ -64,7 +64,7 @@ def turn(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def conv1d_layers(ledger: Ledger) -> dict[str, bool | None]:
-    """Return which matrices come out as a Conv1D has them, [in, out]; None of what may be either.
+    """Return which matrices come out as in a Conv1D, [in, out]; None of what may be either.
 
     Where the config does not tell, the biases do: one is as long as the layer has outputs.
     """
@@ -98,7 +98,7 @@ def conv1d_layers(ledger: Ledger) -> dict[str, bool | None]:
 
 
 def as_linear(weight: Weight) -> Weight | None:
-    """Return a weight that is [..., in, out] as nn.Linear has it, [..., out, in].
+    """Return a weight that is [..., in, out] as in nn.Linear, [..., out, in].
 
     None if it cannot be turned.
     """

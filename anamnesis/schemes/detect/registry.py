@@ -16,7 +16,7 @@ from anamnesis.schemes.detect.names import Ranges, activation_side, looks_like_c
 from anamnesis.schemes.detect.orphans import refuse_orphans
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
-# name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
+# name, or in a dtype of `_hints`: where none of these appears, it need not be imported.
 FAMILIES = {
     "mixed": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),

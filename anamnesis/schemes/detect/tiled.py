@@ -1,4 +1,4 @@
-"""Whether scales are in rows, as ModelOpt has them, or in tiles, as ComfyUI does.
+"""Whether scales are in rows, as in ModelOpt, or in tiles, as in ComfyUI.
 
 Names are alike, and so are shapes of 128 n rows with 4 n scales each. Then a marker, metadata, the
 config or the user says it; or the shapes of others, for a file is of one producer.

@@ -125,7 +125,7 @@ def missing_parts(
     stored: Mapping[str, StoredTensor],
     facts: QuantFacts,
 ) -> AnamnesisError | None:
-    """Return the error for a weight of which something is not stored; None if that is not known."""
+    """Return the error for a weight whose parts are missing; None if it is of no known kind."""
     by_config = (facts.declared or "").partition(",")[0].lower()
     for whole in _WHOLE:
         if whole.method.lower() in by_config and _fits(whole.codes, parts):

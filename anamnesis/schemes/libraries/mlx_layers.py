@@ -84,7 +84,7 @@ def with_each(
 
 
 def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
-    """Yield the weights of which a model's class says something, and that."""
+    """Yield the weights that a model's class treats by itself, and how."""
     rows = rows_of(config)
     for name in shapes if rows else ():
         module = name.removesuffix(_WEIGHT)

@@ -63,7 +63,7 @@ def mlx_stack(name: str, shape: tuple[int, ...]) -> tuple[str, str] | None:
 
 
 def names_of_mixtral(layer: str) -> str:
-    """Return the name of a layer of an expert as Mixtral has it: w1.weight for gate_proj.weight."""
+    """Return the name of a layer of an expert as in Mixtral: w1.weight for gate_proj.weight."""
     first, dot, rest = layer.partition(".")
     return f"{_IN_MIXTRAL.get(first, first)}{dot}{rest}"
 

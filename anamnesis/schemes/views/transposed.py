@@ -95,7 +95,7 @@ def transposed(weight: Weight, name: str | None = None) -> Transposed:
 
 
 def tiled(weight: Weight) -> Weight:
-    """Return a weight of which columns are read alone, if it is stored as its values."""
+    """Return a weight whose columns are read alone, if it is stored as its values."""
     is_plain = type(weight) is Plain and weight.parts[0].dtype.bits >= 8
     return PlainMatrix(weight.name, weight.shape, weight.parts) if is_plain else weight
 

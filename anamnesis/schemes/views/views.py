@@ -125,7 +125,7 @@ def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
 
 
 def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor:
-    """Return a tensor of bytes of which some stop the run, when one is met."""
+    """Return a tensor of bytes, some of which stop the run when they are read."""
     if not forbidden:
         return stored
     from_name = stored.source.name

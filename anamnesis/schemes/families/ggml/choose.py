@@ -1,4 +1,4 @@
-"""Which type each tensor of a model becomes in a mix, as llama-quantize has it.
+"""Which type each tensor of a model becomes in a mix, as in llama-quantize.
 
 kept -> asked of embeddings or output -> the first pattern -> the rules -> rows of no blocks
 """

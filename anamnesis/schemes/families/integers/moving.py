@@ -118,7 +118,7 @@ def _pieces(stored: StoredTensor) -> Iterator[bytes]:
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as compressed-tensors has them, but for what it need
+    """Return words by their roles as in compressed-tensors, but for what it need
     not store.
     """
     codes, scales = words.codes, words.scales
@@ -135,7 +135,7 @@ def rows(words: Words) -> dict[str, StoredTensor]:
 
 
 def columns(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as GPTQ has them; zero points are less 1."""
+    """Return words by their roles as in GPTQ; zero points are less 1."""
     _check(words, "GPTQ")
     codes, zeros = words.codes, words.zeros
     if words.kind != "columns":
@@ -157,7 +157,7 @@ def _check_zeros(words: Words, plain: StoredTensor) -> None:
 
 
 def across(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as AWQ's GEMM layout has them."""
+    """Return words by their roles as in AWQ's GEMM layout."""
     _check(words, "AWQ")
     if words.listed is not None:
         raise words.refused("its groups are in act-order, which AWQ has not")

@@ -1,4 +1,4 @@
-"""AutoAWQ's layouts for single tokens: codes in rows, as nn.Linear has them.
+"""AutoAWQ's layouts for single tokens: codes in rows, as in nn.Linear.
 
 GEMV:
 

@@ -80,7 +80,7 @@ class InModules(Layout):
 
     @abstractmethod
     def arranged(self, words: Words) -> dict[str, StoredTensor]:
-        """Return words by their roles as the library has them."""
+        """Return words by their roles as in the library."""
 
     @abstractmethod
     def encoding_of(self, words: Words, group_size: int) -> Encoding:
