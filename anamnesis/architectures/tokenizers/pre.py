@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import content
 from anamnesis.architectures.tokenizers.bpe import merges_of
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
-from anamnesis.architectures.tokenizers.pre_digests import DIGESTS, TEXT
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Pattern, Step, steps_by_regex
 from anamnesis.architectures.tokenizers.reduced import SPACES, reduced
 from anamnesis.architectures.tokenizers.regexes import meaning
@@ -76,14 +77,22 @@ def _alike(one: Pattern, other: Pattern) -> bool:
 # --- by what it makes of one text ---------------------------------------------------------------
 
 
+@cache
+def digests() -> tuple[str, Mapping[str, str]]:
+    """Return one text, and names of models by a SHA-256 of the ids that they make of it."""
+    table = json.loads(Path(__file__).with_name("pre_digests.json").read_text(encoding="utf-8"))
+    return table["text"], table["digests"]
+
+
 def _by_digest(folder: Folder, tokenizer: Mapping[str, Any]) -> str | None:
-    """Return the name of the model that makes the same ids of `TEXT`; None if nobody can tell."""
-    ids = _ids(folder, tokenizer)
-    return None if ids is None else DIGESTS.get(hashlib.sha256(str(ids).encode()).hexdigest())
+    """Return the name of the model that makes the same ids of one text; None if nobody can tell."""
+    text, names = digests()
+    ids = _ids(folder, tokenizer, text)
+    return None if ids is None else names.get(hashlib.sha256(str(ids).encode()).hexdigest())
 
 
-def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
-    """Return the ids of `TEXT`, as transformers gives them: what it is set to add is added.
+def _ids(folder: Folder, tokenizer: Mapping[str, Any], text: str) -> list[int] | None:
+    """Return the ids of a text, as transformers gives them: what it is set to add is added.
 
     The library takes regexes that never end and texts that grow without end: it gets only what is
     known to do neither.
@@ -97,12 +106,12 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
     known = ("version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor")
     given = {key: tokenizer.get(key) for key in known}
     config = folder.json(CONFIG) or {}
-    given["model"] = _model(folder, tokenizer, config)
+    given["model"] = _model(folder, tokenizer, config, text)
     says = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
     is_given = any(isinstance(value, bool) for value in says.values())
     try:
         library = Tokenizer.from_str(json.dumps(given))
-        ids = list(library.encode(TEXT, add_special_tokens=not is_given).ids)
+        ids = list(library.encode(text, add_special_tokens=not is_given).ids)
         ends = {
             name: library.token_to_id(content(config.get(f"{name}_token")) or "") for name in says
         }
@@ -118,9 +127,9 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
 
 
 def _model(
-    folder: Folder, tokenizer: Mapping[str, Any], config: Mapping[str, Any]
+    folder: Folder, tokenizer: Mapping[str, Any], config: Mapping[str, Any], text: str
 ) -> dict[str, Any]:
-    """Return the model with what it takes to split `TEXT`."""
+    """Return the model with what it takes to split a text."""
     given = section(tokenizer, "model")
     model = {key: value for key, value in given.items() if key in _MODEL_KEYS}
     if model.get("type") != "BPE":
@@ -134,7 +143,7 @@ def _model(
         str(one.get("content")): one.get("id") for one in objects(tokenizer.get("added_tokens"))
     }
     ends = (content(config.get(f"{name}_token")) or "" for name in ("bos", "eos"))
-    return reduced(model, merges, TEXT, added, ends)
+    return reduced(model, merges, text, added, ends)
 
 
 def _is_spelt(step: Mapping[str, Any]) -> bool:
