@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 
 class Op(Protocol):
-    """One step from Hugging Face's tensors to llama.cpp's, and back.
+    """One step from Hugging Face's tensors to llama.cpp's, and back."""
 
-    A step takes some weights and returns as many as its rule has names for, or the next step takes.
-    It reads nothing: what it returns are views.
-    """
+    # A step takes some weights and returns as many as its rule has names for, or the next step
+    # takes. It reads nothing: what it returns are views.
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return what llama.cpp has."""

@@ -125,10 +125,8 @@ def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
 
 
 def _first_shared(header: Header, weights: Mapping[str, Weight], n: int) -> int:
-    """Return the first layer that stores no keys and values of its own.
-
-    Files of the hub store some in each layer that shares those of others, transformers' none.
-    """
+    """Return the first layer that stores no keys and values of its own."""
+    # Files of the hub store some in each layer that shares those of others, transformers' none.
     first = n - (header.count("attention.shared_kv_layers") or 0)
     stores = (
         layer >= first and _group(header.arch, pattern.removeprefix(IN_LAYER)) in _OWN

@@ -48,10 +48,8 @@ def title(text: str) -> str:
 
 
 def name_parts(model_id: str, n_parameters: int) -> NameParts:
-    """Return the parts of a name, or of an id `organization/name`.
-
-    A size that is far from `n_parameters`, if these are known (not 0), is a context length.
-    """
+    """Return the parts of a name, or of an id `organization/name`."""
+    # A size that is far from `n_parameters`, if these are known (not 0), is a context length.
     if " " in model_id:
         return NameParts(model_id)
     before, slash, name = model_id.partition("/")
@@ -124,10 +122,8 @@ def _drop_words_of_size(words: list[str], kinds: list[str]) -> None:
 
 
 def _mark_basename(words: list[str], kinds: list[str]) -> list[bool]:
-    """Return which words are the basename: the first unknown ones, and versions among them.
-
-    Unknown ones after that are a finetune. Versions at the very end are none of the basename.
-    """
+    """Return which words are the basename: the first unknown ones, and versions among them."""
+    # Unknown ones after that are a finetune. Versions at the very end are none of the basename.
     is_base = [False] * len(words)
     at_start = True
     for i, word in enumerate(words):

@@ -67,9 +67,8 @@ def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
 
 
 def is_known(metadata: Mapping[str, Any]) -> bool:
-    """Return whether a GGUF is a model of texts, by its architecture or its tokens.
-
-    As a directory it is seen under transformers' names, or refused; one of images keeps its names.
-    """
+    """Return whether a GGUF is a model of texts, by its architecture or its tokens."""
+    # As a directory it is seen under transformers' names, or refused; one of images keeps its
+    # names.
     name = metadata.get("general.architecture")
     return "tokenizer.ggml.model" in metadata or any(arch.gguf == name for arch in every_arch())

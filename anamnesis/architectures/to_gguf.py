@@ -98,10 +98,8 @@ def tensors_as_gguf(
     pooling: Callable[[], int | None] = lambda: None,
     rank: Callable[[dict[str, Weight], Facts], list[Dropped] | None] | None = None,
 ) -> tuple[AsGguf, Facts]:
-    """See the tensors of a model as in GGUF, with the keys of its architecture alone.
-
-    `rank` cuts the head of a reranker and returns what is left out; None for another model.
-    """
+    """See the tensors of a model as in GGUF, with the keys of its architecture alone."""
+    # `rank` cuts the head of a reranker and returns what is left out; None for another model.
     from anamnesis.architectures.rows import arch_of_class  # only here: a large table
 
     arch = arch_of_class(config)

@@ -103,11 +103,9 @@ def _missing(names: list[str], folder: Path) -> list[str]:
 
 
 def lone_part(container: Container) -> str | None:
-    """Return why a GGUF file seems to be a part of a model although its header does not say so.
-
-    Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole. Without
-    the key llama.cpp takes any file as whole, regardless of its name.
-    """
+    """Return why a GGUF file seems to be a part of a model although its header does not say so."""
+    # Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole.
+    # Without the key llama.cpp takes any file as whole, regardless of its name.
     found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
     if found is None or int(found[3]) < 2 or _integer(container, COUNT_KEY) is not None:
         return None

@@ -60,10 +60,8 @@ class Index(NamedTuple):
         return set(self.weight_map.values())
 
     def is_of_source(self, stored: Mapping[str, object]) -> bool:
-        """Return whether it was copied with the model that exllamav2 has quantised.
-
-        That takes fused layers apart, so that its tensors may be no others than those.
-        """
+        """Return whether it was copied with the model that exllamav2 has quantised."""
+        # That takes fused layers apart, so that its tensors may be no others than those.
         return any(tensor.endswith(_EXL2_CODES) for tensor in stored)
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:

@@ -44,10 +44,8 @@ def metadata_summary(containers: Iterable[Container]) -> dict[str, Any]:
 
 
 def carried_metadata(container: Container, said: Mapping[str, Any]) -> dict[str, str]:
-    """Return what goes into the `__metadata__` of an output: strings, scalars and short arrays.
-
-    Of a GGUF all keys as they are, too, but for what is said of them instead.
-    """
+    """Return what goes into the `__metadata__` of an output: strings, scalars and short arrays."""
+    # Of a GGUF all keys as they are, too, but for what is said of them instead.
     metadata = container.metadata
     if not isinstance(metadata, TypedMetadata):
         return dict(metadata)

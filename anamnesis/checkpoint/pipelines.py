@@ -51,10 +51,8 @@ class Pipeline(NamedTuple):
 
 
 def is_pipeline(path: str) -> bool:
-    """Return whether a folder has the index of a pipeline, and models beside it.
-
-    One whose index is malformed is a pipeline as well, which `components` refuses.
-    """
+    """Return whether a folder has the index of a pipeline, and models beside it."""
+    # One whose index is malformed is a pipeline as well, which `components` refuses.
     try:
         return bool(components(path))
     except AnamnesisError:
@@ -138,10 +136,9 @@ def _in(name: str, models: list[str]) -> bool:
 
 
 def _why_left(path: str) -> str | None:
-    """Return why a file beside the models is not copied: its weights are not converted, either.
-
-    Adapters are: they are small, and are loaded onto the pipeline as they are. So is what is empty.
-    """
+    """Return why a file beside the models is not copied: its weights are not converted, either."""
+    # Adapters are: they are small, and are loaded onto the pipeline as they are. So is what is
+    # empty.
     name = path.lower()
     if name.endswith(_FOREIGN):
         return "weights in another program's format"

@@ -94,10 +94,8 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 
 
 def _fence(root: Path) -> str:
-    """Return what no link may lead out of: the directory itself.
-
-    In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
-    """
+    """Return what no link may lead out of: the directory itself."""
+    # In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
     real = os.path.realpath(root)
     cached = repository_of(real)
     return real if cached is None else cached[0]

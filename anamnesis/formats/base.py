@@ -55,11 +55,9 @@ class Writer(ABC):
         """Return where everything goes; nothing is read or written."""
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
-        """Return what is known only when all data is there, as bytes and their offsets.
-
-        Called after `lay_out`, with the CRC-32 of each part in the order in which they were given.
-        None of these bytes are in the layout's `fixed`.
-        """
+        """Return what is known only when all data is there, as bytes and their offsets."""
+        # Called after `lay_out`, with the CRC-32 of each part in the order in which they were
+        # given. None of these bytes are in the layout's `fixed`.
         return ()
 
     def check(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> None:

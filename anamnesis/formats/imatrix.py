@@ -124,13 +124,7 @@ def is_imatrix(metadata: Mapping[str, Any]) -> bool:
 
 
 def is_dat(head: bytes) -> bool:
-    """Return whether a file begins as a `.dat` does: with counts that can be, and a name.
-
-    Parameters
-    ----------
-    head : bytes
-        At least 9 bytes, of which more make it surer.
-    """
+    """Return whether a file begins as a `.dat` does: with counts that can be, and a name."""
     if len(head) <= _HEAD.size:
         return False
     n_entries, n_name = _HEAD.unpack_from(head)

@@ -74,10 +74,8 @@ _RULES = (
 
 
 def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
-    """Return what layers with full attention have instead of a fact; None if it is the same.
-
-    transformers says it by the numbers of layers since 5.20, and before by a name of its own.
-    """
+    """Return what layers with full attention have instead of a fact; None if it is the same."""
+    # transformers says it by the numbers of layers since 5.20, and before by a name of its own.
     if facts.get(elsewhere) is not None:
         return facts.get(elsewhere)
     given = facts.get("per_layer_config")

@@ -27,10 +27,8 @@ def content(token: Any) -> str | None:
 
 
 def named_tokens(folder: Folder) -> dict[str, str]:
-    """Return the texts of special tokens by their names: `{"bos": "<s>"}`.
-
-    What a model has beside the usual ones, such as `image_token`, is one too.
-    """
+    """Return the texts of special tokens by their names: `{"bos": "<s>"}`."""
+    # What a model has beside the usual ones, such as `image_token`, is one too.
     given = dict(folder.json(CONFIG) or {})
     if "added_tokens_decoder" not in given:
         given |= folder.json("special_tokens_map.json") or {}
@@ -59,11 +57,9 @@ def _listed(folder: Folder) -> Iterator[str]:
 
 
 def added_tokens(folder: Folder, vocab: Mapping[str, int]) -> dict[int, Added]:
-    """Return added tokens by id, as transformers holds them.
-
-    Those of tokenizer.json come first, then what tokenizer_config.json or added_tokens.json adds to
-    them; special tokens that nobody has an id for are appended. What `vocab` has keeps its id.
-    """
+    """Return added tokens by id, as transformers holds them."""
+    # Those of tokenizer.json come first, then what tokenizer_config.json or added_tokens.json adds
+    # to them; special tokens that nobody has an id for are appended. What `vocab` has keeps its id.
     found: dict[int, Added] = {}
     seen: set[str] = set()
     for i, token in _stored(folder):

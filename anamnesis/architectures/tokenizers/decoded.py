@@ -37,10 +37,8 @@ def _bytes_of() -> dict[str, int]:
 
 
 def decoder_of(tokenizer: Mapping[str, Any]) -> Step:
-    """Return what makes text of one token.
-
-    Steps that do nothing to a single token, or that nobody knows, do nothing.
-    """
+    """Return what makes text of one token."""
+    # Steps that do nothing to a single token, or that nobody knows, do nothing.
     steps: list[Step] = []
     for given in _flat(section(tokenizer, "decoder")):
         if len(steps) == DECODER_MAX_STEPS:

@@ -19,10 +19,8 @@ PIECE_MAX_CHARS = 1000  # Llama 2's longest has 16, Gemma's 31
 def merges_by_score(
     ids: Mapping[str, int], tokens: Sequence[str], scores: NDArray[Any]
 ) -> Iterator[tuple[str, str]]:
-    """Return all pairs of pieces that make a piece, those of a better one first.
-
-    Of one piece's pairs that comes first whose left part has the better score, then the right.
-    """
+    """Return all pairs of pieces that make a piece, those of a better one first."""
+    # Of one piece's pairs that comes first whose left part has the better score, then the right.
     longest = max(map(len, ids), default=0)
     if longest > PIECE_MAX_CHARS:
         given = f"a token of {longest:,} characters is made of others"

@@ -20,10 +20,8 @@ _NONE = 2**64 - 1  # an id of -1, as protobuf has it
 
 
 def piece_model(vocabulary: StoredVocabulary) -> bytearray | None:
-    """Return the file; None if sentencepiece would not load it.
-
-    It wants each piece once, one that is unknown, and all bytes or none.
-    """
+    """Return the file; None if sentencepiece would not load it."""
+    # It wants each piece once, one that is unknown, and all bytes or none.
     n = vocabulary.n_unpadded()
     tokens, types = vocabulary.tokens[:n], _with_unknown(vocabulary, vocabulary.types[:n])
     n_bytes = int(np.count_nonzero(types == TokenType.BYTE))

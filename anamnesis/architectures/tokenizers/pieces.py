@@ -33,10 +33,8 @@ def model_of(folder: Folder, name: str = MODEL) -> SentencePieceModel:
 def sentencepiece(
     folder: Folder, config: Mapping[str, Any], *, as_given: bool = False
 ) -> Vocabulary:
-    """Return the vocabulary of tokenizer.model, added tokens in the places of its pieces.
-
-    As many tokens as the config says; pieces beyond them are left out.
-    """
+    """Return the vocabulary of tokenizer.model, added tokens in the places of its pieces."""
+    # As many tokens as the config says; pieces beyond them are left out.
     pieces = model_of(folder).pieces
     keys = ("vocab_size",) if as_given else ("vocab_size_per_layer_input", "vocab_size")
     n = len(pieces.texts)
@@ -55,10 +53,8 @@ def sentencepiece(
 
 
 def put_pieces(found: Vocabulary, pieces: Pieces) -> None:
-    """Set tokens to pieces, as many as there are places for.
-
-    What is user-defined in a model is a plain token in a GGUF.
-    """
+    """Set tokens to pieces, as many as there are places for."""
+    # What is user-defined in a model is a plain token in a GGUF.
     texts = pieces.texts[: len(found)]
     n = len(texts)
     is_user = pieces.types == TokenType.USER_DEFINED

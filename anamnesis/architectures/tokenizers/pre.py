@@ -59,10 +59,8 @@ def pre_tokenizer(folder: Folder, given: str | None) -> str:
 
 
 def _agreed(digested: str | None, row: Pattern | None) -> str | None:
-    """Return the digest's name, unless the tokenizer says that it splits texts in another way.
-
-    Llama 3's without the token that begins a text has the digest of one that minds its merges.
-    """
+    """Return the digest's name, unless the tokenizer says that it splits texts in another way."""
+    # Llama 3's without the token that begins a text has the digest of one that minds its merges.
     if row is None:
         return digested
     rows = [other for other in PATTERNS if digested in other.names]
@@ -92,11 +90,9 @@ def _by_digest(folder: Folder, tokenizer: Mapping[str, Any]) -> str | None:
 
 
 def _ids(folder: Folder, tokenizer: Mapping[str, Any], text: str) -> list[int] | None:
-    """Return the ids of a text, as transformers gives them: what it is set to add is added.
-
-    The library takes regexes that never end and texts that grow without end: it gets only what is
-    known to do neither.
-    """
+    """Return the ids of a text, as transformers gives them: what it is set to add is added."""
+    # The library takes regexes that never end and texts that grow without end: it gets only what is
+    # known to do neither.
     try:
         from tokenizers import Tokenizer
     except ImportError:

@@ -89,10 +89,8 @@ def _account(budget: Budget, n: int, n_bytes: int) -> None:
 
 
 def _usual(raw: bytes, at: int) -> list[_Piece]:
-    """Read some of the pieces that follow, as far as they are short and spelt as usual.
-
-    That is a text, a score, and a type where it is not the first.
-    """
+    """Read some of the pieces that follow, as far as they are short and spelt as usual."""
+    # That is a text, a score, and a type where it is not the first.
     found: list[_Piece] = []
     with suppress(IndexError, UnicodeDecodeError):  # which the reader of fields finds again
         while len(found) < _SOME and raw[at] == raw[at + 2] == 0x0A and raw[at + 3] < 0x70:

@@ -146,11 +146,9 @@ class StoredVocabulary:
         return dict(sorted(found.items()))
 
     def named(self) -> dict[str, int]:
-        """Return the ids of those special tokens that are no plain text.
-
-        A config may name any token, such as the id 1 that a class has for want of another; as a
-        special token it would be cut out of texts, as llama.cpp does not.
-        """
+        """Return the ids of those special tokens that are no plain text."""
+        # A config may name any token, such as the id 1 that a class has for want of another; as a
+        # special token it would be cut out of texts, as llama.cpp does not.
         plain = (TokenType.NORMAL, TokenType.UNUSED, TokenType.BYTE)
         if not self._has_types:
             return self.ids

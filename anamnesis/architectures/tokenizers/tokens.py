@@ -98,10 +98,8 @@ def check_text(source: str, texts: Collection[str]) -> None:
 
 
 def check_unique(tokens: Sequence[str], source: str) -> None:
-    """Raise `ParseError` if two tokens are equal, which llama.cpp does not load.
-
-    It gives those names of their own that are empty.
-    """
+    """Raise `ParseError` if two tokens are equal, which llama.cpp does not load."""
+    # It gives those names of their own that are empty.
     if len(set(tokens)) == len(tokens):
         return
     ids: dict[str, int] = {}

@@ -25,10 +25,8 @@ _TEMPLATE = "tokenizer.chat_template"
 
 
 def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes | bytearray]:
-    """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary.
-
-    Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
-    """
+    """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary."""
+    # Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
     vocabulary = StoredVocabulary(metadata)
     body = _BODIES.get(vocabulary.model)
     if body is None:

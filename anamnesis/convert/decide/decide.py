@@ -131,11 +131,9 @@ def _in_order(
 
 
 def _declarable(decided: Decided, possible: Possible) -> Decided:
-    """Return it with what no config would tell from moved codes left plain, or nothing moved.
-
-    Plain weights stay plain beside codes in settings of their own; if that is not enough, no such
-    codes are moved.
-    """
+    """Return it with what no config would tell from moved codes left plain, or nothing moved."""
+    # Plain weights stay plain beside codes in settings of their own; if that is not enough, no such
+    # codes are moved.
     why = decided.why_undeclared if any(fate.is_beside for fate in decided.fates) else None
     if why is None:
         return decided
@@ -167,8 +165,6 @@ def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:
 
 
 def _has_bytes(tensor: StoredTensor) -> bool:
-    """Return whether an unreadable tensor has bytes of its own.
-
-    torch's sparse and quantised tensors have none, for they are made of others.
-    """
+    """Return whether an unreadable tensor has bytes of its own."""
+    # torch's sparse and quantised tensors have none, for they are made of others.
     return tensor.dtype.name in DTYPES or tensor.n_bytes > 0

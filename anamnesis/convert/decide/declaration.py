@@ -50,10 +50,8 @@ class Declaration:
         }
 
     def settings(self) -> dict[str, Any] | None:
-        """Return what a lone file must say of its encoding, so that it can be read again.
-
-        None if the tensors show all of it.
-        """
+        """Return what a lone file must say of its encoding, so that it can be read again."""
+        # None if the tensors show all of it.
         made = self._encodings
         unsure = [name for name, encoding in made.items() if encoding.layout.needs_config]
         if not unsure:
@@ -138,10 +136,8 @@ class Declaration:
 
     @property
     def _by_layer(self) -> tuple[Encoding, dict[str, Any]] | None:
-        """The encoding of most modules, and a config that names the others.
-
-        None if there are none, or no config can.
-        """
+        """The encoding of most modules, and a config that names the others."""
+        # None if there are none, or no config can.
         renamed, asked = self.of.request.renamed, self.of.request.encoding
         usual = next(iter(self._encodings.values()))
         usual = self._encodings.get(asked.id, usual) if asked is not None else usual

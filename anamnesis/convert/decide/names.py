@@ -57,11 +57,9 @@ class Named(NamedTuple):
 def taken_apart(
     named: Named, asked: Asked, ledger: Ledger, *, in_codes: bool = False
 ) -> tuple[Named, set[str]]:
-    """Return the weights with stacks of experts as a tool saves them, and which are encoded so.
-
-    A module is taken apart where something of it is to be encoded; what else there is of it stays
-    plain, matrix by matrix.
-    """
+    """Return the weights with stacks of experts as a tool saves them, and which are encoded so."""
+    # A module is taken apart where something of it is to be encoded; what else there is of it stays
+    # plain, matrix by matrix.
     from anamnesis.schemes.libraries.experts import (
         stacked_experts,  # only here: most models have none
     )
@@ -174,10 +172,8 @@ def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
 
 
 def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
-    """Return the weights with all single experts as stacks.
-
-    Codes are joined where they lie, because they may be moved.
-    """
+    """Return the weights with all single experts as stacks."""
+    # Codes are joined where they lie, because they may be moved.
     from anamnesis.schemes.libraries.joined_experts import (
         every_stack_of_singles,  # only here: it is rarely asked
     )

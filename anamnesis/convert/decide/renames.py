@@ -99,12 +99,10 @@ class Seen(NamedTuple):
 
 
 def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
-    """Return a model under the names of what it becomes, if asked for; all else as it is.
-
-    A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
-    directory has transformers', with config.json and a tokenizer. What is dropped is called by
-    either name.
-    """
+    """Return a model under the names of what it becomes, if asked for; all else as it is."""
+    # A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
+    # directory has transformers', with config.json and a tokenizer. What is dropped is called by
+    # either name.
     later = unfitting(request.drop, [*ledger.weights, *ledger.problems]) if request.drop else []
     ledger = ledger.without([glob for glob in request.drop if glob not in later])
     seen = _seen(checkpoint, ledger, request)

@@ -154,12 +154,10 @@ def asked_target(
 
 
 def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) -> Target:
-    """Return what the name of an output asks for, where no target is named.
-
-    Its ending says the container. Without one a GGUF that llama.cpp runs (`of_gguf`) becomes a
-    directory that transformers loads, in BF16 unless a `dtype` is asked for; all else stays in
-    safetensors.
-    """
+    """Return what the name of an output asks for, where no target is named."""
+    # Its ending says the container. Without one a GGUF that llama.cpp runs (`of_gguf`) becomes a
+    # directory that transformers loads, in BF16 unless a `dtype` is asked for; all else stays in
+    # safetensors.
     if not isinstance(out, (str, os.PathLike)):
         return Target("safetensors")
     check_named(out)

@@ -55,11 +55,9 @@ def read_edit(text: str) -> tuple[str, Value | Text]:
 
 
 def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) -> bytes:
-    """Return the header up to the data, which begin at the next multiple of the alignment.
-
-    A key keeps its type, unless a value says its own. The bytes of all others, and those of the
-    table of tensors, are as they were.
-    """
+    """Return the header up to the data, which begin at the next multiple of the alignment."""
+    # A key keeps its type, unless a value says its own. The bytes of all others, and those of the
+    # table of tensors, are as they were.
     metadata, source = container.metadata, container.source
     assert isinstance(metadata, GgufMetadata)
     if metadata.encoding.big_endian or metadata.encoding.version <= _LAST_VERSION_OF_U32:

@@ -15,11 +15,9 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-
 
 
 def read_setting(text: str) -> tuple[str, Value]:
-    """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it.
-
-    Without a type `true` and `false` are bools, numbers numbers, a JSON list an array,
-    `{"type": "uint32", "value": 7}` what it says, and all else is a string.
-    """
+    """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it."""
+    # Without a type `true` and `false` are bools, numbers numbers, a JSON list an array, `{"type":
+    # "uint32", "value": 7}` what it says, and all else is a string.
     key, equals, given = text.partition("=")
     if not equals or not key:
         raise ValueError(f"write KEY=VALUE or KEY=TYPE:VALUE, not {text!r}")

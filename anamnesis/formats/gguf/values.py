@@ -298,10 +298,9 @@ def packed_array(metadata: Mapping[str, Any], key: str) -> Any:
 
 
 class _Recoder:
-    """Items of any version and byte order, as in version 3, little-endian.
+    """Items of any version and byte order, as in version 3, little-endian."""
 
-    They were scanned before, but a file may change: `struct.error` or `KeyError` then.
-    """
+    # They were scanned before, but a file may change: `struct.error` or `KeyError` then.
 
     def __init__(self, raw: bytearray, encoding: Encoding) -> None:
         self.raw = raw

@@ -32,10 +32,8 @@ def holds_arrays(directory: ZipDirectory) -> bool:
 
 
 def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) -> Container:
-    """Read the headers of all arrays of an archive, and nothing else.
-
-    `void` is the dtype of arrays whose items are bytes without a meaning.
-    """
+    """Read the headers of all arrays of an archive, and nothing else."""
+    # `void` is the dtype of arrays whose items are bytes without a meaning.
     arrays = _Arrays(directory.source, budget, void)
     for entry in directory.entries.values():
         if entry.name.endswith("/") and not entry.n_bytes:  # a folder

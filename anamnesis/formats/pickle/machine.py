@@ -168,10 +168,8 @@ class PickleMachine:
         return self._error(at, str(error)[:200])
 
     def doubt(self, message: str, at: int | None = None) -> None:
-        """Refuse what some readers take, and others do not or understand otherwise.
-
-        `at` is where in `data` it is, if that is not where the last opcode begins.
-        """
+        """Refuse what some readers take, and others do not or understand otherwise."""
+        # `at` is where in `data` it is, if that is not where the last opcode begins.
         if at is None:
             raise Problem(message)
         raise ParseError(message, offset=self.base + at, source=self.name)

@@ -30,10 +30,8 @@ _CHARACTER_BYTES = {"S": 1, "U": 4, "V": 1}
 
 
 def has_usual_state(made: Call) -> bool:
-    """Return whether what is given to an object's `__setstate__` is what numpy writes for it.
-
-    Records and dtypes of several dimensions are not looked into.
-    """
+    """Return whether what is given to an object's `__setstate__` is what numpy writes for it."""
+    # Records and dtypes of several dimensions are not looked into.
     if len(made.states) != 1 or type(made.states[0]) is not tuple:
         return False
     name = str(made.function)

@@ -60,11 +60,9 @@ def data_of_array(source: Source, start: int, end: int, name: str, budget: Budge
 
 
 def _has_no_objects(descr: Any) -> bool:
-    """Return whether a descriptor, or each of its fields, is of plain values.
-
-    A field is a tuple of its name, alone or after a title, its descriptor, and its shape if it
-    has one.
-    """
+    """Return whether a descriptor, or each of its fields, is of plain values."""
+    # A field is a tuple of its name, alone or after a title, its descriptor, and its shape if it
+    # has one.
     if isinstance(descr, str):
         return _NO_OBJECTS.fullmatch(descr) is not None
     return isinstance(descr, list) and all(

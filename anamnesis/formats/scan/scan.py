@@ -247,10 +247,8 @@ class _Scanner:
         saved: list[Any] | None = None,
         depth: int = SCAN_MAX_NESTED,
     ) -> Any:
-        """Run the next pickle and those in its strings; return its value.
-
-        The persistent ids that it holds are added to `saved`.
-        """
+        """Run the next pickle and those in its strings; return its value."""
+        # The persistent ids that it holds are added to `saved`.
         value = _BROKEN
         persistent = partial(_opaque, [] if saved is None else saved)
         try:
@@ -304,10 +302,8 @@ def _has_looks(source: Source, entry: ZipEntry) -> bool:
 
 
 def _names_some(source: Source, at: int) -> bool:
-    """Return whether a list of opcodes, which knows no stack, has dangerous globals in it.
-
-    Other scanners go by such a list.
-    """
+    """Return whether a list of opcodes, which knows no stack, has dangerous globals in it."""
+    # Other scanners go by such a list.
     import io
     import pickletools
 

@@ -360,10 +360,8 @@ def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) ->
 
 
 def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Storage:
-    """Return the storage that a persistent id names; TypeError or ValueError if it names none.
-
-    `folder` precedes the key where there are several.
-    """
+    """Return the storage that a persistent id names; TypeError or ValueError if it names none."""
+    # `folder` precedes the key where there are several.
     if type(kind) is not DTypeGlobal or type(n_elements) is not int or n_elements < 0:
         raise TypeError("not the id of a storage")
     if type(key) not in (bytes, str) or len(key) > _LONGEST_KEY:

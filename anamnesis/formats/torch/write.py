@@ -187,10 +187,8 @@ class _Archive:
 
 
 def _member(name: str, n_bytes: int, offset: int) -> tuple[Member, bytes, bytes]:
-    """Return a member, all that stands before its bytes, and the lengths that follow its CRC.
-
-    One without bytes has no descriptor.
-    """
+    """Return a member, all that stands before its bytes, and the lengths that follow its CRC."""
+    # One without bytes has no descriptor.
     raw = _FOLDER + name.encode()
     flags = UTF8 | HAS_DESCRIPTOR if n_bytes else UTF8
     member = Member(raw, n_bytes, offset, flags)

@@ -272,10 +272,8 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
 
 
 def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int, int]:
-    """Return where the room of each member ends, by where it begins.
-
-    That is where the next one begins, or the directory, at `start`. They fill all before that.
-    """
+    """Return where the room of each member ends, by where it begins."""
+    # That is where the next one begins, or the directory, at `start`. They fill all before that.
     ends: dict[int, int] = {}
     end = start
     for entry in sorted(entries.values(), key=attrgetter("header_offset"), reverse=True):

@@ -158,10 +158,8 @@ class Layout(ABC):
 
     @property
     def experts_tool(self) -> ExpertsTool | None:
-        """Whose way of saving stacked experts it follows, as a matrix for each layer of each.
-
-        None if stacks stay stacks.
-        """
+        """Whose way of saving stacked experts it follows, as a matrix for each layer of each."""
+        # None if stacks stay stacks.
         return None
 
     @property
@@ -206,10 +204,8 @@ class Layout(ABC):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return the tensors that a weight is stored as: each of `outs`, then the layout's own.
-
-        The bytes of the latter are what `constants` says.
-        """
+        """Return the tensors that a weight is stored as: each of `outs`, then the layout's own."""
+        # The bytes of the latter are what `constants` says.
         by_role = {field.role: field for field in self.fields}
         return tuple([by_role[out.role].part(name, out.dtype, out.shape) for out in outs])
 
@@ -232,18 +228,14 @@ class Layout(ABC):
         return tuple([f.moved(found[f.role], name) for f in self.fields if f.role in found])
 
     def write(self, view: Any, encoding: Encoding) -> Repack | None:
-        """Return codes, seen as `takes` names them, in this layout; None if it is not for them.
-
-        Nothing but scales, zero points and the like is read. Codes of another kind are cast, where
-        a closed form gives others that stand for the same values.
-        """
+        """Return codes, seen as `takes` names them, in this layout; None if it is not for them."""
+        # Nothing but scales, zero points and the like is read. Codes of another kind are cast,
+        # where a closed form gives others that stand for the same values.
         return None
 
     def write_all(self, views: Mapping[str, Any], encoding: Encoding) -> Moves:
-        """Return what `write` does of several weights of a model, by their names.
-
-        Where settings must be the same of all of them, they are settled here.
-        """
+        """Return what `write` does of several weights of a model, by their names."""
+        # Where settings must be the same of all of them, they are settled here.
         return each_moved(views, lambda view: self.write(view, encoding))
 
     # --- what other programs read --------------------------------------------------------------

@@ -136,10 +136,8 @@ def read_facts(
     metadata: Mapping[str, str],
     described: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> QuantFacts:
-    """Gather the facts from a parsed config.json, nested sections included, and from metadata.
-
-    What pickles say of single weights is given as `described`.
-    """
+    """Gather the facts from a parsed config.json, nested sections included, and from metadata."""
+    # What pickles say of single weights is given as `described`.
     if not config and not metadata:
         return QuantFacts()
     # Only here, for the sake of a quick start.
@@ -319,11 +317,9 @@ def _layout(section: Mapping[str, Any]) -> str | None:
 
 
 def _autoround_layout(packing: Any) -> str:
-    """Return the layout that AutoRound's name of a packing means.
-
-    `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
-    format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
-    """
+    """Return the layout that AutoRound's name of a packing means."""
+    # `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
+    # format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
     if not isinstance(packing, str) or packing == "auto":
         return "gptq"
     if "awq" in packing:

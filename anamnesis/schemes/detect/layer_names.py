@@ -97,10 +97,8 @@ def with_matched_names(facts: QuantFacts, stored: Collection[str]) -> QuantFacts
 
 
 def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
-    """Retract the weights that a statement under an unknown name may be meant for.
-
-    In a part of a model, only a layer of the same number and name can be meant.
-    """
+    """Retract the weights that a statement under an unknown name may be meant for."""
+    # In a part of a model, only a layer of the same number and name can be meant.
     for field, missed in facts.missed.items():
         row, places = _ROWS[field], dict[Any, set[str]]()
         for name, said in missed.items():

@@ -64,14 +64,12 @@ def claim_all(
     self_contained: bool = False,
     whole: bool = False,
 ) -> Ledger:
-    """Account for every stored tensor of a model: each is claimed exactly once.
-
-    Families go first; what is a part of a quantised weight by its name, or holds codes by its dtype
-    while the config names an encoding, but was consumed by none, is a problem; then ranges of
-    activations are dropped if anything is quantised at all; the rest are plain weights.
-    Where the config claims something about the whole model that the tensors do not confirm, or
-    that cannot be undone, every tensor is a problem.
-    """
+    """Account for every stored tensor of a model: each is claimed exactly once."""
+    # Families go first; what is a part of a quantised weight by its name, or holds codes by its
+    # dtype while the config names an encoding, but was consumed by none, is a problem; then ranges
+    # of activations are dropped if anything is quantised at all; the rest are plain weights. Where
+    # the config claims something about the whole model that the tensors do not confirm, or that
+    # cannot be undone, every tensor is a problem.
     ledger = Ledger(stored, read_facts=cache(lambda: _matched(read_facts(), stored)))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)

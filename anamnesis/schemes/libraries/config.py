@@ -157,11 +157,9 @@ def _mlx(section: Mapping[str, Any]) -> Iterator[Expectation]:
 
 
 def mlx_layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the bits and the group size that MLX's config says of layers, and of all under "".
-
-    A layer that says no mode is affine whatever the others are, and one that says no group size
-    has the usual one.
-    """
+    """Return the bits and the group size that MLX's config says of layers, and of all under ""."""
+    # A layer that says no mode is affine whatever the others are, and one that says no group size
+    # has the usual one.
     found = {}
     for target, layer in (("", section), *_dicts(section)):
         bits, size = _size(layer.get("bits")), _size(layer.get("group_size"))

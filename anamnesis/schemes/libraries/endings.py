@@ -17,12 +17,10 @@ from anamnesis.schemes.libraries.sections import has_parts
 
 
 def as_patterns(layers: Layers) -> list[str]:
-    """Return what compressed-tensors' `ignore` is to say of the modules that are plain.
-
-    Names; of a model of several parts regular expressions, which vLLM and SGLang read, too. So are
-    layers that draft tokens, and stacks of experts: vLLM has other names in there, and asks for
-    those of single experts.
-    """
+    """Return what compressed-tensors' `ignore` is to say of the modules that are plain."""
+    # Names; of a model of several parts regular expressions, which vLLM and SGLang read, too. So
+    # are layers that draft tokens, and stacks of experts: vLLM has other names in there, and asks
+    # for those of single experts.
     drafts = plain_drafts(layers)
     stacks = [name for name in layers.plain if _is_stacks(name, layers.quantised)]
     stacks = [name for name in stacks if not name.startswith(tuple(f"{d}." for d in drafts))]

@@ -320,11 +320,10 @@ def _are_alike(grid: StoredTensor, n: int) -> bool:
 
 
 def by_row(view: Integers, unit: float) -> tuple[StoredTensor, StoredTensor, Integers]:
-    """Return I8 codes, scales [rows, 1] and what they are of, with a factor of products.
-
-    Where the factor is another one, of a scale's partner and its neighbours the one is taken by
-    which all 256 products are the same; if some row has none, by which all are in BF16 and in F16.
-    """
+    """Return I8 codes, scales [rows, 1] and what they are of, with a factor of products."""
+    # Where the factor is another one, of a scale's partner and its neighbours the one is taken by
+    # which all 256 products are the same; if some row has none, by which all are in BF16 and in
+    # F16.
     view = in_groups(centred(view, 8), view.shape[-1])
     if view.unit != unit:
         old, exact = view.unit, True

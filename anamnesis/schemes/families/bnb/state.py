@@ -71,10 +71,8 @@ def check_codebook(codebook: StoredTensor, kind: str) -> None:
 
 
 def read_state(stored: StoredTensor, *, nested: bool) -> State:
-    """Return what the JSON of a quant_state says, its types and ranges checked.
-
-    What it says of nested absmax counts where there are any, as bitsandbytes has it.
-    """
+    """Return what the JSON of a quant_state says, its types and ranges checked."""
+    # What it says of nested absmax counts where there are any, as bitsandbytes has it.
     if stored.n_bytes > BNB_MAX_QUANT_STATE:
         raise LimitExceeded(
             "BNB_MAX_QUANT_STATE",

@@ -70,11 +70,10 @@ class Mlx(OfMlx, Fp4Layout):
 
 
 class GptOss(Fp4Layout):
-    """gpt-oss's MXFP4, of its experts and of nothing else: blocks of 16 bytes.
+    """gpt-oss's MXFP4, of its experts and of nothing else: blocks of 16 bytes."""
 
-    transformers has the stacks the other way round, [experts, in, out]; those of OpenAI's own names
-    are as they are stored.
-    """
+    # transformers has the stacks the other way round, [experts, in, out]; those of OpenAI's own
+    # names are as they are stored.
 
     conv1d = "left"
 
@@ -129,11 +128,10 @@ class GptOss(Fp4Layout):
 
 
 class ComfyUi(OfComfyUi, Fp4Layout):
-    """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first.
+    """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first."""
 
-    Rows and columns of codes that are moved are padded to multiples of 16; then the marker says the
-    shape, which ComfyUI does not look for.
-    """
+    # Rows and columns of codes that are moved are padded to multiples of 16; then the marker says
+    # the shape, which ComfyUI does not look for.
 
     comfy_format = "nvfp4"
 

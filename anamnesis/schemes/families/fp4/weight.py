@@ -225,10 +225,8 @@ class Fp4Weight(TiledWeight):
         ]
 
     def _scales(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int]:
-        """Return the float32 scales of a tile, whose columns begin with a group.
-
-        Also how many codes have one that became infinite when it was rounded.
-        """
+        """Return the float32 scales of a tile, whose columns begin with a group."""
+        # Also how many codes have one that became infinite when it was rounded.
         per_row = self.stored_cols // self.group
         first, n = cols.start // self.group, -(-cols.n // self.group)
         start = rows.start * per_row + first

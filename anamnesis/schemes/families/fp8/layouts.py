@@ -155,11 +155,10 @@ class FineGrained(InBlocks, OfTransformers):
 
 @dataclass(frozen=True)
 class FloatQuantized(InBlocks, OfCompressedTensors):
-    """compressed-tensors' `float-quantized`: E4M3, and scales in the weight's dtype.
+    """compressed-tensors' `float-quantized`: E4M3, and scales in the weight's dtype."""
 
-    Scales that are there already keep theirs, or become F32: that is what vLLM makes of any as it
-    loads them. transformers makes of them what the model's plain weights are loaded as.
-    """
+    # Scales that are there already keep theirs, or become F32: that is what vLLM makes of any as it
+    # loads them. transformers makes of them what the model's plain weights are loaded as.
 
     fields: ClassVar[tuple[Field, ...]] = (CODES, SCALE._replace(lone=(1,)))
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
@@ -179,11 +178,10 @@ class FloatQuantized(InBlocks, OfCompressedTensors):
 
 @dataclass(frozen=True)
 class Fp8OfModelOpt(OfFloats, OfModelOpt):
-    """ModelOpt's `FP8`, `FP8_PER_CHANNEL_PER_TOKEN` and `fp8_pb_wo`.
+    """ModelOpt's `FP8`, `FP8_PER_CHANNEL_PER_TOKEN` and `fp8_pb_wo`."""
 
-    `FP8` also has scales of activations, which no weights tell: it only takes codes, and what loads
-    it must find those as they come.
-    """
+    # `FP8` also has scales of activations, which no weights tell: it only takes codes, and what
+    # loads it must find those as they come.
 
     kind: str
 

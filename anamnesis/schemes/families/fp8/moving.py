@@ -84,11 +84,9 @@ def _blocks(view: Floats) -> _Blocks:
 
 
 def _rearranged(scales: StoredTensor, own: _Blocks, asked: _Blocks) -> StoredTensor | None:
-    """Return scales for other blocks: of each the first that there is for a part of it.
-
-    None if the blocks of a dimension neither are whole in those that are asked, nor have these
-    whole in them.
-    """
+    """Return scales for other blocks: of each the first that there is for a part of it."""
+    # None if the blocks of a dimension neither are whole in those that are asked, nor have these
+    # whole in them.
     dims: list[tuple[int, int]] = []
     padded: list[int] = []
     stride = prod(own.counts)
@@ -109,10 +107,8 @@ def _rearranged(scales: StoredTensor, own: _Blocks, asked: _Blocks) -> StoredTen
 
 
 def _steps(count: int, wanted: int, own: int, asked: int) -> list[tuple[int, int]] | None:
-    """Return numbers and steps that take a dimension's blocks to those of another size.
-
-    They may lead to more than are wanted; None if no steps do.
-    """
+    """Return numbers and steps that take a dimension's blocks to those of another size."""
+    # They may lead to more than are wanted; None if no steps do.
     if count == 1:
         return [(wanted, 0)]
     if wanted == 1:

@@ -197,10 +197,8 @@ def _cut(text: str) -> str:
 
 
 def read_override(text: str) -> tuple[str, Typed]:
-    """Read `KEY=TYPE:VALUE` as the tool's `--override-kv`: `int`, `float`, `bool` or `str`.
-
-    An integer becomes a `uint32` without its sign.
-    """
+    """Read `KEY=TYPE:VALUE` as the tool's `--override-kv`: `int`, `float`, `bool` or `str`."""
+    # An integer becomes a `uint32` without its sign.
     key, _, given = text.partition("=")
     kind, _, value = given.partition(":")
     size = len(value.encode("utf-8", "surrogateescape"))

@@ -48,10 +48,8 @@ def worded(weight: Weight, bits: int) -> Words | Integers | None:
 def of_bits(
     bits: int, views: Mapping[str, Words | Integers]
 ) -> tuple[dict[str, Words], dict[str, Unmovable]]:
-    """Return the words of so many bits, and why others are none, with fewer bits or as many.
-
-    They have a list of groups only where these are no runs.
-    """
+    """Return the words of so many bits, and why others are none, with fewer bits or as many."""
+    # They have a list of groups only where these are no runs.
     found, refused = {}, {}
     for name, view in views.items():
         if view.bits > bits or (view.bits < bits and isinstance(view, Words)):
@@ -89,11 +87,9 @@ def settled(words: Words) -> Words:
 
 
 def all_symmetric(found: Mapping[str, Words]) -> dict[str, Words]:
-    """Return words as symmetric ones, if every zero point is the middle code.
-
-    Of all or of none: one config describes them, and programs merge layers of one kind.
-    Zero points are read piece by piece, up to the first that differs.
-    """
+    """Return words as symmetric ones, if every zero point is the middle code."""
+    # Of all or of none: one config describes them, and programs merge layers of one kind. Zero
+    # points are read piece by piece, up to the first that differs.
     if not all(map(_is_symmetric, found.values())):
         return dict(found)
     return {name: words._replace(is_symmetric=True) for name, words in found.items()}
@@ -118,9 +114,7 @@ def _pieces(stored: StoredTensor) -> Iterator[bytes]:
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as in compressed-tensors, but for what it need
-    not store.
-    """
+    """Return words by their roles as in compressed-tensors, but for what it need not store."""
     codes, scales = words.codes, words.scales
     zeros = None if words.is_symmetric else words.zeros
     if words.kind != "rows":

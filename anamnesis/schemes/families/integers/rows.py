@@ -126,10 +126,8 @@ class IntegerRows(Weight):
         return out
 
     def decode_zeros(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
-        """Return the zero points of some rows of one matrix, as float32 [rows, places].
-
-        Of words, they are what code 0 is less than 0.
-        """
+        """Return the zero points of some rows of one matrix, as float32 [rows, places]."""
+        # Of words, they are what code 0 is less than 0.
         n = rows.n * self.places
         beside = Run(rows.start * self.places, rows.stop * self.places)
         kind, zeros, phase = self._zeros(rows, Run(0, self.places), beside, scratch)
@@ -301,10 +299,8 @@ class IntegerRows(Weight):
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        """Return the zero points of some rows and groups, with how they are stored.
-
-        Also the place of the first row in its word; `beside` are the scales.
-        """
+        """Return the zero points of some rows and groups, with how they are stored."""
+        # Also the place of the first row in its word; `beside` are the scales.
         if self.zeros is None:
             return "constant", b"", 0
         if self.zeros.dtype.name not in ("I32", "U32"):

@@ -130,11 +130,9 @@ def _runs(n: int, group_size: int) -> bytes:
 
 
 def _quantised_layers(layers: Layers) -> dict[str, Any]:
-    """Return the part of GPTQ's config that transformers reads where it does not guess right.
-
-    `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
-    transformers and optimum know no `dynamic`; vLLM reads both.
-    """
+    """Return the part of GPTQ's config that transformers reads where it does not guess right."""
+    # `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
+    # transformers and optimum know no `dynamic`; vLLM reads both.
     found = [match for match in map(IN_BLOCK.fullmatch, layers.quantised) if match]
     left = [match[0] for match in map(IN_BLOCK.fullmatch, layers.plain) if match]
     config: dict[str, Any] = {}
@@ -225,10 +223,8 @@ def weight_of(parts: Parts, facts: QuantFacts) -> PackedWeight:
 
 
 def _bits(parts: Parts, facts: QuantFacts) -> int:
-    """Return the width that the shapes imply; where several fit, the one that the config has.
-
-    A width that alone fits needs no config: it may be one of a layer that the config forgets.
-    """
+    """Return the width that the shapes imply; where several fit, the one that the config has."""
+    # A width that alone fits needs no config: it may be one of a layer that the config forgets.
     fitting = {bits for bits in WIDTHS if _fits(parts, bits)}
     if not fitting:
         raise parts.mismatch("the shapes fit no width from 2 to 8 bits")

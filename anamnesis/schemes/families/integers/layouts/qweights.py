@@ -161,10 +161,8 @@ class Parts(NamedTuple):
 
 
 def gather(ledger: Ledger, facts: QuantFacts) -> Iterator[Parts]:
-    """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
-
-    A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
-    """
+    """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module."""
+    # A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
     for qweight in ledger.free():
         name = InModules.fields[0].weight_of(qweight.name)
         if name is None:
@@ -234,10 +232,8 @@ def check_dtypes(parts: Parts) -> None:
 
 
 def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> int | None:
-    """Return the length of groups that the shapes imply, or of those the one that is declared.
-
-    None where only `g_idx` can tell.
-    """
+    """Return the length of groups that the shapes imply, or of those the one that is declared."""
+    # None where only `g_idx` can tell.
     n_groups = parts.scales.shape[0]
     if in_features == 0:
         return 1
