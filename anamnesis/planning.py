@@ -40,7 +40,7 @@ class Planning:
         """Return the weights with what is edited of them."""
         if not asked.edit:
             return self._ledger
-        from anamnesis.convert.plan.edits import edited  # only here: most models stay as they are
+        from anamnesis.convert.plan.edits import edited
 
         return edited(self._ledger, asked, self._limits, self._tensor)
 

@@ -120,7 +120,7 @@ class Tensor(Operators):
     @property
     def roles(self) -> tuple[str, ...]:
         """What each of `parts` is, in a word: `codes`, `scales`, `zero points`, …"""
-        from anamnesis.schemes.core.roles import roles  # only here, for the sake of a quick start
+        from anamnesis.schemes.core.roles import roles
 
         return roles(self._weight)
 

@@ -100,7 +100,7 @@ def tensors_as_gguf(
 ) -> tuple[AsGguf, Facts]:
     """See the tensors of a model as in GGUF, with the keys of its architecture alone."""
     # `rank` cuts the head of a reranker and returns what is left out; None for another model.
-    from anamnesis.architectures.rows import arch_of_class  # only here: a large table
+    from anamnesis.architectures.rows import arch_of_class
 
     arch = arch_of_class(config)
     facts = read_facts(config, arch)

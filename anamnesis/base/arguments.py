@@ -93,7 +93,7 @@ def size(name: str, value: Any) -> int:
     """Return a number of bytes, which a text may say in their units."""
     if not isinstance(value, str):
         return whole_number(name, value, least=None)
-    from anamnesis.base.sizes import parse_size  # only here: seldom asked for
+    from anamnesis.base.sizes import parse_size
 
     try:
         return parse_size(value)
@@ -167,7 +167,7 @@ def _progress(name: str, value: Any) -> Any:
 
 
 def _array(name: str, value: Any) -> Any:
-    from anamnesis.base.arrays import numpy_of  # only here: it needs numpy
+    from anamnesis.base.arrays import numpy_of
 
     return numpy_of(name, value)
 

@@ -34,7 +34,7 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
     """Return the few of some words that are most like one, the likeliest first."""
     # Case, and which of `-`, `_` and `.` stands between the parts of a word, make no difference.
     # Words that begin or end as the other does go before those that merely share letters.
-    from difflib import SequenceMatcher  # only here, for the sake of a quick start
+    from difflib import SequenceMatcher
 
     wanted = _folded(word)
     alike = SequenceMatcher(b=wanted, autojunk=False)
@@ -53,7 +53,7 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
 
 def mistyped(word: str, known: Iterable[str]) -> bool:
     """Return whether a word is all but one of some: of the same letters, but for one or two."""
-    from difflib import SequenceMatcher  # only here, for the sake of a quick start
+    from difflib import SequenceMatcher
 
     return any(
         SequenceMatcher(a=_folded(word), b=_folded(name), autojunk=False).ratio() >= _ALMOST

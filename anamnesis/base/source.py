@@ -54,7 +54,7 @@ class Source(ABC):
     def read_summed(self, offset: int, view: memoryview) -> int:
         """Fill `view` as `read_into` does; return the CRC-32 of what was read."""
         # Summed up slice by slice, while it is in cache.
-        from anamnesis.base.crc import crc32  # only here, for the sake of a quick start
+        from anamnesis.base.crc import crc32
 
         crc = 0
         for at in range(0, len(view), _io.CRC32_SLICE):

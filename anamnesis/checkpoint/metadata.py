@@ -57,7 +57,7 @@ def carried_metadata(container: Container, said: Mapping[str, Any]) -> dict[str,
                 name += "_"
             carried[name] = _encodable(metadata.text(key))
     if container.id == "gguf":
-        from anamnesis.formats.gguf.carried import header_text  # only here, for a quick start
+        from anamnesis.formats.gguf.carried import header_text
 
         carried |= header_text(cast("GgufMetadata", metadata), said)
     return {**carried, "format": "pt"} if carried else {}  # transformers asks for the latter

@@ -64,8 +64,7 @@ def components(path: str) -> list[str]:
     index = os.path.join(path, INDEX_NAME)
     if not os.path.isfile(index):
         return []
-    # Only here: most inputs are none.
-    from pathlib import Path  # only here, for the sake of a quick start
+    from pathlib import Path
 
     from anamnesis.checkpoint.json_file import read_json
 
@@ -77,7 +76,7 @@ def components(path: str) -> list[str]:
 
 def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
     """Return whether something is a folder; a link to one must stay below the pipeline's."""
-    from pathlib import Path  # only here, for the sake of a quick start
+    from pathlib import Path
 
     from anamnesis.checkpoint.walk import is_inside
 
@@ -107,7 +106,7 @@ def read_pipeline(path: str) -> Pipeline | None:
     models = components(path)
     if not models:
         return None
-    from pathlib import Path  # only here, for the sake of a quick start
+    from pathlib import Path
 
     from anamnesis.checkpoint.walk import files_below
 

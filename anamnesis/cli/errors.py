@@ -125,7 +125,7 @@ def _remedy_of_system(error: OSError) -> str | None:
 def _remedy(error: BaseException) -> str | None:
     """Return an error's remedy in the command line's words; None if it has none."""
     if isinstance(error, LimitExceeded):
-        from anamnesis.convert.request.options import flag_of  # only here, for a quick start
+        from anamnesis.convert.request.options import flag_of
 
         flag = flag_of(error.limit)
         if flag is not None:

@@ -90,7 +90,7 @@ class Conversion:
 
     def _by_a_file(self, plan: Plan, tally: Tally, stream: Writable) -> None:
         """Write a file without a name, and copy it: its bytes do not come in order."""
-        import tempfile  # only here, for the sake of a quick start
+        import tempfile
 
         (file,) = plan.files
         with tempfile.TemporaryFile() as room:
@@ -146,7 +146,7 @@ class Conversion:
     def _expected(self, plan: Plan) -> Plan:
         """Return a plan whose output is what is expected."""
         if self.request.expect_same is not None:
-            from anamnesis.convert.write.same import check_same  # only here: seldom asked for
+            from anamnesis.convert.write.same import check_same
 
             check_same(plan, self.request)
         return plan

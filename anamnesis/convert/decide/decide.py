@@ -64,9 +64,7 @@ def _of_mix(seen: Seen) -> Request:
         return request
     if request.encoding is None and not seen.checkpoint.self_contained:
         return replace(request, mix=None)
-    from anamnesis.schemes.families.ggml.mixes import (
-        COPY,  # only here, for the sake of a quick start
-    )
+    from anamnesis.schemes.families.ggml.mixes import COPY
 
     keeps = request.encoding is not None or mix.name == COPY
     return replace(request, keep_blocks=keeps, cast_all=False)
@@ -80,7 +78,7 @@ def _asked(request: Request, seen: Seen, weights: Mapping[str, Weight]) -> Asked
         turns = any(encoding.layout.conv1d != "as stored" for encoding in asked.encodings)
         has_conv1d = turns and not checkpoint.self_contained
         return replace(asked, conv1d=conv1d_layers(ledger)) if has_conv1d else asked
-    from anamnesis.convert.decide.mix import mix_of  # only here, for the sake of a quick start
+    from anamnesis.convert.decide.mix import mix_of
     from anamnesis.formats.gguf.values import untyped
 
     of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")

@@ -157,7 +157,7 @@ class Declaration:
     @cached_property
     def _layers(self) -> Layers:
         """The modules whose weights are written as values, and as codes."""
-        from anamnesis.schemes.libraries.stacks import is_stack  # only here: for a quick start
+        from anamnesis.schemes.libraries.stacks import is_stack
 
         quantised = [_module(name) for name in (*(one.name for one in self._coded), *self.of.moved)]
         values = [one for one in self.of.pieces if one.is_plain and not one.is_moved]

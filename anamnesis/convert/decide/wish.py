@@ -152,7 +152,7 @@ def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
     """Return the encodings of weights, given their names; one object for each name."""
     if not names:
         return {}
-    from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start
+    from anamnesis.schemes.encodings import find, made
 
     rows = ((name, find(name)) for name in set(names.values()))
     ways = {name: made(row) for name, row in rows if row is not None}

@@ -111,7 +111,7 @@ class Scan:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
+        from anamnesis.base.html import html_table
 
         rows = [
             (found.verdict, f"{found.module}.{found.name}", pickle.name)

@@ -88,7 +88,7 @@ class Flattened:
 
     def _walk_wrapper(self, made: Wrapper, name: str) -> None:
         """Add the parts of a library's tensor, by the names that the library gives them."""
-        from anamnesis.formats.torch import torchao  # only here: few files have it
+        from anamnesis.formats.torch import torchao
 
         if id(made) in self._attributes:
             what = f"{made.kind}, which is given more attributes"

@@ -334,7 +334,7 @@ def _known(module: str, name: str) -> Global | None:
     if module == "torch" and name in _TORCH_DTYPES:
         return DTypeGlobal(module, name, _TORCH_DTYPES[name])
     if module.startswith("torchao."):
-        from anamnesis.formats.torch.torchao import known  # only here: few files have it
+        from anamnesis.formats.torch.torchao import known
 
         return known(module, name)
     return None

@@ -140,7 +140,6 @@ def read_facts(
     # What pickles say of single weights is given as `described`.
     if not config and not metadata:
         return QuantFacts()
-    # Only here, for the sake of a quick start.
     from anamnesis.schemes.libraries.config import expected_in, left_alone, mlx_layers
 
     sections = [*quant_sections(config), _gptq_section(metadata), _settings(metadata)]

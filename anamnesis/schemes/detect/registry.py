@@ -83,7 +83,6 @@ def claim_all(
     for family in families:
         family.find_all(ledger, facts)
     if ledger.weights and not self_contained:
-        # Only here, for the sake of a quick start.
         from anamnesis.schemes.detect.agreement import refuse_others
         from anamnesis.schemes.detect.layer_names import refuse_missed
         from anamnesis.schemes.detect.orientation import turn
@@ -104,7 +103,6 @@ def claim_all(
 def _matched(facts: QuantFacts, stored: Mapping[str, StoredTensor]) -> QuantFacts:
     if facts == _NO_FACTS:
         return facts
-    # Only here, for the sake of a quick start.
     from anamnesis.schemes.detect.layer_names import with_matched_names
 
     return with_matched_names(facts, stored)

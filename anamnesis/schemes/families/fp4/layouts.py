@@ -249,6 +249,6 @@ READ_ONLY = (
 
 def encoding(layout: str, codes: str = "") -> Encoding:
     """Return 4-bit floats in a layout."""
-    from anamnesis.schemes.families.fp4.encode import CODES  # only here: readers encode nothing
+    from anamnesis.schemes.families.fp4.encode import CODES
 
     return Encoding(layout, LAYOUTS[layout], CODES[codes] if codes else None)

@@ -136,7 +136,7 @@ class Fp8OfModelOpt(Fp8):
 
     def _renew(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> None:
         """Encode those few blocks anew whose magnitude counts for another."""
-        import ml_dtypes  # only here, for the sake of a quick start
+        import ml_dtypes
 
         (rows, cols), (tall, wide) = task.matrix, self.block(task.shape)
         scales = np.frombuffer(outs[1], np.float32).reshape(-(-rows // tall), -(-cols // wide))

@@ -254,7 +254,7 @@ def encoding(
     powers_of_two: bool = False,
 ) -> Encoding:
     """Return 8-bit floats with a scale for each block, each row or in all."""
-    from anamnesis.schemes.families.fp8 import encode  # only here: readers encode nothing
+    from anamnesis.schemes.families.fp8 import encode
 
     is_ct = flavour == "compressed-tensors"
     if kind not in ("block", "channel", "tensor"):

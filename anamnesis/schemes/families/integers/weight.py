@@ -131,7 +131,6 @@ class IntegerWeight(IntegerRows):
 
     def view(self, kind: type[V]) -> V | None:
         if kind is Integers:
-            # Only here: readers do not ask.
             from anamnesis.schemes.families.integers.seen import of_rows
 
             view: Any = of_rows(self)

@@ -209,7 +209,7 @@ def _encoding(layout: PackQuantized) -> Encoding:
 
 def int_quantized() -> Encoding:
     """Return 8-bit integers with a scale for each row."""
-    from anamnesis.schemes.families.integers.encode import Int8  # only here: readers encode nothing
+    from anamnesis.schemes.families.integers.encode import Int8
 
     return Encoding("int8", IntQuantized(), Int8())
 
@@ -218,7 +218,7 @@ def pack_quantized(
     group_size: int | None = 128, is_symmetric: bool = True, is_lattice: bool = False
 ) -> Encoding:
     """Return 4-bit integers in groups."""
-    from anamnesis.schemes.families.integers.encode import Int4  # only here: readers encode nothing
+    from anamnesis.schemes.families.integers.encode import Int4
 
     if group_size is not None and group_size < 1:
         raise ValueError(f"group_size must be positive; got {group_size}")

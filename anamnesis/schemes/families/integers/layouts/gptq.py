@@ -101,7 +101,7 @@ class Gptq(InModules):
         return _encoding(Gptq(self.bits, group_size, words.is_symmetric, is_act_order))
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.mtp import plain_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import plain_drafts
 
         repeated = [n for n in layers.plain if any(map(str.isdecimal, n.split(".")[1:-1]))]
         left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
@@ -165,9 +165,7 @@ def _encoding(layout: Gptq) -> Encoding:
 
 def encoding(bits: int = 4, group_size: int = 128) -> Encoding:
     """Return symmetric integers, as GPTQModel's round-to-nearest gives and packs them."""
-    from anamnesis.schemes.families.integers.encode import (
-        Columns,  # only here: readers encode nothing
-    )
+    from anamnesis.schemes.families.integers.encode import Columns
 
     check_one_of("group_size", group_size, GROUP_SIZES)
     check_one_of("bits", bits, BITS)

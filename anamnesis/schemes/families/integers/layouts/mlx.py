@@ -100,9 +100,7 @@ def _encoding(layout: InGroups) -> Encoding:
 
 def encoding(bits: int = 4, group_size: int = 64) -> Encoding:
     """Return integers with a scale and a bias for each group, as `mx.quantize` gives them."""
-    from anamnesis.schemes.families.integers.encode import (
-        Affine,  # only here: readers encode nothing
-    )
+    from anamnesis.schemes.families.integers.encode import Affine
 
     check_one_of("group_size", group_size, GROUP_SIZES)
     check_one_of("bits", bits, WIDTHS)

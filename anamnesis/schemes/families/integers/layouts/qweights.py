@@ -103,16 +103,14 @@ class InModules(Layout):
         return Repack(ways, self.moved(words.name, parts), is_cast=words.is_cast)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.linear import (
-            linear_refusal,  # only here: readers do not ask
-        )
+        from anamnesis.schemes.libraries.linear import linear_refusal
 
         return linear_refusal(name, shape, dtype)
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.mtp import left_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import left_drafts
 
         outside = [name for name in shapes if not IN_BLOCK.match(name)]
         left = {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
