@@ -143,7 +143,7 @@ class Slice:
 
     def __getitem__(self, key: Any) -> Any:
         """Return some of its values, or all: `[...]`."""
-        import numpy as np  # only here, for the sake of a quick start
+        import numpy as np
 
         from anamnesis.schemes.core.arrays import decode
         from anamnesis.schemes.core.slices import decode_box

@@ -30,16 +30,7 @@ _SIZE_BYTES = 8
 
 
 class MetadataEdit(NamedTuple):
-    """What `edit_metadata` did.
-
-    Attributes
-    ----------
-    path : str
-    n_set, n_unset : int
-        Keys with a new value, and those that are gone.
-    in_place : bool
-        Whether the header alone was written; else the file was copied behind a longer one.
-    """
+    """What `edit_metadata` did."""
 
     path: str
     n_set: int

@@ -137,7 +137,6 @@ class Model(Writing, Mapping[str, Tensor]):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        # Only here, for the sake of a quick start.
         from anamnesis.convert.report.notebook import model_html
 
         return model_html(self._ledger, self.format)
@@ -185,7 +184,7 @@ class Model(Writing, Mapping[str, Tensor]):
         exclude : str or iterable of str
             Patterns of what is left out again.
         drop : str or iterable of str
-            Patterns of what is left out of the rest, and counted as dropped, as `remember` has it.
+            Patterns of what is left out of the rest, and counted as dropped, as `remember` does.
 
         Raises
         ------
@@ -194,7 +193,7 @@ class Model(Writing, Mapping[str, Tensor]):
         UnsupportedError
             If all that is chosen is dropped.
         """
-        from anamnesis.base.patterns import chooser  # only here, for a quick start
+        from anamnesis.base.patterns import chooser
 
         include = globs("include", include)
         excluded, dropped = globs("exclude", exclude), globs("drop", drop)
@@ -359,7 +358,6 @@ class Model(Writing, Mapping[str, Tensor]):
         """Return format, schemes, counts and sizes, as they would come out at `dtype`."""
         notes = [self._checkpoint.below, *self._checkpoint.notes]
         if self._checkpoint.is_whole:
-            # Only here, for the sake of a quick start.
             from anamnesis.schemes.detect.layer_names import unmatched_note
 
             notes.append(unmatched_note(self._ledger))

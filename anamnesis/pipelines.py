@@ -20,7 +20,7 @@ def pipeline_at(where: Any) -> Pipeline | None:
     """Return the pipeline at a path; None if there is none."""
     if not isinstance(where, (str, os.PathLike)) or not os.path.isdir(where):
         return None
-    from anamnesis.checkpoint.pipelines import read_pipeline  # only here, for a quick start
+    from anamnesis.checkpoint.pipelines import read_pipeline
 
     return read_pipeline(os.fspath(where))
 

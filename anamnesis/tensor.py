@@ -120,7 +120,7 @@ class Tensor(Operators):
     @property
     def roles(self) -> tuple[str, ...]:
         """What each of `parts` is, in a word: `codes`, `scales`, `zero points`, …"""
-        from anamnesis.schemes.core.roles import roles  # only here, for the sake of a quick start
+        from anamnesis.schemes.core.roles import roles
 
         return roles(self._weight)
 
@@ -311,7 +311,7 @@ class Tensor(Operators):
     # --- which it is ---------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> Any:
-        """Tell whether it is the same weight; of numbers and arrays, which values are equal."""
+        """Return whether it is the same weight; of numbers and arrays, which values are equal."""
         if isinstance(other, (int, float, complex)) or hasattr(other, "__array_interface__"):
             return self.numpy() == other
         if not isinstance(other, Tensor):

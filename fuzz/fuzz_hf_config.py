@@ -55,7 +55,7 @@ def check(data: bytes) -> None:
 
 
 def was_read(data: bytes) -> bool:
-    """Tell whether an input made keys; raise as `check` does."""
+    """Return whether an input made keys; raise as `check` does."""
     arch, config = config_from(data)
     if not isinstance(config, dict):
         return False

@@ -129,7 +129,7 @@ def check(data: bytes) -> None:
 
 
 def was_seen(data: bytes) -> bool:
-    """Tell whether a model is seen as the other one; raise as `check` does."""
+    """Return whether a model is seen as the other one; raise as `check` does."""
     first, model = model_from(data)
     try:
         made, names, dropped = seen(model)

@@ -209,7 +209,7 @@ PROGRAMS: dict[str, Callable[[str, bytes, Asked], None]] = {
 # --- the process that they run in ---------------------------------------------------------------
 
 
-class Told(set[tuple[str, str]]):
+class Expected(set[tuple[str, str]]):
     """What is found, and told at once: whatever keeps the program afterwards, it is not lost."""
 
     def __init__(self, answers: Any) -> None:
@@ -251,7 +251,7 @@ def _answer_all(answers: Any) -> None:
         program, path = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
         with little_memory():
-            PROGRAMS[program](path, Path(path).read_bytes(), Told(answers))
+            PROGRAMS[program](path, Path(path).read_bytes(), Expected(answers))
         signal.setitimer(signal.ITIMER_PROF, 0)
         print("null", file=answers, flush=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from structured import Choices
-from structured_parts import SCALES, Family, Tensors, Told, bytes_of, module_of, numbers, under
+from structured_parts import SCALES, Expected, Family, Tensors, bytes_of, module_of, numbers, under
 
 __all__ = ["FAMILIES"]
 
@@ -12,7 +12,7 @@ COLS = (32, 64, 8, 1, 2, 7, 65, 128, 0)
 SIZES = (*range(9), 31, 32, 64, 100, 256, 4096, 2**31, 2**40, 2**62, 2**63 - 1)
 
 
-def aqlm(choices: Choices, name: str, told: Told) -> Tensors:
+def aqlm(choices: Choices, name: str, told: Expected) -> Tensors:
     """Codes and codebooks, of as many entries as there are bits, or of others."""
     books, entries = choices.pick((1, 2, 3)), choices.pick((256, 16, 2, 1, 100))
     tall, wide = choices.pick((1, 2, 3)), choices.pick((8, 1, 3))
@@ -26,7 +26,7 @@ def aqlm(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, parts)
 
 
-def vptq(choices: Choices, name: str, told: Told) -> Tensors:
+def vptq(choices: Choices, name: str, told: Expected) -> Tensors:
     """Indices of vectors and of corrections, in words or not, permuted, scaled; what says it."""
     length, n_vectors = choices.pick((6, 1, 8)), choices.pick((2, 1, 5))
     groups, per_group = choices.pick((1, 2)), choices.pick((16, 8, 33))
@@ -55,7 +55,7 @@ def vptq(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, parts)
 
 
-def sparse(choices: Choices, name: str, told: Told) -> Tensors:
+def sparse(choices: Choices, name: str, told: Expected) -> Tensors:
     """A matrix with a bitmask, two of four values or any number of them, with a scale or none."""
     rows, cols = choices.pick(ROWS), choices.pick(COLS)
     dtype, kind = choices.pick(("BF16", "F8_E4M3", "I8", "F32", "F64", "BOOL")), choices.below(3)

@@ -10,9 +10,9 @@ from structured_parts import (
     E8M0,
     FP8,
     SCALES,
+    Expected,
     Family,
     Tensors,
-    Told,
     bytes_of,
     module_of,
     text,
@@ -26,7 +26,7 @@ ROWS = (16, 1, 3, 33, 130)
 GROUPS = (1, 2, 3, 5)  # of a row
 
 
-def scaled(choices: Choices, name: str, told: Told) -> Tensors:
+def scaled(choices: Choices, name: str, told: Expected) -> Tensors:
     """FP8 with a scale of any shape under any name, or none."""
     rows, cols = choices.pick(ROWS), choices.pick((64, 7, 33, 130))
     codes, scale = choices.pick(FP8), choices.pick((*SCALES, "F8_E8M0"))
@@ -49,7 +49,7 @@ def scaled(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def quanto(choices: Choices, name: str, told: Told) -> Tensors:
+def quanto(choices: Choices, name: str, told: Expected) -> Tensors:
     """quanto's qfloat8: a scale of each row."""
     told.say(quant_method="quanto")
     rows = choices.pick(ROWS)
@@ -58,7 +58,7 @@ def quanto(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, {"weight._data": codes, "weight._scale": scale})
 
 
-def mxfp8(choices: Choices, name: str, told: Told) -> Tensors:
+def mxfp8(choices: Choices, name: str, told: Expected) -> Tensors:
     """MXFP8 of compressed-tensors and ModelOpt, and of MLX in words."""
     rows, groups = choices.pick(ROWS), choices.pick(GROUPS)
     told.say(quant_method="compressed-tensors", format="mxfp8-quantized")
@@ -72,7 +72,7 @@ def mxfp8(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def comfy_older(choices: Choices, name: str, told: Told) -> Tensors:
+def comfy_older(choices: Choices, name: str, told: Expected) -> Tensors:
     """ComfyUI's files with `scaled_fp8`: FP8, or a plain weight with a scale of 1."""
     dtype = choices.pick(("F8_E4M3", "F8_E5M2", "BF16"))
     one = "F32", [1], b"\0\0\x80\x3f"
@@ -83,7 +83,7 @@ def comfy_older(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors) | {"scaled_fp8": ("F8_E4M3", [0], b"")}
 
 
-def comfy(choices: Choices, name: str, told: Told) -> Tensors:
+def comfy(choices: Choices, name: str, told: Expected) -> Tensors:
     """ComfyUI's FP8, MXFP8 and NVFP4: markers or metadata, scales in tiles, padding."""
     kind = choices.pick(
         (
@@ -120,7 +120,7 @@ def comfy(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def packed_fp4(choices: Choices, name: str, told: Told) -> Tensors:
+def packed_fp4(choices: Choices, name: str, told: Expected) -> Tensors:
     """NVFP4 and MXFP4 of compressed-tensors."""
     rows, groups, nv = choices.pick(ROWS), choices.pick(GROUPS), choices.below(2) == 0
     size = choices.pick((16, 32)) if nv else 32
@@ -135,7 +135,7 @@ def packed_fp4(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def named_fp4(choices: Choices, name: str, told: Told) -> Tensors:
+def named_fp4(choices: Choices, name: str, told: Expected) -> Tensors:
     """NVFP4 and MXFP4 of ModelOpt, Quark and others, of stacks of experts too."""
     rows, groups, nv = choices.pick(ROWS), choices.pick(GROUPS), choices.below(2) == 0
     size, lead = choices.pick((16, 32)) if nv else 32, [2] if choices.below(4) == 3 else []
@@ -151,7 +151,7 @@ def named_fp4(choices: Choices, name: str, told: Told) -> Tensors:
     return tensors
 
 
-def mlx_fp4(choices: Choices, name: str, told: Told) -> Tensors:
+def mlx_fp4(choices: Choices, name: str, told: Expected) -> Tensors:
     """MLX's modes nvfp4 and mxfp4, of stacks with a second scale for each."""
     rows, groups, size = choices.pick(ROWS), choices.pick((1, 2, 4)), choices.pick((16, 32))
     lead = [2] if choices.below(4) == 3 else []
@@ -165,7 +165,7 @@ def mlx_fp4(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def gpt_oss(choices: Choices, name: str, told: Told) -> Tensors:
+def gpt_oss(choices: Choices, name: str, told: Expected) -> Tensors:
     """Blocks of 16 bytes under the names of transformers, or of OpenAI."""
     grid = [choices.pick((2, 1)), choices.pick(ROWS), choices.pick(GROUPS)]
     ends = choices.pick((("_blocks", "_scales"), (".blocks", ".scales")))
@@ -174,7 +174,7 @@ def gpt_oss(choices: Choices, name: str, told: Told) -> Tensors:
     return {f"{stem}{end}": entry for end, entry in zip(ends, entries, strict=True)}
 
 
-def deepseek(choices: Choices, name: str, told: Told) -> Tensors:
+def deepseek(choices: Choices, name: str, told: Expected) -> Tensors:
     """DeepSeek-V4: FP4 in I8, and FP8 in blocks, with powers of two."""
     rows, groups = choices.pick(ROWS), choices.pick(GROUPS)
     told.say(quant_method="fp8", weight_block_size=[128, 128])
@@ -186,7 +186,7 @@ def deepseek(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, {"weight": bytes_of(choices, *codes), "scale": scale})
 
 
-def mxfp6(choices: Choices, name: str, told: Told) -> Tensors:
+def mxfp6(choices: Choices, name: str, told: Expected) -> Tensors:
     """MXFP6 of compressed-tensors, and of Quark in either kind."""
     rows, groups, kind = choices.pick(ROWS), choices.pick(GROUPS), choices.below(3)
     if kind:

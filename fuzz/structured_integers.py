@@ -8,9 +8,9 @@ from typing import Any
 from structured import Choices
 from structured_parts import (
     SCALES,
+    Expected,
     Family,
     Tensors,
-    Told,
     bytes_of,
     module_of,
     numbers,
@@ -24,7 +24,7 @@ GROUPS = (32, 64, 128, 16, 7)
 _PACKINGS = {8: "8bit_u8", 4: "4bit_u8", 3: "3bit_32", 2: "2bit_u8", 1: "1bit_u8", 5: "8bit_u8"}
 
 
-def compressed_tensors(choices: Choices, name: str, told: Told) -> Tensors:
+def compressed_tensors(choices: Choices, name: str, told: Expected) -> Tensors:
     """`pack-quantized` of 1 to 8 bits, dense or padded; zero points, act-order, experts."""
     bits, padded = choices.pick((4, 8, 3, 2, 1, 5, 6, 7)), choices.below(2)
     lead = [2] if choices.below(4) == 3 else []
@@ -51,7 +51,7 @@ def compressed_tensors(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def one_byte(choices: Choices, name: str, told: Told) -> Tensors:
+def one_byte(choices: Choices, name: str, told: Expected) -> Tensors:
     """INT8 of compressed-tensors, ModelOpt, Quark and quanto: one scale, of rows, of groups."""
     whose = choices.pick(("compressed-tensors", "modelopt", "quark", "quanto"))
     rows, cols = choices.pick((8, 1, 33)), choices.pick((64, 7, 32, 100))
@@ -70,7 +70,7 @@ def one_byte(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def modelopt(choices: Choices, name: str, told: Told) -> Tensors:
+def modelopt(choices: Choices, name: str, told: Expected) -> Tensors:
     """Two rows of 4-bit integers in a line of bytes, with scales of groups."""
     told.say(quant_method="modelopt")
     lines, cols = choices.pick((4, 1, 17)), choices.pick((128, 32, 100, 256))
@@ -86,7 +86,7 @@ def modelopt(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def bitnet(choices: Choices, name: str, told: Told) -> Tensors:
+def bitnet(choices: Choices, name: str, told: Expected) -> Tensors:
     """Ternary weights, four to a byte, with one scale that divides or multiplies."""
     more = {"linear_class": "autobitlinear"} if choices.below(2) else {}
     told.say(quant_method="bitnet", **more)
@@ -95,7 +95,7 @@ def bitnet(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, {"weight": codes, "weight_scale": scale})
 
 
-def mlx(choices: Choices, name: str, told: Told) -> Tensors:
+def mlx(choices: Choices, name: str, told: Expected) -> Tensors:
     """Affine integers of any width and group, of stacks too; told or not."""
     bits, size = choices.pick((4, 8, 2, 3, 5, 6, 1, 7)), choices.pick((64, 32, 128))
     lead = [2] if choices.below(4) == 3 else []
@@ -111,7 +111,7 @@ def mlx(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def comfy(choices: Choices, name: str, told: Told) -> Tensors:
+def comfy(choices: Choices, name: str, told: Expected) -> Tensors:
     """INT8 with one scale, of rows, or of blocks; rotated now and then, which is refused."""
     rows, cols = choices.pick((8, 33, 1)), choices.pick((64, 32, 7))
     block = choices.pick((None, 32, 16))
@@ -130,7 +130,7 @@ def comfy(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def quanto(choices: Choices, name: str, told: Told) -> Tensors:
+def quanto(choices: Choices, name: str, told: Expected) -> Tensors:
     """qint4 and qint2 in groups of any size; the sizes of the model, or a bias, say the rest."""
     n, size = choices.below(9) + 1, choices.pick((32, 64, 96, 128, 7))
     stacked, scale = 2 << choices.below(2), choices.pick(SCALES)
@@ -147,7 +147,7 @@ def quanto(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, parts)
 
 
-def hqq(choices: Choices, name: str, told: Told) -> Tensors:
+def hqq(choices: Choices, name: str, told: Expected) -> Tensors:
     """HQQ in any width, by either axis, seen as floats now and then, with its packing or not."""
     bits, axis, scale = choices.pick((4, 8, 3, 2, 1, 5)), choices.below(2), choices.pick(SCALES)
     matrix = [8 * choices.pick((1, 2, 5)), choices.pick((32, 1, 7))]

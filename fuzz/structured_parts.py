@@ -21,7 +21,7 @@ TILE = (128, 4)
 
 
 @dataclass
-class Told:
+class Expected:
     """What a checkpoint says of itself; of what is said twice, the first counts.
 
     Attributes
@@ -48,7 +48,7 @@ class Told:
         return {**self.sizes, **section} or None
 
 
-Family: TypeAlias = Callable[[Choices, str, Told], Tensors]
+Family: TypeAlias = Callable[[Choices, str, Expected], Tensors]
 
 
 def _merge(into: dict[str, Any], words: Mapping[str, Any]) -> None:

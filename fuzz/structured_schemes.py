@@ -16,7 +16,7 @@ import structured_torchao
 import structured_trellis
 import structured_words
 from structured import BITS, Choices
-from structured_parts import Family, Tensors, Told, bytes_of
+from structured_parts import Expected, Family, Tensors, bytes_of
 from structured_torchao import torchao_file
 
 from anamnesis._core import BNB_CODEBOOKS
@@ -40,7 +40,7 @@ SHAPES: tuple[list[Any], ...] = (
 )
 
 
-def bnb_four_bit(choices: Choices, name: str, told: Told) -> Tensors:
+def bnb_four_bit(choices: Choices, name: str, told: Expected) -> Tensors:
     """NF4 or FP4 of bitsandbytes, plain or double-quantised, in any block size and storage."""
     shape = [choices.pick(ROWS), choices.pick(COLS)]
     n, block, nested = shape[0] * shape[1], choices.pick((64, 32, 1, 7, 4096)), choices.below(2)
@@ -77,7 +77,7 @@ def bnb_quant_state(choices: Choices, told: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def bnb_int8(choices: Choices, name: str, told: Told) -> Tensors:
+def bnb_int8(choices: Choices, name: str, told: Expected) -> Tensors:
     """LLM.int8() of bitsandbytes."""
     told.say(quant_method="bitsandbytes", load_in_8bit=True)
     layer = name.removesuffix("weight")
@@ -146,7 +146,7 @@ def checkpoint(choices: Choices) -> Model:
     if choices.below(16) == 15:
         return torchao_file(choices), None
     tensors: Tensors = {}
-    told = Told()
+    told = Expected()
     for letter in "abcdef"[: 1 + choices.below(MOST)]:
         family = choices.pick(FAMILIES)
         name = f"{letter}.weight" if choices.below(8) < 6 else choices.pick(ODD_NAMES)
@@ -164,7 +164,7 @@ def checkpoint(choices: Choices) -> Model:
 
 def checkpoint_of(choices: Choices, families: dict[str, Family]) -> Model:
     """Return weights of these names and families, and what is told of them."""
-    told = Told()
+    told = Expected()
     tensors: Tensors = {}
     for name, family in families.items():
         tensors |= family(choices, name, told)

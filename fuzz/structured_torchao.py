@@ -14,9 +14,9 @@ from structured_parts import (
     FP8,
     SCALES,
     Entry,
+    Expected,
     Family,
     Tensors,
-    Told,
     bytes_of,
     module_of,
     tiled,
@@ -146,7 +146,7 @@ def _dtype(name: str) -> Dtype:
 # --- safetensors --------------------------------------------------------------------------------
 
 
-def torchao(choices: Choices, name: str, told: Told) -> Tensors:
+def torchao(choices: Choices, name: str, told: Expected) -> Tensors:
     """A tensor as `flatten_tensor_state_dict` has it, described in the metadata or not."""
     made = wrapped(choices)
     if choices.below(8) != 7:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from structured import Choices
-from structured_parts import Family, Tensors, Told, bytes_of, numbers, under
+from structured_parts import Expected, Family, Tensors, bytes_of, numbers, under
 
 __all__ = ["FAMILIES"]
 
 MULTIPLIERS = {"mcg": 0xCBAC1FED - (1 << 32), "mul1": 0x83DCD12D - (1 << 32)}
 
 
-def exl3(choices: Choices, name: str, told: Told) -> Tensors:
+def exl3(choices: Choices, name: str, told: Expected) -> Tensors:
     """A trellis with scales or signs of both sides, of any codebook, or with another multiplier."""
     bits = choices.pick((3, *range(1, 9), 0, 9))
     tiles = [choices.pick((8, 16, 0, 7)), choices.pick((8, 16, 0, 1))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from structured import Choices
-from structured_parts import SCALES, Family, Tensors, Told, bytes_of, module_of, numbers, under
+from structured_parts import SCALES, Expected, Family, Tensors, bytes_of, module_of, numbers, under
 
 __all__ = ["FAMILIES", "exl2", "marlin_24"]
 
@@ -16,7 +16,7 @@ EXL2_GROUPS: tuple[list[tuple[int, int]], ...] = (
 GROUPS = (32, 64, 128, 16, 256, 1, 7)
 
 
-def gptq(choices: Choices, name: str, told: Told) -> Tensors:
+def gptq(choices: Choices, name: str, told: Expected) -> Tensors:
     """GPTQ in any width, with a g_idx of any kind or none."""
     bits = choices.pick((4, 3, 2, 8, 5, 6, 7))
     in_features, out_features = choices.pick(IN_FEATURES), choices.pick(OUT_FEATURES)
@@ -49,7 +49,7 @@ def g_idx(choices: Choices, kind: int, n: int, n_groups: int) -> bytes:
     return b"".join(group.to_bytes(4, "little", signed=True) for group in groups)
 
 
-def awq(choices: Choices, name: str, told: Told) -> Tensors:
+def awq(choices: Choices, name: str, told: Expected) -> Tensors:
     """AWQ's GEMM layout, and the same in other widths."""
     bits = choices.pick((4, 4, 4, 8, 5))
     in_features, out_features = choices.pick(IN_FEATURES), choices.pick(OUT_FEATURES)
@@ -63,7 +63,7 @@ def awq(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def awq_gemv(choices: Choices, name: str, told: Told) -> Tensors:
+def awq_gemv(choices: Choices, name: str, told: Expected) -> Tensors:
     """AWQ's GEMV and GEMV-fast, with as many places for scales as it has, or others."""
     rows, cols = choices.pick((8, 4, 64, 12)), choices.pick((64, 128, 256, 512, 96))
     size = choices.pick((32, 64, 128, cols))
@@ -85,7 +85,7 @@ def awq_gemv(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, parts)
 
 
-def marlin(choices: Choices, name: str, told: Told) -> Tensors:
+def marlin(choices: Choices, name: str, told: Expected) -> Tensors:
     """Marlin under either pair of names, of whole tiles mostly."""
     rows, lines = choices.pick((64, 128, 192, 48)), choices.pick((1, 8, 4, 0))
     names = choices.pick((("B", "s"), ("qweight", "scales")))
@@ -96,7 +96,7 @@ def marlin(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, dict(zip(names, (codes, scales), strict=True)))
 
 
-def marlin_24(choices: Choices, name: str, told: Told) -> Tensors:
+def marlin_24(choices: Choices, name: str, told: Expected) -> Tensors:
     """2:4 sparse Marlin under either names, of whole tiles mostly; what is stored is in order."""
     rows, lines = choices.pick((64, 128, 48, 0)), choices.pick((1, 4, 2, 0))
     names = choices.pick((("weight_packed", "scale_packed", "meta"), ("B_24", "s", "B_meta")))
@@ -110,7 +110,7 @@ def marlin_24(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, dict(zip(names, parts, strict=True)))
 
 
-def quark(choices: Choices, name: str, told: Told) -> Tensors:
+def quark(choices: Choices, name: str, told: Expected) -> Tensors:
     """Quark's words in groups, rows, or with one scale, with or without zero points; bytes."""
     rows, cols = 8 * choices.pick((1, 2, 5)), choices.pick((32, 8, 64, 256))
     group, scale, kind = choices.pick(GROUPS), choices.pick(SCALES), choices.below(5)
@@ -134,7 +134,7 @@ def quark(choices: Choices, name: str, told: Told) -> Tensors:
     return under(name, tensors)
 
 
-def exl2(choices: Choices, name: str, told: Told) -> Tensors:
+def exl2(choices: Choices, name: str, told: Expected) -> Tensors:
     """EXL2 of groups of some bits and sizes, with an order, either of which may lie."""
     out_features = choices.pick((32, 64, 8, 40, 33, 0))
     groups = choices.pick(EXL2_GROUPS)

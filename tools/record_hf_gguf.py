@@ -74,7 +74,7 @@ def convert(names: Sequence[str], folder: Path, outtype: str = "f32") -> dict[st
 
 
 def is_small(case: tiny_hf.Case) -> bool:
-    """Tell whether a model's vocabulary is a cut one."""
+    """Return whether a model's vocabulary is a cut one."""
     return not case.vocabulary.startswith("whole:")
 
 

@@ -24,17 +24,7 @@ from helpers.tokenizer_dirs import DIRECTORIES, shown, write
 PROJECT = Path(__file__).parents[1]
 PROGRAM = PROJECT / "tests/helpers/reference_tokenizers.py"
 OUT = PROJECT / "tests/architectures/tokenizers/recorded.json"
-DIGESTS = PROJECT / "anamnesis/architectures/tokenizers/pre_digests.py"
-HEAD = '''\
-"""SHA-256 of the ids that known tokenizers make of one text, and their names.
-
-`python tools/record_tokenizers.py` takes them out of llama.cpp's converter.
-"""
-
-__all__ = ["DIGESTS", "TEXT"]
-
-'''
-WIDTH = 88
+DIGESTS = PROJECT / "anamnesis/architectures/tokenizers/pre_digests.json"
 
 
 def recorded() -> dict[str, object]:
@@ -54,24 +44,15 @@ def recorded() -> dict[str, object]:
 
 
 def digests() -> str:
-    """Return the module of digests; of two names for a digest, the later one counts."""
+    """Return the digests as JSON; of two names for a digest, the later one counts."""
     text = (ggml_c.llama_cpp() / "conversion/base.py").read_text(encoding="utf-8")
     row = r'if chkhsh == "([0-9a-f]{64})":\n(?:\s+#[^\n]*\n)*\s+res = "([^"]+)"'
     named = dict(re.findall(row, text))
     found = re.search(r"chktxt = ('.*')", text)
     assert found is not None
-    lines, line = [], ""
-    for char in ast.literal_eval(found[1]):
-        shown = {'"': '\\"', "'": "'"}.get(char, ascii(char)[1:-1])
-        if len(line) + len(shown) > WIDTH:
-            lines.append(line)
-            line = ""
-        line += shown
-    lines.append(line)
     rows = sorted(named.items(), key=lambda row: (row[1], row[0]))
-    body = "".join(f'    "{line}"\n' for line in lines)
-    table = "".join(f'    "{digest}": "{name}",\n' for digest, name in rows)
-    return f"{HEAD}TEXT = (\n{body})\n\nDIGESTS = {{\n{table}}}\n"
+    table = {"text": ast.literal_eval(found[1]), "digests": dict(rows)}
+    return json.dumps(table, indent=2) + "\n"
 
 
 def main() -> None:

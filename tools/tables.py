@@ -365,7 +365,7 @@ def _sections(kinds: Iterable[Family]) -> Iterable[str]:
 
 
 def _is_of(layout: Shown, row: Family) -> bool:
-    """Tell whether a layout belongs to a family: by its targets, else by its module."""
+    """Return whether a layout belongs to a family: by its targets, else by its module."""
     if layout.targets:
         return set(layout.targets) <= set(_targets(row))
     own = [f"anamnesis.schemes.families.{name}" for name in (*row.shown, f"{row.scheme}.layouts")]
@@ -480,7 +480,7 @@ def _written(names: list[str]) -> str:
 
 
 def _takes(name: str) -> bool:
-    """Tell whether a target takes codes that are there already."""
+    """Return whether a target takes codes that are there already."""
     return made(TARGETS[name]).layout.takes is not None
 
 

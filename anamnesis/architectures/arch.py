@@ -12,11 +12,10 @@ if TYPE_CHECKING:
 
 
 class Op(Protocol):
-    """One step from Hugging Face's tensors to llama.cpp's, and back.
+    """One step from Hugging Face's tensors to llama.cpp's, and back."""
 
-    A step takes some weights and returns as many as its rule has names for, or the next step takes.
-    It reads nothing: what it returns are views.
-    """
+    # A step takes some weights and returns as many as its rule has names for, or the next step
+    # takes. It reads nothing: what it returns are views.
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return what llama.cpp has."""
@@ -58,7 +57,7 @@ Find = Callable[[str], Any]  # a key's value, by its name behind the architectur
 
 
 class Vocabulary(NamedTuple):
-    """How the tokenizer is told."""
+    """How the header describes the tokenizer."""
 
     kind: str
     options: Mapping[str, Any] = {}

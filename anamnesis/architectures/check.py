@@ -34,7 +34,7 @@ class _Layers:
         return layer >= self.n - self.n_predicting
 
     def shares(self, layer: int) -> bool:
-        """Tell whether a layer takes keys and values of others, and stores none."""
+        """Return whether a layer takes keys and values of others, and stores none."""
         return layer >= self.first_shared
 
 
@@ -125,10 +125,8 @@ def _layers(header: Header, weights: Mapping[str, Weight]) -> _Layers:
 
 
 def _first_shared(header: Header, weights: Mapping[str, Weight], n: int) -> int:
-    """Return the first layer that stores no keys and values of its own.
-
-    Files of the hub store some in each layer that shares those of others, transformers' none.
-    """
+    """Return the first layer that stores no keys and values of its own."""
+    # Files of the hub store some in each layer that shares those of others, transformers' none.
     first = n - (header.count("attention.shared_kv_layers") or 0)
     stores = (
         layer >= first and _group(header.arch, pattern.removeprefix(IN_LAYER)) in _OWN
@@ -167,8 +165,8 @@ def _missing(
 
 
 def _is_off(facts: Facts, fact: str, pattern: str) -> bool:
-    """Tell whether there is no such tensor; of a bias config.json must say so, not its class."""
-    return not pattern.endswith(".bias") or facts.said.get(fact) is False
+    """Return whether there is no such tensor; of a bias config.json must say so, not its class."""
+    return not pattern.endswith(".bias") or facts.given.get(fact) is False
 
 
 def switched(arch: Arch) -> dict[str, str]:
@@ -231,7 +229,7 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
 
 
 def _has_head(header: Header) -> bool:
-    """Tell whether a model has a head of its own, which one that embeds texts does not need."""
+    """Return whether a model has a head of its own, which one that embeds texts does not need."""
     facts = header.facts
     if header.source != CONFIG and header.arch.gguf in UNTIED:
         return True
@@ -241,7 +239,7 @@ def _has_head(header: Header) -> bool:
 
 
 def _recurs(header: Header, layers: _Layers, layer: int) -> bool:
-    """Tell whether a layer has states instead of attention."""
+    """Return whether a layer has states instead of attention."""
     names = patterns(header.arch.rules)
     if "blk.{bid}.shortconv.conv.weight" in names:
         return header.count("attention.head_count_kv", layer) == 0

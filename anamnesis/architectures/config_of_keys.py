@@ -140,7 +140,7 @@ def config_facts(
     return dict(config), taken
 
 
-def check_said(arch: Arch, facts: Facts, metadata: Mapping[str, Any]) -> None:
+def check_required(arch: Arch, facts: Facts, metadata: Mapping[str, Any]) -> None:
     """Refuse a header that config.json does not say: made of that, a key has another value."""
     try:
         made = model_keys(arch, facts)
@@ -149,12 +149,12 @@ def check_said(arch: Arch, facts: Facts, metadata: Mapping[str, Any]) -> None:
     for key, typed in made.items():
         value, name = typed["value"], key.removeprefix(f"{arch.gguf}.")
         if key in metadata:
-            told = metadata[key]
-            words = f"{key} is {shortened(repr(told))}"
+            given = metadata[key]
+            words = f"{key} is {shortened(repr(given))}"
         else:
-            told = value if name in arch.fixed or name in _ANY else _unsaid(name, made, arch.gguf)
+            given = value if name in arch.fixed or name in _ANY else _unsaid(name, made, arch.gguf)
             words = f"the header has no {key}"
-        if not _is_same(value, told):
+        if not _is_same(value, given):
             raise UnsupportedError(
                 f"{words}, and config.json of {arch.hf[0]} can only say {shortened(repr(value))}"
             )
@@ -176,14 +176,16 @@ def _unsaid(name: str, made: Mapping[str, Any], arch: str) -> Any:
     return known.get(f"{arch}.{name}", known.get(name))
 
 
-def _is_same(made: Any, told: Any) -> bool:
-    if isinstance(told, list) or isinstance(made, list):
-        n = len(told if isinstance(told, list) else made)
-        some, others = (x if isinstance(x, list) else [x] * n for x in (made, told))
+def _is_same(made: Any, given: Any) -> bool:
+    if isinstance(given, list) or isinstance(made, list):
+        n = len(given if isinstance(given, list) else made)
+        some, others = (x if isinstance(x, list) else [x] * n for x in (made, given))
         return len(some) == len(others) and all(map(_is_same, some, others))
-    if isinstance(made, float) and told is not None:
-        return math.isclose(made, told, rel_tol=1e-6)  # as near as a quotient of float32 comes back
-    return bool(made == told)
+    if isinstance(made, float) and given is not None:
+        return math.isclose(
+            made, given, rel_tol=1e-6
+        )  # as near as a quotient of float32 comes back
+    return bool(made == given)
 
 
 class _Config(dict[str, Any]):
@@ -237,8 +239,8 @@ def small_values(weight: Weight | None) -> NDArray[np.float32] | None:
 def _word(key: Key, value: Any) -> Any:
     items = value if isinstance(value, list) else [value]
     if not all(type(item) in _KINDS[key.type] for item in items):
-        told = shortened(repr(value))
-        raise ParseError(f"*.{key.name} of the header is {told}, no {key.type}")
+        given = shortened(repr(value))
+        raise ParseError(f"*.{key.name} of the header is {given}, no {key.type}")
     if key.values is None:
         return value
     words = [word for word, number in key.values.items() if number == value]
@@ -275,7 +277,7 @@ def _rope(find: Any) -> dict[str, Any]:
     return rope
 
 
-def longrope_said(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+def longrope_facts(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what config.json says of a rope by the factors of its tensors, if there are any."""
     found = {name: find(tensor) for tensor, name in LONG.items()}
     if any(values is None for values in found.values()):
@@ -284,9 +286,9 @@ def longrope_said(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     rope |= {name: shortest(values.tolist()) for name, values in found.items()}
     length = config["max_position_embeddings"]
     original = original_length({**rope, **config}, length)
-    told = rope.pop("attention_factor", 1.0)
-    if not math.isclose(told, longrope_scale(length / original, original), rel_tol=1e-6):
-        rope["attention_factor"] = told
+    given = rope.pop("attention_factor", 1.0)
+    if not math.isclose(given, longrope_scale(length / original, original), rel_tol=1e-6):
+        rope["attention_factor"] = given
     return {"rope_parameters": rope}
 
 
@@ -295,19 +297,19 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     if arch.extra is not scaled_factors:
         return
     if config["rope_parameters"]["rope_type"] in LONGROPE:
-        config |= longrope_said(lambda name: small_values(weights.get(name)), config)
+        config |= longrope_facts(lambda name: small_values(weights.get(name)), config)
     stored = weights.get("rope_freqs.weight")
     if stored is None or config["rope_parameters"].get("rope_type") == "llama3":  # which is kept
         return
     from anamnesis.architectures.model_facts import read_facts
 
-    told = small_values(stored)
-    if told is None or told.ndim != 1 or not told.size:
+    given = small_values(stored)
+    if given is None or given.ndim != 1 or not given.size:
         raise ParseError(f"rope_freqs.weight is no list of F32: {list(stored.shape)}")
-    for preset in llama3_scalings(told):
+    for preset in llama3_scalings(given):
         rope = {**config.get("rope_parameters", {}), **preset}
         facts = read_facts({**config, "rope_parameters": rope}, arch)
-        if are_alike(told, llama3_factors(facts)["rope_freqs.weight"]):
+        if are_alike(given, llama3_factors(facts)["rope_freqs.weight"]):
             config["rope_parameters"] = rope
             return
     raise UnsupportedError(
@@ -316,8 +318,8 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
     )
 
 
-def are_alike(told: NDArray[np.float32] | None, factors: NDArray[np.float32]) -> bool:
-    """Tell whether factors differ by no more than torch's powers are off, two units."""
-    if told is None or told.shape != factors.shape:
+def are_alike(given: NDArray[np.float32] | None, factors: NDArray[np.float32]) -> bool:
+    """Return whether factors differ by no more than torch's powers are off, two units."""
+    if given is None or given.shape != factors.shape:
         return False
-    return bool(np.all(np.abs(told.view("<i4").astype(np.int64) - factors.view("<i4")) <= 2))
+    return bool(np.all(np.abs(given.view("<i4").astype(np.int64) - factors.view("<i4")) <= 2))

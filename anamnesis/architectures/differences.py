@@ -101,7 +101,7 @@ def _is_scaled_otherwise(case: Case) -> bool:
 
 
 def _is_unusual(case: Case) -> bool:
-    """Tell whether factors are those of no scaling that the way back knows."""
+    """Return whether factors are those of no scaling that the way back knows."""
     rope = case.facts.rope
     if rope.get("rope_type") != "llama3" or case.arch.extra is not scaled_factors:
         return False
@@ -114,9 +114,9 @@ def _is_yarn(case: Case) -> bool:
 
 
 def _has_another_ramp(fact: str, case: Case) -> bool:
-    """Tell whether YaRN's ramp begins or ends elsewhere, which one architecture alone reads."""
-    told = case.facts.rope.get(fact)
-    return _is_yarn(case) and case.arch.gguf != "mistral3" and told not in (None, _RAMP[fact])
+    """Return whether YaRN's ramp begins or ends elsewhere, which one architecture alone reads."""
+    given = case.facts.rope.get(fact)
+    return _is_yarn(case) and case.arch.gguf != "mistral3" and given not in (None, _RAMP[fact])
 
 
 def _is_rounded(case: Case) -> bool:
@@ -124,12 +124,12 @@ def _is_rounded(case: Case) -> bool:
 
 
 def _is_lite(case: Case) -> bool:
-    """Tell whether llama.cpp takes a DeepSeek to be one of those without rank of queries."""
+    """Return whether llama.cpp takes a DeepSeek to be one of those without rank of queries."""
     return case.key("attention.q_lora_rank") not in (None, 0) and lacks_query_rank(case.facts)
 
 
 def lacks_query_rank(facts: Facts) -> bool:
-    """Tell of which DeepSeeks llama.cpp reads no q_lora_rank: by layers, and tokens."""
+    """Return whether llama.cpp reads no q_lora_rank, by layers and tokens."""
     return facts.n_layers in (26, 27) or (facts.n_layers, facts.get("vocab_size")) == (48, 128256)
 
 

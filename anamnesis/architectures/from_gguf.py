@@ -12,7 +12,7 @@ from anamnesis.architectures.arch import Arch, Rule
 from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
 from anamnesis.architectures.config_of_keys import (
     are_alike,
-    check_said,
+    check_required,
     config_facts,
     shortest,
     small_values,
@@ -45,7 +45,7 @@ _SUFFIXES = (".weight", ".bias")
 
 @dataclass(frozen=True, slots=True)
 class AsHf:
-    """A model as Hugging Face has it."""
+    """A model with the names and the config of transformers."""
 
     arch: Arch
     ledger: Ledger
@@ -70,8 +70,8 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
 
 
 def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
-    """See the tensors of a GGUF model as a directory has them, with config.json alone."""
-    from anamnesis.architectures.rows import archs_of_gguf  # only here: a large table
+    """See the tensors of a GGUF model as those of a directory, with config.json alone."""
+    from anamnesis.architectures.rows import archs_of_gguf
 
     weights = ledger.weights
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
@@ -87,7 +87,7 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
         raise _stray(arch, name)
     there = arch.naming.there if arch.naming else lambda name, facts: name
     facts.names = frozenset(there(name, facts) for name in made)
-    check_said(arch, facts, metadata)
+    check_required(arch, facts, metadata)
     known = {*taken, *_TAKEN, *_SAMPLING, "general.quantization_version"}
     left = [
         Dropped(key, _NO_PLACE)
@@ -120,8 +120,8 @@ def _stray(arch: Arch, name: str) -> UnsupportedError:
 def _header(
     arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight], facts: Facts
 ) -> Header:
-    told = n_items(metadata, "tokenizer.ggml.tokens")
-    n = n_words(facts, weights) if told is None else told
+    given = n_items(metadata, "tokenizer.ggml.tokens")
+    n = n_words(facts, weights) if given is None else given
     source = next(iter(weights.values())).parts[0].source.name if weights else None
     return Header(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n, source)
 
@@ -188,10 +188,10 @@ def _turned_back(
 
 def _generation(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes:
     """Return generation_config.json: the tokens that begin and end, and how to sample."""
-    told: dict[str, Any] = {"_from_model_config": True}
+    given: dict[str, Any] = {"_from_model_config": True}
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         if config.get(name) is not None:
-            told[name] = config[name]
+            given[name] = config[name]
     sampling = {}
     for key, fact in _SAMPLING.items():
         value = metadata.get(key)
@@ -201,6 +201,6 @@ def _generation(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes
             raise ParseError(f"{key} is {value!r}, not a number of float32")
         sampling[fact] = shortest(value)
     if sampling:
-        told = {**told, "do_sample": True, **sampling}
-        del told["_from_model_config"]
-    return json.dumps(told, indent=2).encode() + b"\n"
+        given = {**given, "do_sample": True, **sampling}
+        del given["_from_model_config"]
+    return json.dumps(given, indent=2).encode() + b"\n"

@@ -77,10 +77,10 @@ def front_matter(text: str) -> dict[str, Value]:
         return {}
     end = lines.index("---", 1) if "---" in lines[1:] else len(lines)
     found: dict[str, Value] = {}
-    for key, told, below in _entries([line.replace("\t", "  ") for line in lines[1:end]]):
+    for key, given, below in _entries([line.replace("\t", "  ") for line in lines[1:end]]):
         found.pop(key, None)
         try:
-            found[key] = _value(told, below)
+            found[key] = _value(given, below)
         except _UnknownError:
             continue
     return found
@@ -102,12 +102,12 @@ def _entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
         yield start[1].strip("\"'"), start.string[start.end() :], below
 
 
-def _value(told: str, below: Sequence[str]) -> Value:
+def _value(given: str, below: Sequence[str]) -> Value:
     lines = [line for line in below if line.strip() and not line.lstrip().startswith("#")]
-    told = "" if told.startswith("#") else told
+    given = "" if given.startswith("#") else given
     if not lines:
-        return _flow_list(told) if told.startswith("[") else _scalar(told)
-    if told:
+        return _flow_list(given) if given.startswith("[") else _scalar(given)
+    if given:
         raise _UnknownError
     depth = _indent(lines[0])
     if _ITEM.match(lines[0], depth):
@@ -151,8 +151,8 @@ def _mapping(lines: Sequence[str], depth: int) -> Entries:
     return found
 
 
-def _flow_list(told: str) -> list[Scalar | Entries]:
-    inner = _uncommented(told)[1:]
+def _flow_list(given: str) -> list[Scalar | Entries]:
+    inner = _uncommented(given)[1:]
     if not inner.endswith("]"):
         raise _UnknownError
     parts = [part.strip() for part in inner[:-1].split(",")]
@@ -163,10 +163,10 @@ def _flow_list(told: str) -> list[Scalar | Entries]:
     return [_scalar(part) for part in parts]
 
 
-def _scalar(told: str) -> Scalar:
-    if told.startswith(('"', "'")):
-        return _quoted(told)
-    text = _uncommented(told)
+def _scalar(given: str) -> Scalar:
+    if given.startswith(('"', "'")):
+        return _quoted(given)
+    text = _uncommented(given)
     if text == "" or _NOT_TEXT.fullmatch(text):
         return None
     is_plain = not text.startswith(_NOT_PLAIN) and not _MARK.match(text)
@@ -175,9 +175,9 @@ def _scalar(told: str) -> Scalar:
     return text
 
 
-def _quoted(told: str) -> str:
-    whole = _QUOTED.match(told)
-    if whole is None or _uncommented(told[whole.end() :]):
+def _quoted(given: str) -> str:
+    whole = _QUOTED.match(given)
+    if whole is None or _uncommented(given[whole.end() :]):
         raise _UnknownError
     if whole[2] is None:
         return whole[1].replace("''", "'")
@@ -187,9 +187,9 @@ def _quoted(told: str) -> str:
         raise _UnknownError from None
 
 
-def _uncommented(told: str) -> str:
-    at = told.find(" #")
-    return (told if at < 0 else told[:at]).rstrip(" ")
+def _uncommented(given: str) -> str:
+    at = given.find(" #")
+    return (given if at < 0 else given[:at]).rstrip(" ")
 
 
 def _indent(line: str) -> int:

@@ -93,7 +93,7 @@ def general_keys(
         keys.update(_parents(kind, card, names, counted.n_all))
     for key, entries in LISTS.items():
         keys[f"general.{key}"] = _typed("string", _list(card, entries))
-    return {key: told for key, told in keys.items() if told["value"] not in ("", [])}
+    return {key: given for key, given in keys.items() if given["value"] not in ("", [])}
 
 
 def _typed(kind: str, value: Any) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def _typed(kind: str, value: Any) -> dict[str, Any]:
 
 def _named(root: Path, config: Mapping[str, Any], n_parameters: int) -> Iterator[NameParts]:
     """Yield what names say, the best first."""
-    told = config.get("_name_or_path")
-    if isinstance(told, str) and told.count("/") <= 1:  # else a path on somebody's machine
-        yield name_parts(told, n_parameters)
+    given = config.get("_name_or_path")
+    if isinstance(given, str) and given.count("/") <= 1:  # else a path on somebody's machine
+        yield name_parts(given, n_parameters)
     yield name_parts(root.name or root.resolve().name, n_parameters)
 
 
@@ -113,12 +113,12 @@ def _sampling(root: Path, budget: Budget) -> Iterator[tuple[str, dict[str, Any]]
     if not path.is_file():
         return
     try:
-        told = read_json(path, budget)
+        given = read_json(path, budget)
     except ParseError:
         return  # some models have one that is not valid, and work without it
     for key, (spellings, kind) in _SAMPLING.items():
-        name = next((name for name in spellings if name in told), None)
-        value = None if name is None else told[name]
+        name = next((name for name in spellings if name in given), None)
+        value = None if name is None else given[name]
         if value is None:
             continue
         if not _is(kind, value):
@@ -142,9 +142,9 @@ def _is(kind: str, value: Any) -> bool:
 def _texts(card: Mapping[str, Value]) -> dict[str, str]:
     found = {}
     for key, names in TEXTS.items():
-        told = [card[name] for name in names if isinstance(card.get(name), str)]
-        if told:
-            found[key] = str(told[0])
+        given = [card[name] for name in names if isinstance(card.get(name), str)]
+        if given:
+            found[key] = str(given[0])
     licenses = card.get("license")
     if isinstance(licenses, list):
         found["license"] = ",".join(each for each in licenses if isinstance(each, str))
@@ -155,39 +155,39 @@ def _list(card: Mapping[str, Value], names: Collection[str]) -> list[str]:
     return [each for name in names for each in _as_list(card.get(name)) if isinstance(each, str)]
 
 
-def _as_list(told: Value) -> list[Scalar | Entries]:
-    if isinstance(told, list):
-        return told
-    return [told] if isinstance(told, str) else []
+def _as_list(given: Value) -> list[Scalar | Entries]:
+    if isinstance(given, list):
+        return given
+    return [given] if isinstance(given, str) else []
 
 
 def _parents(
     kind: str, card: Mapping[str, Value], names: Collection[str], n_parameters: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the keys of what a model comes from; of one in no known form only that it is there."""
+    """Yield the keys of a model's sources; for an unknown form, only that it is there."""
     name = next((name for name in names if name in card), None)
     if name is None:
         return
     parents = _as_list(card[name])
     yield f"general.{kind}.count", _typed("uint32", len(parents))
-    for i, told in enumerate(parents):
-        found = parent(told, n_parameters) if isinstance(told, str) else told or {}
+    for i, given in enumerate(parents):
+        found = parent(given, n_parameters) if isinstance(given, str) else given or {}
         for field in OF_PARENT:
             value = found.get(field)
             if value is not None:
                 yield f"general.{kind}.{i}.{field}", _typed("string", value)
 
 
-def parent(told: str, n_parameters: int) -> dict[str, str]:
+def parent(given: str, n_parameters: int) -> dict[str, str]:
     """Return what an id on the hub, or an address, says."""
-    if told.startswith(("http://", "https://", "ssh://")):
-        found = {"repo_url": told}
-        on_hub = _ON_HUB.match(told)
+    if given.startswith(("http://", "https://", "ssh://")):
+        found = {"repo_url": given}
+        on_hub = _ON_HUB.match(given)
         if on_hub is None:
             return found
         parts = name_parts(on_hub[1], n_parameters)
     else:
-        parts = name_parts(told, n_parameters)
+        parts = name_parts(given, n_parameters)
         found = (
             {}
             if parts.organization is None

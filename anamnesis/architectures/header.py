@@ -118,7 +118,7 @@ def _implied(header: Header, symbol: str, layer: int) -> int | None:
 
 
 def is_windowed(header: Header, layer: int) -> bool:
-    """Tell whether a layer has a window, with lengths of its own."""
+    """Return whether a layer has a window, with lengths of its own."""
     pattern = header.find("attention.sliding_window_pattern")
     has_own = header.find("attention.key_length_swa") is not None
     return has_own and isinstance(pattern, list) and layer < len(pattern) and bool(pattern[layer])

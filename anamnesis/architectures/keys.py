@@ -229,13 +229,13 @@ def _float(name: str, value: Any) -> Mapping[str, Any]:
 
 def _attention_keys(rope: Mapping[str, Any]) -> dict[str, Any]:
     """Return what llama.cpp multiplies YaRN's usual scale by; of the others it reads none."""
-    told = attention_factor(rope)
+    given = attention_factor(rope)
     usual = attention_scale(real(rope, "factor", 1.0))
-    if told is None or np.float32(told) == np.float32(usual):
+    if given is None or np.float32(given) == np.float32(usual):
         return {}
     return {
-        "rope.scaling.yarn_attn_factor": _float("attention_factor", told),
-        ATTENTION_FACTOR: _float("attention_factor", told / usual),
+        "rope.scaling.yarn_attn_factor": _float("attention_factor", given),
+        ATTENTION_FACTOR: _float("attention_factor", given / usual),
     }
 
 

@@ -57,10 +57,10 @@ def computed_otherwise(
         if (one.archs and arch.gguf not in one.archs.split()) or not one.differs(case):
             continue
         value = shortened(json.dumps(case.get(one.fact), default=str))
-        told = f"{one.fact} is {value}, and it {one.does}"
+        given = f"{one.fact} is {value}, and it {one.does}"
         if not one.loads:
-            raise UnsupportedError(f"{CONFIG}: llama.cpp does not load this: {told}")
-        found += [told] if one.does else []
+            raise UnsupportedError(f"{CONFIG}: llama.cpp does not load this: {given}")
+        found += [given] if one.does else []
         kept |= _kept(case, (one.fact,) if one.kept is None else one.kept)
     found += [f"{fact} is not set, and it adds the biases that are stored" for fact in unsaid]
     if not kept:
@@ -77,8 +77,8 @@ def _ends(tail: str, weights: Mapping[str, Weight]) -> bool:
 
 
 def _kept(case: Case, facts: tuple[str, ...]) -> dict[str, Any]:
-    """Return facts as config.json has them."""
-    told = {
+    """Return facts as in config.json."""
+    given = {
         **case.facts.values,
         "architectures": [case.arch.hf[0]],
         "model_type": case.arch.model_type,
@@ -86,13 +86,13 @@ def _kept(case: Case, facts: tuple[str, ...]) -> dict[str, Any]:
         if not case.facts.local_rope
         else {"full_attention": case.facts.rope, "sliding_attention": case.facts.local_rope},
     }
-    return {fact: told[fact] for fact in facts if told.get(fact) is not None}
+    return {fact: given[fact] for fact in facts if given.get(fact) is not None}
 
 
-def kept_facts(told: Any) -> dict[str, Any]:
+def kept_facts(given: Any) -> dict[str, Any]:
     """Return the facts of config.json that a GGUF of ours keeps beside llama.cpp's keys."""
     try:
-        found = json.loads(told, parse_constant=float)
+        found = json.loads(given, parse_constant=float)
         names = {fact for one in DIFFERENCES for fact in one.kept or (one.fact,)}
         if isinstance(found, dict) and found.keys() <= names and json.dumps(found, allow_nan=False):
             return found

@@ -50,16 +50,16 @@ def _parents(
 ) -> tuple[list[str | dict[str, str]], set[str]]:
     """Return what a model comes from: as an id on the hub, where that says it all."""
     n = metadata.get(f"{prefix}.count")
-    told: list[str | dict[str, str]] = []
+    given: list[str | dict[str, str]] = []
     keys = {f"{prefix}.count"}
     for i in range(n if type(n) is int and n < len(metadata) else 0):
         fields = {field: metadata.get(f"{prefix}.{i}.{field}") for field in OF_PARENT}
         texts = {k: value for k, value in fields.items() if isinstance(value, str) and value}
         address = texts.get("repo_url", "")
         names = (address.removeprefix("https://huggingface.co/"), address)
-        told.append(next((name for name in names if parent(name, n_parameters) == texts), texts))
+        given.append(next((name for name in names if parent(name, n_parameters) == texts), texts))
         keys |= {f"{prefix}.{i}.{field}" for field in texts}
-    return told, keys if told and all(told) else set()
+    return given, keys if given and all(given) else set()
 
 
 def _lines(key: str, value: Any) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _lines(key: str, value: Any) -> Iterator[str]:
 
 
 def _scalar(text: str) -> str:
-    """Return text as YAML has it: plain, where that is read as it stands."""
+    """Return text in YAML: plain, where that is read as it stands."""
     is_plain = _PLAIN.fullmatch(text) is not None
     if is_plain and front_matter(f"---\nx: {text}\n---") == {"x": text}:
         return text

@@ -60,7 +60,7 @@ class Facts:
         self.rope = rope
         self.local_rope = local_rope
         self.names: frozenset[str] = frozenset()
-        self.said: Mapping[str, Any] = {}  # without what the class fills in
+        self.given: Mapping[str, Any] = {}  # without what the class fills in
 
     def get(self, name: str) -> Any:
         """Return a fact; None if it is not there, or null."""
@@ -123,14 +123,14 @@ def read_facts(config: Mapping[str, Any], arch: Arch) -> Facts:
     of_class = classes.get(model_type or "") or classes.get(arch.model_type, {})
     spellings = of_class.get("spellings", {})
     values: dict[str, Any] = {}
-    for told in (of_class.get("defaults", {}), config, text):
-        values |= _spelt(told, spellings)  # null stays: a class has its own for what is not there
+    for given in (of_class.get("defaults", {}), config, text):
+        values |= _spelt(given, spellings)  # null stays: a class has its own for what is not there
     if (
         config.get("tie_word_embeddings") is True
     ):  # it counts for the whole, whatever the text's say
         values["tie_word_embeddings"] = True
     facts = Facts(values, *_ropes(values))
-    facts.said = {**config, **text}
+    facts.given = {**config, **text}
     if arch.derived is not None:
         for name, value in arch.derived(facts).items():
             if facts.get(name) is None:
@@ -145,9 +145,9 @@ def _classes() -> Mapping[str, Any]:
     return found
 
 
-def _spelt(told: Mapping[str, Any], of_class: Mapping[str, str]) -> dict[str, Any]:
+def _spelt(given: Mapping[str, Any], of_class: Mapping[str, str]) -> dict[str, Any]:
     """Return facts in one spelling: the class's own first, then the converter's order."""
-    values = dict(told)
+    values = dict(given)
     for other, name in of_class.items():
         value = values.get(other)
         if value is None:
@@ -178,25 +178,25 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _ropes(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the rope of full attention and of windows: transformers 5's spelling, or 4's."""
-    told, older = dict(_section(values, "rope_parameters")), _section(values, "rope_scaling")
-    of_all = _section(told, "full_attention") or told
+    given, older = dict(_section(values, "rope_parameters")), _section(values, "rope_scaling")
+    of_all = _section(given, "full_attention") or given
     if of_all and any(of_all.get(_TYPES.get(key, key)) != older[key] for key in older):
         raise ParseError("rope_parameters and rope_scaling are one fact, and differ", source=CONFIG)
-    told = told or dict(older)
+    given = given or dict(older)
 
     def first(names: Iterable[str]) -> Any:
         return next((values[n] for n in names if values.get(n) is not None), None)
 
-    local = told.get("sliding_attention")
-    if isinstance(told.get("full_attention"), Mapping) or isinstance(local, Mapping):
-        return dict(_section(told, "full_attention")), dict(_section(told, "sliding_attention"))
-    if "rope_theta" not in told and first(_THETAS) is not None:
-        told["rope_theta"] = first(_THETAS)
-    if "rope_type" not in told and told.get("type") is not None:
-        told["rope_type"] = told["type"]
-    if "partial_rotary_factor" not in told and first(_PARTIAL) is not None:
-        told["partial_rotary_factor"] = first(_PARTIAL)
+    local = given.get("sliding_attention")
+    if isinstance(given.get("full_attention"), Mapping) or isinstance(local, Mapping):
+        return dict(_section(given, "full_attention")), dict(_section(given, "sliding_attention"))
+    if "rope_theta" not in given and first(_THETAS) is not None:
+        given["rope_theta"] = first(_THETAS)
+    if "rope_type" not in given and given.get("type") is not None:
+        given["rope_type"] = given["type"]
+    if "partial_rotary_factor" not in given and first(_PARTIAL) is not None:
+        given["partial_rotary_factor"] = first(_PARTIAL)
     if values.get(_ORIGINAL) is not None:  # which wins over the rope's own
-        told[_ORIGINAL] = values[_ORIGINAL]
+        given[_ORIGINAL] = values[_ORIGINAL]
     theta = first(_LOCAL_THETAS)
-    return told, {} if theta is None else {"rope_theta": theta}
+    return given, {} if theta is None else {"rope_theta": theta}

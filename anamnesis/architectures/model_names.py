@@ -48,10 +48,8 @@ def title(text: str) -> str:
 
 
 def name_parts(model_id: str, n_parameters: int) -> NameParts:
-    """Return the parts of a name, or of an id `organization/name`.
-
-    A size that is far from `n_parameters`, if these are known (not 0), is a context length.
-    """
+    """Return the parts of a name, or of an id `organization/name`."""
+    # A size that is far from `n_parameters`, if these are known (not 0), is a context length.
     if " " in model_id:
         return NameParts(model_id)
     before, slash, name = model_id.partition("/")
@@ -59,9 +57,9 @@ def name_parts(model_id: str, n_parameters: int) -> NameParts:
         before, name = name, before
     organization = before if slash and not before.startswith(".") else None
     words = [word for word in name.split("-") if word]
-    told = [_kind(word, i, n_parameters) for i, word in enumerate(words)]
-    words = [word for word, _ in told]
-    kinds = [kind for _, kind in told]
+    given = [_kind(word, i, n_parameters) for i, word in enumerate(words)]
+    words = [word for word, _ in given]
+    kinds = [kind for _, kind in given]
     _drop_words_of_size(words, kinds)
     is_base = _mark_basename(words, kinds)
 
@@ -109,10 +107,10 @@ def _size(word: str, n_parameters: int) -> tuple[str, str]:
 
 def _is_far(word: str, n_parameters: int) -> bool:
     try:
-        told = float(word[:-1]) * 1000.0 ** _UNITS.find(word[-1])
+        given = float(word[:-1]) * 1000.0 ** _UNITS.find(word[-1])
     except ValueError:  # 8x7B, mini
         return False
-    return abs(told - n_parameters) > 7 * n_parameters // 8
+    return abs(given - n_parameters) > 7 * n_parameters // 8
 
 
 def _drop_words_of_size(words: list[str], kinds: list[str]) -> None:
@@ -124,10 +122,8 @@ def _drop_words_of_size(words: list[str], kinds: list[str]) -> None:
 
 
 def _mark_basename(words: list[str], kinds: list[str]) -> list[bool]:
-    """Return which words are the basename: the first unknown ones, and versions among them.
-
-    Unknown ones after that are a finetune. Versions at the very end are none of the basename.
-    """
+    """Return which words are the basename: the first unknown ones, and versions among them."""
+    # Unknown ones after that are a finetune. Versions at the very end are none of the basename.
     is_base = [False] * len(words)
     at_start = True
     for i, word in enumerate(words):

@@ -97,10 +97,8 @@ def interleaved(
 
 
 def rows_between(weight: Weight, name: str, period: int, first: int, stop: int) -> Weight:
-    """Return the rows `first` to `stop` of each `period`, of as many matrices.
-
-    `interleaved` puts them together again.
-    """
+    """Return the rows `first` to `stop` of each `period`, of as many matrices."""
+    # `interleaved` puts them together again.
     return gathered_rows(
         name, [weight], period, range(first, stop), _with_rows(weight, period, stop - first)
     )
@@ -126,10 +124,8 @@ def first_rows(weight: Weight, name: str, n: int) -> Weight:
 
 
 def permuted(weight: Weight, name: str, n_heads: int) -> Weight:
-    """Return rows whose halves take turns within each head, as llama.cpp's rope wants them.
-
-    Of each head [2, d/2] become [d/2, 2]. `unpermuted` undoes it.
-    """
+    """Return rows whose halves take turns within each head, as llama.cpp's rope wants them."""
+    # Of each head [2, d/2] become [d/2, 2]. `unpermuted` undoes it.
     d = n_rows(weight.shape) // n_heads
     return gathered_rows(name, [weight], d, _by_turns(d // 2, 2), weight.shape)
 
@@ -141,19 +137,15 @@ def unpermuted(weight: Weight, name: str, n_heads: int) -> Weight:
 
 
 def in_order(weight: Weight, name: str, order: Sequence[int]) -> Weight:
-    """Return the rows of each matrix, or the values of a vector, in an order.
-
-    Row i is what was row `order[i]`; `inverse(order)` undoes it.
-    """
+    """Return the rows of each matrix, or the values of a vector, in an order."""
+    # Row i is what was row `order[i]`; `inverse(order)` undoes it.
     return gathered_rows(name, [weight], len(order), order, weight.shape)
 
 
 def heads_by_turns(n: int, m: int, head_rows: int, before: int = 0) -> list[int]:
-    """Return the order of heads [n, m] as [m, n], behind `before` rows that stay.
-
-    Of n key heads with m value heads each: these are grouped by key heads, and come out tiled. Its
-    `inverse` is that of (m, n).
-    """
+    """Return the order of heads [n, m] as [m, n], behind `before` rows that stay."""
+    # Of n key heads with m value heads each: these are grouped by key heads, and come out tiled.
+    # Its `inverse` is that of (m, n).
     heads = (i * m + j for j in range(m) for i in range(n))
     rows = (before + head * head_rows + row for head in heads for row in range(head_rows))
     return [*range(before), *rows]

@@ -30,10 +30,10 @@ def pooling_type(root: Path, budget: Budget) -> int | None:
     if place is None:
         return None
     name = f"{place}/config.json" if place else "config.json"
-    told = folder.json(name)
-    if told is None:
+    given = folder.json(name)
+    if given is None:
         raise folder.malformed(MODULES, f"speaks of {name!r}, which is not there")
-    return _number(told, name)
+    return _number(given, name)
 
 
 def _place(folder: Folder) -> str | None:
@@ -58,11 +58,11 @@ def _place(folder: Folder) -> str | None:
     return None
 
 
-def _number(told: Mapping[str, Any], name: str) -> int:
+def _number(given: Mapping[str, Any], name: str) -> int:
     for switch, number in _SWITCHES.items():
-        if told.get(switch):
+        if given.get(switch):
             return number
-    word = told.get("pooling_mode")
+    word = given.get("pooling_mode")
     if isinstance(word, str) and word in _WORDS:
         return _WORDS[word]
     raise UnsupportedError(f"{name}: llama.cpp pools by mean, first or last token only")

@@ -20,10 +20,8 @@ ENDS = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}  # of the ramp, in all 
 
 
 def llama3_scalings(factors: NDArray[np.float32]) -> Iterator[dict[str, Any]]:
-    """Yield scalings that may give such factors; the longest wavelengths tell by how much.
-
-    The ends of the ramp are those of all published models, and lengths are powers of 2.
-    """
+    """Yield scalings that may give such factors; the longest wavelengths tell by how much."""
+    # The ends of the ramp are those of all published models, and lengths are powers of 2.
     for length in LENGTHS:
         yield {
             "rope_type": "llama3",
@@ -56,10 +54,10 @@ def longrope_keys(facts: Facts) -> Mapping[str, Any]:
     length = facts.number("max_position_embeddings")
     original = original_length(facts.rope, length)
     factor = real(facts.rope, "factor", length / original)
-    told = real(facts.rope, "attention_factor", longrope_scale(factor, original))
+    given = real(facts.rope, "attention_factor", longrope_scale(factor, original))
     return {
         ORIGINAL: {"type": "uint32", "value": original},
-        ATTENTION_FACTOR: {"type": "float32", "value": told},
+        ATTENTION_FACTOR: {"type": "float32", "value": given},
     }
 
 
@@ -78,12 +76,10 @@ def longrope_scale(factor: float, original: int) -> float:
 
 
 def llama3_factors(facts: Facts) -> Mapping[str, Any]:
-    """Return `rope_freqs.weight` [head_dim / 2] of a model that scales as Llama 3 does.
-
-    Short wavelengths stay, long ones are `factor` times as long, between them a ramp. All of it is
-    in float32, and a number divided by an array is the array's reciprocal times it, as torch has
-    it; powers are rounded once, where torch is off by a unit in some of a hundred.
-    """
+    """Return `rope_freqs.weight` [head_dim / 2] of a model that scales as Llama 3 does."""
+    # Short wavelengths stay, long ones are `factor` times as long, between them a ramp. All of it
+    # is in float32, and a number divided by an array is the array's reciprocal times it, as torch
+    # has it; powers are rounded once, where torch is off by a unit in some of a hundred.
     rope = facts.rope
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return {}

@@ -41,8 +41,8 @@ def every_arch() -> tuple[Arch, ...]:
 
 def arch_of_class(config: Mapping[str, Any]) -> Arch:
     """Return the row of a model by the class that its config.json names."""
-    told = config.get("architectures")
-    classes = told if isinstance(told, list) else []
+    given = config.get("architectures")
+    classes = given if isinstance(given, list) else []
     for arch in every_arch():
         if any(name in arch.hf for name in classes):
             return arch
@@ -67,9 +67,8 @@ def archs_of_gguf(metadata: Mapping[str, Any]) -> tuple[Arch, ...]:
 
 
 def is_known(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether a GGUF is a model of texts, by its architecture or its tokens.
-
-    As a directory it is seen under transformers' names, or refused; one of images keeps its names.
-    """
+    """Return whether a GGUF is a model of texts, by its architecture or its tokens."""
+    # As a directory it is seen under transformers' names, or refused; one of images keeps its
+    # names.
     name = metadata.get("general.architecture")
     return "tokenizer.ggml.model" in metadata or any(arch.gguf == name for arch in every_arch())

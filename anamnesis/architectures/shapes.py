@@ -46,5 +46,5 @@ def turned(weight: Weight, name: str) -> Weight:
 
 
 def _is_lone(weight: Weight) -> bool:
-    """Tell whether a weight is a stored tensor, of which nothing else counts."""
+    """Return whether a weight is a stored tensor, of which nothing else counts."""
     return type(weight) in (Plain, PlainMatrix, GgmlWeight)

@@ -57,7 +57,7 @@ _IN_F32 = (
 
 @dataclass(frozen=True, slots=True)
 class AsGguf:
-    """A model as GGUF has it."""
+    """A model with the names and the keys of a GGUF."""
 
     arch: Arch
     ledger: Ledger
@@ -67,7 +67,7 @@ class AsGguf:
 
 
 def has_gguf_names(names: Iterable[str]) -> bool:
-    """Tell whether tensors are called as llama.cpp calls them."""
+    """Return whether tensors are called as llama.cpp calls them."""
     return any(_IN_GGUF.match(name) for name in names)
 
 
@@ -98,11 +98,9 @@ def tensors_as_gguf(
     pooling: Callable[[], int | None] = lambda: None,
     rank: Callable[[dict[str, Weight], Facts], list[Dropped] | None] | None = None,
 ) -> tuple[AsGguf, Facts]:
-    """See the tensors of a model as GGUF has them, with the keys of its architecture alone.
-
-    `rank` cuts the head of a reranker and returns what is left out; None for another model.
-    """
-    from anamnesis.architectures.rows import arch_of_class  # only here: a large table
+    """See the tensors of a model as in GGUF, with the keys of its architecture alone."""
+    # `rank` cuts the head of a reranker and returns what is left out; None for another model.
+    from anamnesis.architectures.rows import arch_of_class
 
     arch = arch_of_class(config)
     facts = read_facts(config, arch)

@@ -71,5 +71,5 @@ class ValuesSource(DerivedSource):
 
     @property
     def way(self) -> str:
-        told = [(part.name, part.offset, part.source.way) for part in self._weight.parts]
-        return f"{self._function or 'values'} of {self._weight.id} {told}"
+        given = [(part.name, part.offset, part.source.way) for part in self._weight.parts]
+        return f"{self._function or 'values'} of {self._weight.id} {given}"

@@ -95,7 +95,7 @@ def size(name: str, value: Any) -> int:
     """Return a number of bytes, which a text may say in their units."""
     if not isinstance(value, str):
         return whole_number(name, value, least=None)
-    from anamnesis.base.sizes import parse_size  # only here: seldom asked for
+    from anamnesis.base.sizes import parse_size
 
     try:
         return parse_size(value)
@@ -104,7 +104,7 @@ def size(name: str, value: Any) -> int:
 
 
 def globs(name: str, value: Any) -> tuple[str, ...]:
-    """Return patterns, of which a single one may have come without a list around it."""
+    """Return patterns; a single one may come without a list around it."""
     if isinstance(value, str):
         return (value,)
     try:
@@ -169,7 +169,7 @@ def _progress(name: str, value: Any) -> Any:
 
 
 def _array(name: str, value: Any) -> Any:
-    from anamnesis.base.arrays import numpy_of  # only here: it needs numpy
+    from anamnesis.base.arrays import numpy_of
 
     return numpy_of(name, value)
 

@@ -12,7 +12,7 @@ class Cancel(Protocol):
     """What a caller sets to stop a call: a `threading.Event`, or anything that is like one."""
 
     def is_set(self) -> bool:
-        """Tell whether the call shall stop."""
+        """Return whether the call shall stop."""
 
 
 def check_cancel(cancel: Any) -> None:

@@ -29,10 +29,8 @@ def combined(first: int, second: int, n_second: int) -> int:
 
 
 def share(crc: int, n_behind: int) -> int:
-    """Return what a piece of bytes, given its CRC-32, adds to the CRC-32 of the whole.
-
-    `n_behind` bytes follow them there. The shares of all parts, in any order, are joined by XOR.
-    """
+    """Return what a piece of bytes, given its CRC-32, adds to the CRC-32 of the whole."""
+    # `n_behind` bytes follow them there. The shares of all parts, in any order, are joined by XOR.
     return _product(crc, _shift(n_behind))
 
 

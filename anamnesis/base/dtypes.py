@@ -153,7 +153,7 @@ def output_dtype(dtype: DTypeLike | str) -> DType:
 
 
 def dtype_name(dtype: object) -> str | None:
-    """Return the name of what is a dtype of numpy, ml_dtypes, torch or here; None of all else."""
+    """Return the name of a dtype of numpy, ml_dtypes, torch or this package; None for all else."""
     is_type = isinstance(dtype, type) and hasattr(dtype, "__array_interface__")
     of_torch = type(dtype).__module__ == "torch" and type(dtype).__name__ == "dtype"
     if isinstance(dtype, DType) or is_type or of_torch or hasattr(dtype, "isnative"):

@@ -20,19 +20,7 @@ def supported_levels() -> tuple[LevelName, ...]:
 
 
 def resolve_level(name: str | None = None) -> int:
-    """Return the id of a level by its name.
-
-    Parameters
-    ----------
-    name : str, optional
-        A name of `supported_levels()`; by default the best, or the one that the environment
-        variable `ANAMNESIS_LEVEL` names, which hides all better ones.
-
-    Raises
-    ------
-    ValueError
-        If this CPU does not support it, or it does not exist.
-    """
+    """Return the id of a level by its name."""
     supported = _core.supported_levels()
     name = name or os.environ.get(LEVEL_VARIABLE) or supported[-1]
     if name not in supported:

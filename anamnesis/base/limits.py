@@ -120,19 +120,7 @@ class Budget:
 
 
 def hold(limits: ParseLimits, sizes: Iterable[tuple[str, int]]) -> None:
-    """Hold against limits what a call is about to make, before it makes any of it.
-
-    Parameters
-    ----------
-    limits : ParseLimits
-    sizes : iterable of (str, int)
-        What exists at the same time: each in words, and its bytes.
-
-    Raises
-    ------
-    LimitExceeded
-        If one of them is larger than an allocation may be, or all together are too large.
-    """
+    """Hold against limits what a call is about to make, before it makes any of it."""
     budget = Budget(limits)
     for what, n_bytes in sizes:
         budget.alloc(n_bytes, what)

@@ -31,12 +31,10 @@ class UnknownName(KeyError):
 
 
 def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ...]:
-    """Return the few of some words that are most like one, the likeliest first.
-
-    Case, and which of `-`, `_` and `.` stands between the parts of a word, make no difference.
-    Words that begin or end as the other does go before those that merely share letters.
-    """
-    from difflib import SequenceMatcher  # only here, for the sake of a quick start
+    """Return the few of some words that are most like one, the likeliest first."""
+    # Case, and which of `-`, `_` and `.` stands between the parts of a word, make no difference.
+    # Words that begin or end as the other does go before those that merely share letters.
+    from difflib import SequenceMatcher
 
     wanted = _folded(word)
     alike = SequenceMatcher(b=wanted, autojunk=False)
@@ -54,8 +52,8 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
 
 
 def mistyped(word: str, known: Iterable[str]) -> bool:
-    """Tell whether a word is all but one of some: of the same letters, but for one or two."""
-    from difflib import SequenceMatcher  # only here, for the sake of a quick start
+    """Return whether a word is all but one of some: of the same letters, but for one or two."""
+    from difflib import SequenceMatcher
 
     return any(
         SequenceMatcher(a=_folded(word), b=_folded(name), autojunk=False).ratio() >= _ALMOST
@@ -64,10 +62,8 @@ def mistyped(word: str, known: Iterable[str]) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = _MOST, marks: str = "") -> str:
-    """Return " (did you mean 'x', 'y' or 'z'?)", to stand behind a word; empty if none is alike.
-
-    The `marks` that words begin with, such as the dashes of options, are not compared.
-    """
+    """Return " (did you mean 'x', 'y' or 'z'?)", to stand behind a word; empty if none is alike."""
+    # The `marks` that words begin with, such as the dashes of options, are not compared.
     by_word = {name.lstrip(marks): name for name in known}
     names = [repr(by_word[found]) for found in nearest(word.lstrip(marks), by_word, most)]
     if not names:

@@ -1,4 +1,4 @@
-"""Values as JSON has them, which knows no NaN and no infinity."""
+"""Values of JSON, which knows no NaN and no infinity."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ _NAMES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def plain_json(value: Any) -> Any:
-    """Return `value` with the strings `NaN`, `Infinity` and `-Infinity` for such floats.
-
-    Lists, tuples and dictionaries are looked into; everything else stays as it is.
-    """
+    """Return `value` with the strings `NaN`, `Infinity` and `-Infinity` for such floats."""
+    # Lists, tuples and dictionaries are looked into; everything else stays as it is.
     if type(value) is float:
         return value if isfinite(value) else _NAMES[str(value)]
     if isinstance(value, dict):

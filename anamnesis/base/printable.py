@@ -10,11 +10,9 @@ _SHOWN = (str, bytes, int, float, complex, tuple, list, dict, set, type(None))
 
 
 def printable(text: str) -> str:
-    """Return `text` with everything that does not print written as Python escapes.
-
-    Names in a hostile file may hold escape sequences, line breaks that forge output, or marks that
-    turn the direction of writing.
-    """
+    """Return `text` with everything that does not print written as Python escapes."""
+    # Names in a hostile file may hold escape sequences, line breaks that forge output, or marks
+    # that turn the direction of writing.
     if text.isprintable():
         return text
     return "".join(

@@ -52,11 +52,9 @@ class Source(ABC):
             done += n
 
     def read_summed(self, offset: int, view: memoryview) -> int:
-        """Fill `view` as `read_into` does; return the CRC-32 of what was read.
-
-        Summed up slice by slice, while it is in cache.
-        """
-        from anamnesis.base.crc import crc32  # only here, for the sake of a quick start
+        """Fill `view` as `read_into` does; return the CRC-32 of what was read."""
+        # Summed up slice by slice, while it is in cache.
+        from anamnesis.base.crc import crc32
 
         crc = 0
         for at in range(0, len(view), _io.CRC32_SLICE):
@@ -70,10 +68,8 @@ class Source(ABC):
         return None
 
     def read_rows_into(self, offset: int, stride: int, row_bytes: int, view: memoryview) -> None:
-        """Fill `view` with rows of `row_bytes` that lie `stride` apart, from `offset` on.
-
-        Some columns of a row-major matrix, that is. `ParseError` as in `read_into`.
-        """
+        """Fill `view` with rows of `row_bytes` that lie `stride` apart, from `offset` on."""
+        # Some columns of a row-major matrix, that is. `ParseError` as in `read_into`.
         if row_bytes == stride:
             self.read_into(offset, view)
         elif len(view):

@@ -26,14 +26,12 @@ def run(
     after: Callable[[Job], None] | None = None,
     on_failure: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do all jobs; each thread asks `worker` for its own function, which does one job at a time.
-
-    If fewer threads can be started, or are needed, fewer do the jobs. Jobs are handed out in
-    order. `after` is called, on the caller's thread only, for the jobs that this thread did. An
-    exception in any job, a KeyboardInterrupt included, lets the other threads finish the job they
-    are at and is then raised; `on_failure` is called before, on the thread where it happened, to
-    wake up jobs that wait for another's.
-    """
+    """Do all jobs; each thread asks `worker` for its own function, which does one job at a time."""
+    # If fewer threads can be started, or are needed, fewer do the jobs. Jobs are handed out in
+    # order. `after` is called, on the caller's thread only, for the jobs that this thread did. An
+    # exception in any job, a KeyboardInterrupt included, lets the other threads finish the job they
+    # are at and is then raised; `on_failure` is called before, on the thread where it happened, to
+    # wake up jobs that wait for another's.
     if threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}")
     lock = threading.Lock()

@@ -16,10 +16,8 @@ NAME = "<arrays>"
 
 
 def in_memory(stored: Mapping[str, StoredTensor]) -> Checkpoint:
-    """Return tensors of any sources as a model that was opened from no file.
-
-    The files that some of them lie in are among its shards, so that none of these is written to.
-    """
+    """Return tensors of any sources as a model that was opened from no file."""
+    # The files that some of them lie in are among its shards, so that none of these is written to.
     own = Container("arrays", "arrays in memory", BufferSource(b"", NAME), dict(stored))
     shards = {NAME: own}
     for source in {id(t.source.base): t.source.base for t in stored.values()}.values():

@@ -166,10 +166,8 @@ class _Directory:
         indexes: list[Index],
         shards: dict[str, Container],
     ) -> None:
-        """Parse the model's files; leave out what is a variant of it, or no part of it.
-
-        A variant that shares no tensor with the others is a part of the model by another name.
-        """
+        """Parse the model's files; leave out what is a variant of it, or no part of it."""
+        # A variant that shares no tensor with the others is a part of the model by another name.
         stray = strays(names, indexes)
         self.folder.ready(names | twins.keys(), self.budget)
         for name in sorted(names - stray - twins.keys()):
@@ -208,15 +206,13 @@ class _Directory:
         return None
 
     def is_of_others(self, index: Index, names: set[str]) -> bool:
-        """Tell whether an index is of files that are there, and are not the model's."""
+        """Return whether an index is of files that are there, and are not the model's."""
         shards = index.shards()
         return names.isdisjoint(shards) and shards <= self.files.keys()
 
     def quant_config(self) -> dict[str, Any]:
-        """Read the files beside config.json that describe a quantisation.
-
-        params.json is the name of other programs' files too: one that is no object is left out.
-        """
+        """Read the files beside config.json that describe a quantisation."""
+        # params.json is the name of other programs' files too: one that is no object is left out.
         names = [name for name in QUANT_FILES if name in self.files]
         found = read_quant_files(self.root, names, self.budget)
         if PARAMS_NAME in self.files:
@@ -249,10 +245,8 @@ class _Directory:
         stored: dict[str, StoredTensor],
         is_usual: bool,
     ) -> None:
-        """Leave out files that hold the model again; refuse others that hold weights.
-
-        One that cannot be read is left out where transformers, too, would take the others.
-        """
+        """Leave out files that hold the model again; refuse others that hold weights."""
+        # One that cannot be read is left out where transformers, too, would take the others.
         for kind, names in groups.items():
             copies: dict[str, Container] = {}
             self.folder.ready(names - set(twins), self.budget)
@@ -335,10 +329,8 @@ class _Directory:
         return stored
 
     def check_index(self, index: Index, names: set[str], stored: dict[str, StoredTensor]) -> None:
-        """Refuse a directory that misses a shard of an index.
-
-        An index whose tensors are all in other shards is merely stale.
-        """
+        """Refuse a directory that misses a shard of an index."""
+        # An index whose tensors are all in other shards is merely stale.
         lost = index.lost(stored)
         missing = [tensor for tensor in lost if index.weight_map[tensor] not in self.files]
         is_alien = names.isdisjoint(index.shards())

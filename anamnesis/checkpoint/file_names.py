@@ -37,7 +37,7 @@ TORCH_INDEX = ".bin.index."
 
 
 def is_index(name: str) -> bool:
-    """Tell whether a file is called as an index: `model.safetensors.index.fp16.json` is one too."""
+    """Return whether a file is called an index: `model.safetensors.index.fp16.json` is one too."""
     return name.endswith(".json") and (SAFETENSORS_INDEX in name or TORCH_INDEX in name)
 
 

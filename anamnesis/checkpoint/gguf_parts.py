@@ -35,7 +35,7 @@ def gather_parts(first: Container, parse: Callable[[str], Container]) -> dict[st
 
 
 def has_parts(path: str) -> bool:
-    """Tell whether the first part of a model is where a file of this name would be."""
+    """Return whether the first part of a model is where a file of this name would be."""
     folder, name = os.path.split(path)
     stem, ending = os.path.splitext(name)
     if ending.lower() != ".gguf" or not os.path.isdir(folder or os.curdir):

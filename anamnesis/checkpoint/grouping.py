@@ -19,7 +19,7 @@ _USUAL = re.compile(
 
 
 def is_weights(name: str) -> bool:
-    """Tell whether a file at the top of a directory is one of its model's, by its name."""
+    """Return whether a file at the top of a directory is one of its model's, by its name."""
     return name.endswith(EXTENSION) or bool(_TORCH.fullmatch(name))
 
 
@@ -44,14 +44,14 @@ def grouped(
 
 
 def is_usual(names: set[str], indexes: list[Index]) -> bool:
-    """Tell whether these are the weights that transformers and diffusers would load."""
+    """Return whether these are the weights that transformers and diffusers would load."""
     return any(map(_USUAL.fullmatch, names)) or any(
         not names.isdisjoint(index.shards()) for index in indexes
     )
 
 
 def may_differ(name: str) -> bool:
-    """Tell whether weights in PyTorch's format are such that nobody loads beside others."""
+    """Return whether weights in PyTorch's format are such that nobody loads beside others."""
     return bool(_TORCH.fullmatch(name)) and not _TORCH_SHARD.fullmatch(name)
 
 

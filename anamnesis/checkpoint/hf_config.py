@@ -39,12 +39,11 @@ def edited_config(
     quantization: dict[str, Any] | None = None,
     decoded: Sequence[str] = (),
 ) -> tuple[bytes, dict[str, Any]]:
-    """Return config.json with `dtype`, and without its quantisation, nested sections included.
-
-    And what that changes at the top: the new values by their keys, None for what is taken out. If
-    the model is not all `dense`, the quantisation stays, and says of the modules that are `decoded`
-    that they are not quantised; if there is another now, its sections are told, by their keys.
-    """
+    """Return config.json with `dtype`, and without its quantisation, nested sections included."""
+    # And what that changes at the top: the new values by their keys, None for what is taken out. If
+    # the model is not all `dense`, the quantisation stays, and says of the modules that are
+    # `decoded` that they are not quantised; if there is another now, its sections are told, by
+    # their keys.
     told = _without_quantization(config) if dense else copy.deepcopy(config)
     if not dense and decoded:
         _leave_out(told, decoded)
@@ -61,7 +60,7 @@ def _differs(config: dict[str, Any], told: dict[str, Any], key: str) -> bool:
 
 
 def describes_quantization(config: dict[str, Any]) -> bool:
-    """Tell whether a config has a section that `edited_config` takes out of a dense model's."""
+    """Return whether a config has a section that `edited_config` takes out of a dense model's."""
     return bool(_without_quantization(config) != config)
 
 

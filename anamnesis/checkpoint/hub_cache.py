@@ -12,11 +12,9 @@ _REPOSITORY = re.compile(r"(models|datasets|spaces)--.+", re.DOTALL)
 
 
 def repository_of(path: str) -> tuple[str, str] | None:
-    """Return the repository's folder, and the snapshot's, of a path in a snapshot or of one.
-
-    Nothing is looked up: only the text of `path`, which is absolute, counts. None if the path is
-    elsewhere.
-    """
+    """Return the repository's folder, and the snapshot's, of a path in a snapshot or of one."""
+    # Nothing is looked up: only the text of `path`, which is absolute, counts. None if the path is
+    # elsewhere.
     folder, name = os.path.split(path)
     while name:
         repository, last = os.path.split(folder)

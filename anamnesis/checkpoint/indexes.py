@@ -60,10 +60,8 @@ class Index(NamedTuple):
         return set(self.weight_map.values())
 
     def is_of_source(self, stored: Mapping[str, object]) -> bool:
-        """Tell whether it was copied with the model that exllamav2 has quantised.
-
-        That takes fused layers apart, so that its tensors may be no others than those.
-        """
+        """Return whether it was copied with the model that exllamav2 has quantised."""
+        # That takes fused layers apart, so that its tensors may be no others than those.
         return any(tensor.endswith(_EXL2_CODES) for tensor in stored)
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
@@ -73,7 +71,7 @@ class Index(NamedTuple):
 
 
 def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
-    """Tell whether a tensor is stored as codes, or is one that can be missing."""
+    """Return whether a tensor is stored as codes, or is one that can be missing."""
     if is_buffer(tensor):
         return True
     module, dot, last = tensor.rpartition(".")
@@ -83,7 +81,7 @@ def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
 
 
 def is_buffer(tensor: str) -> bool:
-    """Tell whether a tensor is one that only older files have; newer code computes it."""
+    """Return whether a tensor is one that only older files have; newer code computes it."""
     return tensor.rpartition(".")[2] in _BUFFERS
 
 

@@ -53,11 +53,9 @@ def read_json(
 def read_quant_files(
     folder: str | os.PathLike[str], names: Iterable[str], budget: Budget
 ) -> dict[str, Any]:
-    """Read files that describe a quantisation, as one config.
-
-    ModelOpt's is laid out like config.json, and Mistral's params.json has a section somewhere; in
-    the others the section is the whole file.
-    """
+    """Read files that describe a quantisation, as one config."""
+    # ModelOpt's is laid out like config.json, and Mistral's params.json has a section somewhere; in
+    # the others the section is the whole file.
     found: dict[str, Any] = {}
     for name in names:
         told = read_json(os.path.join(folder, name), budget)

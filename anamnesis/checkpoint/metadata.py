@@ -44,10 +44,8 @@ def metadata_summary(containers: Iterable[Container]) -> dict[str, Any]:
 
 
 def carried_metadata(container: Container, said: Mapping[str, Any]) -> dict[str, str]:
-    """Return what goes into the `__metadata__` of an output: strings, scalars and short arrays.
-
-    Of a GGUF all keys as they are, too, but for what is said of them instead.
-    """
+    """Return what goes into the `__metadata__` of an output: strings, scalars and short arrays."""
+    # Of a GGUF all keys as they are, too, but for what is said of them instead.
     metadata = container.metadata
     if not isinstance(metadata, TypedMetadata):
         return dict(metadata)
@@ -59,7 +57,7 @@ def carried_metadata(container: Container, said: Mapping[str, Any]) -> dict[str,
                 name += "_"
             carried[name] = _encodable(metadata.text(key))
     if container.id == "gguf":
-        from anamnesis.formats.gguf.carried import header_text  # only here, for a quick start
+        from anamnesis.formats.gguf.carried import header_text
 
         carried |= header_text(cast("GgufMetadata", metadata), said)
     return {**carried, "format": "pt"} if carried else {}  # transformers asks for the latter

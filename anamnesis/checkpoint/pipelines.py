@@ -51,10 +51,8 @@ class Pipeline(NamedTuple):
 
 
 def is_pipeline(path: str) -> bool:
-    """Tell whether a folder has the index of a pipeline, and models beside it.
-
-    One whose index is malformed is a pipeline as well, which `components` refuses.
-    """
+    """Return whether a folder has the index of a pipeline, and models beside it."""
+    # One whose index is malformed is a pipeline as well, which `components` refuses.
     try:
         return bool(components(path))
     except AnamnesisError:
@@ -66,8 +64,7 @@ def components(path: str) -> list[str]:
     index = os.path.join(path, INDEX_NAME)
     if not os.path.isfile(index):
         return []
-    # Only here: most inputs are none.
-    from pathlib import Path  # only here, for the sake of a quick start
+    from pathlib import Path
 
     from anamnesis.checkpoint.json_file import read_json
 
@@ -78,8 +75,8 @@ def components(path: str) -> list[str]:
 
 
 def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
-    """Tell whether something is a folder; a link to one must stay below the pipeline's."""
-    from pathlib import Path  # only here, for the sake of a quick start
+    """Return whether something is a folder; a link to one must stay below the pipeline's."""
+    from pathlib import Path
 
     from anamnesis.checkpoint.walk import is_inside
 
@@ -109,7 +106,7 @@ def read_pipeline(path: str) -> Pipeline | None:
     models = components(path)
     if not models:
         return None
-    from pathlib import Path  # only here, for the sake of a quick start
+    from pathlib import Path
 
     from anamnesis.checkpoint.walk import files_below
 
@@ -129,7 +126,7 @@ def read_pipeline(path: str) -> Pipeline | None:
 
 
 def is_read(name: str) -> bool:
-    """Tell whether a file is one of weights that are read here, by its name."""
+    """Return whether a file is one of weights that are read here, by its name."""
     return name.lower().endswith(_WEIGHTS)
 
 

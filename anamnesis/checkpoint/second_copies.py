@@ -31,10 +31,8 @@ def first_without_twin(container: Container, stored: Mapping[str, StoredTensor])
 
 
 def is_renamed_copy(containers: Iterable[Container], stored: Mapping[str, StoredTensor]) -> bool:
-    """Tell whether tensors could be `stored` ones under other names, by their shapes.
-
-    Or by the number of their elements, where one stacks the experts that the other has singly.
-    """
+    """Return whether tensors could be `stored` ones under other names, by their shapes."""
+    # Or by the number of their elements, where one stacks the experts that the other has singly.
     copies = [tensor for container in containers for tensor in container.tensors.values()]
     if _shapes(copies) <= _shapes(stored.values()):
         return True

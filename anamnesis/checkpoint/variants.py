@@ -21,7 +21,7 @@ def _stem(name: str) -> str:
 
 
 def _is_word(text: str) -> bool:
-    """Tell whether it may be a variant's name: `Qwen2.5` is none of `Qwen2`."""
+    """Return whether it may be a variant's name: `Qwen2.5` is none of `Qwen2`."""
     return text.isidentifier() or (text.isalnum() and not text.isdigit())
 
 

@@ -66,7 +66,7 @@ def files_below(root: Path) -> Files:
 
 
 def is_inside(path: str, root: Path) -> bool:
-    """Tell whether something that is there stays in a directory, links followed."""
+    """Return whether something that is there stays in a directory, links followed."""
     return Path(os.path.realpath(path)).is_relative_to(_fence(root))
 
 
@@ -86,7 +86,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Tell whether it is a regular file, or a dangling link, which opening it will report."""
+    """Return whether it is a regular file, or a dangling link, which opening it will report."""
     try:
         return entry.is_file() or not os.path.exists(entry.path)
     except OSError:
@@ -94,10 +94,8 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
 
 
 def _fence(root: Path) -> str:
-    """Return what no link may lead out of: the directory itself.
-
-    In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
-    """
+    """Return what no link may lead out of: the directory itself."""
+    # In the hub's cache it is the repository's folder, for all files are links into its `blobs`.
     real = os.path.realpath(root)
     cached = repository_of(real)
     return real if cached is None else cached[0]

@@ -114,7 +114,7 @@ class Encode(Task):
         return self.naming if has_dtype else self.naming._replace(word=None)
 
     def _makes_directory(self, model: Model) -> bool:
-        """Tell whether a GGUF model becomes a Hugging Face directory: a final `/` asks for one."""
+        """Return whether a GGUF becomes a Hugging Face directory: a final `/` asks for one."""
         from anamnesis.cli.output_names import becomes_directory
 
         is_asked = self._is_folder and self._options.get("names") != "keep"

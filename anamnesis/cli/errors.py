@@ -128,7 +128,7 @@ def _remedy_of_system(error: OSError) -> str | None:
 def _remedy(error: BaseException) -> str | None:
     """Return an error's remedy in the command line's words; None if it has none."""
     if isinstance(error, LimitExceeded):
-        from anamnesis.convert.request.options import flag_of  # only here, for a quick start
+        from anamnesis.convert.request.options import flag_of
 
         flag = flag_of(error.limit)
         if flag is not None:
@@ -138,7 +138,7 @@ def _remedy(error: BaseException) -> str | None:
 
 
 def error_dict(error: BaseException, path: str) -> dict[str, Any]:
-    """Return an error as JSON has it: `error` in docs/json.md."""
+    """Return an error for JSON: `error` in docs/json.md."""
     file = getattr(error, "source", None) or getattr(error, "filename", None)
     return {
         "class": type(error).__name__,

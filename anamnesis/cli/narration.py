@@ -209,7 +209,7 @@ def _written(name: str, report: Report) -> str:
 
 def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
     """Yield what became of every stored tensor."""
-    from anamnesis.schemes.core.roles import counted  # only here, for a quick start
+    from anamnesis.schemes.core.roles import counted
 
     n_dropped = sum(dropped.name in stored for dropped in report.dropped)
     parts = ""
@@ -267,7 +267,7 @@ def warnings(report: Report) -> Iterator[str]:
 
 def hanging(sentence: str, first: str = "  ", rest: str = "    ") -> list[str]:
     """Return a sentence in lines that fit a terminal of 80 columns, the first one outermost."""
-    import textwrap  # only here, for the sake of a quick start
+    import textwrap
 
     return textwrap.wrap(
         printable(sentence),

@@ -63,7 +63,7 @@ def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) 
     drop = choice.get("drop", ())
     if below is None and not (choice["only"] or drop):
         return model
-    from glob import escape  # only here, for the sake of a quick start
+    from glob import escape
 
     only = _fitting("--only", choice["only"], model, path)
     drop = _fitting("--drop", drop, model, path)

@@ -29,7 +29,7 @@ def _usual_sample(target: Target) -> int:
     """Return how many bands are measured by default: none of mixes."""
     if target.mix is not None:
         return 0
-    from anamnesis.convert.write.sample import SAMPLE  # only here, for the sake of a quick start
+    from anamnesis.convert.write.sample import SAMPLE
 
     return SAMPLE
 
@@ -193,7 +193,7 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     yield f"Ratio:       {_ratio(plan)} of the input, {bits} bits each"
     yield f"Memory:      at most {format_size(plan.peak_memory)}"
     if plan.why:
-        from anamnesis.cli.mix_table import mix_lines  # only here, for the sake of a quick start
+        from anamnesis.cli.mix_table import mix_lines
 
         yield from mix_lines(plan)
     yield from _loss(plan)

@@ -19,7 +19,7 @@ def waiting(label: str) -> Iterator[None]:
     if asked.get("quiet") or asked.get("as_json") or not is_terminal(sys.stderr):
         yield
         return
-    from anamnesis.cli.progress import at_work  # only here, for the sake of a quick start
+    from anamnesis.cli.progress import at_work
 
     with at_work(label, sys.stderr):
         yield

@@ -18,7 +18,7 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
     if to is not None:
         _list_ways(to, as_json=as_json)
         return
-    from anamnesis.convert.request.targets import listed  # only here, for the sake of a quick start
+    from anamnesis.convert.request.targets import listed
 
     rows = [row for row in listed() if kind in (None, row.kind)]
     if as_json:
@@ -39,7 +39,7 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
 
 def _list_ways(target: Target, *, as_json: bool) -> None:
     """Print how codes of each encoding get into another one."""
-    from anamnesis.cli.narration import hanging  # only here, for the sake of a quick start
+    from anamnesis.cli.narration import hanging
     from anamnesis.schemes.ways import WAYS
 
     name = "" if target.encoding is None else target.encoding.id

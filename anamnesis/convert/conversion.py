@@ -125,7 +125,7 @@ class Conversion:
 
     def _by_a_file(self, plan: Plan, stream: Writable) -> Tally:
         """Write a file without a name, and copy it: its bytes do not come in order."""
-        import tempfile  # only here, for the sake of a quick start
+        import tempfile
 
         with tempfile.TemporaryFile() as room:
             room.truncate(plan.n_bytes)
@@ -175,7 +175,7 @@ class Conversion:
     def _expected(self, plan: Plan) -> Plan:
         """Return a plan whose output is what is expected."""
         if self.request.expect_same is not None:
-            from anamnesis.convert.write.same import check_same  # only here: seldom asked for
+            from anamnesis.convert.write.same import check_same
 
             check_same(plan, self.request)
         return plan

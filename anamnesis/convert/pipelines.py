@@ -27,7 +27,7 @@ class PipelineOutput:
         self.out = out
 
     def is_there(self) -> bool:
-        """Tell whether the output was finished: its index is written last."""
+        """Return whether the output was finished: its index is written last."""
         return os.path.isfile(os.path.join(self.out, INDEX_NAME))
 
     def write(

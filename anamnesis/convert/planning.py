@@ -17,7 +17,7 @@ def plan(
     """Return what a conversion would write: a directory if the model is one, and that may be."""
     made = make_plan(decide(seen_as_asked(checkpoint, ledger, request)))
     if measure:
-        from anamnesis.convert.write import sample  # only here, for the sake of a quick start
+        from anamnesis.convert.write import sample
 
         n_bands = None if measure is True else measure
         made.measured = sample.measure(made, n_bands, request.how)

@@ -19,7 +19,7 @@ def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container
     pickles = pickles_of(directory)
     if pickles:
         return parse_pth(directory, pickles, budget, allow_foreign=opening.allow_foreign)
-    from anamnesis.formats.numpy import npz  # only here, for the sake of a quick start
+    from anamnesis.formats.numpy import npz
 
     if npz.holds_arrays(directory):
         return npz.parse(directory, budget, opening.void_dtype)
@@ -38,6 +38,6 @@ def archive_id(source: Source) -> str | None:
     directory = read_directory(source, Budget())
     if pickles_of(directory):
         return "torch"
-    from anamnesis.formats.numpy import npz  # only here, for the sake of a quick start
+    from anamnesis.formats.numpy import npz
 
     return "npz" if npz.holds_arrays(directory) else None

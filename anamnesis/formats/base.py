@@ -38,7 +38,7 @@ class Writer(ABC):
 
     @abstractmethod
     def holds(self, dtype: DType) -> bool:
-        """Tell whether the format can store tensors of a dtype."""
+        """Return whether the format can store tensors of a dtype."""
 
     def floats(self, shape: tuple[int, ...], dtype: DType) -> DType:
         """Return what floats of a shape are written as where a dtype is asked for: that."""
@@ -55,11 +55,9 @@ class Writer(ABC):
         """Return where everything goes; nothing is read or written."""
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
-        """Return what is known only when all data is there, as bytes and their offsets.
-
-        Called after `lay_out`, with the CRC-32 of each part in the order in which they were given.
-        None of these bytes are in the layout's `fixed`.
-        """
+        """Return what is known only when all data is there, as bytes and their offsets."""
+        # Called after `lay_out`, with the CRC-32 of each part in the order in which they were
+        # given. None of these bytes are in the layout's `fixed`.
         return ()
 
     def check(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> None:
@@ -97,7 +95,7 @@ class TypedMetadata(Mapping[str, Any]):
 
     @abstractmethod
     def is_carried(self, key: str) -> bool:
-        """Tell whether a value is short enough for another format's metadata."""
+        """Return whether a value is short enough for another format's metadata."""
 
     @abstractmethod
     def text(self, key: str) -> str:

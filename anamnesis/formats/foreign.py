@@ -71,10 +71,10 @@ _NOT_TEXT = bytes({*range(32), 127} - set(b"\t\n\f\r"))
 
 def foreign_error(source: Source) -> ParseError | None:
     """Return an error that says what kind of file this is; None if it is unknown."""
-    told = _kind(source)
-    if told is None:
+    given = _kind(source)
+    if given is None:
         return None
-    what, remedy = told
+    what, remedy = given
     error = ParseError(f"this is {what}, not a model file", source=source.name, remedy=remedy)
     error.offset = 0  # of no use in the message
     return error
@@ -82,10 +82,10 @@ def foreign_error(source: Source) -> ParseError | None:
 
 def foreign_kind(source: Source) -> str | None:
     """Return what kind of file this is, and that it must be unpacked; None if it is unknown."""
-    told = _kind(source)
-    if told is None:
+    given = _kind(source)
+    if given is None:
         return None
-    what, remedy = told
+    what, remedy = given
     return f"{what}; unpack it" if remedy == _UNPACK else what
 
 
@@ -113,7 +113,7 @@ def _kind(source: Source) -> tuple[str, str] | None:
 
 
 def looks_like_a_pickle(source: Source) -> bool:
-    """Tell whether a file begins, and if it is text also ends, like a pickle."""
+    """Return whether a file begins, and if it is text also ends, like a pickle."""
     head = _head(source)
     if _PICKLE.match(head):
         return True

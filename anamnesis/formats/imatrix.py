@@ -119,18 +119,12 @@ def read_imatrix(
 
 
 def is_imatrix(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether the metadata of a GGUF file are those of an importance matrix."""
+    """Return whether the metadata of a GGUF file are those of an importance matrix."""
     return metadata.get("general.type") == "imatrix" or all(key in metadata for key in _KEYS)
 
 
 def is_dat(head: bytes) -> bool:
-    """Tell whether a file begins as a `.dat` does: with counts that can be, and a name.
-
-    Parameters
-    ----------
-    head : bytes
-        At least 9 bytes, of which more make it surer.
-    """
+    """Return whether a file begins as a `.dat` does: with counts that can be, and a name."""
     if len(head) <= _HEAD.size:
         return False
     n_entries, n_name = _HEAD.unpack_from(head)
@@ -207,8 +201,8 @@ class _Legacy:
     def read(self) -> ImatrixFile:
         n_entries = self._number("the number of entries", 1)
         if n_entries > IMATRIX_MAX_ENTRIES:
-            told = f"{self._source.name}: {n_entries:,} entries of an importance matrix"
-            raise LimitExceeded("IMATRIX_MAX_ENTRIES", told)
+            given = f"{self._source.name}: {n_entries:,} entries of an importance matrix"
+            raise LimitExceeded("IMATRIX_MAX_ENTRIES", given)
         self._budget.items(n_entries, "entries")
         entries: dict[str, Entry] = {}
         for _ in range(n_entries):
@@ -244,8 +238,8 @@ class _Legacy:
         at = self._at
         (value,) = _I32.unpack(self._bytes(4, what))
         if least is not None and value < least:
-            told = f"{what} is {value:,}: it is no importance matrix"
-            raise ParseError(told, source=self._source.name, offset=at)
+            given = f"{what} is {value:,}: it is no importance matrix"
+            raise ParseError(given, source=self._source.name, offset=at)
         number: int = value
         return number
 

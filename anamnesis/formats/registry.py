@@ -37,7 +37,7 @@ def _parsed(source: Source, budget: Budget, opening: Opening) -> Container:
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
     too_long = int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER
     if head.startswith(b"GGUF"):
-        from anamnesis.formats.gguf import read as gguf  # only here, for the sake of a quick start
+        from anamnesis.formats.gguf import read as gguf
 
         return gguf.parse(source, head, budget)
     if head.startswith(b"\x93NUMPY"):

@@ -59,10 +59,8 @@ def written_as(name: str) -> str | None:
 
 
 def promised_format(name: str) -> str | None:
-    """Return the id of the format that the name of a file to read promises; None if none shows.
-
-    `.bin` promises nothing: other programs give it to files of many formats.
-    """
+    """Return the id of the format that the name of a file to read promises; None if none shows."""
+    # `.bin` promises nothing: other programs give it to files of many formats.
     lowered = name.lower()
     if lowered.endswith(".bin"):
         return None
@@ -70,8 +68,6 @@ def promised_format(name: str) -> str | None:
 
 
 def asked_format(name: str) -> str | None:
-    """Return the id of the format that the name of an output asks for; None if none shows.
-
-    It need not be written under that ending: `.sft` is an old one of safetensors.
-    """
+    """Return the id of the format that the name of an output asks for; None if none shows."""
+    # It need not be written under that ending: `.sft` is an old one of safetensors.
     return written_as(name) or promised_format(name)

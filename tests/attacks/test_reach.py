@@ -135,7 +135,7 @@ def expected() -> set[Mark]:
 
 
 def is_weight(kind: Any) -> bool:
-    """Tell whether it is a class of quantised weights, and not the base of some."""
+    """Return whether it is a class of quantised weights, and not the base of some."""
     if not isinstance(kind, type) or not issubclass(kind, Weight) or kind.__name__[0] == "_":
         return False
     return kind.__module__ != Plain.__module__ and not kind.__abstractmethods__

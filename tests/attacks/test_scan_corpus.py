@@ -334,7 +334,7 @@ FILES = {
 
 
 def runs(data: bytes) -> bool:
-    """Tell whether anything that loads a file asks for what does more than make tensors."""
+    """Return whether anything that loads a file asks for what does more than make tensors."""
     return any(not is_allowed(*found) for found in ask("loaders", data))
 
 

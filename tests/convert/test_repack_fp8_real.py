@@ -58,7 +58,7 @@ def scales_of(weight: Fp8Weight) -> NDArray[np.float32]:
 
 
 def holds(why: str, weight: Fp8Weight) -> bool:
-    """Tell whether a reason is true of the scales that are stored."""
+    """Return whether a reason is true of the scales that are stored."""
     scales = scales_of(weight)
     if "not all powers of two" in why:
         return bool((np.frexp(scales)[0] != 0.5).any())
@@ -88,7 +88,7 @@ def ours(model: an.Model) -> dict[str, Fp8Weight]:
 
 
 def has_no_static_scales(config: dict[str, Any]) -> bool:
-    """Tell whether no config promises static scales of activations or of a cache."""
+    """Return whether no config promises static scales of activations or of a cache."""
     section = config.get("quantization_config") or {}
     groups = section.get("config_groups", {}).values()
     inputs = [group.get("input_activations") or {} for group in groups]

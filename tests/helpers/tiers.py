@@ -36,7 +36,7 @@ TESTS = Path(__file__).parents[1]
 
 @cache
 def needs_oracle(module: Path) -> bool:
-    """Tell whether importing a test module imports a heavy library."""
+    """Return whether importing a test module imports a heavy library."""
     for name in imports_of(module):
         if name in HEAVY:
             return True

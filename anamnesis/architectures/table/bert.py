@@ -126,7 +126,7 @@ _ABOVE = (
 
 
 def output_labels(facts: Facts) -> Mapping[str, Any]:
-    """Return the key of what a head's numbers mean, if config.json says it."""
+    """Return the key for the meaning of a head's numbers, if config.json has it."""
     labels = facts.get("id2label")
     if not isinstance(labels, Mapping) or not labels:
         return {}
@@ -158,8 +158,8 @@ def _padding(facts: Facts) -> Mapping[str, Any]:
 
 
 def _roberta_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    told = config.get("pad_token_id")
-    padding = _PADDING if told is None else told
+    given = config.get("pad_token_id")
+    padding = _PADDING if given is None else given
     return {
         **_encoder_config(find, config),
         "pad_token_id": padding,
@@ -207,14 +207,14 @@ def _nomic(facts: Facts) -> Mapping[str, Any]:
             )
     if facts.get("n_positions") is None:
         return _encoder(facts)
-    told = facts.number("n_positions")
+    given = facts.number("n_positions")
     trained = facts.get("max_trained_positions")
-    if told not in _TRAINED or trained not in (None, 2048):
+    if given not in _TRAINED or trained not in (None, 2048):
         raise UnsupportedError(
-            f"{CONFIG}: n_positions is {told} and max_trained_positions {trained!r}; llama.cpp"
+            f"{CONFIG}: n_positions is {given} and max_trained_positions {trained!r}; llama.cpp"
             " knows what models of 8192 or 2048 positions were trained for"
         )
-    return {**_encoder(facts), "context_length": {"type": "uint32", "value": _TRAINED[told]}}
+    return {**_encoder(facts), "context_length": {"type": "uint32", "value": _TRAINED[given]}}
 
 
 _BERT = Arch(

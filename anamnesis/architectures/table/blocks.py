@@ -51,7 +51,7 @@ def experts(module: str, gate: str, up: str, down: str) -> tuple[Rule, ...]:
 
 
 def stacks(module: str) -> tuple[Rule, ...]:
-    """Return the rules of stacks as transformers 5 has them: [E, 2 n, cols] and [E, cols, n]."""
+    """Return the rules of stacks as in transformers 5: [E, 2 n, cols] and [E, cols, n]."""
     stem = f"model.layers.{{bid}}.{module}.experts"
     return (
         Rule(

@@ -76,7 +76,7 @@ def layer_number(name: str) -> int:
 
 
 def _left(facts: Facts, name: str) -> bool:
-    """Tell whether llama.cpp does not take a tensor: a tied head, layers behind the last one."""
+    """Return whether llama.cpp does not take a tensor: a tied head, layers behind the last one."""
     if name == "lm_head.weight":
         return bool(facts.get("tie_word_embeddings"))
     layer = layer_number(name)
@@ -140,7 +140,7 @@ def _v3(facts: Facts) -> Mapping[str, Any]:
 
 def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     rope_dim = needed(find, "rope.dimension_count")
-    told = {
+    given = {
         "num_key_value_heads": config["num_attention_heads"],
         "head_dim": rope_dim,
         "qk_nope_head_dim": needed(find, "attention.key_length_mla") - rope_dim,
@@ -151,13 +151,13 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "topk_group": config.get("topk_group", 1),
     }
     if config["model_type"] == "deepseek_v2" and config.get("n_group") not in (None, 0, 1):
-        told["topk_method"] = _BY_GROUPS
+        given["topk_method"] = _BY_GROUPS
     multiplier = find(_LOG_MULTIPLIER)
     if multiplier is not None:
         scale = shortest(multiplier / 0.1)
         both = {"mscale": scale, "mscale_all_dim": scale}
-        told["rope_parameters"] = {**config["rope_parameters"], **both}
-    return told
+        given["rope_parameters"] = {**config["rope_parameters"], **both}
+    return given
 
 
 _RULES = (*OUTER, *NORMS, *_ATTENTION, *MLP, *EXPERTS, *SHARED)

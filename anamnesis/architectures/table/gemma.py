@@ -104,19 +104,19 @@ def _gemma2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {"query_pre_attn_scalar": _scalar_of(config, _GEMMA3_27B)}
+    given: dict[str, Any] = {"query_pre_attn_scalar": _scalar_of(config, _GEMMA3_27B)}
     local = find("rope.freq_base_swa")
     if local is None and config.get("sliding_window") is not None:
         local = _GEMMA3_LOCAL_THETA
     if local is not None:
-        told["rope_parameters"] = {
+        given["rope_parameters"] = {
             "full_attention": config["rope_parameters"],
             "sliding_attention": {"rope_theta": local, "rope_type": "default"},
         }
     if config.get("sliding_window") is None:
         kinds = ["full_attention"] * config["num_hidden_layers"]
-        return told | {"sliding_window_pattern": 1, "layer_types": kinds}
-    return told | dict(layer_types(find, config))
+        return given | {"sliding_window_pattern": 1, "layer_types": kinds}
+    return given | dict(layer_types(find, config))
 
 
 ARCHS = (

@@ -74,19 +74,19 @@ _RULES = (
 
 
 def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
-    """Return what layers with full attention have instead of a fact; None if it is the same.
-
-    transformers says it by the numbers of layers since 5.20, and before by a name of its own.
-    """
+    """Return what layers with full attention have instead of a fact; None if it is the same."""
+    # transformers says it by the numbers of layers since 5.20, and before by a name of its own.
     if facts.get(elsewhere) is not None:
         return facts.get(elsewhere)
-    told = facts.get("per_layer_config")
-    if told is None:
+    given = facts.get("per_layer_config")
+    if given is None:
         return None
-    if not isinstance(told, Mapping) or not all(isinstance(one, Mapping) for one in told.values()):
+    if not isinstance(given, Mapping) or not all(
+        isinstance(one, Mapping) for one in given.values()
+    ):
         raise ParseError("per_layer_config is no object of objects", source=CONFIG)
     for i, kind in enumerate(layer_types(facts, SLIDING, _PERIOD)):
-        value = told.get(str(i), {}).get(name)
+        value = given.get(str(i), {}).get(name)
         if kind == FULL and value is not None:
             return value
     return None
@@ -190,7 +190,7 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     kinds = [SLIDING if (i + 1) % _PERIOD else FULL for i in range(n)]
     kinds = kinds if windowed is None else layer_kinds(windowed)
     heads, rows = config.get("num_key_value_heads"), config.get("intermediate_size")
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "layer_types": kinds,
         "head_dim": find("attention.key_length_swa"),
         "global_head_dim": find("attention.key_length"),
@@ -210,13 +210,13 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         find(name), find(f"{name}_swa")
     if isinstance(heads, list):
         by_kind = dict(zip(kinds, heads, strict=True))
-        told["num_key_value_heads"] = by_kind.get(SLIDING, heads[0])
-        told["num_global_key_value_heads"] = by_kind.get(FULL, heads[0])
-        told["attention_k_eq_v"] = True
+        given["num_key_value_heads"] = by_kind.get(SLIDING, heads[0])
+        given["num_global_key_value_heads"] = by_kind.get(FULL, heads[0])
+        given["attention_k_eq_v"] = True
     if isinstance(rows, list):
-        told["intermediate_size"] = rows[0]
-        told["use_double_wide_mlp"] = True
-    return told
+        given["intermediate_size"] = rows[0]
+        given["use_double_wide_mlp"] = True
+    return given
 
 
 def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -54,11 +54,11 @@ def rope_dimensions(facts: Facts) -> Mapping[str, Any]:
 
 def rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return nothing: transformers knows that all of a head rotates."""
-    told = find("rope.dimension_count")
+    given = find("rope.dimension_count")
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    if told not in (None, head):
+    if given not in (None, head):
         raise UnsupportedError(
-            f"{told} of {head} values of a head rotate, which config.json of"
+            f"{given} of {head} values of a head rotate, which config.json of"
             f" {config['model_type']} cannot say"
         )
     return {}

@@ -37,11 +37,11 @@ def _mistral3(facts: Facts) -> Mapping[str, Any]:
 
 def _mistral3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     rotating(find, config)
-    told = {name: find(key) for key, name in _FURTHER.items()}
-    if None in told.values():
+    given = {name: find(key) for key, name in _FURTHER.items()}
+    if None in given.values():
         return {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
     rope = config["rope_parameters"]
-    return {"rope_parameters": {**rope, **told, "mscale": _MSCALE}}
+    return {"rope_parameters": {**rope, **given, "mscale": _MSCALE}}
 
 
 ARCHS = (

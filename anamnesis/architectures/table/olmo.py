@@ -43,16 +43,16 @@ def _windows(facts: Facts) -> Mapping[str, Any]:
 
 def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what Olmo 3 has beside Olmo 2, if it is one."""
-    told, rope = find(_PATTERN), config["rope_parameters"]
+    given, rope = find(_PATTERN), config["rope_parameters"]
     if not config.get("sliding_window"):
         return {}
-    if told is None:
-        told = [(i + 1) % _PERIOD != 0 for i in range(config["num_hidden_layers"])]
+    if given is None:
+        given = [(i + 1) % _PERIOD != 0 for i in range(config["num_hidden_layers"])]
     theta = find("rope.freq_base_swa") or rope["rope_theta"]
     return {
         "architectures": ["Olmo3ForCausalLM"],
         "model_type": "olmo3",
-        "layer_types": layer_kinds(told),
+        "layer_types": layer_kinds(given),
         "rope_parameters": {
             FULL: dict(rope),
             SLIDING: {"rope_type": "default", "rope_theta": theta},

@@ -16,14 +16,14 @@ WINDOW = Key("attention.sliding_window", "sliding_window")
 def layer_types(facts: Facts, other: str, period: int) -> list[str]:
     """Return the kind of each layer; the last of each `period` has full attention by default."""
     n = facts.n_layers
-    told: Any = facts.get("layer_types")
-    if told is None:
+    given: Any = facts.get("layer_types")
+    if given is None:
         return [other if (i + 1) % period else FULL for i in range(n)]
-    if not (isinstance(told, list) and len(told) == n and all(k in (FULL, other) for k in told)):
+    if not (isinstance(given, list) and len(given) == n and all(k in (FULL, other) for k in given)):
         raise ParseError(
             f"layer_types are not {n} of {other!r} and {FULL!r}, one for each layer", source=CONFIG
         )
-    return told
+    return given
 
 
 def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:
@@ -31,8 +31,8 @@ def of_kind(facts: Facts, kind: str, period: int) -> list[bool]:
     return [each == kind for each in layer_types(facts, kind, period)]
 
 
-def layer_kinds(told: Sequence[bool], other: str = SLIDING) -> list[str]:
-    """Return the kinds of layers, as config.json has them."""
-    if not isinstance(told, Sequence):
+def layer_kinds(given: Sequence[bool], other: str = SLIDING) -> list[str]:
+    """Return the kinds of layers, as in config.json."""
+    if not isinstance(given, Sequence):
         raise ParseError("attention.sliding_window_pattern is no list, one for each layer")
-    return [other if is_other else FULL for is_other in told]
+    return [other if is_other else FULL for is_other in given]

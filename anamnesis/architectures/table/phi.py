@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
-from anamnesis.architectures.config_of_keys import longrope_said
+from anamnesis.architectures.config_of_keys import longrope_facts
 from anamnesis.architectures.model_facts import Facts, real
 from anamnesis.architectures.rope import (
     ATTENTION_FACTOR,
@@ -49,21 +49,21 @@ def _factors(facts: Facts) -> Mapping[str, Any]:
 
 
 def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    told: dict[str, Any] = {"sliding_window": find("attention.sliding_window") or None}
+    given: dict[str, Any] = {"sliding_window": find("attention.sliding_window") or None}
     rope = dict(config["rope_parameters"])
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     n = find("rope.dimension_count") or hidden // heads
-    rope["partial_rotary_factor"] = told["partial_rotary_factor"] = n * heads / hidden
+    rope["partial_rotary_factor"] = given["partial_rotary_factor"] = n * heads / hidden
     original = find(ORIGINAL)
     if original is None:
         original = config["max_position_embeddings"]
     if original < 2:
         raise ParseError(f"{ORIGINAL} is {original}, not more than 1")
-    told["original_max_position_embeddings"] = original
+    given["original_max_position_embeddings"] = original
     rope.pop("original_max_position_embeddings", None)
     if find(ATTENTION_FACTOR) is not None:
         rope["attention_factor"] = find(ATTENTION_FACTOR)
-    return {**told, "rope_parameters": rope}
+    return {**given, "rope_parameters": rope}
 
 
 ARCHS = (
@@ -88,7 +88,7 @@ ARCHS = (
         extra=_factors,
         derived=kv_heads,
         uncomputed=_config,
-        unextra=longrope_said,
+        unextra=longrope_facts,
         vocabulary=Vocabulary("phi3"),
         config={"hidden_act": "silu"},
     ),

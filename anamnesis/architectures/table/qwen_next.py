@@ -172,24 +172,24 @@ class _Further:
 
     def there(self, name: str, facts: Facts) -> str:
         """`mtp.layers.0.x` -> `model.layers.N.x`, `mtp.fc.x` -> `model.layers.N.eh_proj.x`."""
-        told = _MTP.fullmatch(name)
-        if told is None or (told[3] and told[3] not in _PREDICTING):
+        given = _MTP.fullmatch(name)
+        if given is None or (given[3] and given[3] not in _PREDICTING):
             return name
         n = facts.number("num_hidden_layers")
-        if told[1]:
-            return f"model.layers.{n + int(told[1])}.{told[2]}"
-        return f"model.layers.{n}.{_PREDICTING[told[3]]}.{told[4]}"
+        if given[1]:
+            return f"model.layers.{n + int(given[1])}.{given[2]}"
+        return f"model.layers.{n}.{_PREDICTING[given[3]]}.{given[4]}"
 
     def back(self, name: str, facts: Facts) -> str:
         """`model.layers.N.x` -> `mtp.layers.0.x`, or `mtp.fc.x` if there is one for all."""
-        told = _IN_LAYER.fullmatch(name)
+        given = _IN_LAYER.fullmatch(name)
         n = facts.number("num_hidden_layers")
-        if told is None or int(told[1]) < n:
+        if given is None or int(given[1]) < n:
             return name
         for own, called in _PREDICTING.items():
-            if told[3] == called:
-                return f"mtp.{own}.{told[4]}"
-        return f"mtp.layers.{int(told[1]) - n}.{told[2]}"
+            if given[3] == called:
+                return f"mtp.{own}.{given[4]}"
+        return f"mtp.layers.{int(given[1]) - n}.{given[2]}"
 
 
 def _n_predicting(facts: Facts) -> int:
@@ -245,19 +245,19 @@ def _linear_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     if recurrent is None:
         period = config.get("full_attention_interval", _INTERVAL)
         recurrent = [(i + 1) % period != 0 for i in range(n)]
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "num_hidden_layers": n,
         "layer_types": layer_kinds(recurrent[:n], _LINEAR),
     }
     inner, rotating = find(_INNER), find(_ROTATING)
     if inner is not None:
-        told["linear_value_head_dim"] = inner // config["linear_num_value_heads"]
+        given["linear_value_head_dim"] = inner // config["linear_num_value_heads"]
     head = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
-    told["head_dim"] = head
+    given["head_dim"] = head
     if rotating is not None:
         rope = dict(config["rope_parameters"])
-        told["rope_parameters"] = {**rope, "partial_rotary_factor": rotating / head}
-    return told | {"mtp_num_hidden_layers": n_further} if n_further else told
+        given["rope_parameters"] = {**rope, "partial_rotary_factor": rotating / head}
+    return given | {"mtp_num_hidden_layers": n_further} if n_further else given
 
 
 # --- rows -----------------------------------------------------------------------------------------

@@ -16,28 +16,28 @@ _WINDOW, _FULL = "sliding_attention", "full_attention"
 
 def window_pattern(facts: Facts, period: int) -> Mapping[str, Any]:
     """Return the key that says it, if it is not that the last of each `period` layers sees all."""
-    n, told = facts.number("num_hidden_layers"), facts.get("layer_types")
+    n, given = facts.number("num_hidden_layers"), facts.get("layer_types")
     own = facts.get("sliding_window_pattern") or facts.get("_sliding_window_pattern")
-    if told is None and own in (None, period):
+    if given is None and own in (None, period):
         return {}
-    if told is None:
-        told = _types(n, own) if type(own) is int and own > 0 and n <= _MOST_LAYERS else own
-    is_told = isinstance(told, list) and len(told) == n
-    if not is_told or not all(kind in (_WINDOW, _FULL) for kind in told):
+    if given is None:
+        given = _types(n, own) if type(own) is int and own > 0 and n <= _MOST_LAYERS else own
+    is_given = isinstance(given, list) and len(given) == n
+    if not is_given or not all(kind in (_WINDOW, _FULL) for kind in given):
         raise ParseError(f"layer_types are no {n} of {_WINDOW!r} and {_FULL!r}", source=CONFIG)
-    if told == _types(n, period):
+    if given == _types(n, period):
         return {}
-    return {_PATTERN: {"type": "bool", "value": [kind == _WINDOW for kind in told]}}
+    return {_PATTERN: {"type": "bool", "value": [kind == _WINDOW for kind in given]}}
 
 
 def layer_types(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what config.json says by that key, a list or a period; nothing without it."""
-    told = find(_PATTERN)
-    if told is None:
+    given = find(_PATTERN)
+    if given is None:
         return {}
-    if isinstance(told, int):
-        return {"layer_types": _types(config["num_hidden_layers"], told)}
-    return {"layer_types": [_WINDOW if windowed else _FULL for windowed in told]}
+    if isinstance(given, int):
+        return {"layer_types": _types(config["num_hidden_layers"], given)}
+    return {"layer_types": [_WINDOW if windowed else _FULL for windowed in given]}
 
 
 def _types(n: int, period: int) -> list[str]:

@@ -27,15 +27,13 @@ def content(token: Any) -> str | None:
 
 
 def named_tokens(folder: Folder) -> dict[str, str]:
-    """Return the texts of special tokens by their names: `{"bos": "<s>"}`.
-
-    What a model has beside the usual ones, such as `image_token`, is one too.
-    """
-    told = dict(folder.json(CONFIG) or {})
-    if "added_tokens_decoder" not in told:
-        told |= folder.json("special_tokens_map.json") or {}
-    named = {name: content(told.get(f"{name}_token")) for name in SPECIAL_NAMES}
-    for key, value in told.items():
+    """Return the texts of special tokens by their names: `{"bos": "<s>"}`."""
+    # What a model has beside the usual ones, such as `image_token`, is one too.
+    given = dict(folder.json(CONFIG) or {})
+    if "added_tokens_decoder" not in given:
+        given |= folder.json("special_tokens_map.json") or {}
+    named = {name: content(given.get(f"{name}_token")) for name in SPECIAL_NAMES}
+    for key, value in given.items():
         if key.endswith("_token") and isinstance(value, str):
             named.setdefault(key.removesuffix("_token"), value)
     return {name: text for name, text in named.items() if text}
@@ -47,9 +45,9 @@ def special_texts(folder: Folder) -> set[str]:
 
 
 def _listed(folder: Folder) -> Iterator[str]:
-    told = folder.json(CONFIG) or {}
+    given = folder.json(CONFIG) or {}
     for key in _LISTS:
-        listed = told.get(key)
+        listed = given.get(key)
         if listed:
             items = listed.values() if isinstance(listed, dict) else listed
             for item in items if isinstance(items, (list, type({}.values()))) else ():
@@ -59,11 +57,9 @@ def _listed(folder: Folder) -> Iterator[str]:
 
 
 def added_tokens(folder: Folder, vocab: Mapping[str, int]) -> dict[int, Added]:
-    """Return added tokens by id, as transformers has them in memory.
-
-    Those of tokenizer.json come first, then what tokenizer_config.json or added_tokens.json adds to
-    them; special tokens that nobody has an id for are appended. What `vocab` has keeps its id.
-    """
+    """Return added tokens by id, as transformers holds them."""
+    # Those of tokenizer.json come first, then what tokenizer_config.json or added_tokens.json adds
+    # to them; special tokens that nobody has an id for are appended. What `vocab` has keeps its id.
     found: dict[int, Added] = {}
     seen: set[str] = set()
     for i, token in _stored(folder):
@@ -101,9 +97,9 @@ def _added(token: Mapping[str, Any]) -> Added:
     return Added(content(token) or "", is_special, normalized is True)
 
 
-def _id(folder: Folder, name: str, told: Any) -> int:
-    if isinstance(told, str) and told.isascii() and told.isdigit() and len(told) < 10:
-        told = int(told)
-    if not isinstance(told, int) or isinstance(told, bool) or not 0 <= told < 2**31:
-        raise folder.malformed(name, f"the id of an added token is {told!r}")
-    return told
+def _id(folder: Folder, name: str, given: Any) -> int:
+    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 10:
+        given = int(given)
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given < 2**31:
+        raise folder.malformed(name, f"the id of an added token is {given!r}")
+    return given

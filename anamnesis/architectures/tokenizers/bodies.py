@@ -218,8 +218,8 @@ def unigram(vocabulary: StoredVocabulary) -> dict[str, Any]:
     }
     normalizer = None
     if charsmap := vocabulary.bytes("precompiled_charsmap"):
-        told = base64.b64encode(charsmap).decode()
-        normalizer = {"type": "Precompiled", "precompiled_charsmap": told}
+        given = base64.b64encode(charsmap).decode()
+        normalizer = {"type": "Precompiled", "precompiled_charsmap": given}
     has_prefix = vocabulary.flag("add_space_prefix") is not False
     spaces = {
         "type": "Metaspace",
@@ -286,8 +286,8 @@ def _post_processor(vocabulary: StoredVocabulary) -> dict[str, Any] | None:
     before = [first] if first in vocabulary.ids and (is_bert or vocabulary.adds(first)) else []
     after = [last] if last in vocabulary.ids and (is_bert or vocabulary.adds(last)) else []
     if not before and not after:
-        told = vocabulary.flag("add_bos_token") is not None and vocabulary.model == "gpt2"
-        return _byte_level(use_regex=True) if told else None
+        given = vocabulary.flag("add_bos_token") is not None and vocabulary.model == "gpt2"
+        return _byte_level(use_regex=True) if given else None
     single = [*_specials(vocabulary, before, 0), _text_at("A", 0), *_specials(vocabulary, after, 0)]
     second = [_text_at("B", 1)]
     return {

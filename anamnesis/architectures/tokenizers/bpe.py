@@ -38,7 +38,7 @@ _SLOW = "vocab.json"
 
 
 def falls_back_to_bytes(folder: Folder) -> bool:
-    """Tell whether tokenizer.json is a vocabulary of sentencepiece's kind: bytes are tokens."""
+    """Return whether tokenizer.json is a vocabulary of sentencepiece's kind: bytes are tokens."""
     tokenizer = folder.json(FAST) or {}
     model = section(tokenizer, "model")
     return (
@@ -138,18 +138,18 @@ def _scores(folder: Folder, texts: Mapping[int, str]) -> NDArray[np.float32]:
 
 
 def merges_of(folder: Folder) -> Strings:
-    """Return merges as GGUF has them: both parts with a space between, in any part a `Ġ` for it."""
+    """Return merges as in GGUF: both parts with a space between, in any part a `Ġ` for it."""
     if folder.merges:
         return folder.merges
-    told = section(folder.json(FAST) or {}, "model").get("merges")
-    if not isinstance(told, list) or not told:
+    given = section(folder.json(FAST) or {}, "model").get("merges")
+    if not isinstance(given, list) or not given:
         return Strings(_merges_txt(folder))
-    for merge in told:
+    for merge in given:
         match merge:
             case str() | [str(), str()]:
                 continue
         raise folder.malformed(FAST, f"a merge is {merge!r}, no pair")
-    found = [merge_text(merge) for merge in told]
+    found = [merge_text(merge) for merge in given]
     check_text(str(folder.root), found)
     return Strings(found)
 

@@ -37,15 +37,13 @@ def _bytes_of() -> dict[str, int]:
 
 
 def decoder_of(tokenizer: Mapping[str, Any]) -> Step:
-    """Return what makes text of one token.
-
-    Steps that do nothing to a single token, or that nobody knows, do nothing.
-    """
+    """Return what makes text of one token."""
+    # Steps that do nothing to a single token, or that nobody knows, do nothing.
     steps: list[Step] = []
-    for told in _flat(section(tokenizer, "decoder")):
+    for given in _flat(section(tokenizer, "decoder")):
         if len(steps) == DECODER_MAX_STEPS:
             raise LimitExceeded("DECODER_MAX_STEPS", f"a decoder of over {DECODER_MAX_STEPS} steps")
-        steps.append(_step(told))
+        steps.append(_step(given))
     return partial(_run, tuple(steps))
 
 
@@ -53,21 +51,21 @@ def _run(steps: tuple[Step, ...], token: str) -> str:
     for step in steps:
         token = step(token)
         if len(token) > DECODED_MAX_CHARS:
-            told = f"a token that decodes to more than {DECODED_MAX_CHARS:,} characters"
-            raise LimitExceeded("DECODED_MAX_CHARS", told)
+            given = f"a token that decodes to more than {DECODED_MAX_CHARS:,} characters"
+            raise LimitExceeded("DECODED_MAX_CHARS", given)
     return token
 
 
-def _flat(told: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if told.get("type") == "Sequence":
-        for inner in objects(told.get("decoders")):
+def _flat(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if given.get("type") == "Sequence":
+        for inner in objects(given.get("decoders")):
             yield from _flat(inner)
     else:
-        yield told
+        yield given
 
 
-def _step(told: Mapping[str, Any]) -> Step:
-    match told:
+def _step(given: Mapping[str, Any]) -> Step:
+    match given:
         case {"type": "ByteLevel"}:
             return _byte_level
         case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
@@ -77,7 +75,7 @@ def _step(told: Mapping[str, Any]) -> Step:
         case {"type": "Strip", "content": str(char), "start": int(start), "stop": int(stop)}:
             return partial(_strip, char, start, stop)
         case {"type": "Metaspace", "replacement": str(char)}:
-            is_prepended = told.get("prepend_scheme") != "never"
+            is_prepended = given.get("prepend_scheme") != "never"
             return partial(_replace, char, "" if is_prepended else " ")
         case {"type": "WordPiece", "cleanup": True}:
             return _clean

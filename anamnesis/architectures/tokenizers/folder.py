@@ -39,7 +39,7 @@ class Folder:
         self._merges: Strings | None = None
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a file."""
+        """Return whether there is such a file."""
         path = self.root / name
         self.seen[name] = _state(path)
         return path.is_file() and Path(os.path.realpath(path)).is_relative_to(self._fence)
@@ -71,8 +71,8 @@ class Folder:
             return None
         with FileSource(self.root / name) as source:
             if source.size > TOKENIZER_MAX_BYTES:
-                told = f"{source.name}: {source.size:,} bytes"
-                raise LimitExceeded("TOKENIZER_MAX_BYTES", told)
+                given = f"{source.name}: {source.size:,} bytes"
+                raise LimitExceeded("TOKENIZER_MAX_BYTES", given)
             self.budget.alloc(source.size, name)
             return bytes(source.read(0, source.size))
 
@@ -96,8 +96,8 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return []
         if len(found) > TEMPLATES_MAX_FILES:
-            told = f"{self.root / folder}: more than {TEMPLATES_MAX_FILES} files"
-            raise LimitExceeded("TEMPLATES_MAX_FILES", told)
+            given = f"{self.root / folder}: more than {TEMPLATES_MAX_FILES} files"
+            raise LimitExceeded("TEMPLATES_MAX_FILES", given)
         return [f"{folder}/{name}" for name in found]
 
     def malformed(self, name: str, what: str) -> ParseError:
@@ -118,13 +118,13 @@ def _state(path: Path) -> State:
     return status.st_size, status.st_mtime_ns
 
 
-def section(told: Any, *keys: str) -> dict[str, Any]:
+def section(given: Any, *keys: str) -> dict[str, Any]:
     """Return an object in an object; one that is missing, or is none, is empty."""
     for key in keys:
-        told = told.get(key) if isinstance(told, dict) else None
-    return told if isinstance(told, dict) else {}
+        given = given.get(key) if isinstance(given, dict) else None
+    return given if isinstance(given, dict) else {}
 
 
-def objects(told: Any) -> list[dict[str, Any]]:
-    """Return those items of a list that are objects; of what is no list, none."""
-    return [item for item in told if isinstance(item, dict)] if isinstance(told, list) else []
+def objects(given: Any) -> list[dict[str, Any]]:
+    """Return the items of a list that are objects; none if it is no list."""
+    return [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []

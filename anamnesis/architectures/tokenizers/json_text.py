@@ -21,25 +21,25 @@ class Rows(NamedTuple):
     rows: Iterable[tuple[str, Any]]
 
 
-def json_text(told: Any, line: str = "\n") -> Iterator[str]:
+def json_text(given: Any, line: str = "\n") -> Iterator[str]:
     """Yield JSON in pieces; `line` begins the lines of what it stands in."""
     inner = f"{line}  "
-    if isinstance(told, Rows):
-        yield from _rows(told, line, inner)
-    elif isinstance(told, Mapping) and told:
-        for i, (key, value) in enumerate(told.items()):
+    if isinstance(given, Rows):
+        yield from _rows(given, line, inner)
+    elif isinstance(given, Mapping) and given:
+        for i, (key, value) in enumerate(given.items()):
             yield f"{',' if i else '{'}{inner}{quoted(key)}: "
             yield from json_text(value, inner)
         yield f"{line}}}"
     else:
-        yield json.dumps(told, ensure_ascii=False, indent=2).replace("\n", line)
+        yield json.dumps(given, ensure_ascii=False, indent=2).replace("\n", line)
 
 
-def _rows(told: Rows, line: str, inner: str) -> Iterator[str]:
-    is_object = told.brackets == "{}"
+def _rows(given: Rows, line: str, inner: str) -> Iterator[str]:
+    is_object = given.brackets == "{}"
     row = f"{inner}%s: %s" if is_object else f"{inner}[{inner}  %s,{inner}  %s{inner}]"
-    rows, before = map(row.__mod__, told.rows), told.brackets[0]
+    rows, before = map(row.__mod__, given.rows), given.brackets[0]
     while some := ",".join(islice(rows, _FEW)):
         yield before + some
         before = ","
-    yield f"{line}{told.brackets[1]}" if before == "," else told.brackets
+    yield f"{line}{given.brackets[1]}" if before == "," else given.brackets

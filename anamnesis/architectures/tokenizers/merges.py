@@ -19,14 +19,12 @@ PIECE_MAX_CHARS = 1000  # Llama 2's longest has 16, Gemma's 31
 def merges_by_score(
     ids: Mapping[str, int], tokens: Sequence[str], scores: NDArray[Any]
 ) -> Iterator[tuple[str, str]]:
-    """Return all pairs of pieces that make a piece, those of a better one first.
-
-    Of one piece's pairs that comes first whose left part has the better score, then the right.
-    """
+    """Return all pairs of pieces that make a piece, those of a better one first."""
+    # Of one piece's pairs that comes first whose left part has the better score, then the right.
     longest = max(map(len, ids), default=0)
     if longest > PIECE_MAX_CHARS:
-        told = f"a token of {longest:,} characters is made of others"
-        raise LimitExceeded("PIECE_MAX_CHARS", told)
+        given = f"a token of {longest:,} characters is made of others"
+        raise LimitExceeded("PIECE_MAX_CHARS", given)
     found = np.frombuffer(_pairs(ids), np.intc).reshape(-1, 3)
     whole, left, right = -scores.astype(float)[found.T]
     columns = found[np.lexsort((right, left, whole))].T

@@ -21,11 +21,9 @@ _LAST = re.compile(_ITEM + rb"\]", re.DOTALL)
 
 
 def cut_merges(raw: bytes) -> tuple[bytes, Strings | None]:
-    """Return a JSON text without its merges, and these as GGUF has them: halves with a space.
-
-    Where they are not as usual, or there are several such lists, the text comes back as it is, with
-    None: who parses it says what is wrong.
-    """
+    """Return a JSON text without its merges, and these as in GGUF: halves with a space."""
+    # Where they are not as usual, or there are several such lists, the text comes back as it is,
+    # with None: who parses it says what is wrong.
     found = [key.span() for key in _KEY.finditer(raw)]
     starts = [end for start, end in found if raw[start - 1 : start] != b"\\"]
     if len(starts) != 1:
@@ -46,10 +44,8 @@ def cut_merges(raw: bytes) -> tuple[bytes, Strings | None]:
 
 
 def merge_text(merge: str | list[str]) -> str:
-    """Return a merge as GGUF has it.
-
-    GPT-2's letter for a space stands in the halves, which a space parts.
-    """
+    """Return a merge as in GGUF."""
+    # GPT-2's letter for a space stands in the halves, which a space parts.
     if isinstance(merge, str):
         return merge
     left, right = merge

@@ -20,10 +20,8 @@ _NONE = 2**64 - 1  # an id of -1, as protobuf has it
 
 
 def piece_model(vocabulary: StoredVocabulary) -> bytearray | None:
-    """Return the file; None if sentencepiece would not load it.
-
-    It wants each piece once, one that is unknown, and all bytes or none.
-    """
+    """Return the file; None if sentencepiece would not load it."""
+    # It wants each piece once, one that is unknown, and all bytes or none.
     n = vocabulary.n_unpadded()
     tokens, types = vocabulary.tokens[:n], _with_unknown(vocabulary, vocabulary.types[:n])
     n_bytes = int(np.count_nonzero(types == TokenType.BYTE))
@@ -50,7 +48,7 @@ def piece_model(vocabulary: StoredVocabulary) -> bytearray | None:
 
 
 def _with_unknown(vocabulary: StoredVocabulary, types: NDArray[Any]) -> NDArray[Any]:
-    """Return types as sentencepiece has them; Gemma's GGUFs have the unknown one as control."""
+    """Return types as in sentencepiece; Gemma's GGUFs have the unknown one as control."""
     unknown = vocabulary.ids.get("unk")
     if TokenType.UNKNOWN in types or unknown is None or unknown >= len(types):
         return types

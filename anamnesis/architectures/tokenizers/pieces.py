@@ -31,14 +31,12 @@ def model_of(folder: Folder, name: str = MODEL) -> SentencePieceModel:
 
 
 def sentencepiece(
-    folder: Folder, config: Mapping[str, Any], *, as_told: bool = False
+    folder: Folder, config: Mapping[str, Any], *, as_given: bool = False
 ) -> Vocabulary:
-    """Return the vocabulary of tokenizer.model, added tokens in the places of its pieces.
-
-    As many tokens as the config says; pieces beyond them are left out.
-    """
+    """Return the vocabulary of tokenizer.model, added tokens in the places of its pieces."""
+    # As many tokens as the config says; pieces beyond them are left out.
     pieces = model_of(folder).pieces
-    keys = ("vocab_size",) if as_told else ("vocab_size_per_layer_input", "vocab_size")
+    keys = ("vocab_size",) if as_given else ("vocab_size_per_layer_input", "vocab_size")
     n = len(pieces.texts)
     size = declared_size(config, *keys, default=n)
     found = Vocabulary(size or n, str(folder.root), folder.budget)
@@ -47,18 +45,16 @@ def sentencepiece(
         if _is_in(folder, "added_tokens.json", i, found):
             found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
     for i, token in section(folder.json(CONFIG) or {}, "added_tokens_decoder").items():
-        _put_added(folder, CONFIG, found, i, token, as_told=as_told)
-    if as_told:
+        _put_added(folder, CONFIG, found, i, token, as_given=as_given)
+    if as_given:
         for token in objects((folder.json(FAST) or {}).get("added_tokens")):
-            _put_added(folder, FAST, found, token.get("id"), token, as_told=True)
+            _put_added(folder, FAST, found, token.get("id"), token, as_given=True)
     return found
 
 
 def put_pieces(found: Vocabulary, pieces: Pieces) -> None:
-    """Set tokens to pieces, as many as there are places for.
-
-    What is user-defined in a model is a plain token in a GGUF.
-    """
+    """Set tokens to pieces, as many as there are places for."""
+    # What is user-defined in a model is a plain token in a GGUF.
     texts = pieces.texts[: len(found)]
     n = len(texts)
     is_user = pieces.types == TokenType.USER_DEFINED
@@ -68,7 +64,7 @@ def put_pieces(found: Vocabulary, pieces: Pieces) -> None:
 
 
 def _put_added(
-    folder: Folder, name: str, found: Vocabulary, i: Any, token: Any, *, as_told: bool
+    folder: Folder, name: str, found: Vocabulary, i: Any, token: Any, *, as_given: bool
 ) -> None:
     if isinstance(i, str) and i.isascii() and i.isdigit() and len(i) < 10:
         i = int(i)
@@ -78,10 +74,10 @@ def _put_added(
     if not _is_in(folder, name, i, found):
         return
     is_special = bool(token.get("special"))
-    if is_special or (not as_told and looks_special(text)):
+    if is_special or (not as_given and looks_special(text)):
         found.put(i, text, TokenType.CONTROL, ADDED_SCORE)
     else:
-        text = text if as_told else text.replace("\u2581", " ")
+        text = text if as_given else text.replace("\u2581", " ")
         found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
 
 

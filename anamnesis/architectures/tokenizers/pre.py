@@ -1,4 +1,4 @@
-"""Which of llama.cpp's pre-tokenizers a tokenizer.json has, and how it is told.
+"""Which of llama.cpp's pre-tokenizers a tokenizer.json has, and how to see it.
 
 llama.cpp names them after models, and its converter tells them by a digest of the ids that a text
 becomes. That takes the `tokenizers` library, and a vocabulary that nobody changed; without either,
@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import content
 from anamnesis.architectures.tokenizers.bpe import merges_of
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
-from anamnesis.architectures.tokenizers.pre_digests import DIGESTS, TEXT
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Pattern, Step, steps_by_regex
 from anamnesis.architectures.tokenizers.reduced import SPACES, reduced
 from anamnesis.architectures.tokenizers.regexes import meaning
@@ -39,10 +40,10 @@ _MODEL_KEYS = frozenset(
 )
 
 
-def pre_tokenizer(folder: Folder, told: str | None) -> str:
+def pre_tokenizer(folder: Folder, given: str | None) -> str:
     """Return the name that llama.cpp has for how a text is split."""
-    if told is not None:
-        return told
+    if given is not None:
+        return given
     tokenizer = folder.json(FAST)
     if tokenizer is None:
         name = _OF_CLASSES.get(str((folder.json(CONFIG) or {}).get("tokenizer_class")))
@@ -58,10 +59,8 @@ def pre_tokenizer(folder: Folder, told: str | None) -> str:
 
 
 def _agreed(digested: str | None, row: Pattern | None) -> str | None:
-    """Return the digest's name, unless the tokenizer says that it splits texts in another way.
-
-    Llama 3's without the token that begins a text has the digest of one that minds its merges.
-    """
+    """Return the digest's name, unless the tokenizer says that it splits texts in another way."""
+    # Llama 3's without the token that begins a text has the digest of one that minds its merges.
     if row is None:
         return digested
     rows = [other for other in PATTERNS if digested in other.names]
@@ -76,18 +75,24 @@ def _alike(one: Pattern, other: Pattern) -> bool:
 # --- by what it makes of one text ---------------------------------------------------------------
 
 
+@cache
+def digests() -> tuple[str, Mapping[str, str]]:
+    """Return one text, and names of models by a SHA-256 of the ids that they make of it."""
+    table = json.loads(Path(__file__).with_name("pre_digests.json").read_text(encoding="utf-8"))
+    return table["text"], table["digests"]
+
+
 def _by_digest(folder: Folder, tokenizer: Mapping[str, Any]) -> str | None:
-    """Return the name of the model that makes the same ids of `TEXT`; None if nobody can tell."""
-    ids = _ids(folder, tokenizer)
-    return None if ids is None else DIGESTS.get(hashlib.sha256(str(ids).encode()).hexdigest())
+    """Return the name of the model that makes the same ids of one text; None if nobody can tell."""
+    text, names = digests()
+    ids = _ids(folder, tokenizer, text)
+    return None if ids is None else names.get(hashlib.sha256(str(ids).encode()).hexdigest())
 
 
-def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
-    """Return the ids of `TEXT`, as transformers gives them: what it is told to add is added.
-
-    The library takes regexes that never end and texts that grow without end: it gets only what is
-    known to do neither.
-    """
+def _ids(folder: Folder, tokenizer: Mapping[str, Any], text: str) -> list[int] | None:
+    """Return the ids of a text, as transformers gives them: what it is set to add is added."""
+    # The library takes regexes that never end and texts that grow without end: it gets only what is
+    # known to do neither.
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -95,14 +100,14 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
     if not _is_harmless(tokenizer):
         return None
     known = ("version", "added_tokens", "normalizer", "pre_tokenizer", "post_processor")
-    told = {key: tokenizer.get(key) for key in known}
+    given = {key: tokenizer.get(key) for key in known}
     config = folder.json(CONFIG) or {}
-    told["model"] = _model(folder, tokenizer, config)
+    given["model"] = _model(folder, tokenizer, config, text)
     says = {name: config.get(f"add_{name}_token") for name in ("bos", "eos")}
-    is_told = any(isinstance(value, bool) for value in says.values())
+    is_given = any(isinstance(value, bool) for value in says.values())
     try:
-        library = Tokenizer.from_str(json.dumps(told))
-        ids = list(library.encode(TEXT, add_special_tokens=not is_told).ids)
+        library = Tokenizer.from_str(json.dumps(given))
+        ids = list(library.encode(text, add_special_tokens=not is_given).ids)
         ends = {
             name: library.token_to_id(content(config.get(f"{name}_token")) or "") for name in says
         }
@@ -110,7 +115,7 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
         raise
     except BaseException:  # of a broken file it panics, which is no Exception
         return None
-    if is_told:
+    if is_given:
         before = [ends["bos"]] if says["bos"] is True and ends["bos"] is not None else []
         after = [ends["eos"]] if says["eos"] is True and ends["eos"] is not None else []
         ids = [*before, *ids, *after]
@@ -118,11 +123,11 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any]) -> list[int] | None:
 
 
 def _model(
-    folder: Folder, tokenizer: Mapping[str, Any], config: Mapping[str, Any]
+    folder: Folder, tokenizer: Mapping[str, Any], config: Mapping[str, Any], text: str
 ) -> dict[str, Any]:
-    """Return the model with what it takes to split `TEXT`."""
-    told = section(tokenizer, "model")
-    model = {key: value for key, value in told.items() if key in _MODEL_KEYS}
+    """Return the model with what it takes to split a text."""
+    given = section(tokenizer, "model")
+    model = {key: value for key, value in given.items() if key in _MODEL_KEYS}
     if model.get("type") != "BPE":
         return model
     merges = merges_of(folder)
@@ -134,11 +139,11 @@ def _model(
         str(one.get("content")): one.get("id") for one in objects(tokenizer.get("added_tokens"))
     }
     ends = (content(config.get(f"{name}_token")) or "" for name in ("bos", "eos"))
-    return reduced(model, merges, TEXT, added, ends)
+    return reduced(model, merges, text, added, ends)
 
 
 def _is_spelt(step: Mapping[str, Any]) -> bool:
-    """Tell whether a step leaves a text in one of the ways that `reduced` knows."""
+    """Return whether a step leaves a text in one of the ways that `reduced` knows."""
     if _type(step) in ("StripAccents", "BertNormalizer"):
         return False
     letters = [step.get(key) for key in ("replacement", "prepend", "content")]
@@ -168,18 +173,18 @@ def _is_known(step: Mapping[str, Any]) -> bool:
 
 
 def _type(step: Mapping[str, Any]) -> str:
-    told = step.get("type")
-    return told if isinstance(told, str) else ""
+    given = step.get("type")
+    return given if isinstance(given, str) else ""
 
 
-def _flat(told: Any, key: str) -> Iterator[Mapping[str, Any]]:
-    if not isinstance(told, dict):
+def _flat(given: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    if not isinstance(given, dict):
         return
-    if told.get("type") == "Sequence":
-        for inner in objects(told.get(key)):
+    if given.get("type") == "Sequence":
+        for inner in objects(given.get(key)):
             yield from _flat(inner, key)
     else:
-        yield told
+        yield given
 
 
 # --- by what it says ----------------------------------------------------------------------------
@@ -190,10 +195,10 @@ def _by_steps(tokenizer: Mapping[str, Any]) -> Pattern | None:
     model = section(tokenizer, "model")
     if model.get("type") == "WordPiece":
         return _WORD_PIECE
-    told = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
-    if len(told) > PRE_MAX_STEPS or model.get("type") != "BPE":
+    given = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    if len(given) > PRE_MAX_STEPS or model.get("type") != "BPE":
         return None
-    steps = _steps(told)
+    steps = _steps(given)
     ignores = model.get("ignore_merges") is True
     normalizers = {_type(step) for step in _flat(tokenizer.get("normalizer"), "normalizers")}
     for row in PATTERNS:
@@ -207,15 +212,15 @@ def _by_steps(tokenizer: Mapping[str, Any]) -> Pattern | None:
 
 
 def _cuts_out(step: Mapping[str, Any]) -> bool:
-    """Tell whether a split makes pieces of its matches; what it removes is what lies between."""
-    told = step.get("behavior")
-    return told == "Isolated" or (told == "Removed" and step.get("invert") is True)
+    """Return whether a split makes pieces of its matches; what it removes is what lies between."""
+    given = step.get("behavior")
+    return given == "Isolated" or (given == "Removed" and step.get("invert") is True)
 
 
-def _steps(told: Sequence[Mapping[str, Any]]) -> tuple[Step, ...] | None:
-    """Return the steps as the table has them; None if one has no name there."""
+def _steps(given: Sequence[Mapping[str, Any]]) -> tuple[Step, ...] | None:
+    """Return the steps as in the table; None if one has no name there."""
     steps: list[Step] = []
-    for step in told:
+    for step in given:
         match step:
             case {"type": "Split", "pattern": {"Regex": str(regex)}} if _cuts_out(step):
                 steps.append(steps_by_regex().get(meaning(regex), ("split", regex)))

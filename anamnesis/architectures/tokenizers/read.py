@@ -69,23 +69,23 @@ def read_vocabulary(
 def _special(asked: _Asked, n_vocab: int | None = None) -> dict[str, Any]:
     """Return the keys of special tokens, those that the architecture knows for want of others."""
     ids: dict[str, int] = {}
-    texts = {name: told for name, told in asked.fallbacks.items() if isinstance(told, str)}
+    texts = {name: given for name, given in asked.fallbacks.items() if isinstance(given, str)}
     by_text: dict[str, int] = {}
     if texts:
         added = added_tokens(asked.folder, vocabulary_of(asked.folder))
         by_text = {token.text: i for i, token in added.items()}
-    for name, told in asked.fallbacks.items():
-        if isinstance(told, int):
-            ids[name] = told
-        elif told in by_text:
-            ids[name] = by_text[told]
+    for name, given in asked.fallbacks.items():
+        if isinstance(given, int):
+            ids[name] = given
+        elif given in by_text:
+            ids[name] = by_text[given]
         else:
-            raise asked.folder.malformed("tokenizer.json", f"no added token {told!r}, for {name}")
+            raise asked.folder.malformed("tokenizer.json", f"no added token {given!r}, for {name}")
     return special_keys(asked.folder, asked.config, n_vocab=n_vocab, fallbacks=ids)
 
 
-def _sentencepiece(asked: _Asked, *, as_told: bool = False) -> dict[str, Any]:
-    found = sentencepiece(asked.folder, asked.config, as_told=as_told)
+def _sentencepiece(asked: _Asked, *, as_given: bool = False) -> dict[str, Any]:
+    found = sentencepiece(asked.folder, asked.config, as_given=as_given)
     return found.keys("llama", "default", scored=True) | _special(asked, len(found))
 
 
@@ -133,9 +133,9 @@ def _tiktoken(asked: _Asked) -> dict[str, Any]:
 
 def _llama(asked: _Asked) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    told = (asked.folder.json(CONFIG) or {}).get("add_prefix_space")
-    if isinstance(told, bool):
-        found[_SPACE_PREFIX] = told
+    given = (asked.folder.json(CONFIG) or {}).get("add_prefix_space")
+    if isinstance(given, bool):
+        found[_SPACE_PREFIX] = given
     found |= _first_of(asked)
     size = text_config(asked.config).get("vocab_size")
     if size == _CODE_LLAMA:
@@ -160,10 +160,10 @@ def _gemma1(asked: _Asked) -> dict[str, Any]:
 
 
 def _phi3(asked: _Asked) -> dict[str, Any]:
-    told = (asked.folder.json(CONFIG) or {}).get("tokenizer_class")
-    if told == "GPT2Tokenizer":
+    given = (asked.folder.json(CONFIG) or {}).get("tokenizer_class")
+    if given == "GPT2Tokenizer":
         return _gpt2(asked)
-    return _sentencepiece(asked, as_told=True)
+    return _sentencepiece(asked, as_given=True)
 
 
 def _gemma4(asked: _Asked) -> dict[str, Any]:

@@ -36,10 +36,8 @@ _CATEGORIES = {
 
 @cache
 def meaning(regex: str) -> str:
-    """Return a regex with escapes as characters, and the members of classes in one order.
-
-    Two that mean the same may still differ, but two that differ in meaning do not become equal.
-    """
+    """Return a regex with escapes as characters, and the members of classes in one order."""
+    # Two that mean the same may still differ, but two that differ in meaning do not become equal.
     made, at = [], 0
     while at < len(regex):
         count = _COUNT.match(regex, at)

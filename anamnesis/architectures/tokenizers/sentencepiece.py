@@ -56,7 +56,7 @@ class SentencePieceModel(NamedTuple):
 def parse_model(raw: bytes, source: str, budget: Budget) -> SentencePieceModel:
     """Read a model file."""
     found: list[_Piece] = []
-    told: dict[str, int | bytes] = {}
+    given: dict[str, int | bytes] = {}
     reader = _Reader(raw, source)
     at = 0
     while usual := _usual(raw, at):
@@ -70,16 +70,16 @@ def parse_model(raw: bytes, source: str, budget: Budget) -> SentencePieceModel:
             _account(budget, 1, end - start)
             found.append(_piece(reader, start, end))
         elif number in (2, 3):
-            _read_spec(reader, number, start, end, told)
+            _read_spec(reader, number, start, end, given)
     if not found:
         raise ParseError("no sentencepiece model: it has no pieces", source=source)
     _, texts, scores, types = zip(*found, strict=True)
     return SentencePieceModel(
         Pieces(list(texts), np.frombuffer(b"".join(scores), "<f4"), np.array(types, np.int32)),
-        int(told.get("model_type", UNIGRAM)),
-        bytes(told.get("charsmap", b"")),
-        bool(told.get("prefix", True)),
-        bool(told.get("spaces", True)),
+        int(given.get("model_type", UNIGRAM)),
+        bytes(given.get("charsmap", b"")),
+        bool(given.get("prefix", True)),
+        bool(given.get("spaces", True)),
     )
 
 
@@ -89,10 +89,8 @@ def _account(budget: Budget, n: int, n_bytes: int) -> None:
 
 
 def _usual(raw: bytes, at: int) -> list[_Piece]:
-    """Read some of the pieces that follow, as far as they are short and spelt as usual.
-
-    That is a text, a score, and a type where it is not the first.
-    """
+    """Read some of the pieces that follow, as far as they are short and spelt as usual."""
+    # That is a text, a score, and a type where it is not the first.
     found: list[_Piece] = []
     with suppress(IndexError, UnicodeDecodeError):  # which the reader of fields finds again
         while len(found) < _SOME and raw[at] == raw[at + 2] == 0x0A and raw[at + 3] < 0x70:
@@ -125,15 +123,15 @@ def _piece(reader: _Reader, start: int, end: int) -> _Piece:
 
 
 def _read_spec(
-    reader: _Reader, which: int, start: int, end: int, told: dict[str, int | bytes]
+    reader: _Reader, which: int, start: int, end: int, given: dict[str, int | bytes]
 ) -> None:
     for number, wire, value, at, to in reader.fields(start, end):
         if which == 2 and number == 3 and wire == _VARINT:
-            told["model_type"] = value
+            given["model_type"] = value
         elif which == 3 and number == 2 and wire == _BYTES:
-            told["charsmap"] = reader.raw[at:to]
+            given["charsmap"] = reader.raw[at:to]
         elif which == 3 and number in (3, 4) and wire == _VARINT:
-            told["prefix" if number == 3 else "spaces"] = value
+            given["prefix" if number == 3 else "spaces"] = value
 
 
 class _Reader:

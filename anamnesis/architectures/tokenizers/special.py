@@ -46,8 +46,8 @@ def special_keys(
     inner = section(config, "text_config")
     for name in reading.names:
         key = f"{name}_token_id"
-        told = config.get(key)
-        ids.put(name, inner.get(key) if told is None else told)
+        given = config.get(key)
+        ids.put(name, inner.get(key) if given is None else given)
     for name, i in (fallbacks or {}).items():
         ids.put(name, i)
     found: dict[str, Any] = {}
@@ -62,21 +62,21 @@ def special_keys(
 
 
 class _Ids:
-    """Ids by name; the first that is told counts."""
+    """Ids by name; the first that is given counts."""
 
     def __init__(self, source: str, n_vocab: int | None) -> None:
         self.source = source
         self.n_vocab = n_vocab
         self.found: dict[str, int] = {}
 
-    def put(self, name: str, told: Any) -> None:
-        if not isinstance(told, int):  # a list of them, say
+    def put(self, name: str, given: Any) -> None:
+        if not isinstance(given, int):  # a list of them, say
             return
-        told = int(told)
-        if not 0 <= told < 2**32:
-            raise ParseError(f"the id of the {name} token is {told}", source=self.source)
-        if self.n_vocab is None or told < self.n_vocab:
-            self.found.setdefault(name, told)
+        given = int(given)
+        if not 0 <= given < 2**32:
+            raise ParseError(f"the id of the {name} token is {given}", source=self.source)
+        if self.n_vocab is None or given < self.n_vocab:
+            self.found.setdefault(name, given)
 
 
 class _Reading:
@@ -86,8 +86,8 @@ class _Reading:
         self.names = list(names)
         self.add: dict[str, bool] = {}
         self.tokenizer = folder.json(FAST)
-        told = folder.json(CONFIG)
-        self.config = dict(told) if told else None
+        given = folder.json(CONFIG)
+        self.config = dict(given) if given else None
         self.special = {name: self._token(name) for name in ("bos", "cls", "eos", "sep")}
         self.ids: dict[str, Any] = {}
         for token in objects((self.tokenizer or {}).get("added_tokens")):
@@ -110,9 +110,9 @@ class _Reading:
 
     def _read_config(self) -> None:
         for name in self.names:
-            told = (self.config or {}).get(f"add_{name}_token")
-            if isinstance(told, bool):
-                self.add.setdefault(name, told)
+            given = (self.config or {}).get(f"add_{name}_token")
+            if isinstance(given, bool):
+                self.add.setdefault(name, given)
 
     def _read_template(self, tokenizer: Mapping[str, Any]) -> None:
         for name, other in (("bos", "cls"), ("eos", "sep")):
@@ -133,19 +133,21 @@ class _Reading:
     def _token(self, name: str) -> str | None:
         return content((self.config or {}).get(f"{name}_token"))
 
-    def _set(self, name: str, value: Any, told_as: str | None = None) -> None:
+    def _set(self, name: str, value: Any, given_as: str | None = None) -> None:
         """Let a special token be this one, where there is a config to say so."""
         if self.config:
-            self.config[f"{told_as or name}_token"] = value
-            if told_as is None:
+            self.config[f"{given_as or name}_token"] = value
+            if given_as is None:
                 self.special[name] = value
 
     def _read_roberta(self, step: Mapping[str, Any]) -> None:
         self.add |= {"bos": True, "eos": True, "sep": True}
         for name, other in (("cls", "bos"), ("sep", "eos")):
             if not self.special[name]:
-                told = step.get(name)
-                self._set(name, told[0] if isinstance(told, list) and told else self.special[other])
+                given = step.get(name)
+                self._set(
+                    name, given[0] if isinstance(given, list) and given else self.special[other]
+                )
 
     def _read_steps(self, step: Mapping[str, Any]) -> None:
         single, pair = objects(step.get("single")), objects(step.get("pair"))
@@ -175,7 +177,7 @@ class _Reading:
             spare = next((name for name in ("eot", "eom") if name not in self.names), None)
             if spare:
                 self.names.append(spare)
-                self._set("eos", self.special["eos"], told_as=spare)
+                self._set("eos", self.special["eos"], given_as=spare)
             self._set("eos", last)
         self.add["eos"] = True
 
@@ -198,21 +200,21 @@ class _Reading:
             adds |= self._is(second, "sep", "eos")
         self.add["sep"] = adds
         if adds and not self.special["sep"]:
-            self._set("sep", self.special["eos"], told_as="sep")
+            self._set("sep", self.special["eos"], given_as="sep")
 
 
 def _special_at(step: Mapping[str, Any]) -> str | None:
-    told = section(step, "SpecialToken").get("id")
-    return told if isinstance(told, str) else None
+    given = section(step, "SpecialToken").get("id")
+    return given if isinstance(given, str) else None
 
 
 def _sequence_at(step: Mapping[str, Any]) -> Any:
     return section(step, "Sequence").get("id")
 
 
-def _normalizer(told: Mapping[str, Any]) -> dict[str, Any]:
+def _normalizer(given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for step in _steps(told):
+    for step in _steps(given):
         match step.get("type"):
             case "Lowercase":
                 found["lowercase"] = True
@@ -227,12 +229,12 @@ def _normalizer(told: Mapping[str, Any]) -> dict[str, Any]:
     return {f"tokenizer.ggml.normalizer.{key}": value for key, value in told_bools.items()}
 
 
-def _steps(told: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if told.get("type") == "Sequence":
-        for inner in objects(told.get("normalizers")):
+def _steps(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    if given.get("type") == "Sequence":
+        for inner in objects(given.get("normalizers")):
             yield from _steps(inner)
     else:
-        yield told
+        yield given
 
 
 # --- chat templates -----------------------------------------------------------------------------
@@ -243,14 +245,14 @@ def _templates(folder: Folder) -> dict[str, Any]:
     config = folder.json(CONFIG)
     if not config:
         return {}
-    told = config["chat_template"] if "chat_template" in config else _beside(folder)
-    if isinstance(told, str):
-        check_text(CONFIG, [told])
-        return {"tokenizer.chat_template": told} if told else {}
+    given = config["chat_template"] if "chat_template" in config else _beside(folder)
+    if isinstance(given, str):
+        check_text(CONFIG, [given])
+        return {"tokenizer.chat_template": given} if given else {}
     found: dict[str, Any] = {}
     names: dict[str, None] = {}
     default = None
-    for choice in objects(told):
+    for choice in objects(given):
         name, template = choice.get("name"), choice.get("template")
         if not isinstance(name, str) or not isinstance(template, str):
             continue

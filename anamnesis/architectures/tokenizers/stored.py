@@ -90,13 +90,13 @@ class StoredVocabulary:
     def flag(self, name: str) -> bool | None:
         """Return a flag such as `add_space_prefix`; None if the file does not have it."""
         key = f"tokenizer.ggml.{name}"
-        told: Any = self._metadata.get(key)
-        if told is not None and not isinstance(told, bool):
-            raise ParseError(f"{key} is {shortened(repr(told))}, neither true nor false")
-        return told
+        given: Any = self._metadata.get(key)
+        if given is not None and not isinstance(given, bool):
+            raise ParseError(f"{key} is {shortened(repr(given))}, neither true nor false")
+        return given
 
     def adds(self, name: str) -> bool:
-        """Tell whether `bos`, `eos` or `sep` is added to a text."""
+        """Return whether `bos`, `eos` or `sep` is added to a text."""
         flag = self.flag(f"add_{name}_token")
         if flag is not None:
             return flag
@@ -146,11 +146,9 @@ class StoredVocabulary:
         return dict(sorted(found.items()))
 
     def named(self) -> dict[str, int]:
-        """Return the ids of those special tokens that are no plain text.
-
-        A config may name any token, such as the id 1 that a class has for want of another; as a
-        special token it would be cut out of texts, as llama.cpp does not.
-        """
+        """Return the ids of those special tokens that are no plain text."""
+        # A config may name any token, such as the id 1 that a class has for want of another; as a
+        # special token it would be cut out of texts, as llama.cpp does not.
         plain = (TokenType.NORMAL, TokenType.UNUSED, TokenType.BYTE)
         if not self._has_types:
             return self.ids
@@ -162,9 +160,9 @@ class StoredVocabulary:
         found = dict(_IDS.get(self.model, {}))
         found = {name: i for name, i in found.items() if i < len(self.tokens)}
         for name, key in _KEYS.items():
-            told = token_id(self._metadata, f"tokenizer.ggml.{key}", len(self.tokens))
-            if told is not None:
-                found[name] = told
+            given = token_id(self._metadata, f"tokenizer.ggml.{key}", len(self.tokens))
+            if given is not None:
+                found[name] = given
         if self.model == "bert" and "bos" in found:  # llama.cpp calls what begins a text BOS, too
             found["cls"] = found["bos"]
         return found
@@ -174,24 +172,24 @@ class StoredVocabulary:
         return any(len(self.tokens[i]) > 1 for i in self.of_types(TokenType.NORMAL))
 
     def _text(self, key: str) -> str | None:
-        told = self._metadata.get(f"tokenizer.ggml.{key}")
-        if told is not None and not isinstance(told, str):
+        given = self._metadata.get(f"tokenizer.ggml.{key}")
+        if given is not None and not isinstance(given, str):
             raise ParseError(f"tokenizer.ggml.{key} must be a string")
-        return told
+        return given
 
     def _strings(self, key: str, most: int) -> list[str] | Strings:
-        told: list[str] | Strings = self._array(key, most)
-        if not isinstance(told, Strings) and not all(isinstance(text, str) for text in told):
+        given: list[str] | Strings = self._array(key, most)
+        if not isinstance(given, Strings) and not all(isinstance(text, str) for text in given):
             raise self._of_another_type(key)
-        return told
+        return given
 
     def _numbers(self, key: str, kinds: str, most: int) -> NDArray[Any]:
         """Return an array of numbers of numpy's kinds."""
-        told = self._array(key, most)
-        if isinstance(told, Strings):
+        given = self._array(key, most)
+        if isinstance(given, Strings):
             raise self._of_another_type(key)
         try:
-            found = np.asarray(told, None if len(told) else np.int64)
+            found = np.asarray(given, None if len(given) else np.int64)
         except (ValueError, OverflowError):
             raise self._of_another_type(key) from None
         if found.ndim != 1 or found.dtype.kind not in kinds:
@@ -199,14 +197,14 @@ class StoredVocabulary:
         return found
 
     def _array(self, key: str, most: int) -> Any:
-        told = packed_array(self._metadata, f"tokenizer.ggml.{key}")
-        if told is None:
+        given = packed_array(self._metadata, f"tokenizer.ggml.{key}")
+        if given is None:
             return ()
-        if not isinstance(told, (list, tuple, Strings, np.ndarray)):
+        if not isinstance(given, (list, tuple, Strings, np.ndarray)):
             raise self._of_another_type(key)
-        if len(told) > most:
-            raise LimitExceeded("VOCABULARY_MAX_TOKENS", f"tokenizer.ggml.{key}: {len(told):,}")
-        return told
+        if len(given) > most:
+            raise LimitExceeded("VOCABULARY_MAX_TOKENS", f"tokenizer.ggml.{key}: {len(given):,}")
+        return given
 
     def _of_another_type(self, key: str) -> ParseError:
         return ParseError(f"tokenizer.ggml.{key} must be an array of another type")
@@ -214,16 +212,16 @@ class StoredVocabulary:
 
 def token_id(metadata: Mapping[str, Any], key: str, n_tokens: int) -> int | None:
     """Return the id of a special token; None where a GGUF has none."""
-    told = metadata.get(key)
-    if told is None or (type(told) is int and told in _NONE):
+    given = metadata.get(key)
+    if given is None or (type(given) is int and given in _NONE):
         return None
-    if type(told) is not int or not 0 <= told < n_tokens:
-        id = shortened(repr(told))
+    if type(given) is not int or not 0 <= given < n_tokens:
+        id = shortened(repr(given))
         raise ParseError(f"{key} is {id}, no id of the vocabulary, which has {n_tokens:,} tokens")
-    return told
+    return given
 
 
-# With these llama.cpp adds the token that begins a text, unless told not to.
+# With these llama.cpp adds the token that begins a text, unless a key says no.
 _ADDING = frozenset(
     {
         *next(row.names for row in PATTERNS if "llama-bpe" in row.names),

@@ -38,8 +38,8 @@ def ranks_of(folder: Folder) -> dict[bytes, int]:
         if not token or not rank.isdigit() or len(rank) > 7 or int(rank) > _MAX_RANK:
             raise folder.malformed(RANKS, f"line {n:,} is no token in base64 and its rank")
         if len(token) > TIKTOKEN_MAX_BYTES:
-            told = f"{folder.root / RANKS}: a token of {len(token):,} bytes"
-            raise LimitExceeded("TIKTOKEN_MAX_BYTES", told)
+            given = f"{folder.root / RANKS}: a token of {len(token):,} bytes"
+            raise LimitExceeded("TIKTOKEN_MAX_BYTES", given)
         found[token] = int(rank)
     folder.budget.items(len(found), f"the tokens of {RANKS}")
     return found

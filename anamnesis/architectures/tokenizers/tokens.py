@@ -98,10 +98,8 @@ def check_text(source: str, texts: Collection[str]) -> None:
 
 
 def check_unique(tokens: Sequence[str], source: str) -> None:
-    """Raise `ParseError` if two tokens are equal, which llama.cpp does not load.
-
-    It gives those names of their own that are empty.
-    """
+    """Raise `ParseError` if two tokens are equal, which llama.cpp does not load."""
+    # It gives those names of their own that are empty.
     if len(set(tokens)) == len(tokens):
         return
     ids: dict[str, int] = {}
@@ -124,8 +122,8 @@ def declared_size(config: Mapping[str, Any], *keys: str, default: int) -> int:
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise ParseError(f"{key} must be a number of tokens, not {size!r}", source="config")
             if size > default + VOCABULARY_MAX_PADDING:
-                told = f"config: {key} is {size:,}, and there are {default:,} tokens"
-                raise LimitExceeded("VOCABULARY_MAX_PADDING", told)
+                given = f"config: {key} is {size:,}, and there are {default:,} tokens"
+                raise LimitExceeded("VOCABULARY_MAX_PADDING", given)
             return size
     return default
 
@@ -137,7 +135,7 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def looks_special(text: str) -> bool:
-    """Tell whether a token that is not marked special is one that no text should have."""
+    """Return whether a token that is not marked special is one that no text should have."""
     return text in _SPECIAL or any(
         text.startswith(start) and text.endswith(end) for start, end in _SPECIAL_FORMS
     )

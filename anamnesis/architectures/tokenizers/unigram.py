@@ -95,8 +95,8 @@ def _fast(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[s
         vocab.setdefault(text, i)
     added = added_tokens(folder, vocab)
     _mark(found, folder, model, {i: token for i, token in added.items() if i < len(listed)})
-    told = folder.json(CONFIG) or {}
-    prefix, spaces = told.get("add_prefix_space"), told.get("clean_up_tokenization_spaces")
+    given = folder.json(CONFIG) or {}
+    prefix, spaces = given.get("add_prefix_space"), given.get("clean_up_tokenization_spaces")
     return found, _keys(
         prefix if isinstance(prefix, bool) else True, spaces is True, _charsmap(folder, tokenizer)
     )
@@ -109,8 +109,8 @@ def _is_scored(entry: Any) -> bool:
     return False
 
 
-def _score(told: float) -> float:
-    return float(told) if abs(told) < 3e38 else 0.0
+def _score(given: float) -> float:
+    return float(given) if abs(given) < 3e38 else 0.0
 
 
 def _mark(
@@ -131,11 +131,11 @@ def _mark(
 def _charsmap(folder: Folder, tokenizer: Mapping[str, Any]) -> bytes:
     normalizer = section(tokenizer, "normalizer")
     steps = [normalizer, *objects(normalizer.get("normalizers"))]
-    told = next((s["precompiled_charsmap"] for s in steps if "precompiled_charsmap" in s), None)
-    if told is None:
+    given = next((s["precompiled_charsmap"] for s in steps if "precompiled_charsmap" in s), None)
+    if given is None:
         return b""
     try:
-        return base64.b64decode(told)
+        return base64.b64decode(given)
     except (binascii.Error, TypeError, ValueError):
         raise folder.malformed(FAST, "precompiled_charsmap is not base64") from None
 

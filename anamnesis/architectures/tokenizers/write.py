@@ -25,10 +25,8 @@ _TEMPLATE = "tokenizer.chat_template"
 
 
 def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes | bytearray]:
-    """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary.
-
-    Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
-    """
+    """Return tokenizer.json and tokenizer_config.json of a GGUF's vocabulary."""
+    # Of one of sentencepiece's kind tokenizer.model too, which alone has its scores.
     vocabulary = StoredVocabulary(metadata)
     body = _BODIES.get(vocabulary.model)
     if body is None:
@@ -42,10 +40,10 @@ def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes | bytearray
     return files
 
 
-def _json(told: Mapping[str, Any]) -> bytearray:
+def _json(given: Mapping[str, Any]) -> bytearray:
     made = bytearray()  # which grows, and is never held twice
     try:
-        for piece in json_text(told):
+        for piece in json_text(given):
             made += piece.encode()
     except UnicodeEncodeError:
         raise ParseError("the vocabulary of the GGUF has text that is not UTF-8") from None
@@ -54,16 +52,16 @@ def _json(told: Mapping[str, Any]) -> bytearray:
 
 
 def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": _removes_spaces(vocabulary),
     }
     named = vocabulary.named()
     for name in named:
-        told[f"{name}_token"] = vocabulary.text_of(name)
+        given[f"{name}_token"] = vocabulary.text_of(name)
     added = vocabulary.added()
     if vocabulary.model == "llama":
-        told["added_tokens_decoder"] = {
+        given["added_tokens_decoder"] = {
             str(i): bodies.added_token(vocabulary.tokens[i], special)
             for i, special in added.items()
             if not special or vocabulary.scores[i] == ADDED_SCORE
@@ -71,17 +69,17 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
     ids = set(named.values())
     others = [vocabulary.tokens[i] for i, special in added.items() if special and i not in ids]
     if others:
-        told["additional_special_tokens"] = others
+        given["additional_special_tokens"] = others
     for name in ("bos", "eos", "sep"):
         flag = vocabulary.flag(f"add_{name}_token")
         if flag is not None and vocabulary.model != "bert":  # of which the template says all
-            told[f"add_{name}_token"] = flag
+            given[f"add_{name}_token"] = flag
     if (flag := vocabulary.flag("add_space_prefix")) is not None:
-        told["add_prefix_space"] = flag
+        given["add_prefix_space"] = flag
     template = _templates(metadata)
     if template:
-        told["chat_template"] = template
-    return told
+        given["chat_template"] = template
+    return given
 
 
 def _removes_spaces(vocabulary: StoredVocabulary) -> bool:

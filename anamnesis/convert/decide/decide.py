@@ -64,9 +64,7 @@ def _of_mix(seen: Seen) -> Request:
         return request
     if request.encoding is None and not seen.checkpoint.self_contained:
         return replace(request, mix=None)
-    from anamnesis.schemes.families.ggml.mixes import (
-        COPY,  # only here, for the sake of a quick start
-    )
+    from anamnesis.schemes.families.ggml.mixes import COPY
 
     keeps = request.encoding is not None or mix.name == COPY
     return replace(request, keep_blocks=keeps, cast_all=False)
@@ -80,7 +78,7 @@ def _asked(request: Request, seen: Seen, weights: Mapping[str, Weight]) -> Asked
         turns = any(encoding.layout.conv1d != "as stored" for encoding in asked.encodings)
         has_conv1d = turns and not checkpoint.self_contained
         return replace(asked, conv1d=conv1d_layers(ledger)) if has_conv1d else asked
-    from anamnesis.convert.decide.mix import mix_of  # only here, for the sake of a quick start
+    from anamnesis.convert.decide.mix import mix_of
     from anamnesis.formats.gguf.values import untyped
 
     of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
@@ -131,11 +129,9 @@ def _in_order(
 
 
 def _declarable(decided: Decided, possible: Possible) -> Decided:
-    """Return it with what no config would tell from moved codes left plain, or nothing moved.
-
-    Plain weights stay plain beside codes in settings of their own; if that is not enough, no such
-    codes are moved.
-    """
+    """Return it with what no config would tell from moved codes left plain, or nothing moved."""
+    # Plain weights stay plain beside codes in settings of their own; if that is not enough, no such
+    # codes are moved.
     why = decided.why_undeclared if any(fate.is_beside for fate in decided.fates) else None
     if why is None:
         return decided
@@ -167,8 +163,6 @@ def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:
 
 
 def _has_bytes(tensor: StoredTensor) -> bool:
-    """Tell whether an unreadable tensor has bytes of its own.
-
-    torch's sparse and quantised tensors have none, for they are made of others.
-    """
+    """Return whether an unreadable tensor has bytes of its own."""
+    # torch's sparse and quantised tensors have none, for they are made of others.
     return tensor.dtype.name in DTYPES or tensor.n_bytes > 0

@@ -50,10 +50,8 @@ class Declaration:
         }
 
     def settings(self) -> dict[str, Any] | None:
-        """Return what a lone file must say of its encoding, so that it can be read again.
-
-        None if the tensors show all of it.
-        """
+        """Return what a lone file must say of its encoding, so that it can be read again."""
+        # None if the tensors show all of it.
         made = self._encodings
         unsure = [name for name, encoding in made.items() if encoding.layout.needs_config]
         if not unsure:
@@ -86,7 +84,8 @@ class Declaration:
                     field.role: self.of.request.renamed(field.named(called)) for field in fields
                 }
                 known = {role: shapes[part] for role, part in names.items() if part in shapes}
-                settings = dict(encoding.layout.untold(known)) if fields[0].role in known else {}
+                is_known = fields[0].role in known
+                settings = dict(encoding.layout.undetermined(known)) if is_known else {}
                 said += [settings] if settings and settings not in said else []
         if not said:
             return None
@@ -137,10 +136,8 @@ class Declaration:
 
     @property
     def _by_layer(self) -> tuple[Encoding, dict[str, Any]] | None:
-        """The encoding of most modules, and a config that names the others.
-
-        None if there are none, or no config can.
-        """
+        """The encoding of most modules, and a config that names the others."""
+        # None if there are none, or no config can.
         renamed, asked = self.of.request.renamed, self.of.request.encoding
         usual = next(iter(self._encodings.values()))
         usual = self._encodings.get(asked.id, usual) if asked is not None else usual
@@ -160,7 +157,7 @@ class Declaration:
     @cached_property
     def _layers(self) -> Layers:
         """The modules whose weights are written as values, and as codes."""
-        from anamnesis.schemes.libraries.stacks import is_stack  # only here: for a quick start
+        from anamnesis.schemes.libraries.stacks import is_stack
 
         quantised = [_module(name) for name in (*(one.name for one in self._coded), *self.of.moved)]
         values = [one for one in self.of.pieces if one.is_plain and not one.is_moved]

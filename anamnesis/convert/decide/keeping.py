@@ -41,11 +41,9 @@ class Kept:
 
     @cached_property
     def beside(self) -> list[tuple[StoredTensor, Dropped]]:
-        """The tensors that go with kept weights, and are dropped with others.
-
-        Each belongs to the module that it lies in, or to the next one around that has weights.
-        Where a module's codes are decoded or left out, so is what says how they are read.
-        """
+        """The tensors that go with kept weights, and are dropped with others."""
+        # Each belongs to the module that it lies in, or to the next one around that has weights.
+        # Where a module's codes are decoded or left out, so is what says how they are read.
         ledger = self._ledger
         is_all = bool(self.plain) and self.plain == ledger.weights.keys()
         if not self.codes and not is_all:
@@ -96,10 +94,8 @@ class Kept:
 
 
 def check_kept(decided: Decided, config: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Refuse codes that would not be read as what they are where they are written.
-
-    So it is where only a config says what they are, and none is written.
-    """
+    """Refuse codes that would not be read as what they are where they are written."""
+    # So it is where only a config says what they are, and none is written.
     kept, ledger, writer = decided.kept, decided.seen.ledger, decided.writer
     if not kept.codes:
         return

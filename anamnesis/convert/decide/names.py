@@ -57,14 +57,10 @@ class Named(NamedTuple):
 def taken_apart(
     named: Named, asked: Asked, ledger: Ledger, *, in_codes: bool = False
 ) -> tuple[Named, set[str]]:
-    """Return the weights with stacks of experts as a tool saves them, and which are encoded so.
-
-    A module is taken apart where something of it is to be encoded; what else there is of it stays
-    plain, matrix by matrix.
-    """
-    from anamnesis.schemes.libraries.experts import (
-        stacked_experts,  # only here: most models have none
-    )
+    """Return the weights with stacks of experts as a tool saves them, and which are encoded so."""
+    # A module is taken apart where something of it is to be encoded; what else there is of it stays
+    # plain, matrix by matrix.
+    from anamnesis.schemes.libraries.experts import stacked_experts
 
     tool = asked.experts_tool
     assert tool is not None  # nobody else takes any apart
@@ -96,7 +92,7 @@ def codes_apart(named: Named, asked: Asked, ledger: Ledger, moves: Mapping[str, 
     """Return the weights with all stacks in codes apart, if one of them is not moved whole."""
     if not named.left:
         return named
-    from anamnesis.schemes.libraries.experts import IN_CODES  # only here: most models have none
+    from anamnesis.schemes.libraries.experts import IN_CODES
 
     moved = {name for name, move in moves.items() if isinstance(move, Repack)}
     if all(name in moved for name, why in named.left.items() if why == IN_CODES):
@@ -121,9 +117,7 @@ def put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
     """Return the weights with experts as the stacks that the model's own class has."""
     if not any(".experts.0." in f".{weight.name}" for weight in weights):
         return Named(weights)
-    from anamnesis.schemes.libraries.joined_experts import (
-        joined_experts,  # only here: few have those
-    )
+    from anamnesis.schemes.libraries.joined_experts import joined_experts
 
     by_name = {weight.name: weight for weight in weights}
     return _with_stacks(
@@ -157,7 +151,7 @@ def as_asked(weights: list[Weight], asked: Asked, ledger: Ledger, container: str
 
 def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
     """Return the weights with every stack as matrices, of codes too."""
-    from anamnesis.schemes.libraries.experts import every_stack  # only here: it is rarely asked
+    from anamnesis.schemes.libraries.experts import every_stack
 
     by_name = {weight.name: weight for weight in weights}
     pieces: dict[str, list[Weight]] = {}
@@ -174,13 +168,9 @@ def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
 
 
 def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
-    """Return the weights with all single experts as stacks.
-
-    Codes are joined where they lie, because they may be moved.
-    """
-    from anamnesis.schemes.libraries.joined_experts import (
-        every_stack_of_singles,  # only here: it is rarely asked
-    )
+    """Return the weights with all single experts as stacks."""
+    # Codes are joined where they lie, because they may be moved.
+    from anamnesis.schemes.libraries.joined_experts import every_stack_of_singles
 
     encoding = asked.request.encoding
     by_name = {weight.name: weight for weight in weights}
@@ -214,7 +204,7 @@ def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
 
 
 def _is_only_single(weight: Weight, encoding: Encoding, asked: Asked) -> bool:
-    """Tell whether an encoding takes a matrix, and not a stack of its like."""
+    """Return whether an encoding takes a matrix, and not a stack of its like."""
     has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
     return not has_stacks and asked.fitted(weight, encoding)[2] is None
 

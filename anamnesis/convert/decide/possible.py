@@ -210,7 +210,7 @@ class Possible:
         return Piece(weight, encoding, name, is_plain, is_moved)
 
     def _has_blocks(self, weight: Weight) -> bool:
-        """Tell whether the format stores the very blocks that a weight is in."""
+        """Return whether the format stores the very blocks that a weight is in."""
         is_block = weight.parts[0].dtype.kind == "block"
         return is_block and all(self.writer.holds(part.dtype) for part in weight.parts)
 
@@ -233,7 +233,7 @@ def _check_lossless(fate: Fate) -> None:
 
 
 def is_as_stored(fate: Fate, stored: Mapping[str, StoredTensor]) -> bool:
-    """Tell whether moved codes are written as they are stored: same bytes, same names."""
+    """Return whether moved codes are written as they are stored: same bytes, same names."""
     parts = [part for piece in fate.pieces for part in piece.weight.parts]
     names = {part.name for part in parts}
     return all(part.name in names for part in fate.weight.parts) and all(
@@ -242,7 +242,7 @@ def is_as_stored(fate: Fate, stored: Mapping[str, StoredTensor]) -> bool:
 
 
 def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
-    """Tell whether a tensor is one that is stored: by where it lies; if it is short, by bytes."""
+    """Return whether a tensor is one that is stored: by where it lies; if it is short, by bytes."""
     if stored is None or (part.dtype.name, part.shape) != (stored.dtype.name, stored.shape):
         return False
     if part.source is stored.source and part.offset == stored.offset:
@@ -251,5 +251,5 @@ def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
 
 
 def _holds_all(own: DType, dtype: DType) -> bool:
-    """Tell whether a dtype has all values of another."""
+    """Return whether a dtype has all values of another."""
     return own is dtype or dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)

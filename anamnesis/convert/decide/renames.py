@@ -140,7 +140,7 @@ def _with_header(checkpoint: Checkpoint, request: Request) -> Checkpoint:
     """Return a model with the header of the GGUF that it was, where safetensors carry that."""
     if not any(CARRIED_HEADER in container.metadata for container in checkpoint.shards.values()):
         return checkpoint
-    from anamnesis.formats.gguf.carried import header_of  # only here: most models carry none
+    from anamnesis.formats.gguf.carried import header_of
 
     shards: dict[str, Container] = {}
     known, said = {CARRIED_HEADER, "format"}, dict[str, None]()
@@ -155,7 +155,7 @@ def _with_header(checkpoint: Checkpoint, request: Request) -> Checkpoint:
 
 def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
     """Return weights in the shape that a GGUF stores, where its metadata say their own."""
-    from anamnesis.architectures.shapes import reshaped  # only here, for a quick start
+    from anamnesis.architectures.shapes import reshaped
 
     weights = dict(ledger.weights)
     for name in names:
@@ -193,7 +193,7 @@ def _advised(remedy: str) -> Iterator[None]:
 
 
 def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
-    from anamnesis.architectures.to_gguf import as_gguf  # only here: a large table
+    from anamnesis.architectures.to_gguf import as_gguf
     from anamnesis.schemes.families.ggml.mixes import COPY
 
     with _advised(_KEEP):
@@ -230,7 +230,7 @@ def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
     if request.form.container != "gguf" or checkpoint.root is None:
         return False
-    from anamnesis.architectures.to_gguf import has_gguf_names  # only here: for a quick start
+    from anamnesis.architectures.to_gguf import has_gguf_names
 
     if has_gguf_names(ledger.weights):
         return False
@@ -335,14 +335,14 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
 
 
 def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
-    """Tell whether a model is a GGUF of those that llama.cpp runs."""
+    """Return whether a model is a GGUF of those that llama.cpp runs."""
     first, *_ = checkpoint.shards.values()
     return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
 
 
 def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Tell whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
-    from anamnesis.architectures.rows import is_known  # only here: a large table
+    """Return whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
+    from anamnesis.architectures.rows import is_known
     from anamnesis.architectures.to_gguf import has_gguf_names
 
     is_of_images = metadata.get("general.architecture") in {*IMAGE_ARCHITECTURES, "clip"}
@@ -350,7 +350,7 @@ def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
 
 
 def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
-    from anamnesis.architectures.from_gguf import as_hf  # only here: a large table
+    from anamnesis.architectures.from_gguf import as_hf
 
     first, *_ = checkpoint.shards.values()
     with _advised(_AS_FILE):

@@ -30,10 +30,9 @@ _CONV1D = {  # by whether it is one
 
 
 class Wish(NamedTuple):
-    """What is asked of a weight; without an encoding its values, or what it is stored as.
+    """What is asked of a weight; without an encoding its values, or what it is stored as."""
 
-    An override has a pattern, and is an error where it cannot be done.
-    """
+    # An override has a pattern, and is an error where it cannot be done.
 
     encoding: Encoding | None = None
     pattern: str | None = None
@@ -114,10 +113,8 @@ class Asked:
         return typed.why if typed is not None and is_values else None
 
     def fitted(self, weight: Weight, encoding: Encoding) -> tuple[Encoding, Weight, str | None]:
-        """Return an encoding for a weight's values, and the weight with the rows that it takes.
-
-        Last comes why that is not for it; None if it is.
-        """
+        """Return an encoding for a weight's values, and the weight with the rows that it takes."""
+        # Last comes why that is not for it; None if it is.
         own, name = weight.own_dtype, weight.name
         if self.request.imatrix is not None:
             importance = self.request.imatrix.importance(name, weight.shape)
@@ -155,7 +152,7 @@ def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
     """Return the encodings of weights, given their names; one object for each name."""
     if not names:
         return {}
-    from anamnesis.schemes.encodings import find, made  # only here, for the sake of a quick start
+    from anamnesis.schemes.encodings import find, made
 
     rows = ((name, find(name)) for name in set(names.values()))
     ways = {name: made(row) for name, row in rows if row is not None}

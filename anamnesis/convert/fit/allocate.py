@@ -23,12 +23,10 @@ def allocate(
     budget: int,
     starts: Iterable[Mapping[str, str]] = (),
 ) -> Chosen | None:
-    """Return an option for each weight, of at most `budget` bytes together; None if none fit.
-
-    Steps are taken where a byte saves the most error, along the lower convex hull of each weight's
-    options: with a budget that ends at such a step nothing is better. What is left of the budget
-    goes to steps that still fit. The error is never above that of a start.
-    """
+    """Return an option for each weight, of at most `budget` bytes together; None if none fit."""
+    # Steps are taken where a byte saves the most error, along the lower convex hull of each
+    # weight's options: with a budget that ends at such a step nothing is better. What is left of
+    # the budget goes to steps that still fit. The error is never above that of a start.
     least = {name: min(some, key=lambda o: (o.n_bytes, o.error)) for name, some in options.items()}
     if _bytes(least) > budget:
         return None

@@ -183,10 +183,8 @@ def _fresh(*, view: bool) -> Any:
 
 
 def _references(given: Any) -> tuple[int, int]:
-    """References that are counted to an array, and to the one that owns its memory.
-
-    Too many to be alone, if no array owns it.
-    """
+    """References that are counted to an array, and to the one that owns its memory."""
+    # Too many to be alone, if no array owns it.
     base = given if given.base is None else given.base
     owns = getattr(getattr(base, "flags", None), "owndata", False)
     return sys.getrefcount(given), sys.getrefcount(base) if owns else sys.maxsize
@@ -225,10 +223,8 @@ def _edited(
 
 
 def _held_as(weight: Weight, request: Request) -> DType:
-    """Return the dtype that values are rounded to before anything else: the weight's own.
-
-    What has none is not rounded but to what it comes out as; nor is what is cast anyway.
-    """
+    """Return the dtype that values are rounded to before anything else: the weight's own."""
+    # What has none is not rounded but to what it comes out as; nor is what is cast anyway.
     own = weight.own_dtype
     if own is None or (own.kind == "float" and request.cast_all):
         return UNROUNDED
@@ -258,11 +254,10 @@ def _digest(array: StoredTensor) -> Callable[[], str]:
 
 
 class _Shelf:
-    """What functions have made: of one weight, and of those before that are not read to the end.
+    """What functions have made: of one weight, and of those before that are not read to the end."""
 
-    These are few: bands are handed out in order, so that each of them waits for another thread. Of
-    a sample of bands none is read to the end; then too there are no more than threads.
-    """
+    # These are few: bands are handed out in order, so that each of them waits for another thread.
+    # Of a sample of bands none is read to the end; then too there are no more than threads.
 
     def __init__(self, threads: int) -> None:
         self._lock = threading.Lock()

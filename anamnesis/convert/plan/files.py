@@ -107,11 +107,9 @@ class OutputWeight:
                 )
 
     def bands(self) -> Bands:
-        """Return the bands in which it is made, each of a megabyte or two.
-
-        They are the weight's own where these suit the encoding, and tiles where rows are so long
-        that the encoding would want too many values at once.
-        """
+        """Return the bands in which it is made, each of a megabyte or two."""
+        # They are the weight's own where these suit the encoding, and tiles where rows are so long
+        # that the encoding would want too many values at once.
         if self._bands is None:
             self._bands = self._cut()
         return self._bands
@@ -211,7 +209,7 @@ class OutputFile:
 
 
 def _is_run(weight: OutputWeight) -> bool:
-    """Tell whether each band's bytes are consecutive; the first is as all others."""
+    """Return whether each band's bytes are consecutive; the first is as all others."""
     if weight.is_plain:
         return True
     first = next(iter(weight.bands()), None)

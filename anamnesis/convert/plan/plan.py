@@ -179,7 +179,6 @@ class Plan:
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the programs make of it that know its encodings, as far as that was tried."""
-        # Only here: a conversion starts without.
         from anamnesis.convert.loaders.output_facts import Output, facts_of_output
         from anamnesis.convert.loaders.verdicts import otherwise, verdicts
 

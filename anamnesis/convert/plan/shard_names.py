@@ -100,7 +100,7 @@ def _alike(names: Iterable[str]) -> Iterator[str]:
 
 def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None:
     """Make empty files of these names on the file system where they are to be."""
-    import tempfile  # only here, for the sake of a quick start
+    import tempfile
 
     while not folder.is_dir():
         folder = folder.parent

@@ -99,14 +99,14 @@ def _card(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) ->
     """Return what a GGUF or a directory says of itself; other lone files say nothing."""
     if not (checkpoint.self_contained or checkpoint.has_config):
         return {}
-    from anamnesis.convert.report.card import card_of  # only here, for the sake of a quick start
+    from anamnesis.convert.report.card import card_of
 
     return card_of(checkpoint, ledger, limits)._asdict()
 
 
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.gguf_facts import lacks  # only here: most are none
+    from anamnesis.convert.loaders.gguf_facts import lacks
 
     if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
         return ()

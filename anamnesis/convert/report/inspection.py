@@ -156,7 +156,7 @@ class Inspection:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
+        from anamnesis.base.html import html_table
 
         return html_table(self._rows())
 
@@ -213,7 +213,7 @@ class Inspection:
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
         yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
         if self.dropped:
-            from textwrap import wrap  # only here, for the sake of a quick start
+            from textwrap import wrap
 
             reasons = ", ".join(counted_up(one.reason for one in self.dropped))
             row = f"{_count(len(self.dropped), 'tensor')} ({reasons})"

@@ -54,10 +54,8 @@ def joined(
     left_out: Sequence[Dropped],
     notes: Sequence[str] = (),
 ) -> PipelineReport:
-    """Return one report of all of a pipeline's models, and of the files beside them.
-
-    What else is to be known of them is in `notes`.
-    """
+    """Return one report of all of a pipeline's models, and of the files beside them."""
+    # What else is to be known of them is in `notes`.
     first = next(iter(models.values()), Report(path, "BF16", 0, 0, 0, 0, 0, ()))
     told = {name: getattr(first, name) for name in Report.__dataclass_fields__}
     for name in told.keys() - {"path", "dtype", "format", "encoding"} if models else ():

@@ -55,10 +55,8 @@ class Meter:
         return (self.done - first) / elapsed if elapsed > 0 else 0.0
 
     def facts(self, *, with_bytes: bool) -> list[str]:
-        """Return percent, bytes, rate and time left, as far as they are known.
-
-        Of work that is not counted, such as planning, only how long it takes is.
-        """
+        """Return percent, bytes, rate and time left, as far as they are known."""
+        # Of work that is not counted, such as planning, only how long it takes is.
         if self._start is None:
             return [format_duration(time.monotonic() - self._made)]
         facts = [f"{self.fraction:.0%}"]

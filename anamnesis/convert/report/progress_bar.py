@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(console: Console | None = None) -> Iterator[Progress]:
-    """Show a bar on stderr, or in a notebook's cell, while the block runs.
-
-    Gives the function to call with bytes done and bytes in all.
-    """
+    """Show a bar on stderr, or in a notebook's cell, while the block runs."""
+    # Gives the function to call with bytes done and bytes in all.
     shell = _notebook()
     if console is None and shell is not None:
         yield _Cell(import_module("IPython.display").display)

@@ -40,7 +40,7 @@ class Form(NamedTuple):
         return WRITERS[self.container].endings[0]
 
     def becomes_file(self, *, directory: bool) -> bool:
-        """Tell whether a file, or a directory, is written as one file, or as its parts."""
+        """Return whether a file, or a directory, is written as one file, or as its parts."""
         return self.is_named_file or not self.has_directories or not (directory or self.is_cut)
 
 

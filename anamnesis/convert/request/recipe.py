@@ -68,7 +68,7 @@ class _Reader:
     """One recipe on its way to options."""
 
     def __init__(self, name: str, raw: bytes) -> None:
-        import tomllib  # only here, for the sake of a quick start
+        import tomllib
 
         self._name = name
         try:

@@ -79,6 +79,6 @@ def _override(pattern: str, name: Named, container: str) -> Encoding | None:
 def _importance(given: Given | None, limits: ParseLimits | None) -> Imatrix | None:
     if given is None:
         return None
-    from anamnesis.convert.request.importance import importance_of  # here, for a quick start
+    from anamnesis.convert.request.importance import importance_of
 
     return importance_of(given, limits)

@@ -61,7 +61,7 @@ class Listed(NamedTuple):
 
 def listed() -> Iterator[Listed]:
     """Yield all targets that go without a container, and the containers."""
-    from anamnesis.convert.loaders.verdicts import loaders  # only here: for a listing
+    from anamnesis.convert.loaders.verdicts import loaders
 
     called = {container: name for name, container in _ALIASES.items()}
     for container in ("safetensors", "gguf", "npz", "npy", "torch"):
@@ -92,7 +92,7 @@ def names() -> Iterator[str]:
 
 def mixes() -> list[str]:
     """Return the mixes of GGUF's types, as targets."""
-    from anamnesis.schemes.families.ggml.mixes import ALIASES, MIXES  # only here: for a quick start
+    from anamnesis.schemes.families.ggml.mixes import ALIASES, MIXES
 
     return [*(f"gguf-{mix}" for mix in (*MIXES, *ALIASES) if mix not in OUTPUT_DTYPES), _COPY]
 
@@ -154,12 +154,10 @@ def asked_target(
 
 
 def output_target(out: Any, *, of_gguf: bool, dtype: DTypeLike | None = None) -> Target:
-    """Return what the name of an output asks for, where no target is named.
-
-    Its ending says the container. Without one a GGUF that llama.cpp runs (`of_gguf`) becomes a
-    directory that transformers loads, in BF16 unless a `dtype` is asked for; all else stays in
-    safetensors.
-    """
+    """Return what the name of an output asks for, where no target is named."""
+    # Its ending says the container. Without one a GGUF that llama.cpp runs (`of_gguf`) becomes a
+    # directory that transformers loads, in BF16 unless a `dtype` is asked for; all else stays in
+    # safetensors.
     if not isinstance(out, (str, os.PathLike)):
         return Target("safetensors")
     check_named(out)
@@ -184,11 +182,7 @@ def _mixed(name: str) -> Target | None:
     first, _, rest = name.partition("-")
     if first != "gguf" or not rest:
         return None
-    from anamnesis.schemes.families.ggml.mixes import (  # only here: a quick start
-        ALIASES,
-        COPY,
-        MIXES,
-    )
+    from anamnesis.schemes.families.ggml.mixes import ALIASES, COPY, MIXES
 
     mix = ALIASES.get(rest, rest)
     if mix == COPY:
@@ -210,7 +204,7 @@ def no_such(what: str, word: str, known: Iterable[str]) -> UnknownWord:
 
 def _refuse_absent(name: str) -> None:
     """Raise for an encoding that is known, and not written; or for what may be several."""
-    from anamnesis.convert.loaders.absent import absent  # only here, for the sake of a quick start
+    from anamnesis.convert.loaders.absent import absent
     from anamnesis.convert.loaders.verdicts import loaders
 
     programs = {one: loaders("gguf" if one in mixes() else one) for one in several(name)}

@@ -45,21 +45,19 @@ class Text(str):
 
 def read_edit(text: str) -> tuple[str, Value | Text]:
     """Read `KEY=VALUE`, `KEY:TYPE=VALUE` or `KEY=TYPE:VALUE`, as a flag has it."""
-    key, equals, told = text.partition("=")
+    key, equals, given = text.partition("=")
     name, colon, kind = key.rpartition(":")
     if colon and kind in SAID:
-        return read_setting(f"{name}={kind}:{told}")
-    if equals and key and told.partition(":")[0] not in SAID:
-        return key, Text(told)
+        return read_setting(f"{name}={kind}:{given}")
+    if equals and key and given.partition(":")[0] not in SAID:
+        return key, Text(given)
     return read_setting(text)
 
 
 def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) -> bytes:
-    """Return the header up to the data, which begin at the next multiple of the alignment.
-
-    A key keeps its type, unless a value says its own. The bytes of all others, and those of the
-    table of tensors, are as they were.
-    """
+    """Return the header up to the data, which begin at the next multiple of the alignment."""
+    # A key keeps its type, unless a value says its own. The bytes of all others, and those of the
+    # table of tensors, are as they were.
     metadata, source = container.metadata, container.source
     assert isinstance(metadata, GgufMetadata)
     if metadata.encoding.big_endian or metadata.encoding.version <= _LAST_VERSION_OF_U32:

@@ -93,12 +93,11 @@ class Field(NamedTuple):
 
 
 class GgufMetadata(TypedMetadata):
-    """The keys of a file, in its order.
+    """The keys of a file, in its order."""
 
-    Values are bool, int, float, str and lists of these. A string that is not UTF-8 has lone
-    surrogates for the bytes that are not, as `os.fsdecode` gives them. An array is read from the
-    file when it is first asked for, and kept from then on.
-    """
+    # Values are bool, int, float, str and lists of these. A string that is not UTF-8 has lone
+    # surrogates for the bytes that are not, as `os.fsdecode` gives them. An array is read from the
+    # file when it is first asked for, and kept from then on.
 
     def __init__(
         self, fields: dict[str, Field], source: Source, encoding: Encoding, limits: ParseLimits
@@ -150,10 +149,8 @@ class GgufMetadata(TypedMetadata):
         return _changed(0 if span is None else span.offset, self._source.name)
 
     def first(self, key: str, n: int) -> list[Any]:
-        """Return the first items of an array, at most `n`, and read not much more than those.
-
-        There are fewer if they are long, none if they are arrays themselves.
-        """
+        """Return the first items of an array, at most `n`, and read not much more than those."""
+        # There are fewer if they are long, none if they are arrays themselves.
         span = self.fields[key].span
         if span is None or span.item_type is ValueType.ARRAY:
             return []

@@ -165,11 +165,11 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
 
 def _facts(encoding: Encoding, metadata: GgufMetadata, alignment: int) -> dict[str, Any]:
     arch = metadata.fields.get(ARCHITECTURE_KEY)
-    is_told = arch is not None and isinstance(arch.value, str)
+    is_given = arch is not None and isinstance(arch.value, str)
     return {
         "version": encoding.version,
         "byte_order": "big" if encoding.big_endian else "little",
-        "arch": arch.value if arch is not None and is_told else None,
+        "arch": arch.value if arch is not None and is_given else None,
         "alignment": alignment,
     }
 
@@ -178,10 +178,10 @@ def _own_shapes(
     metadata: GgufMetadata, tensors: Iterable[StoredTensor], source: Source
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of tensors whose rows were cut anew, so that they are whole blocks."""
-    told = {key.removeprefix(_SHAPE_KEY) for key in metadata if key.startswith(_SHAPE_KEY)}
+    given = {key.removeprefix(_SHAPE_KEY) for key in metadata if key.startswith(_SHAPE_KEY)}
     shapes = {}
-    for tensor in tensors if told else ():
-        if tensor.name not in told:
+    for tensor in tensors if given else ():
+        if tensor.name not in given:
             continue
         key = _SHAPE_KEY + tensor.name
         shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= GGUF_MAX_DIMS else None

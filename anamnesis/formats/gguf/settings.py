@@ -15,17 +15,15 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][+-]?[0-
 
 
 def read_setting(text: str) -> tuple[str, Value]:
-    """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it.
-
-    Without a type `true` and `false` are bools, numbers numbers, a JSON list an array,
-    `{"type": "uint32", "value": 7}` what it says, and all else is a string.
-    """
-    key, equals, told = text.partition("=")
+    """Read `KEY=VALUE` or `KEY=TYPE:VALUE`, as a flag has it."""
+    # Without a type `true` and `false` are bools, numbers numbers, a JSON list an array, `{"type":
+    # "uint32", "value": 7}` what it says, and all else is a string.
+    key, equals, given = text.partition("=")
     if not equals or not key:
         raise ValueError(f"write KEY=VALUE or KEY=TYPE:VALUE, not {text!r}")
-    name, colon, rest = told.partition(":")
+    name, colon, rest = given.partition(":")
     if not colon or name not in SAID:
-        return key, typed(guessed(told))
+        return key, typed(guessed(given))
     kind = SAID[name]
     if kind is ValueType.STRING:
         return key, of_type(kind, rest)
@@ -40,21 +38,21 @@ def read_setting(text: str) -> tuple[str, Value]:
 
 
 def read_settings(text: str) -> dict[str, Any]:
-    """Read a JSON object of metadata, as a file has it."""
+    """Read a JSON object of metadata, from a file."""
     try:
-        told = json.loads(text, object_pairs_hook=_object, parse_float=_number)
+        given = json.loads(text, object_pairs_hook=_object, parse_float=_number)
     except json.JSONDecodeError as error:
         raise ValueError(f"not valid JSON: {error}") from None
     except RecursionError:
         raise ValueError("JSON nested too deeply") from None
-    if not isinstance(told, dict):
+    if not isinstance(given, dict):
         raise ValueError("must hold a JSON object")
-    for key, value in told.items():
+    for key, value in given.items():
         try:
             _finite(value)
         except ValueError as error:
             raise ValueError(f"metadata {key!r}: {error}") from None
-    return told
+    return given
 
 
 class _Beyond(str):
@@ -80,12 +78,12 @@ def _finite(value: Any) -> Any:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object; raise ValueError for a key that it has twice."""
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for key, value in pairs:
-        if key in told:
+        if key in given:
             raise ValueError(f"has the key {key!r} twice; leave one")
-        told[key] = value
-    return told
+        given[key] = value
+    return given
 
 
 def guessed(text: str) -> Any:
@@ -99,12 +97,12 @@ def guessed(text: str) -> Any:
     if text[:1] + text[-1:] not in ("[]", "{}"):
         return text
     try:
-        told = json.loads(text, parse_float=_number)
+        given = json.loads(text, parse_float=_number)
     except (ValueError, RecursionError):
         return text
     # Any other object is text, as a template that begins with a brace is.
-    is_text = isinstance(told, dict) and set(told) != {"type", "value"}
-    return text if is_text else _finite(told)
+    is_text = isinstance(given, dict) and set(given) != {"type", "value"}
+    return text if is_text else _finite(given)
 
 
 def as_float(text: str) -> float:

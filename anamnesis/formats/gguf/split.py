@@ -64,12 +64,12 @@ def _files(
     stem = name[: -len(_ENDING)] if name.lower().endswith(_ENDING) else name
     files = []
     for i, (start, stop) in enumerate(runs):
-        told = {
+        given = {
             NUMBER_KEY: {"type": "uint16", "value": i},
             COUNT_KEY: {"type": "uint16", "value": n},
             TENSORS_KEY: {"type": "int32", "value": n_tensors},
         }
-        own = {**(metadata if i == 0 else {}), **{key: told[key] for key in keys}}
+        own = {**(metadata if i == 0 else {}), **{key: given[key] for key in keys}}
         files.append(SplitFile(f"{stem}-{i + 1:05d}-of-{n:05d}{_ENDING}", start, stop, own))
     return files
 

@@ -13,10 +13,9 @@ _FEW = 4096  # strings that exist at the same time while all are looked at
 
 
 class Strings:
-    """Strings that are only added to: the length of each in 8 bytes, then its UTF-8.
+    """Strings that are only added to: the length of each in 8 bytes, then its UTF-8."""
 
-    Bytes that are not UTF-8 become lone surrogates, as `surrogateescape` has it.
-    """
+    # Bytes that are not UTF-8 become lone surrogates, as in `surrogateescape`.
 
     def __init__(
         self, texts: Iterable[str] = (), raw: bytes | memoryview = b"", n: int = 0
@@ -51,7 +50,7 @@ class Strings:
     __hash__ = None  # type: ignore[assignment]
 
     def tolist(self) -> list[str]:
-        """Return them as Python has them."""
+        """Return them as a list of Python's."""
         return list(self)
 
     def __repr__(self) -> str:

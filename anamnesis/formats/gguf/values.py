@@ -204,7 +204,7 @@ def _float_type(values: Sequence[float]) -> ValueType:
 
 
 def _is_in_f32(value: float) -> bool:
-    """Tell whether float32 has a number for this one, with all of its own digits or exactly."""
+    """Return whether float32 has a number for this one, with all of its own digits or exactly."""
     try:
         (found,) = _F32.unpack(_F32.pack(value))
     except OverflowError:
@@ -298,10 +298,9 @@ def packed_array(metadata: Mapping[str, Any], key: str) -> Any:
 
 
 class _Recoder:
-    """Items of any version and byte order, as version 3 has them, little-endian.
+    """Items of any version and byte order, as in version 3, little-endian."""
 
-    They were scanned before, but a file may change: `struct.error` or `KeyError` then.
-    """
+    # They were scanned before, but a file may change: `struct.error` or `KeyError` then.
 
     def __init__(self, raw: bytearray, encoding: Encoding) -> None:
         self.raw = raw

@@ -37,11 +37,10 @@ _LONGEST_NAME = 63  # bytes
 
 
 class GgufWriter(Writer):
-    """Tensors go in the order given, each at the next multiple of `general.alignment`.
+    """Tensors go in the order given, each at the next multiple of `general.alignment`."""
 
-    ggml has no scalars: it writes them with one dimension, and so does this, for gguf-py does not
-    read all that have none.
-    """
+    # ggml has no scalars: it writes them with one dimension, and so does this, for gguf-py does not
+    # read all that have none.
 
     id = "gguf"
     extension = ".gguf"
@@ -121,7 +120,7 @@ def _alignment(value: Value | None) -> int:
 
 
 def key_bytes(key: str, value: Value) -> bytes:
-    """Return a key and its value as a header has them."""
+    """Return a key and its value as in a header."""
     try:
         raw = key.encode()
     except UnicodeEncodeError:

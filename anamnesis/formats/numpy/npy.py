@@ -83,11 +83,9 @@ def read_header(
     budget: Budget,
     void: DType | None = None,
 ) -> NpyHeader:
-    """Read the header of the array `name`, which lies at `offset` to `end` of `source`.
-
-    Items that are bytes without a meaning (`V1`, `V2`, …) are of the dtype `void`, if they are as
-    long as its items.
-    """
+    """Read the header of the array `name`, which lies at `offset` to `end` of `source`."""
+    # Items that are bytes without a meaning (`V1`, `V2`, …) are of the dtype `void`, if they are as
+    # long as its items.
     text, text_start, data_start = _text(source, offset, end, name, budget)
     fields = _usual(text) or _Literal(text, source, text_start).header()
     dtype, big_endian, problem = dtype_of(fields["descr"], void)
@@ -198,10 +196,8 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
 
 
 def dtype_of(descr: Any, void: DType | None = None) -> tuple[DType, bool, str]:
-    """Return the dtype of a descriptor, whether it is big-endian, and why it cannot be read.
-
-    `void` is the dtype of items that are bytes without a meaning.
-    """
+    """Return the dtype of a descriptor, whether it is big-endian, and why it cannot be read."""
+    # `void` is the dtype of items that are bytes without a meaning.
     if not isinstance(descr, str):
         return _unknown("structured"), False, _UNREADABLE["structured"]
     if descr in _NAMES:

@@ -27,15 +27,13 @@ _NAMELESS = "array"
 
 
 def holds_arrays(directory: ZipDirectory) -> bool:
-    """Tell whether an archive is an NPZ file: one of arrays, or an empty one."""
+    """Return whether an archive is an NPZ file: one of arrays, or an empty one."""
     return not directory.entries or any(name.endswith(_ENDING) for name in directory.entries)
 
 
 def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) -> Container:
-    """Read the headers of all arrays of an archive, and nothing else.
-
-    `void` is the dtype of arrays whose items are bytes without a meaning.
-    """
+    """Read the headers of all arrays of an archive, and nothing else."""
+    # `void` is the dtype of arrays whose items are bytes without a meaning.
     arrays = _Arrays(directory.source, budget, void)
     for entry in directory.entries.values():
         if entry.name.endswith("/") and not entry.n_bytes:  # a folder

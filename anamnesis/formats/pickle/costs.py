@@ -26,11 +26,9 @@ _COUNTED = frozenset((tuple, list, dict))
 
 
 def built_cost(args: tuple[Any, ...], made: Any) -> int:
-    """Return what a call of a builder is counted as, beside the object that it returns.
-
-    That is a slot for each argument, and for each value in one, for it may look at them all; and
-    what is in the result, at most.
-    """
+    """Return what a call of a builder is counted as, beside the object that it returns."""
+    # That is a slot for each argument, and for each value in one, for it may look at them all; and
+    # what is in the result, at most.
     n = len(args)
     for arg in args:
         if type(arg) in _COUNTED:

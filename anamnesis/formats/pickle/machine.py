@@ -1,6 +1,6 @@
 """A pickle machine that executes nothing: no import, no call.
 
-What a pickle would have made is told in inert nodes: `Global` for what it refers to, `Call` for
+What a pickle would have made becomes inert nodes: `Global` for what it refers to, `Call` for
 what it would call, with which arguments and state. Whoever runs the machine decides which globals
 may be there, and may give back a `Builder` for one: a function of this package for it.
 
@@ -170,10 +170,8 @@ class PickleMachine:
         return self._error(at, str(error)[:200])
 
     def doubt(self, message: str, at: int | None = None) -> None:
-        """Refuse what some readers take, and others do not or understand otherwise.
-
-        `at` is where in `data` it is, if that is not where the last opcode begins.
-        """
+        """Refuse what some readers take, and others do not or understand otherwise."""
+        # `at` is where in `data` it is, if that is not where the last opcode begins.
         if at is None:
             raise Problem(message)
         raise ParseError(message, offset=self.base + at, source=self.name)

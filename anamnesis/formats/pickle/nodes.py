@@ -26,10 +26,9 @@ class Global:
 
 
 class Builder(Global):
-    """A global whose calls a function of this package answers.
+    """A global whose calls a function of this package answers."""
 
-    The function raises TypeError or ValueError for arguments that it cannot take.
-    """
+    # The function raises TypeError or ValueError for arguments that it cannot take.
 
     __slots__ = ("build",)
 

@@ -160,10 +160,8 @@ class _HeaderScanner:
         return tensors, metadata or {}
 
     def usual_entries(self, tensors: dict[str, StoredTensor]) -> bool:
-        """Scan entries that are spelt as usual, as many as follow each other (up to `_BATCH`).
-
-        Returns whether there was one and a comma after the last.
-        """
+        """Scan entries that are spelt as usual, as many as follow each other (up to `_BATCH`)."""
+        # Returns whether there was one and a comma after the last.
         entries, self.pos, another = _parse.tensor_entries(self.raw, self.pos, _BATCH)
         self.add(tensors, entries)
         return bool(entries) and another
@@ -301,10 +299,8 @@ class _HeaderScanner:
         return tuple([int(item) for item in found[1].split(b",")]) if found[1] else ()
 
     def tensor_fields(self, name: str, start: int) -> tuple[str, tuple[int, ...], int, int]:
-        """Scan an entry whose keys are in any order, possibly among others.
-
-        Returns dtype, shape, and the two offsets.
-        """
+        """Scan an entry whose keys are in any order, possibly among others."""
+        # Returns dtype, shape, and the two offsets.
         dtype: str | None = None
         lists: dict[str, bytes] = {}
         brace = self.pos
@@ -377,10 +373,8 @@ class _HeaderScanner:
 
 
 def bits_of(shape: tuple[int, ...], dtype: DType) -> int | None:
-    """Return how many bits a tensor takes; None if the numbers on the way fill more than 64.
-
-    Even one without elements: readers multiply its sizes, from the first on.
-    """
+    """Return how many bits a tensor takes; None if the numbers on the way fill more than 64."""
+    # Even one without elements: readers multiply its sizes, from the first on.
     n_bits = 1
     for factor in (*shape, dtype.bits):
         n_bits *= factor

@@ -76,10 +76,8 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
 
 
 def header_bytes(header: dict[str, object]) -> bytes:
-    """Return the header behind its length, padded with spaces to a multiple of 8 bytes.
-
-    So does the reference implementation; data sorted by falling alignment is aligned then.
-    """
+    """Return the header behind its length, padded with spaces to a multiple of 8 bytes."""
+    # So does the reference implementation; data sorted by falling alignment is aligned then.
     try:
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:

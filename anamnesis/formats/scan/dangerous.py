@@ -67,12 +67,12 @@ _LONGEST_MODULE = max(map(len, DANGEROUS_MODULES))
 
 
 def is_extension(module: str, name: str) -> bool:
-    """Tell whether a global is a number, which may mean any global that someone registered."""
+    """Return whether a global is a number, which may mean any global that someone registered."""
     return module == "copyreg" and name.startswith("extension ")
 
 
 def is_dangerous(module: str, name: str) -> bool:
-    """Tell whether a global is in the table, or gets at one that is by dots or underscores."""
+    """Return whether a global is in the table, or gets at one that is by dots or underscores."""
     if max(len(module), len(name)) > LONGEST_NAME:
         return True
     if name in DANGEROUS_NAMES.get(module, ()):

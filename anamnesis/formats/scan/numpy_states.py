@@ -1,6 +1,6 @@
 """Which states of numpy's objects are those that numpy writes.
 
-Its `__setstate__` believes what it is told. A dtype of objects that says that it has none makes
+Its `__setstate__` checks nothing. A dtype of objects that says that it has none makes
 pointers out of a pickle's bytes; an array that gets a state twice lets memory go that another one
 still looks at. So globals that are harmless are so only with states of the usual form.
 """
@@ -30,10 +30,8 @@ _CHARACTER_BYTES = {"S": 1, "U": 4, "V": 1}
 
 
 def has_usual_state(made: Call) -> bool:
-    """Tell whether what is given to an object's `__setstate__` is what numpy writes for it.
-
-    Records and dtypes of several dimensions are not looked into.
-    """
+    """Return whether what is given to an object's `__setstate__` is what numpy writes for it."""
+    # Records and dtypes of several dimensions are not looked into.
     if len(made.states) != 1 or type(made.states[0]) is not tuple:
         return False
     name = str(made.function)
@@ -43,14 +41,14 @@ def has_usual_state(made: Call) -> bool:
 
 
 def _is_empty_array(args: tuple[Any, ...]) -> bool:
-    """Tell whether an array has no memory before it gets its state."""
+    """Return whether an array has no memory before it gets its state."""
     if len(args) != 3 or not isinstance(args[0], Global):
         return False
     return str(args[0]) == "numpy.ndarray" and args[1] == (0,)
 
 
 def _is_filled(state: tuple[Any, ...]) -> bool:
-    """Tell whether a list holds all objects of an array: numpy reads as many as its shape says."""
+    """Return whether a list holds all objects of an array: numpy reads as many as its shape has."""
     if len(state) != 5 or type(state[1]) is not tuple:
         return False
     if not all(type(n) is int and n >= 0 for n in state[1]):
@@ -74,5 +72,5 @@ def _is_of_dtype(args: tuple[Any, ...], state: tuple[Any, ...]) -> bool:
     if kind in _CHARACTER_BYTES:
         wanted = _CHARACTER_BYTES[kind] * int(count or 0)
     metadata = state[8] if len(state) == 9 else None
-    is_told = type(metadata) is tuple if kind in "mM" else type(metadata) in (dict, type(None))
-    return is_told and (n_bytes, flags) == (wanted, _FLAGS.get(kind, 0))
+    is_given = type(metadata) is tuple if kind in "mM" else type(metadata) in (dict, type(None))
+    return is_given and (n_bytes, flags) == (wanted, _FLAGS.get(kind, 0))

@@ -60,11 +60,9 @@ def data_of_array(source: Source, start: int, end: int, name: str, budget: Budge
 
 
 def _has_no_objects(descr: Any) -> bool:
-    """Tell whether a descriptor, or each of its fields, is of plain values.
-
-    A field is a tuple of its name, alone or after a title, its descriptor, and its shape if it
-    has one.
-    """
+    """Return whether a descriptor, or each of its fields, is of plain values."""
+    # A field is a tuple of its name, alone or after a title, its descriptor, and its shape if it
+    # has one.
     if isinstance(descr, str):
         return _NO_OBJECTS.fullmatch(descr) is not None
     return isinstance(descr, list) and all(
@@ -73,7 +71,7 @@ def _has_no_objects(descr: Any) -> bool:
 
 
 def _is_whole(descr: Any, shape: tuple[int, ...], n_bytes: int) -> bool:
-    """Tell whether the data of an array is as long as its header says."""
+    """Return whether the data of an array is as long as its header says."""
     from numpy.lib.format import descr_to_dtype
 
     try:
@@ -86,7 +84,7 @@ def _is_whole(descr: Any, shape: tuple[int, ...], n_bytes: int) -> bool:
 
 
 def is_document(source: Source) -> bool:
-    """Tell whether a file is text or a picture by its name and by its content."""
+    """Return whether a file is text or a picture by its name and by its content."""
     if not _DOCUMENT_NAME.search(source.name):
         return False
     head = source.read(0, min(source.size, _MOST_TEXT))
@@ -100,26 +98,26 @@ def is_document(source: Source) -> bool:
 
 
 def is_tar(source: Source) -> bool:
-    """Tell whether a file begins as a tar archive does: by the checksum of its first block."""
+    """Return whether a file begins as a tar archive does: by the checksum of its first block."""
     if source.size < _TAR_BLOCK:
         return False
     block = source.read(0, _TAR_BLOCK)
     field = block[_TAR_SUM]
     if field[0] in (0o200, 0o377):
-        told = int.from_bytes(field[1:], "big", signed=field[0] == 0o377)
+        given = int.from_bytes(field[1:], "big", signed=field[0] == 0o377)
     else:
         try:
-            told = int(field.partition(b"\0")[0].strip() or b"0", 8)
+            given = int(field.partition(b"\0")[0].strip() or b"0", 8)
         except ValueError:
             return False
     rest = block[: _TAR_SUM.start] + b" " * len(field) + block[_TAR_SUM.stop :]
     unsigned = sum(rest)
     signed = unsigned - 256 * sum(byte > 0x7F for byte in rest)
-    return told in (unsigned, signed)
+    return given in (unsigned, signed)
 
 
 def ends_like_an_archive(source: Source) -> bool:
-    """Tell whether a file has the end of a ZIP archive, where some readers look for one."""
+    """Return whether a file has the end of a ZIP archive, where some readers look for one."""
     n_tail = min(source.size, _ZIP_TAIL)
     tail = source.read(source.size - n_tail, n_tail)
     at = tail.rfind(b"PK\x05\x06")
@@ -133,6 +131,6 @@ def ends_like_an_archive(source: Source) -> bool:
 
 
 def _has_locator(source: Source, at: int) -> bool:
-    """Tell whether ZIP64's locator precedes the end record."""
+    """Return whether ZIP64's locator precedes the end record."""
     at -= _ZIP_LOCATOR_BYTES
     return at >= 0 and source.read(at, 4) == b"PK\x06\x07"

@@ -90,28 +90,28 @@ class Scan:
 
     @property
     def notes(self) -> list[str]:
-        """What whoever loads the file should know of what is safe in it."""
+        """Notes on what is safe in the file, for whoever loads it."""
         safe = (g for p in self.pickles for g in p.globals if g.verdict == SAFE)
         return [_NEEDS_CONSENT] if any(g.module.startswith(_OF_TORCHAO) for g in safe) else []
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
-        told = {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
-        return {**told, "notes": self.notes}
+        given = {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
+        return {**given, "notes": self.notes}
 
     def __repr__(self) -> str:
         found = {g.module + "." + g.name for p in self.pickles for g in p.globals}
         counts = {"pickle": len(self.pickles), "global": len(found), "problem": len(self.problems)}
-        told = ", ".join(numbered(n, what) for what, n in counts.items())
-        return f"<anamnesis.Scan: {self.verdict}, {told}>"
+        given = ", ".join(numbered(n, what) for what, n in counts.items())
+        return f"<anamnesis.Scan: {self.verdict}, {given}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines("scan"))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from anamnesis.base.html import html_table  # only here, for the sake of a quick start
+        from anamnesis.base.html import html_table
 
         rows = [
             (found.verdict, f"{found.module}.{found.name}", pickle.name)
@@ -126,7 +126,7 @@ class Scan:
         return html_table(rows, head=head, caption=f"{self.verdict}: {len(self.pickles):,} pickles")
 
     def lines(self, path: str) -> Iterator[str]:
-        """Yield what there is to say of a file, for people."""
+        """Yield the lines on a file, for people."""
         yield f"{printable(path)}: {self.verdict}"
         for pickle in self.pickles:
             yield _cut(f"  {printable(pickle.name)}")

@@ -247,10 +247,8 @@ class _Scanner:
         saved: list[Any] | None = None,
         depth: int = SCAN_MAX_NESTED,
     ) -> Any:
-        """Run the next pickle and those in its strings; return its value.
-
-        The persistent ids that it holds are added to `saved`.
-        """
+        """Run the next pickle and those in its strings; return its value."""
+        # The persistent ids that it holds are added to `saved`.
         value = _BROKEN
         persistent = partial(_opaque, [] if saved is None else saved)
         try:
@@ -280,12 +278,12 @@ class _Scanner:
 
 
 def _without_name(error: AnamnesisError, source: Source) -> str:
-    """Return what is wrong, without the name of the file or pickle that it is told of."""
+    """Return what is wrong, without the name of the file or pickle."""
     return str(error).removeprefix(f"{source.name}: ")
 
 
 def _is_raw(name: str) -> bool:
-    """Tell whether torch writes no pickle under a name in its archives."""
+    """Return whether torch writes no pickle under a name in its archives."""
     folder, _, key = name.rpartition("/")
     if key.isdecimal() and folder.endswith(("/data", "/constants")):  # as usual
         return True
@@ -304,10 +302,8 @@ def _has_looks(source: Source, entry: ZipEntry) -> bool:
 
 
 def _names_some(source: Source, at: int) -> bool:
-    """Tell whether a list of opcodes, which knows no stack, has dangerous globals in it.
-
-    Other scanners go by such a list.
-    """
+    """Return whether a list of opcodes, which knows no stack, has dangerous globals in it."""
+    # Other scanners go by such a list.
     import io
     import pickletools
 

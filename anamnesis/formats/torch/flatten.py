@@ -107,7 +107,7 @@ class Flattened:
         head, dot, last = name.rpartition(".")
         for part, tensor in flat.tensors.items():
             self._add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
-        self._add(self.others, name, flat.told)
+        self._add(self.others, name, flat.text)
         self.described[name] = flat.described
 
     def _walk_dtensor(self, made: Wrapper, name: str) -> None:
@@ -174,7 +174,7 @@ class Flattened:
                 return None
         elif type(key) is not int:
             return None
-        self._tell(_told_cost(key) + (SLOT * len(key) if type(key) is tuple else 0))
+        self._tell(_value_cost(key) + (SLOT * len(key) if type(key) is tuple else 0))
         return str(key) if type(key) is int else ", ".join(str(_plain(part)) for part in key)
 
     def _walk_items(self, items: Any, name: str | None) -> None:
@@ -184,8 +184,8 @@ class Flattened:
             tuple not in kinds or not any(type(one) is tuple and one for one in items)
         ):
             self._charge_list(items, kinds)
-            self._tell(_told_cost(items))
-            self._add(self.others, _called(name, "value"), _plain_list(items, kinds), is_told=True)
+            self._tell(_value_cost(items))
+            self._add(self.others, _called(name, "value"), _plain_list(items, kinds), is_given=True)
             return
         self._foresee(len(items))
         for i, item in enumerate(items):
@@ -223,10 +223,10 @@ class Flattened:
 
     def add_lost_arrays(self, calls: Iterable[Call]) -> None:
         """List the arrays among the objects of a pickle that no name leads to."""
-        told = {id(p) for t in self.tensors.values() if type(t) is Refused for p in t.parts}
+        given = {id(p) for t in self.tensors.values() if type(t) is Refused for p in t.parts}
         n_lost = 0
         for made in calls:
-            if _is_of_numpy(made) and id(made) not in self._arrays and id(made) not in told:
+            if _is_of_numpy(made) and id(made) not in self._arrays and id(made) not in given:
                 from anamnesis.formats.torch.pickled_arrays import is_array
 
                 if is_array(made):
@@ -282,9 +282,11 @@ class Flattened:
     def _joined(self, name: str | None, text: str) -> str:
         return text if name is None else f"{name}.{text}"
 
-    def _add(self, leaves: dict[str, Any], name: str, value: Any, *, is_told: bool = False) -> None:
-        is_told = is_told or leaves is not self.others
-        self._tell(text_cost(name) + (0 if is_told else _told_cost(value)))
+    def _add(
+        self, leaves: dict[str, Any], name: str, value: Any, *, is_given: bool = False
+    ) -> None:
+        is_given = is_given or leaves is not self.others
+        self._tell(text_cost(name) + (0 if is_given else _value_cost(value)))
         if name in self.tensors or name in self.others:
             raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
         self._budget.items(1, "the values")
@@ -359,7 +361,7 @@ def _called(name: str | None, usual: str) -> str:
     return usual if name is None else name
 
 
-def _told_cost(value: Any) -> int:
+def _value_cost(value: Any) -> int:
     """Return a leaf's cost in bytes: of a long integer its bits, for digits take their square."""
     kind = type(value)
     if kind is str:
@@ -375,12 +377,12 @@ def _told_cost(value: Any) -> int:
             elif part is int:
                 n_bytes += item.bit_length() // 64 * 64
             elif part is list or part is tuple:
-                n_bytes += _told_cost(item) if item else 0
+                n_bytes += _value_cost(item) if item else 0
     return n_bytes
 
 
 def _has_parts(arg: Any) -> bool:
-    """Tell whether an object's argument is more than a plain value."""
+    """Return whether an object's argument is more than a plain value."""
     return type(arg) not in SCALARS and arg != () and not isinstance(arg, Global)
 
 
@@ -389,7 +391,7 @@ def _is_of_numpy(made: Call) -> bool:
 
 
 def _is_of_slots(state: Any) -> bool:
-    """Tell whether a state is one of an object's dictionary and its slots."""
+    """Return whether a state is one of an object's dictionary and its slots."""
     return (
         type(state) is tuple
         and len(state) == 2

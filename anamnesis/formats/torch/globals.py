@@ -334,7 +334,7 @@ def _known(module: str, name: str) -> Global | None:
     if module == "torch" and name in _TORCH_DTYPES:
         return DTypeGlobal(module, name, _TORCH_DTYPES[name])
     if module.startswith("torchao."):
-        from anamnesis.formats.torch.torchao import known  # only here: few files have it
+        from anamnesis.formats.torch.torchao import known
 
         return known(module, name)
     if module.startswith("torch.distributed."):
@@ -345,7 +345,7 @@ def _known(module: str, name: str) -> Global | None:
 
 
 def is_allowed(module: str, name: str) -> bool:
-    """Tell whether a global serves to rebuild tensors, and does nothing else."""
+    """Return whether a global serves to rebuild tensors, and does nothing else."""
     return _allowed(module, name) is not None
 
 
@@ -364,10 +364,8 @@ def find_torch_global(module: str, name: str, *, allow_foreign: bool = False) ->
 
 
 def storage_from(kind: Any, key: Any, n_elements: Any, folder: str = "") -> Storage:
-    """Return the storage that a persistent id names; TypeError or ValueError if it names none.
-
-    `folder` precedes the key where there are several.
-    """
+    """Return the storage that a persistent id names; TypeError or ValueError if it names none."""
+    # `folder` precedes the key where there are several.
     if type(kind) is not DTypeGlobal or type(n_elements) is not int or n_elements < 0:
         raise TypeError("not the id of a storage")
     if type(key) not in (bytes, str) or len(key) > _LONGEST_KEY:

@@ -41,7 +41,7 @@ _MOST_BEFORE = 11  # PROTO and FRAME
 
 
 def is_legacy(source: Source) -> bool:
-    """Tell whether a file begins with the pickled magic number."""
+    """Return whether a file begins with the pickled magic number."""
     head = source.read(0, min(source.size, _MOST_BEFORE + len(_MAGIC_TEXT)))
     return _MAGIC_TEXT in head or _MAGIC_BINARY in head
 
@@ -176,9 +176,9 @@ class _LegacyFile:
         if type(saved) is tuple and saved and saved[0] in ("module", b"module"):
             return saved[1] if len(saved) > 1 else None  # a class, with its source
         kind, key, _, n_elements, *rest = storage_id(saved, self.source.name)
-        told = storage_from(kind, key, n_elements)
-        whole = self.storages.setdefault(told.key, told)
-        if whole != told:
+        given = storage_from(kind, key, n_elements)
+        whole = self.storages.setdefault(given.key, given)
+        if whole != given:
             raise ParseError(
                 f"storage {whole.key!r} is declared inconsistently", source=self.source.name
             )

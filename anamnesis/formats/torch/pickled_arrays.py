@@ -46,10 +46,8 @@ class PickledArray:
         self.big_endian = big_endian
 
     def bytes_of(self, file: Source, strips: Strips) -> tuple[Source, int]:
-        """Return a source of its bytes, row-major and little-endian, and where in it they begin.
-
-        `file` is what the pickle was read from, and `strips` those of its tensors.
-        """
+        """Return a source of its bytes, row-major and little-endian, and where in it they begin."""
+        # `file` is what the pickle was read from, and `strips` those of its tensors.
         source: Source = _Pickled(self.raw, file)
         width = self.dtype.block_bytes
         if self.big_endian:
@@ -76,7 +74,7 @@ def _name(call: Call) -> tuple[str, str]:
 
 
 def is_array(call: Call) -> bool:
-    """Tell whether a call makes an array."""
+    """Return whether a call makes an array."""
     return _name(call) in _ARRAYS
 
 

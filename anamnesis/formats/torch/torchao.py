@@ -67,7 +67,7 @@ class Flat(NamedTuple):
 
     tensors: dict[str, TorchTensor]
     described: dict[str, Any]
-    told: str
+    text: str
 
 
 class _Unfit(Exception):
@@ -109,14 +109,16 @@ def _flat(
         if type(tensor) is not TorchTensor:
             raise _Unfit(f"whose {name} is {_called(tensor)}, not a tensor")
         tensors[name] = tensor
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name, value in state.items():
         if name in row.attributes and name not in OF_WRAPPERS:
-            told[name] = value
+            given[name] = value
         elif name not in tensors and not _says_nothing(name, value, row):
             raise _Unfit(f"which has {name[:_LONGEST]!r}, which is not known")
-    told |= {"dtype": made.dtype, "shape": made.shape}
-    data = {name: _checked(name, told[name], row, visit) for name in row.attributes if name in told}
+    given |= {"dtype": made.dtype, "shape": made.shape}
+    data = {
+        name: _checked(name, given[name], row, visit) for name in row.attributes if name in given
+    }
     for name in row.needed:
         if data.get(name) is None:
             raise _Unfit(f"which has no {name}")
@@ -132,14 +134,14 @@ def _flat(
 
 
 def _is_transposed(codes: TorchTensor) -> bool:
-    """Tell whether columns lie one after the other, which no shape shows."""
+    """Return whether columns lie one after the other, which no shape shows."""
     if len(codes.shape) < 2 or min(codes.shape[-2:]) < 2:
         return False
     return codes.strides[-2] < codes.strides[-1]
 
 
 def _says_nothing(name: str, value: Any, row: TensorClass) -> bool:
-    """Tell whether an attribute says nothing of values: `_is_param` and the like."""
+    """Return whether an attribute says nothing of values: `_is_param` and the like."""
     if name in row.optional_tensors:
         return value is None
     is_inert = type(value) in SCALARS or type(value) is Call

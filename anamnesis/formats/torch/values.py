@@ -78,10 +78,8 @@ class Wrapper(NamedTuple):
 
 
 def too_large(shape: tuple[int, ...]) -> bool:
-    """Tell whether torch has no tensor of a shape, be it one without elements.
-
-    It multiplies sizes from the first on, and gives up where that takes more than 64 bits.
-    """
+    """Return whether torch has no tensor of a shape, be it one without elements."""
+    # It multiplies sizes from the first on, and gives up where that takes more than 64 bits.
     n_elements = 1
     for size in shape:
         n_elements *= size

@@ -187,10 +187,8 @@ class _Archive:
 
 
 def _member(name: str, n_bytes: int, offset: int) -> tuple[Member, bytes, bytes]:
-    """Return a member, all that stands before its bytes, and the lengths that follow its CRC.
-
-    One without bytes has no descriptor.
-    """
+    """Return a member, all that stands before its bytes, and the lengths that follow its CRC."""
+    # One without bytes has no descriptor.
     raw = _FOLDER + name.encode()
     flags = UTF8 | HAS_DESCRIPTOR if n_bytes else UTF8
     member = Member(raw, n_bytes, offset, flags)
@@ -213,7 +211,7 @@ _BATCH = 1000  # items that a pickle sets at once
 
 
 class _StateDict:
-    """The pickle of an `OrderedDict` of tensors, as protocol 2 has it."""
+    """The pickle of an `OrderedDict` of tensors, as in protocol 2."""
 
     def __init__(self) -> None:
         self._out = bytearray(b"\x80\2")
@@ -337,7 +335,7 @@ def _tuple(numbers: Sequence[int]) -> bytes:
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
-    """Return the strides of a contiguous tensor, as torch has them where there is no element."""
+    """Return the strides of a contiguous tensor; torch has the same without elements."""
     strides = []
     stride = 1
     for dim in reversed(shape):

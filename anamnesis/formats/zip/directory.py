@@ -150,8 +150,8 @@ def _find_end(source: Source) -> _End:
     if wide is not None:
         short = (n_entries, n_bytes, start)
         stop, n_entries, n_bytes, start = wide
-        for told, full, none in zip(short, wide[1:], (_MANY, LARGE, LARGE), strict=True):
-            if told not in (full, none):
+        for given, full, none in zip(short, wide[1:], (_MANY, LARGE, LARGE), strict=True):
+            if given not in (full, none):
                 raise zip_error(source, at, "the end of the archive and its ZIP64 end disagree")
         n_here = n_entries if n_here == _MANY else n_here
         disk = 0 if disk == _MANY else disk
@@ -275,10 +275,8 @@ def _entries(source: Source, end: _End, budget: Budget) -> dict[str, ZipEntry]:
 
 
 def _ends(source: Source, entries: dict[str, ZipEntry], start: int) -> dict[int, int]:
-    """Return where the room of each member ends, by where it begins.
-
-    That is where the next one begins, or the directory, at `start`. They fill all before that.
-    """
+    """Return where the room of each member ends, by where it begins."""
+    # That is where the next one begins, or the directory, at `start`. They fill all before that.
     ends: dict[int, int] = {}
     end = start
     for entry in sorted(entries.values(), key=attrgetter("header_offset"), reverse=True):

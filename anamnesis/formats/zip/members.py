@@ -126,12 +126,10 @@ class ZipDirectory:
         return length
 
     def locate(self, entry: ZipEntry, *, checked: bool = False) -> tuple[Source, int]:
-        """Return a source that holds a member's bytes, and where in it they begin.
-
-        A stored member is in the archive itself; a deflated one gets a source of its own. If a
-        stored one is to be `checked`, its source raises `ParseError` when the last of its bytes is
-        read and their CRC is wrong; a deflated one's always does.
-        """
+        """Return a source that holds a member's bytes, and where in it they begin."""
+        # A stored member is in the archive itself; a deflated one gets a source of its own. If a
+        # stored one is to be `checked`, its source raises `ParseError` when the last of its bytes
+        # is read and their CRC is wrong; a deflated one's always does.
         start = self.data_offset(entry)
         if entry.method == "stored":
             if not checked:
@@ -142,12 +140,10 @@ class ZipDirectory:
         return InflatedSource(self.source, member, self._inflated), 0
 
     def source_of(self, entry: ZipEntry) -> Source:
-        """Return a source of a member's bytes, and of no others.
-
-        Deflated ones are inflated as they are asked for, forwards; what lies behind is kept for a
-        few MiB, so that several threads can read side by side, and is inflated again from the
-        beginning if it is asked for later. The CRC is checked when the end is reached.
-        """
+        """Return a source of a member's bytes, and of no others."""
+        # Deflated ones are inflated as they are asked for, forwards; what lies behind is kept for a
+        # few MiB, so that several threads can read side by side, and is inflated again from the
+        # beginning if it is asked for later. The CRC is checked when the end is reached.
         source, start = self.locate(entry)
         return source if start == 0 else _StoredMember(source, entry, start)
 

@@ -69,10 +69,8 @@ class Member(NamedTuple):
 
 
 def local_header(dialect: Dialect, member: Member, crc: int, n_shown: int, n_extra: int) -> bytes:
-    """Return a local header without the name and the `n_extra` bytes of extra fields.
-
-    `n_shown` stands for the length, which may be told elsewhere.
-    """
+    """Return a local header without the name and the `n_extra` bytes of extra fields."""
+    # `n_shown` stands for the length, which may stand elsewhere.
     return _LOCAL.pack(
         b"PK\3\4",
         dialect.needed,

@@ -114,10 +114,8 @@ def decode_counting(
     level: int,
     cancel: Cancel | None = None,
 ) -> tuple[NDArray[Any], int]:
-    """Decode, and count the values that became infinite by the rounding.
-
-    Packed sub-byte types come as their bytes, in one dimension.
-    """
+    """Decode, and count the values that became infinite by the rounding."""
+    # Packed sub-byte types come as their bytes, in one dimension.
     shape = weight.shape if dtype.bits >= 8 else (dtype.n_bytes(weight.n_elements),)
     if out is None:
         out = empty(shape, dtype)

@@ -41,10 +41,9 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bands:
-    """The bands of a weight: known, and counted, without one of them being made.
+    """The bands of a weight: known, and counted, without one of them being made."""
 
-    A weight of 10 GB has ten thousand, and a model a hundred thousand such weights.
-    """
+    # A weight of 10 GB has ten thousand, and a model a hundred thousand such weights.
 
     rows: int
     cols: int
@@ -102,7 +101,7 @@ class Bands:
         return Run(top, min(top + self.band_rows, end))
 
     def are_multiples_of(self, grain: int) -> bool:
-        """Tell whether every band begins at a multiple of `grain` elements."""
+        """Return whether every band begins at a multiple of `grain` elements."""
         row = self.cols
         if self.band_cols < row and self.band_cols % grain:
             return False
@@ -115,10 +114,8 @@ class Bands:
         return all(step * row % grain == 0 for step in steps)
 
     def multiples_of(self, grain: int, n_elements: int) -> Bands:
-        """Return bands of about as many elements that begin at multiples of `grain`.
-
-        They are whole rows, of one matrix or several, if at most `n_elements` must be together.
-        """
+        """Return bands of about as many elements that begin at multiples of `grain`."""
+        # They are whole rows, of one matrix or several, if at most `n_elements` must be together.
         if self.rows * self.cols * self.batch == 0 or self.are_multiples_of(grain):
             return self
         step = lcm(grain, self.cols) // self.cols
@@ -141,11 +138,9 @@ class Bands:
 
 
 def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1) -> Bands:
-    """Cut matrices of `rows` x `cols` into bands of at most `n_elements` (but at least `step`).
-
-    Bands are whole rows where a row fits, else pieces of one row whose length is a multiple of
-    `step`. Each is of one matrix of the `batch`.
-    """
+    """Cut matrices of `rows` x `cols` into bands of at most `n_elements` (but at least `step`)."""
+    # Bands are whole rows where a row fits, else pieces of one row whose length is a multiple of
+    # `step`. Each is of one matrix of the `batch`.
     if cols <= n_elements:
         return Bands(rows, cols, max(1, n_elements // max(cols, 1)), cols, batch)
     return Bands(rows, cols, 1, max(step, n_elements // step * step), batch)

@@ -247,7 +247,7 @@ class Blockwise(FloatCodes):
         )
 
     def _known(self, found: bytes) -> bytes:
-        """Return what the kernel takes of what a survey has found."""
+        """Return the kernel's arguments from a survey."""
         return found if self.has_one_scale else b""
 
 

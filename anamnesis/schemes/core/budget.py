@@ -29,10 +29,8 @@ def band_bytes() -> int:
 
 
 def encoded_band_bytes() -> int:
-    """Return about how many bytes of values a band has that is encoded for a file.
-
-    Twice the usual: codes are fewer bytes, and the interpreter's part is the same for any band.
-    """
+    """Return about how many bytes of values a band has that is encoded for a file."""
+    # Twice the usual: codes are fewer bytes, and the interpreter's part is the same for any band.
     return 2 * band_bytes()
 
 

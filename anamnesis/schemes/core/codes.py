@@ -29,7 +29,7 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def place_of(at: int, shape: tuple[int, ...]) -> list[int]:
-    """Return the indices of an element, told by its place in the order of rows."""
+    """Return the indices of an element from its place in the order of rows."""
     place = []
     for dim in reversed(shape):
         at, rest = divmod(at, dim)
@@ -38,10 +38,9 @@ def place_of(at: int, shape: tuple[int, ...]) -> list[int]:
 
 
 class NotFinite(UnsupportedError):
-    """Values to be encoded hold an infinity or a NaN, make one, or have no code.
+    """Values to be encoded hold an infinity or a NaN, make one, or have no code."""
 
-    An encoder says why; who knows the weight and the encoding names them.
-    """
+    # An encoder says why; who knows the weight and the encoding names them.
 
     def __init__(
         self,
@@ -123,10 +122,8 @@ class Survey(ABC):
 
     @abstractmethod
     def found(self) -> bytes:
-        """Return what was found, in a few bytes, which are journalled for resumed runs.
-
-        Called when all bands were seen.
-        """
+        """Return what was found, in a few bytes, which are journalled for resumed runs."""
+        # Called when all bands were seen.
 
 
 class Out(NamedTuple):
@@ -182,22 +179,18 @@ class Codes(ABC):
         return None
 
     def joint(self, found: Sequence[bytes]) -> bytes:
-        """Return what the surveys of several weights have found together.
-
-        Called where a layout says that their bytes depend on all of them.
-        """
+        """Return what the surveys of several weights have found together."""
+        # Called where a layout says that their bytes depend on all of them.
         raise NotImplementedError
 
     @abstractmethod
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        """Return what a weight is encoded as, in the order of `extents` and of `encode`.
-
-        Before the survey was made, `found` is empty: roles, dtypes and number are right even so,
-        and shapes about.
-        """
+        """Return what a weight is encoded as, in the order of `extents` and of `encode`."""
+        # Before the survey was made, `found` is empty: roles, dtypes and number are right even so,
+        # and shapes about.
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the bytes of what no band writes to, by role."""
+        """Return the bytes of parts that no band writes to, by role."""
         return {}
 
     @abstractmethod
@@ -205,11 +198,9 @@ class Codes(ABC):
         """Return what bands are multiples of, in elements."""
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
-        """Return bands in another order than the rows'; None where bands are runs of rows.
-
-        They are for weights of which a grain takes too much memory. Their elements are counted in
-        an order of the encoder's own, which `extents` and `take` know, through all of the weight.
-        """
+        """Return bands in another order than the rows'; None where bands are runs of rows."""
+        # They are for weights of which a grain takes too much memory. Their elements are counted in
+        # an order of the encoder's own, which `extents` and `take` know, through all of the weight.
         return None
 
     @abstractmethod

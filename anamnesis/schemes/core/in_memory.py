@@ -60,10 +60,8 @@ def quantize(
     threads: int | None = None,
     level: LevelName | None = None,
 ) -> tuple[NDArray[Any], ...]:
-    """Return the parts of an array in an encoding: the end of every function that encodes.
-
-    `found` is what a survey of more than this array has found.
-    """
+    """Return the parts of an array in an encoding: the end of every function that encodes."""
+    # `found` is what a survey of more than this array has found.
     if threads is None:
         threads = threads_for(array.nbytes)
     fitted = encoding.fitted(_float_dtype(array))

@@ -62,9 +62,9 @@ def unmovable(
     codes: StoredTensor, name: str, shape: Sequence[int], why: str, *, is_cast: bool = False
 ) -> Unmovable:
     """Return the error for a weight with these codes that cannot be repacked, and why."""
-    told = codes.unsupported(f"{name} {list(shape)} cannot be repacked: {why}", remedy=AS_VALUES)
-    error = Unmovable(told.message, remedy=told.remedy, why=why, is_cast=is_cast)
-    error.source, error.tensor = told.source, told.tensor
+    given = codes.unsupported(f"{name} {list(shape)} cannot be repacked: {why}", remedy=AS_VALUES)
+    error = Unmovable(given.message, remedy=given.remedy, why=why, is_cast=is_cast)
+    error.source, error.tensor = given.source, given.tensor
     return error
 
 
@@ -158,10 +158,8 @@ class Layout(ABC):
 
     @property
     def experts_tool(self) -> ExpertsTool | None:
-        """Whose way of saving stacked experts it follows, as a matrix for each layer of each.
-
-        None if stacks stay stacks.
-        """
+        """Whose way of saving stacked experts it follows, as a matrix for each layer of each."""
+        # None if stacks stay stacks.
         return None
 
     @property
@@ -176,7 +174,7 @@ class Layout(ABC):
     # --- which weights -------------------------------------------------------------------------
 
     def turns(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Tell whether a weight's matrices are stored transposed, whatever its layer is."""
+        """Return whether a weight's matrices are stored transposed, whatever its layer is."""
         return False
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
@@ -206,10 +204,8 @@ class Layout(ABC):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return the tensors that a weight is stored as: each of `outs`, then the layout's own.
-
-        The bytes of the latter are what `constants` says.
-        """
+        """Return the tensors that a weight is stored as: each of `outs`, then the layout's own."""
+        # The bytes of the latter are what `constants` says.
         by_role = {field.role: field for field in self.fields}
         return tuple([by_role[out.role].part(name, out.dtype, out.shape) for out in outs])
 
@@ -219,12 +215,12 @@ class Layout(ABC):
 
     @abstractmethod
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return parts, as `parts` has them, as the weight that they are."""
+        """Return what `parts` lists as the weight that it is."""
 
     # --- codes that are there already ----------------------------------------------------------
 
     def view(self, weight: Weight) -> Any:
-        """Return a weight's own codes as `takes` has them; None if they are of another kind."""
+        """Return a weight's own codes as `takes` names them; None if they are of another kind."""
         return None if self.takes is None else weight.view(self.takes)
 
     def moved(self, name: str, found: Mapping[str, StoredTensor]) -> tuple[StoredTensor, ...]:
@@ -232,23 +228,19 @@ class Layout(ABC):
         return tuple([f.moved(found[f.role], name) for f in self.fields if f.role in found])
 
     def write(self, view: Any, encoding: Encoding) -> Repack | None:
-        """Return codes, seen as `takes` has them, in this layout; None if it is not for them.
-
-        Nothing but scales, zero points and the like is read. Codes of another kind are cast, where
-        a closed form gives others that stand for the same values.
-        """
+        """Return codes, seen as `takes` names them, in this layout; None if it is not for them."""
+        # Nothing but scales, zero points and the like is read. Codes of another kind are cast,
+        # where a closed form gives others that stand for the same values.
         return None
 
     def write_all(self, views: Mapping[str, Any], encoding: Encoding) -> Moves:
-        """Return what `write` does of several weights of a model, by their names.
-
-        Where settings must be the same of all of them, they are settled here.
-        """
+        """Return what `write` does of several weights of a model, by their names."""
+        # Where settings must be the same of all of them, they are settled here.
         return each_moved(views, lambda view: self.write(view, encoding))
 
-    # --- what others are told ------------------------------------------------------------------
+    # --- what other programs read --------------------------------------------------------------
 
-    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
         """Return what the shapes of a weight's parts, by their roles, leave open; usually nothing.
 
         These are settings as a section of config.json has them; a lone file says them itself.

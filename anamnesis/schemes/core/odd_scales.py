@@ -44,10 +44,9 @@ _FORMS = {
 
 
 class OddScales:
-    """Counts the scales of weights that are `nan`, `infinite` or `zero`, of each part once.
+    """Counts the scales of weights that are `nan`, `infinite` or `zero`, of each part once."""
 
-    That is when the first weight that has the part is made, for its bytes are then read anyway.
-    """
+    # That is when the first weight that has the part is made, for its bytes are then read anyway.
 
     def __init__(self, weights: Iterable[Weight] = ()) -> None:
         self._weights = weights

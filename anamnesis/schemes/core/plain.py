@@ -118,10 +118,8 @@ def _every(values: memoryview, n_rows: int, step: int, item: int) -> memoryview:
 
 
 def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
-    """Return the dtype that a weight has when it is plain: `wanted`, where it is quantised.
-
-    A weight that is plain already keeps its own, unless it is a float and `cast` is set.
-    """
+    """Return the dtype that a weight has when it is plain: `wanted`, where it is quantised."""
+    # A weight that is plain already keeps its own, unless it is a float and `cast` is set.
     own = weight.own_dtype
     if own is None:
         return wanted

@@ -32,8 +32,8 @@ class Asked(NamedTuple):
     why: str
 
 
-class Told(NamedTuple):
-    """What is said of a weight."""
+class Expected(NamedTuple):
+    """What a config, or a file, says that a weight is."""
 
     by: str
     kind: str = ""
@@ -65,15 +65,15 @@ def _blocks(block: tuple[int, int] | None) -> str:
     return f"in blocks of {rows}x{cols}" if rows else "with one scale"
 
 
-def disagreement(shown: Shown, told: Told) -> str:
+def disagreement(shown: Shown, given: Expected) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
-    is_other = bool(told.kind) and told.kind != shown.kind
-    is_other = is_other or bool(told.bits and shown.bits and told.bits != shown.bits)
-    if told.of_kind_only and (is_other or shown.is_mx):
+    is_other = bool(given.kind) and given.kind != shown.kind
+    is_other = is_other or bool(given.bits and shown.bits and given.bits != shown.bits)
+    if given.of_kind_only and (is_other or shown.is_mx):
         return ""
-    if not is_other and (told.block is None or _has_blocks(shown, told.block, told.is_whole)):
+    if not is_other and (given.block is None or _has_blocks(shown, given.block, given.is_whole)):
         return ""
-    return f"the shapes are those of {shown}, but {told.by} says {told}"
+    return f"the shapes are those of {shown}, but {given.by} says {given}"
 
 
 def _has_blocks(shown: Shown, block: tuple[int, int], is_whole: bool) -> bool:
@@ -84,7 +84,7 @@ def _has_blocks(shown: Shown, block: tuple[int, int], is_whole: bool) -> bool:
 
 
 def _is_odd(group: int) -> bool:
-    """Tell whether no tool has groups of a length: 33 fits the scales of 32 by accident."""
+    """Return whether no tool has groups of a length: 33 fits the scales of 32 by accident."""
     return bool(group % 32 and group & (group - 1))
 
 

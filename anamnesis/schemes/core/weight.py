@@ -56,17 +56,15 @@ class Scratch:
 
     @property
     def beneath(self) -> Scratch:
-        """The buffers of what a weight is made of that is seen as another one."""
+        """The buffers of the parts of a weight that is seen as another one."""
         if self._beneath is None:
             self._beneath = Scratch()
             self._beneath.reads_ahead = False  # it is decoded in another order
         return self._beneath
 
     def read(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> memoryview:
-        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again.
-
-        What lies in memory is returned as it lies, and may change there meanwhile.
-        """
+        """Read `n_bytes` of `tensor` from `offset` on; valid until the slot is used again."""
+        # What lies in memory is returned as it lies, and may change there meanwhile.
         held = tensor.source.held(tensor.offset + offset, n_bytes)
         return self.copy(slot, tensor, offset, n_bytes) if held is None else held
 
@@ -79,10 +77,8 @@ class Scratch:
     def read_rows(
         self, slot: int, tensor: StoredTensor, offset: int, stride: int, row_bytes: int, n_rows: int
     ) -> memoryview:
-        """Read `n_rows` pieces of `row_bytes` each that lie `stride` apart.
-
-        What the slot holds already is not read again.
-        """
+        """Read `n_rows` pieces of `row_bytes` each that lie `stride` apart."""
+        # What the slot holds already is not read again.
         n_bytes = n_rows * row_bytes
         if row_bytes == stride:
             held = tensor.source.held(tensor.offset + offset, n_bytes)
@@ -184,28 +180,22 @@ class Weight(ABC):
         return None
 
     def cut_out(self, name: str, rows: Cut) -> Weight | None:
-        """Return some rows of a matrix of this stack, in its own codes where they lie.
-
-        None if they cannot be cut so.
-        """
+        """Return some rows of a matrix of this stack, in its own codes where they lie."""
+        # None if they cannot be cut so.
         return None
 
     def stacked(
         self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
     ) -> Weight | None:
-        """Return matrices, this one the first of them, as one stack in their own codes.
-
-        None if that cannot be, as of codes whose settings differ.
-        """
+        """Return matrices, this one the first of them, as one stack in their own codes."""
+        # None if that cannot be, as of codes whose settings differ.
         return None
 
     def with_rows(
         self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
     ) -> Weight | None:
-        """Return rows of weights, this one the first of them, in their own codes where they lie.
-
-        None if that cannot be, as of codes in blocks of several rows.
-        """
+        """Return rows of weights, this one the first of them, in their own codes where they lie."""
+        # None if that cannot be, as of codes in blocks of several rows.
         return None
 
     @abstractmethod
@@ -213,10 +203,8 @@ class Weight(ABC):
         """Cut it into bands of at most about `n_bytes` of output each."""
 
     def by_reference(self, dtype: DType) -> Self:
-        """Return it as its own library decodes it to `dtype`, with what that rounds in between.
-
-        Itself, where that library gives what float32 gives, rounded once.
-        """
+        """Return it as its own library decodes it to `dtype`, with what that rounds in between."""
+        # Itself, where that library gives what float32 gives, rounded once.
         return self
 
     @property
@@ -242,11 +230,9 @@ class Weight(ABC):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Decode rows x cols into `out`, row-major; return how many values became infinite.
-
-        `rows` count through all matrices. Here all columns of them are decoded. Nothing takes more
-        memory than a few times the tile in float32, or that of a band.
-        """
+        """Decode rows x cols into `out`, row-major; return how many values became infinite."""
+        # `rows` count through all matrices. Here all columns of them are decoded. Nothing takes
+        # more memory than a few times the tile in float32, or that of a band.
         width, item, overflows = self.shape[-1], dtype.n_bytes(1), 0
         at_once = max(band_bytes() // (item * width), TILE_STEP)
         for top in range(rows.start, rows.stop, at_once):
@@ -266,11 +252,9 @@ _PIECE, _WHOLE = -2, -3  # the slots of a worker's scratch for what is decoded w
 def decode_run(
     weight: Weight, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
 ) -> int:
-    """Decode any consecutive elements, also such as are none of the weight's own bands.
-
-    They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
-    out. Returns how many values became infinite by the rounding, these included.
-    """
+    """Decode any consecutive elements, also such as are none of the weight's own bands."""
+    # They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
+    # out. Returns how many values became infinite by the rounding, these included.
     own = weight.bands(dtype, band_bytes())
     overflows = 0
     for around in own.touching(*band):
@@ -300,11 +284,10 @@ def _narrowed(around: Band, wanted: Band, own: Bands) -> Band:
 
 
 class TiledWeight(Weight):
-    """A matrix of which tiles can be decoded without what lies beside them.
+    """A matrix of which tiles can be decoded without what lies beside them."""
 
-    Where there are several matrices, rows of a tile are of one. They begin at a multiple of
-    `TILE_STEP`, and end at one or at the last row.
-    """
+    # Where there are several matrices, rows of a tile are of one. They begin at a multiple of
+    # `TILE_STEP`, and end at one or at the last row.
 
     __slots__ = ()
 
@@ -321,9 +304,7 @@ def convert_part(
     out: memoryview,
     level: int,
 ) -> int:
-    """Round to `dtype` the n float32 from `first` on, and from each `stride` values later on.
-
-    `kept` is room for them in between; returns how many became infinite.
-    """
+    """Round to `dtype` the n float32 from `first` on, and from each `stride` values later on."""
+    # `kept` is room for them in between; returns how many became infinite.
     _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
     return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from anamnesis.base.errors import AnamnesisError, ParseError
-from anamnesis.schemes.core.settings import Asked, Shown, Told, disagreement
+from anamnesis.schemes.core.settings import Asked, Expected, Shown, disagreement
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_markers, layer_of
 from anamnesis.schemes.detect.unread import refuse_encoding
-from anamnesis.schemes.libraries.comfy_metadata import as_told
+from anamnesis.schemes.libraries.comfy_metadata import expected_of
 from anamnesis.schemes.libraries.targets import Targets
 from anamnesis.schemes.libraries.torchao_metadata import asked_parts
 
@@ -36,9 +36,9 @@ _MOST_LOOKED_AT = 64  # weights whose zero points are read at once: remote files
 def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
     coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
-    said = _Said(ledger, coded, facts)
+    said = _Expectations(ledger, coded, facts)
     for weight in said.doubtful():
-        errors = [error for told in said.of(weight) if (error := _problem(weight, told, ledger))]
+        errors = [error for given in said.of(weight) if (error := _problem(weight, given, ledger))]
         by_config = _best(weight, said.by_config(weight), ledger)
         if by_config is not None and not said.excuses(weight):
             errors.append(by_config)
@@ -47,8 +47,8 @@ def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     _refuse_asymmetric(ledger, said)
 
 
-def _refuse_asymmetric(ledger: Ledger, said: _Said) -> None:
-    """Retract weights of which the config says symmetric and the first zero points do not."""
+def _refuse_asymmetric(ledger: Ledger, said: _Expectations) -> None:
+    """Retract weights that the config calls symmetric, and whose first zero points differ."""
     looked = 0
     for weight, by in said.symmetric():
         if weight.name not in ledger.weights:
@@ -64,7 +64,7 @@ def _module(weight: Weight) -> str:
     return weight.name.removesuffix(".weight")
 
 
-class _Said:
+class _Expectations:
     """What is said of the weights of a model."""
 
     def __init__(self, ledger: Ledger, coded: list[Weight], facts: QuantFacts) -> None:
@@ -74,7 +74,7 @@ class _Said:
         self._coded = coded
         self._explained: dict[Shown, bool] = {}
         self._left: Targets[bool] | None = None
-        targets = Targets(facts.said, map(_module, coded))
+        targets = Targets(facts.expected, map(_module, coded))
         self._of_all = targets.of_all or []
         self._targets = targets if targets.of_all is None else None
 
@@ -98,54 +98,54 @@ class _Said:
                 if not known[shown]:
                     yield weight
 
-    def of(self, weight: Weight) -> Iterator[Told]:
+    def of(self, weight: Weight) -> Iterator[Expected]:
         """Yield what the file itself says of a weight, all of which must be true."""
         said = self._facts.described.get(weight.name)
         if said is not None and said.parts:
             parts = asked_parts(weight.name, said)
             asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
-            yield Told("the file's metadata", parts=asked)
+            yield Expected("the file's metadata", parts=asked)
         if self._is_comfy:
             layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)
-            told = None if layer is None else as_told(layer)
-            if told is not None:
-                yield told
+            given = None if layer is None else expected_of(layer)
+            if given is not None:
+                yield given
 
-    def by_config(self, weight: Weight) -> list[Told]:
+    def by_config(self, weight: Weight) -> list[Expected]:
         """Return what the config says, of which one must be true."""
         return self._of_all if self._targets is None else self._targets.of(_module(weight))
 
     def symmetric(self) -> Iterator[tuple[Weight, str]]:
         """Yield the weights whose zero points are all the middle code, and who says so."""
-        if any(one.is_symmetric for _, one in self._facts.said):
+        if any(one.is_symmetric for _, one in self._facts.expected):
             for weight in self._coded:
-                told = self.by_config(weight)
-                if told and all(one.is_symmetric for one in told):
-                    yield weight, told[0].by
+                given = self.by_config(weight)
+                if given and all(one.is_symmetric for one in given):
+                    yield weight, given[0].by
 
     def excuses(self, weight: Weight) -> bool:
-        """Tell whether the config speaks of others: it leaves this one, or the model is mixed."""
+        """Return whether the config speaks of others: it leaves this one, or the model is mixed."""
         return self._is_left_alone(weight) or self._is_of_another(weight)
 
     def _is_of_another(self, weight: Weight) -> bool:
-        """Tell whether the file itself or another section speaks of a weight not named here."""
-        shown, told = weight.shown, self.by_config(weight)
-        if shown is None or any(one.unread for one in told):
+        """Return whether the file itself or another section speaks of a weight not named here."""
+        shown, given = weight.shown, self.by_config(weight)
+        if shown is None or any(one.unread for one in given):
             return False
         if self._targets and self._targets.by_name(_module(weight)):
             return False
-        if self._facts.is_partly_untold or weight.name in self._facts.described:
+        if self._facts.is_partly_undetermined or weight.name in self._facts.described:
             return True
         if next(self.of(weight), None) is not None:
             return True
-        if any(one.kind == shown.kind for one in told):
+        if any(one.kind == shown.kind for one in given):
             return False
         if shown not in self._explained:
-            self._explained[shown] = _agrees(shown, tuple(one for _, one in self._facts.said))
+            self._explained[shown] = _agrees(shown, tuple(one for _, one in self._facts.expected))
         return self._explained[shown]
 
     def _is_left_alone(self, weight: Weight) -> bool:
-        """Tell whether the config says that it is not quantised, and so nothing of how."""
+        """Return whether the config says that it is not quantised, and so nothing of how."""
         left = self._facts.left_alone
         name = f".{_module(weight)}."
         if any(f".{target}." in name for target in left):
@@ -156,17 +156,17 @@ class _Said:
 
 
 @lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
-def _agrees(shown: Shown | None, said: tuple[Told, ...]) -> bool:
-    """Tell whether nothing is said, or something that shapes alone show to be true."""
+def _agrees(shown: Shown | None, said: tuple[Expected, ...]) -> bool:
+    """Return whether nothing is said, or something that shapes alone show to be true."""
     if not said or shown is None:
         return not said
     return any(not one.asks_more and not disagreement(shown, one) for one in said)
 
 
-def _best(weight: Weight, told: list[Told], ledger: Ledger) -> AnamnesisError | None:
+def _best(weight: Weight, given: list[Expected], ledger: Ledger) -> AnamnesisError | None:
     """Return None if one of them is true, else what is wrong with the first."""
     first = None
-    for one in told:
+    for one in given:
         error = _problem(weight, one, ledger)
         if error is None:
             return None
@@ -174,23 +174,23 @@ def _best(weight: Weight, told: list[Told], ledger: Ledger) -> AnamnesisError | 
     return first
 
 
-def _problem(weight: Weight, told: Told, ledger: Ledger) -> AnamnesisError | None:
+def _problem(weight: Weight, given: Expected, ledger: Ledger) -> AnamnesisError | None:
     shown = weight.shown
-    if told.unread:
-        return refuse_encoding(ledger.stored[weight.parts[0].name], told.unread, ledger.facts)
-    why = _cached(shown, told) if shown else ""
-    if not why and not told.parts:
+    if given.unread:
+        return refuse_encoding(ledger.stored[weight.parts[0].name], given.unread, ledger.facts)
+    why = _cached(shown, given) if shown else ""
+    if not why and not given.parts:
         return None
-    if told.not_of and any(part.name.endswith(told.not_of) for part in weight.parts):
+    if given.not_of and any(part.name.endswith(given.not_of) for part in weight.parts):
         return None
     codes = ledger.stored[weight.parts[0].name]
     if why:
         scales = [ledger.stored[part.name] for part in weight.parts[1:2]]
         beside = "".join(f", beside {scale}" for scale in scales)
         return codes.malformed(f"{codes}{beside}: {why}", remedy=_REMEDY)
-    for asked in told.parts:
+    for asked in given.parts:
         if not any(part.name.endswith(asked.name) for part in weight.parts):
-            missing = f"its {asked.name} is missing, which {told.by} asks for ({asked.why})"
+            missing = f"its {asked.name} is missing, which {given.by} asks for ({asked.why})"
             return codes.unsupported(f"{codes}: {missing}", remedy=_MISSING)
     return None
 

@@ -21,7 +21,7 @@ from anamnesis.schemes.libraries.sections import (
 from anamnesis.schemes.libraries.torchao_metadata import Described, described_in
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.libraries.config import Said
+    from anamnesis.schemes.libraries.config import Expectation
 
 T = TypeVar("T")
 
@@ -96,12 +96,12 @@ class QuantFacts:
     described: Mapping[str, Described] = field(default_factory=dict)
     trellis_codebook: str | None = None
     codebooks: tuple[int, ...] | None = None
-    said: tuple[Said, ...] = ()
+    expected: tuple[Expectation, ...] = ()
     left_alone: tuple[str, ...] = ()
     tiles: bool | None = None
     missed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    unmatched: tuple[Said, ...] = ()
-    is_partly_untold: bool = False
+    unmatched: tuple[Expectation, ...] = ()
+    is_partly_undetermined: bool = False
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -126,9 +126,9 @@ class QuantFacts:
         given = replace(self, conv1d=conv1d, tiles=tiles, folds=folds)
         if block is None:
             return given
-        said = tuple(row for row in self.said if row[1].block is None)
+        expected = tuple(row for row in self.expected if row[1].block is None)
         blocks = frozenset({block})
-        return replace(given, blocks=blocks, said=said)
+        return replace(given, blocks=blocks, expected=expected)
 
 
 def read_facts(
@@ -136,19 +136,16 @@ def read_facts(
     metadata: Mapping[str, str],
     described: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> QuantFacts:
-    """Gather the facts from a parsed config.json, nested sections included, and from metadata.
-
-    What pickles say of single weights is given as `described`.
-    """
+    """Gather the facts from a parsed config.json, nested sections included, and from metadata."""
+    # What pickles say of single weights is given as `described`.
     if not config and not metadata:
         return QuantFacts()
-    # Only here, for the sake of a quick start.
-    from anamnesis.schemes.libraries.config import left_alone, mlx_layers, said_in
+    from anamnesis.schemes.libraries.config import expected_in, left_alone, mlx_layers
 
     sections = [*quant_sections(config), _gptq_section(metadata), _settings(metadata)]
     groups = [group for section in sections for group in _dicts(section, depth=4)]
     parts = [*_dicts(config, depth=2)]
-    said = [tuple(said_in(section)) for section in sections if _quantises(section)]
+    said = [tuple(expected_in(section)) for section in sections if _quantises(section)]
     layouts = [word for word in map(_layout, sections) if word]
     comfy_layers = read_layers(metadata)
     return QuantFacts(
@@ -174,8 +171,8 @@ def read_facts(
         described=described_in(metadata, described or {}),
         trellis_codebook=_first(map(_trellis_codebook, sections)),
         codebooks=_first(map(_codebooks, sections)),
-        said=tuple(row for section in sections for row in said_in(section)),
-        is_partly_untold=not all(said),
+        expected=tuple(row for section in sections for row in expected_in(section)),
+        is_partly_undetermined=not all(said),
         left_alone=tuple(target for section in sections for target in left_alone(section)),
     )
 
@@ -254,7 +251,7 @@ def _names_layout(word: str) -> bool:
 
 
 def _quantises(section: Mapping[str, Any]) -> bool:
-    """Tell whether a section is about weights, not of a cache or of nothing at all."""
+    """Return whether a section is about weights, not of a cache or of nothing at all."""
     if not any(_says(value) for key, value in section.items() if key != "producer"):
         return False
     if "quant_algo" in section:
@@ -299,7 +296,7 @@ def _is_transform(key: str) -> bool:
 
 
 def _says(value: Any) -> bool:
-    """Tell whether an entry has any content."""
+    """Return whether an entry has any content."""
     if isinstance(value, dict):
         return any(_says(item) for item in value.values())
     return value != [] and value not in _NOTHING
@@ -319,11 +316,9 @@ def _layout(section: Mapping[str, Any]) -> str | None:
 
 
 def _autoround_layout(packing: Any) -> str:
-    """Return the layout that AutoRound's name of a packing means.
-
-    `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
-    format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
-    """
+    """Return the layout that AutoRound's name of a packing means."""
+    # `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
+    # format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
     if not isinstance(packing, str) or packing == "auto":
         return "gptq"
     if "awq" in packing:

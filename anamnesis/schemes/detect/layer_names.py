@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from anamnesis.base.printable import abbreviate
-from anamnesis.schemes.core.settings import Told
+from anamnesis.schemes.core.settings import Expected
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -37,7 +37,7 @@ def _of_torchao(stored: Iterable[str]) -> set[str]:
 
 
 def _shares_words(weight: Weight, settings: Any) -> bool:
-    """Tell whether MLX's words of other bits and groups would have these shapes."""
+    """Return whether MLX's words of other bits and groups would have these shapes."""
     shown, (bits, size) = weight.shown, settings
     if shown is None or shown.kind != "int" or weight.parts[0].dtype.name != "U32":
         return False
@@ -82,7 +82,7 @@ _ROWS = {
 
 def with_matched_names(facts: QuantFacts, stored: Collection[str]) -> QuantFacts:
     """Return facts under the model's own names of layers, with those that match none apart."""
-    if facts.said:
+    if facts.expected:
         facts = replace(facts, unmatched=_unmatched(facts, stored))
     found: dict[str, Any] = {}
     missed: dict[str, Mapping[str, Any]] = {}
@@ -97,10 +97,8 @@ def with_matched_names(facts: QuantFacts, stored: Collection[str]) -> QuantFacts
 
 
 def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
-    """Retract the weights that a statement under an unknown name may be meant for.
-
-    In a part of a model, only a layer of the same number and name can be meant.
-    """
+    """Retract the weights that a statement under an unknown name may be meant for."""
+    # In a part of a model, only a layer of the same number and name can be meant.
     for field, missed in facts.missed.items():
         row, places = _ROWS[field], dict[Any, set[str]]()
         for name, said in missed.items():
@@ -127,13 +125,13 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
                 ledger.retract(weight, codes.unsupported(f"{codes}: {_UNMARKED}"))
 
 
-def _unmatched(facts: QuantFacts, stored: Collection[str]) -> tuple[tuple[str, Told], ...]:
+def _unmatched(facts: QuantFacts, stored: Collection[str]) -> tuple[tuple[str, Expected], ...]:
     """Return statements about a single module that is no layer and holds none."""
-    usual = {told._replace(by="") for target, told in facts.said if not target}
+    usual = {given._replace(by="") for target, given in facts.expected if not target}
     said = {
-        target: told
-        for target, told in facts.said
-        if _is_path(target) and told._replace(by="") not in usual
+        target: given
+        for target, given in facts.expected
+        if _is_path(target) and given._replace(by="") not in usual
     }
     modules = _modules(stored) if said else set()
     missed = match_names(said, modules)[1]
@@ -162,7 +160,7 @@ def unmatched_note(ledger: Ledger) -> str | None:
 
 
 def _is_path(target: str) -> bool:
-    """Tell whether a target is a module's name, not a class or a pattern."""
+    """Return whether a target is a module's name, not a class or a pattern."""
     parts = target.replace("_", "x").split(".")
     return len(parts) > 1 and all(map(str.isalnum, parts))
 
@@ -193,7 +191,7 @@ def _coded(ledger: Ledger) -> list[Weight]:
 def _unnamed_in_config(ledger: Ledger, facts: QuantFacts) -> list[Weight]:
     """Return the quantised weights that no name and no pattern of the config matches."""
     coded = {weight.name.removesuffix(".weight"): weight for weight in _coded(ledger)}
-    targets = Targets(facts.said, coded)
+    targets = Targets(facts.expected, coded)
     return [weight for module, weight in coded.items() if not targets.by_name(module)]
 
 

@@ -155,10 +155,8 @@ class Ledger:
         return replace(self, weights=weights, dropped=[*self.dropped, *asked], problems=problems)
 
     def only(self, is_wanted: Callable[[str], bool]) -> Ledger:
-        """Return the account of some weights and problems, chosen by their names.
-
-        What is dropped stays where it is chosen as well, or lies beside a weight that is.
-        """
+        """Return the account of some weights and problems, chosen by their names."""
+        # What is dropped stays where it is chosen as well, or lies beside a weight that is.
         weights = {name: weight for name, weight in self.weights.items() if is_wanted(name)}
         beside = {module for name in weights for module in around(name)}
         dropped = [

@@ -18,12 +18,12 @@ def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> Com
 
 
 def has_marker(name: str, ledger: Ledger) -> bool:
-    """Tell whether the layer that a tensor belongs to has a marker."""
+    """Return whether the layer that a tensor belongs to has a marker."""
     return _beside(name) in ledger.stored
 
 
 def has_markers(ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
-    """Tell whether anything is said of any layer."""
+    """Return whether anything is said of any layer."""
     return bool(layers) or MARKER in ledger.by_end
 
 

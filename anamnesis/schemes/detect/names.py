@@ -164,10 +164,8 @@ def module_of(name: str) -> str:
 
 
 def weight_of(name: str, stored: Mapping[str, object]) -> str:
-    """Return the name of the weight that a part belongs to, or of the weight itself.
-
-    That is the module; of stacked experts, whose parts are called by a suffix, the weight.
-    """
+    """Return the name of the weight that a part belongs to, or of the weight itself."""
+    # That is the module; of stacked experts, whose parts are called by a suffix, the weight.
     head, dot, last = name.rpartition(".")
     for suffix in _STACKED_SUFFIXES if last not in _ALWAYS else ():
         weight = f"{head}{dot}{last.removesuffix(suffix)}"
@@ -182,11 +180,9 @@ def weight_of(name: str, stored: Mapping[str, object]) -> str:
 def is_auxiliary(
     tensor: StoredTensor, stored: dict[str, StoredTensor], *, is_declared: bool = False
 ) -> bool:
-    """Tell whether a stored tensor is a part of some quantised weight and not a weight itself.
-
-    What is called like a range of activations is none, for it may be learned. `is_declared` is
-    whether the config says that the model is quantised.
-    """
+    """Return whether a stored tensor is a part of some quantised weight and not a weight itself."""
+    # What is called like a range of activations is none, for it may be learned. `is_declared` is
+    # whether the config says that the model is quantised.
     name = tensor.name
     last = name.rpartition(".")[2]
     if last in _AS_INTEGERS and tensor.dtype.kind == "int":
@@ -233,7 +229,7 @@ def _is_of_torchao(name: str, last: str, stored: dict[str, StoredTensor]) -> boo
 def _is_beside_codes(
     tensor: StoredTensor, last: str, stored: dict[str, StoredTensor], is_declared: bool
 ) -> bool:
-    """Tell whether a tensor is a part by a name that counts only where codes lie beside."""
+    """Return whether a tensor is a part by a name that counts only where codes lie beside."""
     name = tensor.name
     if last in _MARLIN:
         packed = (stored.get(sibling(name, c)) for c in _MARLIN_CODES)
@@ -262,11 +258,9 @@ def _is_beside_codes(
 def _is_affine(
     tensor: StoredTensor, other: str, stored: dict[str, StoredTensor], is_declared: bool
 ) -> bool:
-    """Tell whether groups have a scale and a bias each, as MLX's have, and no words are there.
-
-    Plain models may have such beside a weight of floats; models that say that they are not plain
-    have not.
-    """
+    """Return whether groups have a scale and a bias each, as MLX's have, and no words are there."""
+    # Plain models may have such beside a weight of floats; models that say that they are not plain
+    # have not.
     beside = stored.get(sibling(tensor.name, other))
     if beside is None or (tensor.dtype, tensor.shape) != (beside.dtype, beside.shape):
         return False
@@ -277,11 +271,9 @@ def _is_affine(
 
 
 def looks_like_codes(tensor: StoredTensor) -> bool:
-    """Tell whether a tensor may hold codes, if anything in its model does.
-
-    Those are integers called a weight, and matrices of narrow ones that are no buffer by their
-    name: indices come as 64-bit integers.
-    """
+    """Return whether a tensor may hold codes, if anything in its model does."""
+    # Those are integers called a weight, and matrices of narrow ones that are no buffer by their
+    # name: indices come as 64-bit integers.
     dtype = tensor.dtype
     if dtype.kind == "float" or (dtype.kind != "int" and dtype.name not in _CODE_DTYPES):
         return False
@@ -294,7 +286,7 @@ def looks_like_codes(tensor: StoredTensor) -> bool:
 
 
 def activation_side(name: str) -> bool:
-    """Tell whether a name belongs to a range of activations or of a cache."""
+    """Return whether a name belongs to a range of activations or of a cache."""
     return _is_range_name(name.rpartition(".")[2])
 
 
@@ -303,12 +295,11 @@ def _is_range_name(last: str) -> bool:
 
 
 class Ranges:
-    """Tells ranges of activations and of caches from learned parameters that share their names.
+    """Tells ranges of activations and of caches from learned parameters that share their names."""
 
-    A range is one value; one for each expert, beside the experts' weights; or one for each head
-    where the config says so. It lies beside a weight of an encoding that comes with ranges, or in
-    an attention that has such weights.
-    """
+    # A range is one value; one for each expert, beside the experts' weights; or one for each head
+    # where the config says so. It lies beside a weight of an encoding that comes with ranges, or in
+    # an attention that has such weights.
 
     def __init__(
         self, weights: Mapping[str, tuple[int, ...]], *, kv_cache: bool, per_head: bool
@@ -321,7 +312,7 @@ class Ranges:
         self._per_head = per_head
 
     def has(self, tensor: StoredTensor) -> bool:
-        """Tell whether a tensor that is called like a range is one."""
+        """Return whether a tensor that is called like a range is one."""
         module, _, last = tensor.name.rpartition(".")
         if last in _CACHE:
             lies = self._kv_cache or module.removesuffix(".attn") in self._attentions

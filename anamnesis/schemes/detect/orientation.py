@@ -64,10 +64,8 @@ def turn(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def conv1d_layers(ledger: Ledger) -> dict[str, bool | None]:
-    """Return which matrices come out as a Conv1D has them, [in, out]; None of what may be either.
-
-    Where the config does not tell, the biases do: one is as long as the layer has outputs.
-    """
+    """Return which matrices come out as in a Conv1D, [in, out]; None of what may be either."""
+    # Where the config does not tell, the biases do: one is as long as the layer has outputs.
     named = [
         weight
         for weight in ledger.weights.values()
@@ -98,10 +96,8 @@ def conv1d_layers(ledger: Ledger) -> dict[str, bool | None]:
 
 
 def as_linear(weight: Weight) -> Weight | None:
-    """Return a weight that is [..., in, out] as nn.Linear has it, [..., out, in].
-
-    None if it cannot be turned.
-    """
+    """Return a weight that is [..., in, out] as in nn.Linear, [..., out, in]."""
+    # None if it cannot be turned.
     if isinstance(weight, Transposed):
         return weight.stored
     if isinstance(weight, Plain) and not isinstance(weight, PlainMatrix):
@@ -114,10 +110,8 @@ def _may_be_conv1d(name: str) -> bool:
 
 
 def is_conv1d(name: str, facts: QuantFacts) -> bool:
-    """Tell whether a weight of this name is a Conv1D's.
-
-    In a model of several, the section of the config that the name has counts before all others.
-    """
+    """Return whether a weight of this name is a Conv1D's."""
+    # In a model of several, the section of the config that the name has counts before all others.
     if not _may_be_conv1d(name):
         return False
     if facts.conv1d is not None:
@@ -147,7 +141,7 @@ def _shows_linear(weight: Weight, ledger: Ledger) -> bool | None:
 
 
 def _is_turned(weight: TiledWeight, as_linear: bool | None, facts: QuantFacts) -> bool:
-    """Tell whether a weight that is stored as nn.Linear's, as far as that shows, is a Conv1D's."""
+    """Return whether a weight that seems to be stored as nn.Linear's is a Conv1D's."""
     if as_linear is False and not weight.always_as_linear:
         return False
     if not is_conv1d(weight.name, facts):

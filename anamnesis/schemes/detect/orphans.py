@@ -86,6 +86,6 @@ class _Unread:
         )
 
     def _is_plain(self, weight: str) -> bool:
-        """Tell whether floats are stored under a weight's name, so that there are no codes."""
+        """Return whether floats are stored under a weight's name, so that there are no codes."""
         stored = self._ledger.stored.get(f"{weight}.weight")
         return stored is not None and stored.dtype.kind == "float"

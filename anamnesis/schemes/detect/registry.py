@@ -16,7 +16,7 @@ from anamnesis.schemes.detect.names import Ranges, activation_side, looks_like_c
 from anamnesis.schemes.detect.orphans import refuse_orphans
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
-# name, or in a dtype as `_hints` has it: where none of these appears, it need not be imported.
+# name, or in a dtype of `_hints`: where none of these appears, it need not be imported.
 FAMILIES = {
     "mixed": ("bitmask",),
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
@@ -64,14 +64,12 @@ def claim_all(
     self_contained: bool = False,
     whole: bool = False,
 ) -> Ledger:
-    """Account for every stored tensor of a model: each is claimed exactly once.
-
-    Families go first; what is a part of a quantised weight by its name, or holds codes by its dtype
-    while the config names an encoding, but was consumed by none, is a problem; then ranges of
-    activations are dropped if anything is quantised at all; the rest are plain weights.
-    Where the config claims something about the whole model that the tensors do not confirm, or
-    that cannot be undone, every tensor is a problem.
-    """
+    """Account for every stored tensor of a model: each is claimed exactly once."""
+    # Families go first; what is a part of a quantised weight by its name, or holds codes by its
+    # dtype while the config names an encoding, but was consumed by none, is a problem; then ranges
+    # of activations are dropped if anything is quantised at all; the rest are plain weights. Where
+    # the config claims something about the whole model that the tensors do not confirm, or that
+    # cannot be undone, every tensor is a problem.
     ledger = Ledger(stored, read_facts=cache(lambda: _matched(read_facts(), stored)))
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
@@ -85,7 +83,6 @@ def claim_all(
     for family in families:
         family.find_all(ledger, facts)
     if ledger.weights and not self_contained:
-        # Only here, for the sake of a quick start.
         from anamnesis.schemes.detect.agreement import refuse_others
         from anamnesis.schemes.detect.layer_names import refuse_missed
         from anamnesis.schemes.detect.orientation import turn
@@ -106,7 +103,6 @@ def claim_all(
 def _matched(facts: QuantFacts, stored: Mapping[str, StoredTensor]) -> QuantFacts:
     if facts == _NO_FACTS:
         return facts
-    # Only here, for the sake of a quick start.
     from anamnesis.schemes.detect.layer_names import with_matched_names
 
     return with_matched_names(facts, stored)

@@ -1,4 +1,4 @@
-"""Whether scales are in rows, as ModelOpt has them, or in tiles, as ComfyUI does.
+"""Whether scales are in rows, as in ModelOpt, or in tiles, as in ComfyUI.
 
 Names are alike, and so are shapes of 128 n rows with 4 n scales each. Then a marker, metadata, the
 config or the user says it; or the shapes of others, for a file is of one producer.
@@ -56,7 +56,7 @@ def _found_in(ledger: Ledger) -> set[bool]:
 
 
 def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
-    """Tell whether the scales of codes that have no marker are in tiles."""
+    """Return whether the scales of codes that have no marker are in tiles."""
     found = _may_lie(codes, ledger)
     if True not in found:
         return False

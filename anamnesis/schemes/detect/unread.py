@@ -114,8 +114,8 @@ def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str |
     for row in _ROWS:
         if row.method.lower() in by_config.lower() and _fits(row.parts, parts):
             producer = row.producer or _METHODS.get(by_config.lower(), "")
-            is_told = not producer or producer == row.encoding
-            return row.encoding if is_told else f"{row.encoding} ({producer})"
+            is_given = not producer or producer == row.encoding
+            return row.encoding if is_given else f"{row.encoding} ({producer})"
     return _METHODS.get(by_config.lower())
 
 
@@ -125,7 +125,7 @@ def missing_parts(
     stored: Mapping[str, StoredTensor],
     facts: QuantFacts,
 ) -> AnamnesisError | None:
-    """Return the error for a weight of which something is not stored; None if that is not known."""
+    """Return the error for a weight whose parts are missing; None if it is of no known kind."""
     by_config = (facts.declared or "").partition(",")[0].lower()
     for whole in _WHOLE:
         if whole.method.lower() in by_config and _fits(whole.codes, parts):

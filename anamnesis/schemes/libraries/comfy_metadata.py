@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.settings import Told
+from anamnesis.schemes.core.settings import Expected
 
 MARKER = "comfy_quant"
 COMFY_METADATA_KEY = "_quantization_metadata"
@@ -47,10 +47,10 @@ def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
     if block is not None and (type(block) is not int or block < 1):
         raise ValueError(block)
     params = layer.get("params")
-    told = {**params, **layer} if isinstance(params, dict) else layer
+    given = {**params, **layer} if isinstance(params, dict) else layer
     is_whole = "format" in layer or not any(key in layer for key in _WITHOUT_FORMAT)
     name = str(layer["format"]).lower() if is_whole else ""
-    rotated = any(value for key, value in told.items() if key.startswith(_ROTATED))
+    rotated = any(value for key, value in given.items() if key.startswith(_ROTATED))
     if rotated and not is_rotated(name):
         name = f"{_ROTATED} {name}".strip()
     if shape is None:
@@ -73,25 +73,25 @@ def read_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
 def read_marker(marker: StoredTensor) -> ComfyLayer:
     """Return what the marker beside a layer says of it."""
     try:
-        told = json.loads(marker.read() if marker.n_bytes <= _MAX_MARKER else b"")
-        return read_layer({**told})
+        given = json.loads(marker.read() if marker.n_bytes <= _MAX_MARKER else b"")
+        return read_layer({**given})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         what = f"{marker.name} must hold JSON with a format, and maybe an orig_shape"
         raise marker.malformed(what) from None
 
 
 def is_rotated(format: str) -> bool:
-    """Tell whether weights of a format were rotated."""
+    """Return whether weights of a format were rotated."""
     return format.startswith(_ROTATED)
 
 
 def may_be_of(layer: ComfyLayer, kind: str, bits: int) -> bool:
-    """Tell whether codes of so many bits may be those of a layer, by its format."""
+    """Return whether codes of so many bits may be those of a layer, by its format."""
     row = _FORMATS.get(layer.format.removeprefix(_ROTATED).strip())
     return row is None or row[:2] == (kind, bits)
 
 
-def as_told(layer: ComfyLayer) -> Told | None:
+def expected_of(layer: ComfyLayer) -> Expected | None:
     """Return what is said of a layer in the words of all; None where the format is not known."""
     row = _FORMATS.get(layer.format)
     if row is None:
@@ -99,4 +99,4 @@ def as_told(layer: ComfyLayer) -> Told | None:
     kind, bits, block = row
     if layer.format.endswith(_BLOCKWISE) and layer.block:
         block = (layer.block, layer.block)
-    return Told(f"ComfyUI's marker, {layer.format},", kind, bits, block)
+    return Expected(f"ComfyUI's marker, {layer.format},", kind, bits, block)

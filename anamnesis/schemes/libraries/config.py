@@ -1,7 +1,7 @@
 """What a config says of how each weight is encoded.
 
 A row of what they say is a target, which is a module, a pattern or nothing for all others, and
-what is `Told` of it. Of a module that is left alone nothing is told.
+what is `Expected` of it. Nothing is expected of a module that is left alone.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from anamnesis.schemes.core.settings import Asked, Told
+from anamnesis.schemes.core.settings import Asked, Expected
 from anamnesis.schemes.libraries.sections import pair
 from anamnesis.schemes.libraries.targets import by_regex
 
-Said: TypeAlias = "tuple[str, Told]"
+Expectation: TypeAlias = "tuple[str, Expected]"
 
 _LEFT_ALONE = ("ignore", "exclude_modules", "exclude", "modules_to_not_convert")
 _ROW, _ONE = (1, 0), (0, 0)
@@ -25,7 +25,7 @@ _BY_GROUP = ("group", "tensor_group")
 _LISTS = ("group", "dynamic")  # of act-order
 
 
-def _config_groups(section: Mapping[str, Any]) -> Iterator[Said]:
+def _config_groups(section: Mapping[str, Any]) -> Iterator[Expectation]:
     for name, group in _dicts(section.get("config_groups")):
         weights = group.get("weights")
         if not isinstance(weights, dict):
@@ -36,13 +36,13 @@ def _config_groups(section: Mapping[str, Any]) -> Iterator[Said]:
         if weights.get("actorder") in _LISTS:
             parts.append(Asked("weight_g_idx", f"actorder: {weights['actorder']}"))
         by = f"{name} of config_groups"
-        told = Told(
+        given = Expected(
             *(by, kind, _size(weights.get("num_bits")), _block_of(weights), tuple(parts)),
             is_symmetric=weights.get("symmetric") is True,
         )
         targets = group.get("targets")
         for target in targets if isinstance(targets, list) and targets else [""]:
-            yield _word(target), told
+            yield _word(target), given
 
 
 def _block_of(weights: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -75,7 +75,7 @@ _ALGOS: dict[str, tuple[str, int, tuple[int, int]]] = {
 }
 
 
-def _algorithms(section: Mapping[str, Any]) -> Iterator[Said]:
+def _algorithms(section: Mapping[str, Any]) -> Iterator[Expectation]:
     layers = dict(_dicts(section.get("quantized_layers")))
     for target, layer in [*layers.items(), ("", section)] if not layers else layers.items():
         row = _ALGOS.get(_word(layer.get("quant_algo")).upper())
@@ -84,7 +84,7 @@ def _algorithms(section: Mapping[str, Any]) -> Iterator[Said]:
             size = _size(layer.get("group_size"))
             is_grouped = size and block[0] == 1 and block[1]
             by = f"quant_algo {layer['quant_algo']}"
-            yield target, Told(by, kind, bits, (1, size) if is_grouped else block)
+            yield target, Expected(by, kind, bits, (1, size) if is_grouped else block)
 
 
 # --- GPTQ, AWQ, AutoRound ---------------------------------------------------------------------
@@ -102,11 +102,11 @@ _DATA = {
 }
 
 
-def _packed(section: Mapping[str, Any]) -> Iterator[Said]:
-    told = _packing(section, section, "the config")
-    if told is None:
+def _packed(section: Mapping[str, Any]) -> Iterator[Expectation]:
+    given = _packing(section, section, "the config")
+    if given is None:
         return
-    yield "", told
+    yield "", given
     for target, more in _dicts(section.get("extra_config")):
         other = _packing({**section, **more}, section, f"extra_config of {target}")
         if other is not None:
@@ -117,7 +117,7 @@ def _packed(section: Mapping[str, Any]) -> Iterator[Said]:
             yield by_regex(target.removeprefix("+:")), other
 
 
-def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -> Told | None:
+def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -> Expected | None:
     bits = _size(settings.get("bits")) or _size(settings.get("w_bit"))
     size = settings.get("group_size", settings.get("q_group_size"))
     data = _word(settings.get("data_type"))
@@ -129,7 +129,7 @@ def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -
     parts = (Asked("g_idx", "desc_act: true"),) if is_listed else ()
     is_symmetric = settings.get("sym") is True
     block = _groups_of(size)
-    return Told(by, kind, bits, block, parts, unread=named, is_symmetric=is_symmetric)
+    return Expected(by, kind, bits, block, parts, unread=named, is_symmetric=is_symmetric)
 
 
 def _is_regex(target: str) -> bool:
@@ -139,10 +139,10 @@ def _is_regex(target: str) -> bool:
 # --- MLX --------------------------------------------------------------------------------------
 
 
-_MLX_GROUPS = {"affine": 64, "mxfp4": 32, "nvfp4": 16, "mxfp8": 32}  # where nothing is told
+_MLX_GROUPS = {"affine": 64, "mxfp4": 32, "nvfp4": 16, "mxfp8": 32}  # by default
 
 
-def _mlx(section: Mapping[str, Any]) -> Iterator[Said]:
+def _mlx(section: Mapping[str, Any]) -> Iterator[Expectation]:
     for target, (bits, size) in mlx_layers(section).items():
         layer = section[target] if target else section
         mode = _word(layer.get("mode", "affine"))
@@ -153,15 +153,13 @@ def _mlx(section: Mapping[str, Any]) -> Iterator[Said]:
         by = f"quantization of {target}" if target else "quantization"
         block = (1, size) if "group_size" in layer else None  # for others than MLX may say it
         by = f"{by} in the config"
-        yield target, Told(by, kind, bits, block, parts, is_whole=True, unread=unread)
+        yield target, Expected(by, kind, bits, block, parts, is_whole=True, unread=unread)
 
 
 def mlx_layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return the bits and the group size that MLX's config says of layers, and of all under "".
-
-    A layer that says no mode is affine whatever the others are, and one that says no group size
-    has the usual one.
-    """
+    """Return the bits and the group size that MLX's config says of layers, and of all under ""."""
+    # A layer that says no mode is affine whatever the others are, and one that says no group size
+    # has the usual one.
     found = {}
     for target, layer in (("", section), *_dicts(section)):
         bits, size = _size(layer.get("bits")), _size(layer.get("group_size"))
@@ -177,7 +175,7 @@ def mlx_layers(section: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 _SCHEMES = {"per_tensor": _ONE, "per_channel": _ROW}
 
 
-def _quark(section: Mapping[str, Any]) -> Iterator[Said]:
+def _quark(section: Mapping[str, Any]) -> Iterator[Expectation]:
     layers = [*_dicts(section.get("layer_quant_config"))]
     whole = section.get("global_quant_config")
     layers += [("", whole)] if isinstance(whole, dict) else []
@@ -193,7 +191,7 @@ def _quark(section: Mapping[str, Any]) -> Iterator[Said]:
         asked = (Asked("weight_zero_point", "symmetric: false"),)
         parts = asked if weight.get("symmetric") is False and kind == "int" else ()
         by = f"layer_quant_config of {target}" if target else "global_quant_config"
-        yield target, Told(by, kind, int(digits) if kind else 0, block, parts)
+        yield target, Expected(by, kind, int(digits) if kind else 0, block, parts)
 
 
 # --- quanto -----------------------------------------------------------------------------------
@@ -201,16 +199,16 @@ def _quark(section: Mapping[str, Any]) -> Iterator[Said]:
 _QUANTO = {"int8": ("int", 8), "int4": ("int", 4), "int2": ("int", 2), "float8": ("float", 8)}
 
 
-def _quanto(section: Mapping[str, Any]) -> Iterator[Said]:
+def _quanto(section: Mapping[str, Any]) -> Iterator[Expectation]:
     row = _QUANTO.get(_word(section.get("weights")))
     if row is not None:
-        yield "", Told(f"weights: {section['weights']} in the config", *row)
+        yield "", Expected(f"weights: {section['weights']} in the config", *row)
 
 
 # --- VPTQ -------------------------------------------------------------------------------------
 
 
-def _vptq(section: Mapping[str, Any]) -> Iterator[Said]:
+def _vptq(section: Mapping[str, Any]) -> Iterator[Expectation]:
     for target, layer in _dicts(section.get("config_for_layers")):
         parts = []
         if layer.get("enable_norm") is True:
@@ -220,13 +218,13 @@ def _vptq(section: Mapping[str, Any]) -> Iterator[Said]:
         corrections = layer.get("num_res_centroids")
         if isinstance(corrections, list) and any(map(_size, corrections)):
             parts.append(Asked("res_centroids.weight", f"num_res_centroids: {corrections}"))
-        yield target, Told(f"config_for_layers of {target}", parts=tuple(parts))
+        yield target, Expected(f"config_for_layers of {target}", parts=tuple(parts))
 
 
 # --- all of them ------------------------------------------------------------------------------
 
 
-def said_in(section: Mapping[str, Any]) -> Iterator[Said]:
+def expected_in(section: Mapping[str, Any]) -> Iterator[Expectation]:
     """Yield what a section about quantisation says of weights."""
     method = _word(section.get("quant_method")).lower()
     if "quant_algo" in section:
@@ -246,7 +244,7 @@ def said_in(section: Mapping[str, Any]) -> Iterator[Said]:
     if block is not None:
         by = f"weight_block_size {list(block)}"
         # Scales of blocks are called otherwise: one for a row or a tensor is of a mixed model.
-        yield "", Told(by, "float", 8, block, of_kind_only=True, not_of=".weight_scale")
+        yield "", Expected(by, "float", 8, block, of_kind_only=True, not_of=".weight_scale")
 
 
 def left_alone(section: Mapping[str, Any]) -> Iterator[str]:

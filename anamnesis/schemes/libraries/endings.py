@@ -17,12 +17,10 @@ from anamnesis.schemes.libraries.sections import has_parts
 
 
 def as_patterns(layers: Layers) -> list[str]:
-    """Return what compressed-tensors' `ignore` is to say of the modules that are plain.
-
-    Names; of a model of several parts regular expressions, which vLLM and SGLang read, too. So are
-    layers that draft tokens, and stacks of experts: vLLM has other names in there, and asks for
-    those of single experts.
-    """
+    """Return what compressed-tensors' `ignore` is to say of the modules that are plain."""
+    # Names; of a model of several parts regular expressions, which vLLM and SGLang read, too. So
+    # are layers that draft tokens, and stacks of experts: vLLM has other names in there, and asks
+    # for those of single experts.
     drafts = plain_drafts(layers)
     stacks = [name for name in layers.plain if _is_stacks(name, layers.quantised)]
     stacks = [name for name in stacks if not name.startswith(tuple(f"{d}." for d in drafts))]
@@ -35,7 +33,7 @@ def as_patterns(layers: Layers) -> list[str]:
 
 
 def _is_stacks(name: str, quantised: Sequence[str]) -> bool:
-    """Tell whether a module is one of experts, of which nothing is quantised."""
+    """Return whether a module is one of experts, of which nothing is quantised."""
     is_module = f".{name}".endswith(".experts")
     return is_module and not any(one.startswith(f"{name}.") for one in quantised)
 

@@ -272,7 +272,7 @@ def _is_floats(weight: Weight) -> bool:
 
 
 def _fit(stacks: Stacks, weights: Mapping[str, Weight]) -> bool:
-    """Tell whether each stack has a bias, with a value for each of its outputs."""
+    """Return whether each stack has a bias, with a value for each of its outputs."""
     for name in stacks.names:
         experts, *sizes = weights[name].shape
         bias = weights.get(f"{name}_bias")

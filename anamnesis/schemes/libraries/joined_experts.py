@@ -152,7 +152,7 @@ def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
 
 
 def _lacks_one(found: _Found) -> bool:
-    """Tell whether an expert lacks one of its weights."""
+    """Return whether an expert lacks one of its weights."""
     return len({frozenset(experts) for experts in found.values()}) > 1
 
 
@@ -176,7 +176,7 @@ def _stacks(
     *,
     in_codes: bool = False,
 ) -> Iterator[Made | str]:
-    """Yield the stacks of a module; why, for one that cannot be made of what is there."""
+    """Yield the stacks of a module, or why one cannot be made."""
     head = module.removesuffix("experts")
     has_biases = any(kind == "bias" for _, kind in found)
     for kind in ("weight", "bias") if has_biases else ("weight",):

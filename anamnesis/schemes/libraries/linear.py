@@ -63,13 +63,11 @@ _PROJECTIONS = ("text_projection.weight", "visual_projection.weight")  # CLIP's,
 def linear_refusal(
     name: str, shape: tuple[int, ...], dtype: DType, tool: Tool | None = None
 ) -> str | None:
-    """Return why a weight does not belong to an nn.Linear that a library quantises, by its name.
-
-    transformers, llm-compressor and ModelOpt ask a module for its class; a file has only names.
-    Output heads are nn.Linear, but left as they are by all (`get_keys_to_not_convert`; `ignore` of
-    llm-compressor's recipes; ModelOpt's `default_disabled_quantizers`). `tool` is the one whose
-    rule it is; without it, all of `LEFT` is left.
-    """
+    """Return why a weight does not belong to an nn.Linear that a library quantises, by its name."""
+    # transformers, llm-compressor and ModelOpt ask a module for its class; a file has only names.
+    # Output heads are nn.Linear, but left as they are by all (`get_keys_to_not_convert`; `ignore`
+    # of llm-compressor's recipes; ModelOpt's `default_disabled_quantizers`). `tool` is the one
+    # whose rule it is; without it, all of `LEFT` is left.
     if is_stack(name, shape):
         return "a stack of experts"
     module = alike(name.removesuffix(".weight"))
@@ -92,11 +90,9 @@ def _left_as(module: str, tool: Tool | None) -> str | None:
 
 
 def left_by_class(shapes: Mapping[str, tuple[int, ...]], tool: Tool) -> dict[str, str]:
-    """Return the weights that a tool leaves, and why, by what other weights a model has.
-
-    torch's MultiheadAttention has a class of its own for one of its layers. transformers leaves
-    the last layer of a model if it ends in a weight, and not in a bias.
-    """
+    """Return the weights that a tool leaves, and why, by what other weights a model has."""
+    # torch's MultiheadAttention has a class of its own for one of its layers. transformers leaves
+    # the last layer of a model if it ends in a weight, and not in a bias.
     inner = [name for name in shapes if name.endswith(_OUT)]
     found = {
         name: "a part of torch's MultiheadAttention"
@@ -128,10 +124,8 @@ def refusal(
 
 
 def with_head(plain: Sequence[str]) -> list[str]:
-    """Return the modules that were left plain, an output head among them in any case.
-
-    One that is tied to an embedding is in no file. It has to be named all the same, or programs
-    make a quantised layer of it and miss its scales.
-    """
+    """Return the modules that were left plain, an output head among them in any case."""
+    # One that is tied to an embedding is in no file. It has to be named all the same, or programs
+    # make a quantised layer of it and miss its scales.
     has_one = any(f"{name}.".startswith("lm_head.") for name in plain)
     return [*plain, *([] if has_one else ["lm_head"])]

@@ -32,11 +32,9 @@ _SPLIT = "kv_b_proj, which mlx-lm splits before it quantises"
 
 
 def mlx_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-    """Return why mlx-lm's `quantize_model` leaves a weight of any model.
-
-    It takes every linear layer and embedding, heads among them, and the stacks of experts of its
-    `SwitchLinear` layers.
-    """
+    """Return why mlx-lm's `quantize_model` leaves a weight of any model."""
+    # It takes every linear layer and embedding, heads among them, and the stacks of experts of its
+    # `SwitchLinear` layers.
     is_stack = len(shape) == 3 and _SEVERAL.search(name) is not None
     return refusal(name, shape, dtype, ("norm",), 3 if is_stack else 2)
 
@@ -67,24 +65,22 @@ def in_8_bits(
 def with_each(
     section: dict[str, Any], layers: Mapping[str, Encoding], config: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return mlx-lm's section with an entry for each layer that is of other settings.
-
-    mlx-lm looks for its own names, readers of the file for the file's. None if a layer is in codes
-    that are not MLX's.
-    """
-    told = dict(section)
+    """Return mlx-lm's section with an entry for each layer that is of other settings."""
+    # mlx-lm looks for its own names, readers of the file for the file's. None if a layer is in
+    # codes that are not MLX's.
+    given = dict(section)
     for module, encoding in layers.items():
         if encoding.layout.config_keys != CONFIG_KEYS:
             return None
         entry = encoding.layout.declare(Layers(()))
         if entry["mode"] == "affine":  # as layers are that say no mode
             del entry["mode"]
-        told[module] = told[path_in_mlx(class_of(config), module)] = entry
-    return told
+        given[module] = given[path_in_mlx(class_of(config), module)] = entry
+    return given
 
 
 def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
-    """Yield the weights of which a model's class says something, and that."""
+    """Yield the weights that a model's class treats by itself, and how."""
     rows = rows_of(config)
     for name in shapes if rows else ():
         module = name.removesuffix(_WEIGHT)

@@ -59,10 +59,8 @@ def modelopt_refusal(name: str) -> str | None:
 
 
 def config_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
-    """Return the section of config.json, as `convert_hf_quant_config_format` gives it.
-
-    But that of `FP8` says nothing of activations: ModelOpt has static scales for them.
-    """
+    """Return the section of config.json, as `convert_hf_quant_config_format` gives it."""
+    # But that of `FP8` says nothing of activations: ModelOpt has static scales for them.
     is_of_all = algorithm == _OF_ALL
     weights: dict[str, Any] = {"dynamic": False, "num_bits": 8 if is_of_all else 4, "type": "float"}
     weights |= {"group_size": group} if group else {}
@@ -88,11 +86,9 @@ def file_of(algorithm: str, group: int, layers: Layers) -> dict[str, Any]:
 
 
 def excluded(layers: Layers) -> list[str]:
-    """Return what ModelOpt lists as left: modules, and patterns of whole branches.
-
-    Tied modules are among them, which are in no file: vLLM makes a quantised layer of a head that
-    is not listed.
-    """
+    """Return what ModelOpt lists as left: modules, and patterns of whole branches."""
+    # Tied modules are among them, which are in no file: vLLM makes a quantised layer of a head that
+    # is not listed.
     types = model_types(layers.config)
     known = [name for name in layers.plain if not _is_of_own_class(name, types)]
     plain = dict.fromkeys([*known, *_tied(known, layers)])
@@ -100,7 +96,7 @@ def excluded(layers: Layers) -> list[str]:
 
 
 def _is_of_own_class(name: str, types: frozenset[str]) -> bool:
-    """Tell whether a module of types of models is an embedding that ModelOpt does not know."""
+    """Return whether a module of types of models is an embedding that ModelOpt does not know."""
     if name.endswith("visual_embeddings_table"):
         return True
     if _POSITIONS.search(name):
@@ -123,11 +119,9 @@ def _tied(plain: Iterable[str], layers: Layers) -> Iterator[str]:
 
 
 def _summary(plain: Iterable[str], quantised: Iterable[str]) -> Iterator[str]:
-    """Yield the shortest names that fit all plain modules and begin no quantised one.
-
-    `_prefix_wildcard_summarize_exclude_modules`: `a.b*` for all that begins with `a.b`; else
-    `a.b.*`, where `a.b` is none either; else the module itself.
-    """
+    """Yield the shortest names that fit all plain modules and begin no quantised one."""
+    # `_prefix_wildcard_summarize_exclude_modules`: `a.b*` for all that begins with `a.b`; else
+    # `a.b.*`, where `a.b` is none either; else the module itself.
     names = sorted(quantised)
 
     def begins_one(text: str) -> bool:

@@ -25,10 +25,8 @@ _WRAPPERS = frozenset(
 def match_names(
     said: Mapping[str, T], modules: Collection[str]
 ) -> tuple[dict[str, T], tuple[str, ...]]:
-    """Return the statement about each module, and the names that match none, or several.
-
-    The empty name stands for all other modules. A module's own name comes first.
-    """
+    """Return the statement about each module, and the names that match none, or several."""
+    # The empty name stands for all other modules. A module's own name comes first.
     hits = {name: value for name, value in said.items() if not name or name in modules}
     others = [name for name in said if name not in hits]
     if not others:

@@ -49,7 +49,7 @@ def model_types(config: Mapping[str, Any]) -> frozenset[str]:
 
 
 def has_parts(config: Mapping[str, Any]) -> bool:
-    """Tell whether a config.json has sections for parts of a model, as `vision_config`."""
+    """Return whether a config.json has sections for parts of a model, as `vision_config`."""
     return any(
         isinstance(value, dict) and key.endswith("_config") and key not in QUANT_CONFIG_KEYS
         for key, value in config.items()

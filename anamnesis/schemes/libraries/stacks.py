@@ -47,12 +47,12 @@ class Stacks(NamedTuple):
 
 
 def is_stack(name: str, shape: tuple[int, ...]) -> bool:
-    """Tell whether a weight is a stack of experts, by its name and its shape."""
+    """Return whether a weight is a stack of experts, by its name and its shape."""
     return len(shape) == 3 and _OTHERS.search(name) is not None
 
 
 def is_of_an_expert(name: str) -> bool:
-    """Tell whether a weight belongs to a single expert; transformers stacks these as it loads."""
+    """Return whether a weight belongs to a single expert; transformers stacks these as it loads."""
     return _ONE.search(name) is not None
 
 
@@ -63,7 +63,7 @@ def mlx_stack(name: str, shape: tuple[int, ...]) -> tuple[str, str] | None:
 
 
 def names_of_mixtral(layer: str) -> str:
-    """Return the name of a layer of an expert as Mixtral has it: w1.weight for gate_proj.weight."""
+    """Return the name of a layer of an expert as in Mixtral: w1.weight for gate_proj.weight."""
     first, dot, rest = layer.partition(".")
     return f"{_IN_MIXTRAL.get(first, first)}{dot}{rest}"
 

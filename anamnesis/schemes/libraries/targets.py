@@ -31,7 +31,7 @@ class _Glob(NamedTuple):
     to_end: bool
 
     def matches(self, name: str) -> bool:
-        """Tell whether a name begins with the first word, and has the others behind it."""
+        """Return whether a name begins with the first word, and has the others behind it."""
         first, *rest = self.words
         if not name.startswith(first):
             return False

@@ -53,9 +53,9 @@ class Described(NamedTuple):
     parts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Described:
+    def of(cls, given: Mapping[str, Any]) -> Described:
         """Read an entry; values in any other form than torchao's are ignored."""
-        kind, data, names = map(told.get, ("_type", "_data", "_tensor_data_names"))
+        kind, data, names = map(given.get, ("_type", "_data", "_tensor_data_names"))
         data = data if isinstance(data, dict) else {}
         block, element, is_tiled = map(data.get, ("block_size", "elem_dtype", "is_swizzled_scales"))
         return cls(
@@ -75,8 +75,8 @@ def _sizes(value: Any) -> tuple[int, ...] | None:
 
 
 def _dtype(value: Any) -> str:
-    told = value.get("_data") if isinstance(value, dict) else None
-    return "" if told is None else str(told)
+    given = value.get("_data") if isinstance(value, dict) else None
+    return "" if given is None else str(given)
 
 
 def described_in(
@@ -85,8 +85,8 @@ def described_in(
     """Return what metadata say of weights, by their names, and what pickles say of others."""
     found = {name: Described.of(entry) for name, entry in pickled.items()}
     for key, text in metadata.items():
-        is_told = type(text) is str and text.startswith(_START) and len(text) <= _LONGEST
-        if is_told and key not in found:
+        is_given = type(text) is str and text.startswith(_START) and len(text) <= _LONGEST
+        if is_given and key not in found:
             try:
                 found[key] = Described.of(json.loads(text))
             except (ValueError, RecursionError):
@@ -104,7 +104,7 @@ def asked_parts(weight: str, said: Described) -> list[str]:
 
 
 def describes_tensor(key: str, text: str) -> bool:
-    """Tell whether an entry of metadata describes a tensor as torchao does, or lists them all."""
+    """Return whether an entry of metadata describes a tensor as torchao does, or lists them all."""
     return text.startswith("[" if key == _NAMES_KEY else _START)
 
 
@@ -112,16 +112,16 @@ def metadata_without(
     metadata: Mapping[str, str], decoded: Mapping[str, str], gone: Collection[str]
 ) -> dict[str, str]:
     """Return metadata that say of `decoded` weights that they are plain, and of others nothing."""
-    told: dict[str, str] = {}
+    given: dict[str, str] = {}
     for key, text in metadata.items():
-        is_told = (key in decoded or key in gone) and describes_tensor(key, text)
+        is_given = (key in decoded or key in gone) and describes_tensor(key, text)
         if key == _NAMES_KEY and describes_tensor(key, text):
-            told[key] = _names_without(text, decoded, gone)
-        elif not is_told:
-            told[key] = text
+            given[key] = _names_without(text, decoded, gone)
+        elif not is_given:
+            given[key] = text
         elif key in decoded:
-            told[decoded[key]] = _PLAIN
-    return told
+            given[decoded[key]] = _PLAIN
+    return given
 
 
 def _names_without(text: str, decoded: Mapping[str, str], gone: Collection[str]) -> str:

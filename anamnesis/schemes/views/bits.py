@@ -61,10 +61,8 @@ def _flipped(packed: StoredTensor, way: _Spread, part: Part) -> StoredTensor:
 
 
 def stacked(codes: StoredTensor, bits: int) -> StoredTensor:
-    """Return bytes [rows, cols] as words [rows * bits / 32, cols], the first row lowest.
-
-    A word is filled by rows of one column.
-    """
+    """Return bytes [rows, cols] as words [rows * bits / 32, cols], the first row lowest."""
+    # A word is filled by rows of one column.
     rows, cols = codes.shape
     in_word = 32 // bits
     part = Part(codes.name, DTYPES["I32"], (rows // in_word, cols))

@@ -44,9 +44,9 @@ class Gathered(Seen[Weight]):
 
     @property
     def way(self) -> str:
-        told = "+".join(map(str, self._ends)) if len(self.pieces) > 1 else ""
-        told = told if len(told) < 80 else sha256(told.encode()).hexdigest()
-        return "-".join(filter(None, ["rows", told, self.order.token]))
+        given = "+".join(map(str, self._ends)) if len(self.pieces) > 1 else ""
+        given = given if len(given) < 80 else sha256(given.encode()).hexdigest()
+        return "-".join(filter(None, ["rows", given, self.order.token]))
 
     @property
     def _cols(self) -> int:

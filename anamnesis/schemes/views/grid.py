@@ -73,9 +73,9 @@ def resolve(
     if grid is None:
         raise ValueError(f"a scale of shape {list(scale_shape)} does not fit {list(shape)}")
     if blocks:
-        told = ", ".join(f"{r}x{c}" for r, c in sorted(blocks))
+        given = ", ".join(f"{r}x{c}" for r, c in sorted(blocks))
         raise ValueError(
-            f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in {told} blocks"
+            f"a scale of shape {list(scale_shape)} does not fit {list(shape)} in {given} blocks"
         )
     return _blocks(shape, _infer_block(shape, grid, scale_shape))
 
@@ -107,10 +107,9 @@ def resolve_even(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> ScaleG
 
 
 def _grid_shape(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> Block | None:
-    """Return rows and columns of the grid if `scale_shape` is one: it leads as the weight does.
-
-    Besides [..., rows, cols] this takes kohya's [rows, cols, 1] and ModelOpt's [rows, 1, cols, 1].
-    """
+    """Return rows and columns of the grid if `scale_shape` is one: it leads as the weight does."""
+    # Besides [..., rows, cols] this takes kohya's [rows, cols, 1] and ModelOpt's [rows, 1, cols,
+    # 1].
     if len(shape) < 2:
         return None
     lead = shape[:-2]
@@ -137,11 +136,9 @@ def _blocks(shape: tuple[int, ...], block: Block) -> ScaleGrid:
 
 
 def block_candidates(n: int, parts: int) -> set[int]:
-    """Return the block lengths that plausibly cut `n` elements into `parts`.
-
-    An even cut is plausible, and a power of two with a shorter last block. (Any length from
-    n/parts up to n/(parts-1) would fit; nobody publishes blocks of 131.)
-    """
+    """Return the block lengths that plausibly cut `n` elements into `parts`."""
+    # An even cut is plausible, and a power of two with a shorter last block. (Any length from
+    # n/parts up to n/(parts-1) would fit; nobody publishes blocks of 131.)
     if parts == 1:
         return {max(n, 1)}
     found = {n // parts} if n and n % parts == 0 else set()

@@ -40,7 +40,7 @@ def _narrowed(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _are_in(values: NDArray[Any], dtype: str) -> bool:
-    """Tell whether a dtype has all of some float32 numbers; a NaN is none."""
+    """Return whether a dtype has all of some float32 numbers; a NaN is none."""
     again = floats(_narrowed(values, dtype).tobytes(), dtype)
     return bool((again.view("<u4") == values.view("<u4")).all() and not np.isnan(values).any())
 
@@ -178,7 +178,7 @@ def _of_biases(view: Integers) -> Integers:
 
 
 def _are_same(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
-    """Tell whether values are equal to the bit; any NaNs are."""
+    """Return whether values are equal to the bit; any NaNs are."""
     same = (ours.view("<u4") == theirs.view("<u4")) | ((ours != ours) & (theirs != theirs))
     return bool(same.all())
 
@@ -305,7 +305,7 @@ def _regrouped(grid: StoredTensor, own: int, group: int) -> StoredTensor:
 
 
 def _are_alike(grid: StoredTensor, n: int) -> bool:
-    """Tell whether each n numbers, one after the other, are the same bits."""
+    """Return whether each n numbers, one after the other, are the same bits."""
     item = grid.dtype.n_bytes(1)
     at_once = _AT_ONCE // n * n * item
     for at in range(0, grid.n_bytes, at_once):
@@ -320,11 +320,10 @@ def _are_alike(grid: StoredTensor, n: int) -> bool:
 
 
 def by_row(view: Integers, unit: float) -> tuple[StoredTensor, StoredTensor, Integers]:
-    """Return I8 codes, scales [rows, 1] and what they are of, with a factor of products.
-
-    Where the factor is another one, of a scale's partner and its neighbours the one is taken by
-    which all 256 products are the same; if some row has none, by which all are in BF16 and in F16.
-    """
+    """Return I8 codes, scales [rows, 1] and what they are of, with a factor of products."""
+    # Where the factor is another one, of a scale's partner and its neighbours the one is taken by
+    # which all 256 products are the same; if some row has none, by which all are in BF16 and in
+    # F16.
     view = in_groups(centred(view, 8), view.shape[-1])
     if view.unit != unit:
         old, exact = view.unit, True

@@ -8,10 +8,8 @@ from anamnesis.base.lazy import NDArray, np
 
 
 def paired(halves: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of bytes whose low nibbles are the first half, with two neighbours in a byte.
-
-    Rows are of 2 to 16 bytes, a power of two.
-    """
+    """Return rows of bytes whose low nibbles are the first half, with two neighbours in a byte."""
+    # Rows are of 2 to 16 bytes, a power of two.
     half = halves.shape[1] // 2
     number, low, high = _masks(half)
     bytes_ = np.ascontiguousarray(halves).reshape(-1, 2)

@@ -39,14 +39,14 @@ def stack_of(
 def _apart(
     stored: StoredTensor, row_bytes: int, shape: tuple[int, ...], steps: tuple[int, ...]
 ) -> StoredTensor:
-    """Return rows, of which those that follow each other in a dimension are so many apart."""
+    """Return rows; `steps` says how far neighbours of a dimension lie apart."""
     item = next(size for size in (16, 8, 4, 2, 1) if row_bytes % size == 0)
     n = row_bytes // item
     return reordered(stored, (*shape, n), (*(step * n for step in steps), 1), item)
 
 
 def are_alike(pieces: Sequence[Weight]) -> bool:
-    """Tell whether matrices are in one encoding, and their parts of one dtype and shape."""
+    """Return whether matrices are in one encoding, and their parts of one dtype and shape."""
     first = pieces[0]
     return prod(first.shape) > 0 and all(
         type(piece) is type(first)

@@ -17,7 +17,7 @@ ROWS, COLS = 128, 4
 
 
 def is_tiled(scale: StoredTensor, rows: int, cols: int) -> bool:
-    """Tell whether a tensor of bytes has the size of rows x cols in whole tiles."""
+    """Return whether a tensor of bytes has the size of rows x cols in whole tiles."""
     return scale.n_bytes == -(-rows // ROWS) * -(-cols // COLS) * ROWS * COLS
 
 

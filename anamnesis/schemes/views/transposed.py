@@ -61,7 +61,7 @@ class Transposed(Seen[Weight]):
         return replace(bands, stripe=rows) if is_ahead else bands
 
     def _is_read_ahead(self) -> bool:
-        """Tell whether a matrix that is stored is read at once, for all bands of its transpose."""
+        """Return whether the stored matrix is read at once, for all bands of its transpose."""
         n_bytes = sum(stretch.n_bytes for stretch in self.stored.stretches(Run(0, self.shape[-1])))
         return 0 < n_bytes <= _MOST_AHEAD
 
@@ -95,7 +95,7 @@ def transposed(weight: Weight, name: str | None = None) -> Transposed:
 
 
 def tiled(weight: Weight) -> Weight:
-    """Return a weight of which columns are read alone, if it is stored as its values."""
+    """Return a weight whose columns are read alone, if it is stored as its values."""
     is_plain = type(weight) is Plain and weight.parts[0].dtype.bits >= 8
     return PlainMatrix(weight.name, weight.shape, weight.parts) if is_plain else weight
 

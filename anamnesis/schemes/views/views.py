@@ -77,10 +77,8 @@ def _mapped(
 def reordered(
     stored: StoredTensor, shape: Sequence[int], strides: Sequence[int], item_bytes: int
 ) -> StoredTensor:
-    """Return items of 1 to 16 bytes in another order; strides count items.
-
-    The result has the name, the dtype and the shape of what is given.
-    """
+    """Return items of 1 to 16 bytes in another order; strides count items."""
+    # The result has the name, the dtype and the shape of what is given.
     source, offset = strided(
         stored.source, stored.offset, shape, strides, item_bytes, shared_strips()
     )
@@ -125,7 +123,7 @@ def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
 
 
 def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor:
-    """Return a tensor of bytes of which some stop the run, when one is met."""
+    """Return a tensor of bytes, some of which stop the run when they are read."""
     if not forbidden:
         return stored
     from_name = stored.source.name

@@ -10,7 +10,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.architectures.tokenizers import Folder, read_vocabulary, vocabulary_files
-from anamnesis.architectures.tokenizers.pre_digests import DIGESTS
+from anamnesis.architectures.tokenizers.pre import digests
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
 from anamnesis.architectures.tokenizers.regexes import meaning
 from anamnesis.base.limits import Budget
@@ -128,5 +128,5 @@ def test_a_class_tells_where_there_is_no_tokenizer_json(tmp_path: Path) -> None:
 def test_names_of_patterns_are_of_one_row_each() -> None:
     names = [name for row in PATTERNS for name in row.names]
     assert {name for name in names if names.count(name) > 1} <= {"command-r"}
-    assert set(DIGESTS.values()) & set(names) > {"llama-bpe", "qwen2", "gpt-2", "tekken"}
+    assert set(digests()[1].values()) & set(names) > {"llama-bpe", "qwen2", "gpt-2", "tekken"}
     assert GPT2["pre"] in names

@@ -84,7 +84,7 @@ def saved(weight: Any) -> bytes:
 
 
 def check(weight: Any) -> bool:
-    """Tell whether a weight is read; then it has the library's values, if that has any."""
+    """Return whether a weight is read; then it has the library's values, if that has any."""
     with an.parse(saved(weight)) as model:
         if model.problems:
             for error in model.problems.values():

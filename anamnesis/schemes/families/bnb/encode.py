@@ -22,7 +22,7 @@ _F32 = struct.Struct("<f")
 
 
 class _MeanAbsmax(Survey):
-    """The mean of the largest magnitudes of all blocks, as torch has it on one thread."""
+    """The mean of the largest magnitudes of all blocks, as in torch on one thread."""
 
     def __init__(self, dtype: DType, block: int, n: int) -> None:
         self._source, self._item, self._block = _core.SOURCES[dtype.name], dtype.n_bytes(1), block

@@ -56,11 +56,10 @@ _NO_MEAN = _F32.pack(0)  # before the survey, or where none is needed
 
 
 class _Bnb(Layout):
-    """The weights that transformers has bitsandbytes quantise.
+    """The weights that transformers has bitsandbytes quantise."""
 
-    Those of a Conv1D are among them: `Bnb4bitQuantize` and `Bnb8bitQuantize` of its
-    integrations/bitsandbytes.py transpose them first.
-    """
+    # Those of a Conv1D are among them: `Bnb4bitQuantize` and `Bnb8bitQuantize` of its
+    # integrations/bitsandbytes.py transpose them first.
 
     conv1d = "as linear"
 
@@ -81,11 +80,9 @@ class _Bnb(Layout):
         }
 
     def _config(self, layers: Layers, **settings: Any) -> dict[str, Any]:
-        """Return `BitsAndBytesConfig.to_dict()`.
-
-        transformers compares what is listed with the ends of its names; without a list it looks
-        for heads.
-        """
+        """Return `BitsAndBytesConfig.to_dict()`."""
+        # transformers compares what is listed with the ends of its names; without a list it looks
+        # for heads.
         is_4bit = "bnb_4bit_quant_type" in settings
         plain = as_endings(layers)
         # Of the experts of a layer, their place is enough: names are patterns, and slow.
@@ -170,8 +167,8 @@ class FourBitLayout(_Bnb):
             why = f"its absmax are values, and codes in {encoding.id}"
             raise unmovable(view.parts[0], view.name, view.shape, why)
         codes, _, codebook, *_ = view.parts
-        ((name, told),) = self.constants(view.name, view.shape).items()
-        state = constant(Part(name, DTYPES["U8"], (len(told),)), told, codes)
+        ((name, given),) = self.constants(view.name, view.shape).items()
+        state = constant(Part(name, DTYPES["U8"], (len(given),)), given, codes)
         return Repack((own,), (codes, recovered_absmax(view), codebook, state), is_cast=True)
 
     def declare(self, layers: Layers) -> dict[str, Any]:

@@ -71,37 +71,35 @@ def check_codebook(codebook: StoredTensor, kind: str) -> None:
 
 
 def read_state(stored: StoredTensor, *, nested: bool) -> State:
-    """Return what the JSON of a quant_state says, its types and ranges checked.
-
-    What it says of nested absmax counts where there are any, as bitsandbytes has it.
-    """
+    """Return what the JSON of a quant_state says, its types and ranges checked."""
+    # What it says of nested absmax counts where there are any, as bitsandbytes has it.
     if stored.n_bytes > BNB_MAX_QUANT_STATE:
         raise LimitExceeded(
             "BNB_MAX_QUANT_STATE",
             f"{stored.source.name}: {stored.name}: {stored.n_bytes:,} bytes of JSON",
         )
     try:
-        told = json.loads(stored.read())
+        given = json.loads(stored.read())
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        given = None
+    if not isinstance(given, dict):
         raise ValueError("quant_state must hold a JSON object")
-    kind, shape = told.get("quant_type"), told.get("shape")
+    kind, shape = given.get("quant_type"), given.get("shape")
     if not stored.name.endswith(f"{QUANT_STATE}{kind}") or kind not in ("nf4", "fp4"):
         raise ValueError(f"quant_type {kind!r:.40} does not match the name {stored.name}")
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < END for n in shape):
         raise ValueError("quant_state must have a shape, a list of sizes")
     inner = None
-    if nested and "nested_offset" in told:
-        offset = told["nested_offset"]
+    if nested and "nested_offset" in given:
+        offset = given["nested_offset"]
         if type(offset) is not float and not (type(offset) is int and abs(offset) < END):
             raise ValueError("nested_offset of quant_state must be a number")
-        inner = Nested(_block_size(told, "nested_blocksize"), float(offset))
-    return State(kind, tuple(shape), _block_size(told, "blocksize"), inner)
+        inner = Nested(_block_size(given, "nested_blocksize"), float(offset))
+    return State(kind, tuple(shape), _block_size(given, "blocksize"), inner)
 
 
-def _block_size(told: dict[str, Any], key: str) -> int:
-    block = told.get(key)
+def _block_size(given: dict[str, Any], key: str) -> int:
+    block = given.get(key)
     if type(block) is not int or not 0 < block < END:
         raise ValueError(f"{key} of quant_state must be a positive whole number")
     return block

@@ -246,7 +246,7 @@ class Int8Weight(TiledWeight):
     column_step: ClassVar[int] = 1
 
     def view(self, kind: type[V]) -> V | None:
-        """Return codes, and SCB as scales of which products are divided by 127."""
+        """Return codes, and SCB as scales whose products are divided by 127."""
         if kind is not Integers:
             return None
         codes, absmax = self.parts[:2]

@@ -8,10 +8,9 @@ from anamnesis.schemes.core.layout import Field
 
 
 class Exl2:
-    """exllamav2's, which makes the last two parts itself as it loads the others.
+    """exllamav2's, which makes the last two parts itself as it loads the others."""
 
-    They are claimed, and not looked into.
-    """
+    # They are claimed, and not looked into.
 
     fields: ClassVar[tuple[Field, ...]] = (
         Field("codes", "{module}q_weight", ("I32",)),

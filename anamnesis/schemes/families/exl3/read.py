@@ -34,7 +34,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             ledger.take(weight)
 
 
-def _weight(codes: StoredTensor, name: str, find: Find, told: str | None) -> Exl3Weight:
+def _weight(codes: StoredTensor, name: str, find: Find, given: str | None) -> Exl3Weight:
     """Return the weight that codes are of."""
     factors = [_one_of(codes, name, find, ways) for ways in _FACTORS]
     markers = {
@@ -42,10 +42,10 @@ def _weight(codes: StoredTensor, name: str, find: Find, told: str | None) -> Exl
     }
     if len(markers) > 1:
         raise codes.unsupported(f"{codes} has both {' and '.join(map(str, markers.values()))}")
-    if not markers and told in MULTIPLIERS:
-        missing = next(field for field in _MARKERS if field.named("weight") == told).named(name)
+    if not markers and given in MULTIPLIERS:
+        missing = next(field for field in _MARKERS if field.named("weight") == given).named(name)
         raise codes.unsupported(
-            f"{codes} has no {missing}, though the config says that the codebook is {told}",
+            f"{codes} has no {missing}, though the config says that the codebook is {given}",
             remedy="give the whole directory if it lies in another shard; if the tensors are right,"
             " remove `codebook` from the config",
         )

@@ -195,10 +195,8 @@ class _Halves(NamedTuple):
         return first.astype(np.uint8), is_right
 
     def settled(self, units: range, scales: Bytes, codes: Bytes) -> tuple[Bytes, bool]:
-        """Return the scales of groups by those of their parts that are not zeros.
-
-        And whether these are the same power.
-        """
+        """Return the scales of groups by those of their parts that are not zeros."""
+        # And whether these are the same power.
         known = self._known(units, scales)
         counts = _nonzero(codes, self.view.group // 16).reshape(known.shape)
         largest = np.where(counts, known, -1).max(1)
@@ -234,11 +232,9 @@ def _span(view: Fp4Codes) -> tuple[int, int]:
 
 
 def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
-    """Return the least and the largest byte of scales of groups that are not all zeros.
-
-    Codes are read where scales are less than a byte; of all, if one of these is not of zeros, and
-    all of those with the largest scale are.
-    """
+    """Return the least and the largest byte of scales of groups that are not all zeros."""
+    # Codes are read where scales are less than a byte; of all, if one of these is not of zeros, and
+    # all of those with the largest scale are.
     low, high = 255, 0
     for some, is_zero in _known_zeros(view, least):
         kept = some[~is_zero]
@@ -255,7 +251,7 @@ def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
 
 
 def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
-    """Tell whether a group with a scale is not all zeros."""
+    """Return whether a group with a scale is not all zeros."""
     start = 0
     for some in _pieces(view.scales, _FINE):
         is_one = some == scale
@@ -268,10 +264,8 @@ def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
 
 
 def _known_zeros(view: Fp4Codes, least: int) -> Iterator[tuple[Bytes, NDArray[np.bool_]]]:
-    """Yield scales, and which of them are of nothing but zeros.
-
-    It is not asked of those that are not less than a byte; 255, which may be infinity, is none.
-    """
+    """Yield scales, and which of them are of nothing but zeros."""
+    # It is not asked of those that are not less than a byte; 255, which may be infinity, is none.
     start = 0
     for some in _pieces(view.scales, _FINE):
         is_zero: NDArray[np.bool_] = (some < least) & (some != _NO_POWER)

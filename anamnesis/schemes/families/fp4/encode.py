@@ -78,12 +78,10 @@ class Fp4(Groups):
 
 @lru_cache(maxsize=4096)
 def _second_scale(second: _Second, dtype: str, found: bytes) -> bytes:
-    """Return the second scale of a weight by its largest magnitude: a NaN if that is one.
-
-    `generate_gparam` of compressed-tensors, where torch divides a number by a tensor: each step
-    rounds to the weight's dtype, and infinity becomes 1; or ModelOpt's
-    `get_weights_scaling_factor_2`.
-    """
+    """Return the second scale of a weight by its largest magnitude: a NaN if that is one."""
+    # `generate_gparam` of compressed-tensors, where torch divides a number by a tensor: each step
+    # rounds to the weight's dtype, and infinity becomes 1; or ModelOpt's
+    # `get_weights_scaling_factor_2`.
     amax = np.frombuffer(found, "<f4")
     with np.errstate(all="ignore"):
         if second == "multiplies":

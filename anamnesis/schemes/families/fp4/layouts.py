@@ -70,11 +70,10 @@ class Mlx(OfMlx, Fp4Layout):
 
 
 class GptOss(Fp4Layout):
-    """gpt-oss's MXFP4, of its experts and of nothing else: blocks of 16 bytes.
+    """gpt-oss's MXFP4, of its experts and of nothing else: blocks of 16 bytes."""
 
-    transformers has the stacks the other way round, [experts, in, out]; those of OpenAI's own names
-    are as they are stored.
-    """
+    # transformers has the stacks the other way round, [experts, in, out]; those of OpenAI's own
+    # names are as they are stored.
 
     conv1d = "left"
 
@@ -100,8 +99,8 @@ class GptOss(Fp4Layout):
         from anamnesis.schemes.libraries.sections import model_types
         from anamnesis.schemes.libraries.stacks import stacks_of
 
-        told = model_types(config)
-        is_other = bool(told) and "gpt_oss" not in told
+        given = model_types(config)
+        is_other = bool(given) and "gpt_oss" not in given
         found = {}
         for stacks in stacks_of(shapes).values():
             if is_other or not stacks.has_biases:
@@ -129,11 +128,10 @@ class GptOss(Fp4Layout):
 
 
 class ComfyUi(OfComfyUi, Fp4Layout):
-    """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first.
+    """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first."""
 
-    Rows and columns of codes that are moved are padded to multiples of 16; then the marker says the
-    shape, which ComfyUI does not look for.
-    """
+    # Rows and columns of codes that are moved are padded to multiples of 16; then the marker says
+    # the shape, which ComfyUI does not look for.
 
     comfy_format = "nvfp4"
 
@@ -251,6 +249,6 @@ READ_ONLY = (
 
 def encoding(layout: str, codes: str = "") -> Encoding:
     """Return 4-bit floats in a layout."""
-    from anamnesis.schemes.families.fp4.encode import CODES  # only here: readers encode nothing
+    from anamnesis.schemes.families.fp4.encode import CODES
 
     return Encoding(layout, LAYOUTS[layout], CODES[codes] if codes else None)

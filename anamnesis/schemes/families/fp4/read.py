@@ -37,8 +37,8 @@ from anamnesis.schemes.views.transposed import transposed
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
     # Each weight asks which blocks are spoken of; some configs have a row for each of many layers.
-    said = {told.block: (target, told) for target, told in facts.said}
-    facts = replace(with_tiles(ledger, facts), said=tuple(said.values()))
+    by_block = {given.block: (target, given) for target, given in facts.expected}
+    facts = replace(with_tiles(ledger, facts), expected=tuple(by_block.values()))
     ledger.take_found(_FINDERS, facts)
 
 
@@ -122,7 +122,7 @@ def _modelopt(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Of ModelOpt's NVFP4, the config may say that 32 share a scale: W4A8_NVFP4_FP8."""
     if found.format.kind != "NVFP4":
         return found.made()
-    blocks = [told.block for _, told in facts.said if told.block is not None]
+    blocks = [given.block for _, given in facts.expected if given.block is not None]
     groups = frozenset(cols for rows, cols in blocks if rows == 1) & frozenset(GROUPS.values())
     return found._replace(groups=groups).made()
 

@@ -4,7 +4,7 @@
     NAME.scale   F32    one, or one for each matrix of a stack of experts
 
 llama.cpp multiplies what a layer gives by it. Here it is multiplied with each scale of the blocks,
-as ModelOpt has it, whose codes and scales these are: so the values are ModelOpt's, too. Where there
+as in ModelOpt, whose codes and scales these are: so the values are ModelOpt's, too. Where there
 is none, the blocks are ggml's own.
 """
 

@@ -24,12 +24,10 @@ class Match(NamedTuple):
 def match(
     old: Fp4Format, second: bytes, new: Fp4Format, always_second: bool = False
 ) -> Match | None:
-    """Return how the codes of a weight are read in another format; None if they cannot be.
-
-    Where one layout divides by its second scale and another multiplies, few numbers have a partner
-    by which all products of a code and a scale are equal in float32. If none has, one is taken by
-    which all are equal when they are rounded to BF16 and to F16.
-    """
+    """Return how the codes of a weight are read in another format; None if they cannot be."""
+    # Where one layout divides by its second scale and another multiplies, few numbers have a
+    # partner by which all products of a code and a scale are equal in float32. If none has, one is
+    # taken by which all are equal when they are rounded to BF16 and to F16.
     if old.kind != new.kind:
         return None
     if old.id == new.id and (second or not always_second):
@@ -55,10 +53,8 @@ def match(
 def same_scales(
     old: Fp4Format, second: bytes, new: Fp4Format, other: bytes
 ) -> tuple[int | None, ...]:
-    """Return for each byte of a scale the one of another format that gives the same values.
-
-    All products with a code are equal to the bit; None where no byte does that.
-    """
+    """Return for each byte of a scale the one of another format that gives the same values."""
+    # All products with a code are equal to the bit; None where no byte does that.
     theirs = _products(new, other)
     known = [byte for byte in range(256) if not (byte in _odd(new) or np.isnan(theirs[0, byte]))]
     bytes_ = {theirs[:, byte].tobytes(): byte for byte in reversed(known)}

@@ -39,10 +39,8 @@ class Fp4Codes(NamedTuple):
 
 
 def seen(weight: Weight) -> Fp4Codes | None:
-    """Return a weight's codes; None if they are no 4-bit floats.
-
-    Those that come out transposed are returned as they are stored.
-    """
+    """Return a weight's codes; None if they are no 4-bit floats."""
+    # Those that come out transposed are returned as they are stored.
     blocks, *more = weight.parts
     if blocks.dtype.kind == "block":  # ggml's, with a second scale or without
         found = of_blocks(blocks) if blocks.shape == weight.shape else None

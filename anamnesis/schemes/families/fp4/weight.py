@@ -111,7 +111,7 @@ class Fp4Weight(TiledWeight):
         return replace(self, name=name, shape=shape, parts=(*parts, *seconds))
 
     def _is_like(self, other: Fp4Weight) -> bool:
-        """Tell whether a row of another weight is stored as those of this one are."""
+        """Return whether a row of another weight is stored as those of this one are."""
         are_alike = [part.dtype for part in self.parts] == [part.dtype for part in other.parts]
         widths = [(w.shape[-1], w.stored_cols) for w in (self, other)]
         return self.id == other.id and are_alike and widths[0] == widths[1]
@@ -225,10 +225,8 @@ class Fp4Weight(TiledWeight):
         ]
 
     def _scales(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int]:
-        """Return the float32 scales of a tile, whose columns begin with a group.
-
-        Also how many codes have one that became infinite when it was rounded.
-        """
+        """Return the float32 scales of a tile, whose columns begin with a group."""
+        # Also how many codes have one that became infinite when it was rounded.
         per_row = self.stored_cols // self.group
         first, n = cols.start // self.group, -(-cols.n // self.group)
         start = rows.start * per_row + first
@@ -251,13 +249,13 @@ class Fp4Weight(TiledWeight):
 def _stay(
     second: StoredTensor, was: tuple[int, ...], shape: tuple[int, ...], rows: RowOrder
 ) -> bool:
-    """Tell whether a second scale belongs to rows of the result as it does to those it had."""
+    """Return whether a second scale belongs to rows of the result as it does to those it had."""
     n = second.n_elements
     return n == 1 or (n == prod(shape[:-2]) == prod(was[:-2]) and rows.keeps_matrices(n))
 
 
 def _are_of_matrices(seconds: Sequence[StoredTensor], per_matrix: int) -> bool:
-    """Tell whether the pieces of each matrix have the same second scale."""
+    """Return whether the pieces of each matrix have the same second scale."""
     if any(second.dtype.name != "F32" or second.n_bytes != 4 for second in seconds):
         return False
     found = [second.read() for second in seconds] if per_matrix > 1 else []

@@ -34,10 +34,10 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Mxfp6Weight
 
 
 def _kind(codes: StoredTensor, facts: QuantFacts) -> str:
-    told = [kind for kind in KINDS if kind in facts.code_dtypes]
-    if len(told) != 1:
+    given = [kind for kind in KINDS if kind in facts.code_dtypes]
+    if len(given) != 1:
         raise codes.unsupported(
             f"{codes} may hold {' or '.join(KINDS)}; say which with dtype of weight in "
             "quantization_config of config.json"
         )
-    return told[0]
+    return given[0]

@@ -55,8 +55,8 @@ class ComfyUi(OfComfyUi, OfFloats):
         return _FORMATS[self.format]
 
     def said(self, shape: tuple[int, ...]) -> bytes:
-        told = {"format": self.comfy_format, "full_precision_matrix_mult": True}
-        return json.dumps(told, separators=(",", ":")).encode()
+        given = {"format": self.comfy_format, "full_precision_matrix_mult": True}
+        return json.dumps(given, separators=(",", ":")).encode()
 
     def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
         inputs = _INPUTS.part(name, DTYPES["F32"], ())
@@ -120,7 +120,7 @@ SETTINGS = (Setting("format", "E4M3", {"E5M2": "e5m2"}),)
 
 def scaled(format: str = "E4M3") -> Encoding:
     """Return `comfy-fp8`, or `comfy-fp8-e5m2`."""
-    from anamnesis.schemes.families.fp8.encode import ComfyFp8  # only here: readers encode nothing
+    from anamnesis.schemes.families.fp8.encode import ComfyFp8
 
     if format not in _FORMATS:
         raise ValueError(f"format must be E4M3 or E5M2; got {format!r}")
@@ -130,8 +130,6 @@ def scaled(format: str = "E4M3") -> Encoding:
 
 def mxfp8() -> Encoding:
     """Return `comfy-mxfp8`."""
-    from anamnesis.schemes.families.fp8.encode import (
-        COMFY_MXFP8,  # only here: readers encode nothing
-    )
+    from anamnesis.schemes.families.fp8.encode import COMFY_MXFP8
 
     return Encoding("comfy-mxfp8", ComfyMxfp8Layout(), COMFY_MXFP8)

@@ -71,10 +71,8 @@ class Fp8(Blockwise):
         return loss
 
     def _check_codes(self, task: Task, codes: bytes) -> None:
-        """Refuse codes that are NaNs, which values that are finite have become.
-
-        Their scale is zero, so that a look at all codes is seldom needed.
-        """
+        """Refuse codes that are NaNs, which values that are finite have become."""
+        # Their scale is zero, so that a look at all codes is seldom needed.
         first = min((at for code in _NANS if (at := codes.find(code)) >= 0), default=None)
         if first is None:
             return
@@ -94,10 +92,9 @@ class Fp8(Blockwise):
 
 @dataclass(frozen=True)
 class ComfyFp8(Fp8):
-    """ComfyUI's, with one scale for all, in float32 whatever the weight is in.
+    """ComfyUI's, with one scale for all, in float32 whatever the weight is in."""
 
-    A scale is no less than 1e-12; that of zeros is 1.
-    """
+    # A scale is no less than 1e-12; that of zeros is 1.
 
     kind: str = "tensor"
     scaling: str = "divided"
@@ -116,11 +113,10 @@ class ComfyFp8(Fp8):
 
 @dataclass(frozen=True)
 class Fp8OfModelOpt(Fp8):
-    """ModelOpt's, of blocks and channels: E4M3 in float32, whatever the weight is in.
+    """ModelOpt's, of blocks and channels: E4M3 in float32, whatever the weight is in."""
 
-    The scale of zeros is 1, and no magnitude counts for less than the least normal number of the
-    weight's own dtype.
-    """
+    # The scale of zeros is 1, and no magnitude counts for less than the least normal number of the
+    # weight's own dtype.
 
     scaling: str = "divided"
     dtype: DType = field(default=DTYPES["F32"], kw_only=True)
@@ -140,7 +136,7 @@ class Fp8OfModelOpt(Fp8):
 
     def _renew(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> None:
         """Encode those few blocks anew whose magnitude counts for another."""
-        import ml_dtypes  # only here, for the sake of a quick start
+        import ml_dtypes
 
         (rows, cols), (tall, wide) = task.matrix, self.block(task.shape)
         scales = np.frombuffer(outs[1], np.float32).reshape(-(-rows // tall), -(-cols // wide))

@@ -40,7 +40,7 @@ def grid_of(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleG
     return ScaleGrid(kind, prod(shape[:-2]), rows, cols, *size)
 
 
-def untold_block(
+def undetermined_block(
     shapes: Mapping[str, tuple[int, ...]], kind: str, block: tuple[int, int]
 ) -> dict[str, Any]:
     """Return the size of blocks, if the shapes of codes and scales do not show it."""
@@ -117,8 +117,8 @@ class InBlocks(OfFloats):
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
         return grid_of(shape, self.kind, self.block_size)
 
-    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        return untold_block(shapes, self.kind, self.block_size)
+    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        return undetermined_block(shapes, self.kind, self.block_size)
 
     def write_all(self, views: Mapping[str, Floats], encoding: Encoding) -> Moves:
         ways = [super().write_all(views, encoding)]

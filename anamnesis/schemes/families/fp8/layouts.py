@@ -25,7 +25,7 @@ from anamnesis.schemes.families.fp8.layout import (
     InBlocks,
     OfFloats,
     grid_of,
-    untold_block,
+    undetermined_block,
 )
 from anamnesis.schemes.libraries.libraries import (
     OfCompressedTensors,
@@ -118,8 +118,8 @@ class FineGrained(InBlocks, OfTransformers):
         if stacks.has_biases:
             return "experts with biases"
         if stacks.orientation != "linear":
-            told = stacks.orientation == "transposed"
-            return f"experts that {'are' if told else 'may be'} [in, out]"
+            given = stacks.orientation == "transposed"
+            return f"experts that {'are' if given else 'may be'} [in, out]"
         for name in stacks.names:
             why = self._refuses_blocks(shapes[name])
             if why is None and name.endswith("gate_up_proj"):
@@ -155,11 +155,10 @@ class FineGrained(InBlocks, OfTransformers):
 
 @dataclass(frozen=True)
 class FloatQuantized(InBlocks, OfCompressedTensors):
-    """compressed-tensors' `float-quantized`: E4M3, and scales in the weight's dtype.
+    """compressed-tensors' `float-quantized`: E4M3, and scales in the weight's dtype."""
 
-    Scales that are there already keep theirs, or become F32: that is what vLLM makes of any as it
-    loads them. transformers makes of them what the model's plain weights are loaded as.
-    """
+    # Scales that are there already keep theirs, or become F32: that is what vLLM makes of any as it
+    # loads them. transformers makes of them what the model's plain weights are loaded as.
 
     fields: ClassVar[tuple[Field, ...]] = (CODES, SCALE._replace(lone=(1,)))
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
@@ -179,11 +178,10 @@ class FloatQuantized(InBlocks, OfCompressedTensors):
 
 @dataclass(frozen=True)
 class Fp8OfModelOpt(OfFloats, OfModelOpt):
-    """ModelOpt's `FP8`, `FP8_PER_CHANNEL_PER_TOKEN` and `fp8_pb_wo`.
+    """ModelOpt's `FP8`, `FP8_PER_CHANNEL_PER_TOKEN` and `fp8_pb_wo`."""
 
-    `FP8` also has scales of activations, which no weights tell: it only takes codes, and what loads
-    it must find those as they come.
-    """
+    # `FP8` also has scales of activations, which no weights tell: it only takes codes, and what
+    # loads it must find those as they come.
 
     kind: str
 
@@ -198,8 +196,8 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
         return grid_of(shape, self.kind, _BLOCK)
 
-    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        return untold_block(shapes, self.kind, _BLOCK)
+    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        return undetermined_block(shapes, self.kind, _BLOCK)
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
@@ -256,7 +254,7 @@ def encoding(
     powers_of_two: bool = False,
 ) -> Encoding:
     """Return 8-bit floats with a scale for each block, each row or in all."""
-    from anamnesis.schemes.families.fp8 import encode  # only here: readers encode nothing
+    from anamnesis.schemes.families.fp8 import encode
 
     is_ct = flavour == "compressed-tensors"
     if kind not in ("block", "channel", "tensor"):

@@ -84,11 +84,9 @@ def _blocks(view: Floats) -> _Blocks:
 
 
 def _rearranged(scales: StoredTensor, own: _Blocks, asked: _Blocks) -> StoredTensor | None:
-    """Return scales for other blocks: of each the first that there is for a part of it.
-
-    None if the blocks of a dimension neither are whole in those that are asked, nor have these
-    whole in them.
-    """
+    """Return scales for other blocks: of each the first that there is for a part of it."""
+    # None if the blocks of a dimension neither are whole in those that are asked, nor have these
+    # whole in them.
     dims: list[tuple[int, int]] = []
     padded: list[int] = []
     stride = prod(own.counts)
@@ -109,10 +107,8 @@ def _rearranged(scales: StoredTensor, own: _Blocks, asked: _Blocks) -> StoredTen
 
 
 def _steps(count: int, wanted: int, own: int, asked: int) -> list[tuple[int, int]] | None:
-    """Return numbers and steps that take a dimension's blocks to those of another size.
-
-    They may lead to more than are wanted; None if no steps do.
-    """
+    """Return numbers and steps that take a dimension's blocks to those of another size."""
+    # They may lead to more than are wanted; None if no steps do.
     if count == 1:
         return [(wanted, 0)]
     if wanted == 1:
@@ -123,7 +119,7 @@ def _steps(count: int, wanted: int, own: int, asked: int) -> list[tuple[int, int
 
 
 def _are_equal(first: StoredTensor, second: StoredTensor | None) -> bool:
-    """Tell whether the bytes of two tensors are the same."""
+    """Return whether the bytes of two tensors are the same."""
     if second is None:
         return False
     return all(one == other for one, other in zip(_pieces(first), _pieces(second), strict=True))
@@ -155,7 +151,7 @@ def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> St
 
 
 def _are_powers(raw: bytes) -> bool:
-    """Tell whether F32 numbers are among what E8M0 has."""
+    """Return whether F32 numbers are among what E8M0 has."""
     bits = np.frombuffer(raw, "<u4")
     is_normal = (bits & 0x7FFFFF == 0) & (bits >= 0x800000) & (bits < 0x7F800000)
     return bool((is_normal | (bits == _LEAST_POWER)).all())

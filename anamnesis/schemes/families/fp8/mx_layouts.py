@@ -82,7 +82,7 @@ _MXFP8: dict[str, tuple[str, Layout]] = {
 
 def mxfp8(producer: str) -> Encoding:
     """Return MXFP8 as one producer writes it: `compressed-tensors`, `ModelOpt` or `MLX`."""
-    from anamnesis.schemes.families.fp8.encode import MXFP8  # only here: readers encode nothing
+    from anamnesis.schemes.families.fp8.encode import MXFP8
 
     name, layout = _MXFP8[producer]
     return Encoding(name, layout, MXFP8[producer])

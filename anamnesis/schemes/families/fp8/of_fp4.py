@@ -129,7 +129,7 @@ class _Needs(NamedTuple):
     top: Exponents
 
     def over(self, others: Sequence[_Needs]) -> _Needs:
-        """Return what blocks need of which others are parts, too."""
+        """Return what blocks need that have others as parts, too."""
         low, high, top = zip(self, *others, strict=True)
         return _Needs(np.max(low, axis=0), np.min(high, axis=0), np.max(top, axis=0))
 
@@ -296,7 +296,7 @@ class _Cast(NamedTuple):
         return made_of(part, given, n, lambda _, *both: self._of_pairs(*both))
 
     def codes_of_pairs(self) -> StoredTensor:
-        """Return codes of which two groups have one scale."""
+        """Return codes whose groups share a scale two by two."""
         table = _pairs(self.view.has_minus_zero)
 
         def made(units: range, exponents: Bytes, codes: Bytes) -> NDArray[Any]:

@@ -108,10 +108,8 @@ def _drop_ones(ledger: Ledger) -> None:
 
 
 def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Pair:
-    """Find the scale of a weight, in whichever file it lies.
-
-    A second one would be left over, which stops the run.
-    """
+    """Find the scale of a weight, in whichever file it lies."""
+    # A second one would be left over, which stops the run.
     if facts.method in _FOREIGN_METHODS:
         raise refuse_encoding(codes, "FP8 (SDNQ)", facts)
     scale = _scale_of(codes.name, ledger)
@@ -123,7 +121,7 @@ def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Pair:
 
 
 def _is_layer(name: str) -> bool:
-    """Tell whether a name is of the matrix of a layer: tables may be in 8 bits without a scale."""
+    """Return whether a name is of a layer's matrix: tables may be in 8 bits without a scale."""
     module, _, last = name.rpartition(".")
     return last == "weight" and module.rpartition(".")[2] not in TABLES
 

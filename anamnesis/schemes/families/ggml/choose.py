@@ -1,4 +1,4 @@
-"""Which type each tensor of a model becomes in a mix, as llama-quantize has it.
+"""Which type each tensor of a model becomes in a mix, as in llama-quantize.
 
 kept -> asked of embeddings or output -> the first pattern -> the rules -> rows of no blocks
 """
@@ -248,8 +248,8 @@ class _Chooser:
 
 
 def _no_blocks(given: Given, type: str) -> UnsupportedError:
-    told = f"rows of {given.shape[-1]:,} values are no {type} blocks of {_elements(type)}"
-    return UnsupportedError(f"{given.name}: {told}, and no type takes its place")
+    stated = f"rows of {given.shape[-1]:,} values are no {type} blocks of {_elements(type)}"
+    return UnsupportedError(f"{given.name}: {stated}, and no type takes its place")
 
 
 def _elements(type: str) -> int:

@@ -72,15 +72,15 @@ def model_facts(
     metadata: Mapping[str, Any], overrides: Mapping[str, Typed] | None = None
 ) -> ModelFacts:
     """Return what the rules ask of a model."""
-    told = _Told(metadata, overrides or {})
-    arch = told.text(_ARCH_KEY)
+    given = _Told(metadata, overrides or {})
+    arch = given.text(_ARCH_KEY)
     if arch == "clip":  # has no layers of a language model
         return ModelFacts(arch)
-    n_heads = told.first(f"{arch}.attention.head_count", 0)
-    n_kv_heads = told.first(f"{arch}.attention.head_count_kv", n_heads)
-    n_experts = told.number(f"{arch}.expert_count")
-    n_layers = told.number(f"{arch}.block_count")
-    n_main = n_layers - told.number(f"{arch}.nextn_predict_layers")
+    n_heads = given.first(f"{arch}.attention.head_count", 0)
+    n_kv_heads = given.first(f"{arch}.attention.head_count_kv", n_heads)
+    n_experts = given.number(f"{arch}.expert_count")
+    n_layers = given.number(f"{arch}.block_count")
+    n_main = n_layers - given.number(f"{arch}.nextn_predict_layers")
     is_70b = _OF_70B.get(arch) == n_main
     if arch == "llama":
         is_70b = is_70b and n_heads != n_kv_heads and n_experts != 8
@@ -197,12 +197,10 @@ def _cut(text: str) -> str:
 
 
 def read_override(text: str) -> tuple[str, Typed]:
-    """Read `KEY=TYPE:VALUE` as the tool's `--override-kv`: `int`, `float`, `bool` or `str`.
-
-    An integer becomes a `uint32` without its sign.
-    """
-    key, _, told = text.partition("=")
-    kind, _, value = told.partition(":")
+    """Read `KEY=TYPE:VALUE` as the tool's `--override-kv`: `int`, `float`, `bool` or `str`."""
+    # An integer becomes a `uint32` without its sign.
+    key, _, given = text.partition("=")
+    kind, _, value = given.partition(":")
     size = len(value.encode("utf-8", "surrogateescape"))
     if not key or kind not in ("int", "float", "bool", "str") or len(key) > _MOST_BYTES:
         raise ValueError(f"write KEY=TYPE:VALUE with int, float, bool or str, not {text!r}")

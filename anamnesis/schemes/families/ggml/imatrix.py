@@ -31,12 +31,10 @@ class Imatrix:
         return len(self.entries)
 
     def importance(self, name: str, shape: tuple[int, ...]) -> Importance | None:
-        """Return the importance of a weight's columns; None if it has no entry for it.
-
-        One of another size is refused, but for the embeddings', which goes unused, as in
-        llama-quantize. Where all columns of a matrix have importance 0, which would erase it, they
-        have 1: calibration never reached it.
-        """
+        """Return the importance of a weight's columns; None if it has no entry for it."""
+        # One of another size is refused, but for the embeddings', which goes unused, as in
+        # llama-quantize. Where all columns of a matrix have importance 0, which would erase it,
+        # they have 1: calibration never reached it.
         values = self.entries.get(name)
         if values is None:
             return None

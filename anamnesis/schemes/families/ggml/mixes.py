@@ -226,7 +226,7 @@ def _middle(place: Place) -> bool:
 
 
 def _more(place: Place) -> bool:
-    """Tell whether a layer is one of those that get more bits: the outer ones, a third between."""
+    """Return whether a layer gets more bits: the outer ones, and a third of those between."""
     return not _middle(place) or (place.i - place.n // 8) % 3 == 2
 
 

@@ -28,9 +28,7 @@ class GgmlWeight(Weight):
         return self.parts[0].dtype.name
 
     def view(self, kind: type[V]) -> V | None:
-        from anamnesis.schemes.families.ggml.split import (
-            seen,  # only here, for the sake of a quick start
-        )
+        from anamnesis.schemes.families.ggml.split import seen
 
         view = seen(self.name, self.parts[0], kind)
         return view if isinstance(view, kind) else None

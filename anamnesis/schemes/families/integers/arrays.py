@@ -24,14 +24,14 @@ def of_arrays(
     zeros: NDArray[Any] | None,
     shape: tuple[int, int] | None,
 ) -> IntegerWeight:
-    """Return a weight that lies in arrays; a packed one, of 4 bits, if its shape is told."""
+    """Return a weight that lies in arrays; a packed one, of 4 bits, if its shape is given."""
     kernel, dtype = ("INT8", "I8") if shape is None else ("PACKED4", "I32")
     parts = [stored(codes, "codes", (dtype,)), stored(scales, "scales", SCALES)]
     parts += [] if zeros is None else [stored(zeros, "zeros", (dtype,))]
-    told = parts[0].shape if shape is None else tuple(shape)
-    if len(told) != 2 or len(parts[0].shape) != 2 or len(parts[1].shape) != 2:
+    given = parts[0].shape if shape is None else tuple(shape)
+    if len(given) != 2 or len(parts[0].shape) != 2 or len(parts[1].shape) != 2:
         raise ValueError("codes, scales and the matrix must have two dimensions")
-    rows, cols = told
+    rows, cols = given
     if parts[0].shape[0] != rows or parts[0].n_bytes != rows * row_bytes(kernel, cols):
         raise ValueError(f"codes of shape {parts[0].shape} do not hold {rows} x {cols} values")
     if parts[1].shape[0] != rows:

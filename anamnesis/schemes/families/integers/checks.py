@@ -20,7 +20,7 @@ def check_scale_dtype(scale: StoredTensor, codes: StoredTensor) -> None:
         )
 
 
-def group_size(codes: StoredTensor, cols: int, n_groups: int, told: frozenset[int]) -> int:
+def group_size(codes: StoredTensor, cols: int, n_groups: int, given: frozenset[int]) -> int:
     """Return how many columns share a scale."""
     if n_groups == 1:
         return max(cols, 1)
@@ -28,7 +28,7 @@ def group_size(codes: StoredTensor, cols: int, n_groups: int, told: frozenset[in
         raise codes.malformed(
             f"{codes.name}: {n_groups:,} scales do not fit rows of {cols:,} columns",
         )
-    fitting = {size for size in told if size > 0 and -(-cols // size) == n_groups}
+    fitting = {size for size in given if size > 0 and -(-cols // size) == n_groups}
     sizes = fitting or block_candidates(cols, n_groups)
     if len(sizes) != 1:
         raise codes.unsupported(

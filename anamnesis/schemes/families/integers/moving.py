@@ -48,10 +48,8 @@ def worded(weight: Weight, bits: int) -> Words | Integers | None:
 def of_bits(
     bits: int, views: Mapping[str, Words | Integers]
 ) -> tuple[dict[str, Words], dict[str, Unmovable]]:
-    """Return the words of so many bits, and why others are none, with fewer bits or as many.
-
-    They have a list of groups only where these are no runs.
-    """
+    """Return the words of so many bits, and why others are none, with fewer bits or as many."""
+    # They have a list of groups only where these are no runs.
     found, refused = {}, {}
     for name, view in views.items():
         if view.bits > bits or (view.bits < bits and isinstance(view, Words)):
@@ -68,16 +66,16 @@ def _settled(words: Words) -> Words:
     listed = words.listed
     if listed is None:
         return words
-    told = np.frombuffer(listed.read(), "<i4")
-    bad = np.flatnonzero((told < 0) | (told >= words.n_groups))
+    given = np.frombuffer(listed.read(), "<i4")
+    bad = np.flatnonzero((given < 0) | (given >= words.n_groups))
     if len(bad):
         at = int(bad[0])
         raise listed.malformed(
-            f"{listed.name}: column {at:,} is in group {int(told[at]):,}, but there are "
+            f"{listed.name}: column {at:,} is in group {int(given[at]):,}, but there are "
             f"{words.n_groups:,} groups",
             at=listed.dtype.n_bytes(at),
         )
-    if words.run is not None and (told == np.arange(len(told)) // words.run).all():
+    if words.run is not None and (given == np.arange(len(given)) // words.run).all():
         return words._replace(listed=None)
     return words
 
@@ -89,11 +87,9 @@ def settled(words: Words) -> Words:
 
 
 def all_symmetric(found: Mapping[str, Words]) -> dict[str, Words]:
-    """Return words as symmetric ones, if every zero point is the middle code.
-
-    Of all or of none: one config describes them, and programs merge layers of one kind.
-    Zero points are read piece by piece, up to the first that differs.
-    """
+    """Return words as symmetric ones, if every zero point is the middle code."""
+    # Of all or of none: one config describes them, and programs merge layers of one kind. Zero
+    # points are read piece by piece, up to the first that differs.
     if not all(map(_is_symmetric, found.values())):
         return dict(found)
     return {name: words._replace(is_symmetric=True) for name, words in found.items()}
@@ -118,9 +114,7 @@ def _pieces(stored: StoredTensor) -> Iterator[bytes]:
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as compressed-tensors has them, but for what it need
-    not store.
-    """
+    """Return words by their roles as in compressed-tensors, but for what it need not store."""
     codes, scales = words.codes, words.scales
     zeros = None if words.is_symmetric else words.zeros
     if words.kind != "rows":
@@ -135,7 +129,7 @@ def rows(words: Words) -> dict[str, StoredTensor]:
 
 
 def columns(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as GPTQ has them; zero points are less 1."""
+    """Return words by their roles as in GPTQ; zero points are less 1."""
     _check(words, "GPTQ")
     codes, zeros = words.codes, words.zeros
     if words.kind != "columns":
@@ -157,7 +151,7 @@ def _check_zeros(words: Words, plain: StoredTensor) -> None:
 
 
 def across(words: Words) -> dict[str, StoredTensor]:
-    """Return words by their roles as AWQ's GEMM layout has them."""
+    """Return words by their roles as in AWQ's GEMM layout."""
     _check(words, "AWQ")
     if words.listed is not None:
         raise words.refused("its groups are in act-order, which AWQ has not")
@@ -205,7 +199,7 @@ def _runs(words: Words) -> StoredTensor:
     """Return the group of each in feature, where groups are runs."""
     group, n_in = words.group, words.shape[1]
 
-    def told(units: range) -> NDArray[Any]:
+    def given(units: range) -> NDArray[Any]:
         return (np.arange(units.start, units.stop) // group).astype("<i4")
 
-    return made_of(Part("", _I32, (n_in,)), [], n_in, told, words.codes.source)
+    return made_of(Part("", _I32, (n_in,)), [], n_in, given, words.codes.source)

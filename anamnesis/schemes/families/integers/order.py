@@ -108,11 +108,9 @@ def _ones(bits: int) -> int:
 
 
 def plus_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
-    """Return words of zero points that are stored less 1, as they are.
-
-    In one addition a word, as GPTQModel's loader does it: a zero point of 0 has borrowed from its
-    neighbour when it was stored, and gives that back.
-    """
+    """Return words of zero points that are stored less 1, as they are."""
+    # In one addition a word, as GPTQModel's loader does it: a zero point of 0 has borrowed from its
+    # neighbour when it was stored, and gives that back.
     ones = _ones(bits)
     return made_of(
         Part(*words[:3]),
@@ -123,7 +121,7 @@ def plus_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
 
 
 def has_zero(lines: NDArray[Any], bits: int) -> bool:
-    """Tell whether one of the zero points in some bytes, of 4 or 8 bits each, is 0."""
+    """Return whether one of the zero points in some bytes, of 4 or 8 bits each, is 0."""
     if (lines == 0).any():
         return True
     return bits == 4 and bool((lines & 15 == 0).any() or (lines < 16).any())

@@ -1,6 +1,6 @@
 """What is laid out for one kernel, of AWQ and Marlin, put in order as it is read.
 
-Codes come out of `_io.order_*` row by row, as compressed-tensors has them, and scales out of
+Codes come out of `_io.order_*` row by row, as in compressed-tensors, and scales out of
 columns; the rest is as of any integers in rows.
 """
 

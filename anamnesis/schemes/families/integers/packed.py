@@ -47,7 +47,6 @@ class PackedWeight(PackedWords):
 
     def view(self, kind: type[V]) -> V | None:
         if kind is Integers:
-            # Only here: readers do not ask.
             from anamnesis.schemes.families.integers.seen import of_packed, of_words
 
             words = self._words()

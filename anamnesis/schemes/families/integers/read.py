@@ -29,10 +29,8 @@ _FINDERS: dict[str, tuple[Finder, ...]] = {
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
-    """Take all weights of integers with what belongs to them.
-
-    What is left of those that are not understood is refused as parts of no weight.
-    """
+    """Take all weights of integers with what belongs to them."""
+    # What is left of those that are not understood is refused as parts of no weight.
     quark.find_all(ledger, facts)  # before others read its groups of bytes as blocks
     find_in_rows(ledger, facts)
     for packed in (

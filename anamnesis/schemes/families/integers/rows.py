@@ -126,10 +126,8 @@ class IntegerRows(Weight):
         return out
 
     def decode_zeros(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
-        """Return the zero points of some rows of one matrix, as float32 [rows, places].
-
-        Of words, they are what code 0 is less than 0.
-        """
+        """Return the zero points of some rows of one matrix, as float32 [rows, places]."""
+        # Of words, they are what code 0 is less than 0.
         n = rows.n * self.places
         beside = Run(rows.start * self.places, rows.stop * self.places)
         kind, zeros, phase = self._zeros(rows, Run(0, self.places), beside, scratch)
@@ -252,7 +250,7 @@ class IntegerRows(Weight):
 
     @property
     def _roundings(self) -> tuple[int | None, int]:
-        """What the kernel is told of roundings in between."""
+        """The kernel's arguments for roundings in between."""
         if self.rounded is None or self.reference is None:
             return None, 0
         return _core.OUTPUTS[self.rounded.name], self.reference.mask
@@ -288,7 +286,7 @@ class IntegerRows(Weight):
         return row % self.lines if self.planes.in_parts else row // self.planes.stacked
 
     def _planes_of(self, row: int) -> tuple[int, int, int, int, int]:
-        """Return what the kernel is told of planes, from a row on."""
+        """Return the kernel's arguments for planes, from a row on."""
         planes = self.planes
         if planes is None:
             return 0, 0, 1, 0, 1
@@ -301,10 +299,8 @@ class IntegerRows(Weight):
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
     ) -> tuple[str, memoryview | bytes, int]:
-        """Return the zero points of some rows and groups, with how they are stored.
-
-        Also the place of the first row in its word; `beside` are the scales.
-        """
+        """Return the zero points of some rows and groups, with how they are stored."""
+        # Also the place of the first row in its word; `beside` are the scales.
         if self.zeros is None:
             return "constant", b"", 0
         if self.zeros.dtype.name not in ("I32", "U32"):

@@ -23,10 +23,8 @@ def check_symmetric(
     *,
     less_one: bool | None = None,
 ) -> None:
-    """Raise what names the first zero point that is not the middle code.
-
-    `less_one` is None where the config says `symmetric`, not `sym`, of what is stored as it is.
-    """
+    """Raise what names the first zero point that is not the middle code."""
+    # `less_one` is None where the config says `symmetric`, not `sym`, of what is stored as it is.
     middle, data = _middle_words(bits, bool(less_one)), bytes(words)
     n = len(middle)
     if data == middle * (len(data) // n):

@@ -102,7 +102,7 @@ class IntegerWeight(IntegerRows):
         return self._with(name, shape, parts)
 
     def _is_like(self, other: IntegerWeight) -> bool:
-        """Tell whether each row of another weight is stored as those of this one are."""
+        """Return whether each row of another weight is stored as those of this one are."""
         parts = [[(part.dtype, part.shape[-1:]) for part in w.parts] for w in (self, other)]
         is_like = self.id == other.id and type(self) is type(other) and parts[0] == parts[1]
         return is_like and other._is_by_rows and self.shape[-1] == other.shape[-1]
@@ -131,7 +131,6 @@ class IntegerWeight(IntegerRows):
 
     def view(self, kind: type[V]) -> V | None:
         if kind is Integers:
-            # Only here: readers do not ask.
             from anamnesis.schemes.families.integers.seen import of_rows
 
             view: Any = of_rows(self)

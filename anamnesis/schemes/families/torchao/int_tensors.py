@@ -7,7 +7,7 @@ Int4Tensor has two codes in a byte:
 
     result = round(float32((code + 8) * scale) + float32(zero point - 8 * scale))
 
-In that order, as `_int4_row_dequantize_zp` has it, of float32. It computes the latter in the dtype
+In that order, as in `_int4_row_dequantize_zp`, of float32. It computes the latter in the dtype
 of its scales, and so rounds once more if that is a narrower one.
 
 The others have one, of 1 to 8 bits:
@@ -18,7 +18,7 @@ The others have one, of 1 to 8 bits:
 
     result = round(float32(code - zero point) * scale)
 
-as `dequantize_affine` has it. It computes differences in the dtype of the result, in which those of
+as in `dequantize_affine`. It computes differences in the dtype of the result, in which those of
 integers are exact; those of floats are rounded.
 """
 
@@ -114,7 +114,7 @@ def _bytes(
 
 def _check_result(parts: Parts, zeros: StoredTensor) -> None:
     """Refuse zero points that torchao computes with in the dtype of the result."""
-    name = parts.said.dtype
+    name = parts.described.dtype
     if name and name != zeros.dtype.torch_name:
         raise zeros.unsupported(
             f"{zeros} belongs to a weight of {name}: float zero points of another dtype are not "

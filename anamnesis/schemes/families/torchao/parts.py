@@ -35,14 +35,14 @@ class Parts(NamedTuple):
 
     weight: str
     prefix: str
-    said: Described
+    described: Described
 
     def is_one_of(self, *kinds: str) -> bool:
-        """Tell whether it may be of one of these classes."""
-        return not self.said.kind or self.said.kind in kinds
+        """Return whether it may be of one of these classes."""
+        return not self.described.kind or self.described.kind in kinds
 
     def has_input_scale(self, ledger: Ledger) -> bool:
-        """Tell whether inputs are to be multiplied by something."""
+        """Return whether inputs are to be multiplied by something."""
         return self.prefix + _INPUT_SCALE in ledger.stored
 
     def drop_activation_scales(self, ledger: Ledger) -> None:

@@ -42,11 +42,11 @@ def _without_tiles(
     codes: StoredTensor, scale: StoredTensor, parts: Parts, ledger: Ledger
 ) -> StoredTensor:
     """Return scales in the order of the codes; where the file does not say it, shapes tell."""
-    size = parts.said.block[0] if len(parts.said.block) == 1 else MX_BLOCK[1]
+    size = parts.described.block[0] if len(parts.described.block) == 1 else MX_BLOCK[1]
     rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // size)
     grid = (*codes.shape[:-1], groups)
-    if not parts.said.is_tiled:
-        is_mx = parts.said.kind == "MXTensor"
+    if not parts.described.is_tiled:
+        is_mx = parts.described.kind == "MXTensor"
         if scale.shape == grid or not (is_mx or is_tiled(scale, rows, groups)):
             return scale
     return untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
@@ -69,11 +69,11 @@ def _float4(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | 
     else:
         return None
     group = GROUPS[format.kind]
-    if parts.said.block not in ((), (group,)):
+    if parts.described.block not in ((), (group,)):
         return None
     rows, groups = prod(codes.shape[:-1]), 2 * codes.shape[-1] // group
     grid = (*codes.shape[:-1], groups)
-    if scale.shape != grid or parts.said.is_tiled:
+    if scale.shape != grid or parts.described.is_tiled:
         scale = untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
     weight = Found(format, parts.weight, codes, scale, second).made()
     if weight is not None:

@@ -8,7 +8,7 @@
     result[o, i] = round((float32)(code[i, o] - zero[g, o]) * float32(scale[g, o]))
 
 The integers are those of AutoAWQ's `packing_utils.dequantize_gemm`, which multiplies in the dtype
-of `scales`; here the product is in float32. Its other layouts are told by their shapes and dtypes:
+of `scales`; here the product is in float32. Shapes and dtypes show its other layouts:
 GEMV and GEMV-fast in `awq_gemv.py`, Marlin in `marlin.py`.
 """
 
@@ -86,7 +86,7 @@ class Gemm(InModules):
         return _encoding(Gemm(group_size))
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.mtp import plain_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import plain_drafts
 
         drafts = [f"{name}." for name in plain_drafts(layers)]
         return {
@@ -111,9 +111,7 @@ def _encoding(layout: Gemm) -> Encoding:
 
 def encoding(group_size: int = 128) -> Encoding:
     """Return integers with zero points, as AutoAWQ's round-to-nearest gives and packs them."""
-    from anamnesis.schemes.families.integers.encode import (
-        Columns,  # only here: readers encode nothing
-    )
+    from anamnesis.schemes.families.integers.encode import Columns
 
     check_one_of("group_size", group_size, GROUP_SIZES)
     return replace(_encoding(Gemm(group_size)), codes=Columns(PACKING.bits, group_size, "half"))

@@ -1,4 +1,4 @@
-"""AutoAWQ's layouts for single tokens: codes in rows, as nn.Linear has them.
+"""AutoAWQ's layouts for single tokens: codes in rows, as in nn.Linear.
 
 GEMV:
 
@@ -73,11 +73,11 @@ def _group_size(parts: Parts, cols: int, places: int, facts: QuantFacts) -> int:
     """Return the length of groups whose scales fill as many places; what the config says
     settles.
     """
-    told = {cols if size < 0 else size for size in facts.group_sizes if size}
+    given = {cols if size < 0 else size for size in facts.group_sizes if size}
     fitting = {
-        s for s in (*_SIZES, cols, *told) if s and cols % s == 0 and 0 < places == _places(cols, s)
+        s for s in (*_SIZES, cols, *given) if s and cols % s == 0 and 0 < places == _places(cols, s)
     }
-    sizes = fitting & told or fitting
+    sizes = fitting & given or fitting
     if not sizes:
         raise parts.mismatch(f"{places} places for scales fit no groups of {cols:,} in features")
     if len(sizes) > 1:

@@ -1,4 +1,4 @@
-"""BitNet's ternary weights, as transformers has them.
+"""BitNet's ternary weights, as in transformers.
 
     weight U8 [rows / 4, cols], of whose bytes the lowest bits hold the first quarter of all rows,
     stored plus 1

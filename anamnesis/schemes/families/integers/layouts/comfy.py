@@ -58,9 +58,7 @@ class ComfyInt8Layout(OfComfyUi):
 
 def encoding(has_one_scale: bool = False) -> Encoding:
     """Return `comfy-int8`, or `comfy-int8-tensor`, of which all of a weight share a scale."""
-    from anamnesis.schemes.families.integers.encode import (
-        ComfyInt8,  # only here: readers encode nothing
-    )
+    from anamnesis.schemes.families.integers.encode import ComfyInt8
 
     name = "comfy-int8-tensor" if has_one_scale else "comfy-int8"
     codes = ComfyInt8(has_one_scale=has_one_scale)

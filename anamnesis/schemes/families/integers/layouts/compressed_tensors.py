@@ -92,7 +92,7 @@ class IntQuantized(OfCompressedTensors):
 
 @lru_cache(maxsize=1024)  # a model has many weights, but few shapes
 def _is_open(bits: int, n_words: int) -> bool:
-    """Tell whether codes of other bits may take as many words."""
+    """Return whether codes of other bits may take as many words."""
     in_word = 32 // bits
     return any(
         row_bytes(kernel, cols) == 4 * n_words
@@ -172,7 +172,7 @@ class PackQuantized(OfCompressedTensors):
         ways = [_encoding(replace(own, group_size=n)) for n in sizes]
         return Repack(tuple(ways), parts, is_cast=words.is_cast)
 
-    def untold(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
         return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _encoding(layout: PackQuantized) -> Encoding:
 
 def int_quantized() -> Encoding:
     """Return 8-bit integers with a scale for each row."""
-    from anamnesis.schemes.families.integers.encode import Int8  # only here: readers encode nothing
+    from anamnesis.schemes.families.integers.encode import Int8
 
     return Encoding("int8", IntQuantized(), Int8())
 
@@ -218,7 +218,7 @@ def pack_quantized(
     group_size: int | None = 128, is_symmetric: bool = True, is_lattice: bool = False
 ) -> Encoding:
     """Return 4-bit integers in groups."""
-    from anamnesis.schemes.families.integers.encode import Int4  # only here: readers encode nothing
+    from anamnesis.schemes.families.integers.encode import Int4
 
     if group_size is not None and group_size < 1:
         raise ValueError(f"group_size must be positive; got {group_size}")
@@ -250,21 +250,21 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if f"{name}_global_scale" in ledger.stored or len(codes.shape) < 2:
         return None
     check_scale_dtype(scale, codes)
-    told = _read_shape(shape, codes)
-    kernel = _kernel(codes, told, zeros, scale, facts)
-    rows, cols = told[-2:]
-    n_groups = _n_groups(scale, codes, told)
+    given = _read_shape(shape, codes)
+    kernel = _kernel(codes, given, zeros, scale, facts)
+    rows, cols = given[-2:]
+    n_groups = _n_groups(scale, codes, given)
     if zeros is not None:
-        stacked = (*told[:-2], zero_words(kernel, rows), n_groups)
+        stacked = (*given[:-2], zero_words(kernel, rows), n_groups)
         if zeros.dtype.name != "I32" or zeros.shape != stacked:
             raise zeros.misshapen(f"I32 {list(stacked)}", codes)
     if listed is not None:
-        _check_listed(listed, codes, told, n_groups)
+        _check_listed(listed, codes, given, n_groups)
     size = cols if listed is not None else group_size(codes, cols, n_groups, facts.group_sizes)
     parts = (codes, scale, shape, *(part for part in (zeros, listed) if part is not None))
     return IntegerWeight(
         name,
-        told,
+        given,
         parts,
         kernel,
         (1, max(size, 1)),
@@ -278,11 +278,11 @@ def _read_shape(shape: StoredTensor, codes: StoredTensor) -> tuple[int, ...]:
     n = len(codes.shape)
     if shape.shape != (n,) or shape.dtype.name not in ("I64", "I32"):
         raise shape.unsupported(f"{shape} must be I64 [{n}]")
-    told = struct.unpack(f"<{n}{'q' if shape.dtype.name == 'I64' else 'i'}", shape.read())
-    if min(told) < 0 or told[:-1] != codes.shape[:-1] or 0 in told:
-        size = " x ".join(map(str, told))
+    given = struct.unpack(f"<{n}{'q' if shape.dtype.name == 'I64' else 'i'}", shape.read())
+    if min(given) < 0 or given[:-1] != codes.shape[:-1] or 0 in given:
+        size = " x ".join(map(str, given))
         raise shape.malformed(f"{shape.name}: {size} is no shape of {codes}")
-    return told
+    return given
 
 
 def _n_groups(scale: StoredTensor, codes: StoredTensor, shape: tuple[int, ...]) -> int:
@@ -317,8 +317,8 @@ def _kernel(
         if not by_zeros:
             raise zeros.misshapen(f"zero points of {rows:,} rows in words", codes)
         fitting = by_zeros
-    told = [k for k in fitting if bits_of(k) in facts.bits]
-    fitting = told or fitting
+    given = [k for k in fitting if bits_of(k) in facts.bits]
+    fitting = given or fitting
     if len({bits_of(k) for k in fitting}) == 1 and len(fitting) > 1:
         fitting = _by_version(fitting, facts)
     if len(fitting) > 1:
@@ -338,8 +338,8 @@ def _by_version(fitting: list[str], facts: QuantFacts) -> list[str]:
     return [k for k in fitting if k.startswith(wanted)]
 
 
-def _version(told: str | None) -> tuple[int, int] | None:
-    major, _, rest = (told or "").partition(".")
+def _version(given: str | None) -> tuple[int, int] | None:
+    major, _, rest = (given or "").partition(".")
     minor = rest.partition(".")[0]
     if not all(n.isascii() and n.isdecimal() and len(n) < 10 for n in (major, minor)):
         return None

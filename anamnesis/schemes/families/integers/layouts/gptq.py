@@ -101,7 +101,7 @@ class Gptq(InModules):
         return _encoding(Gptq(self.bits, group_size, words.is_symmetric, is_act_order))
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.mtp import plain_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import plain_drafts
 
         repeated = [n for n in layers.plain if any(map(str.isdecimal, n.split(".")[1:-1]))]
         left: dict[str, Any] = {f"-:^{re.escape(name)}$": {} for name in repeated}
@@ -130,11 +130,9 @@ def _runs(n: int, group_size: int) -> bytes:
 
 
 def _quantised_layers(layers: Layers) -> dict[str, Any]:
-    """Return the part of GPTQ's config that transformers reads where it does not guess right.
-
-    `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
-    transformers and optimum know no `dynamic`; vLLM reads both.
-    """
+    """Return the part of GPTQ's config that transformers reads where it does not guess right."""
+    # `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
+    # transformers and optimum know no `dynamic`; vLLM reads both.
     found = [match for match in map(IN_BLOCK.fullmatch, layers.quantised) if match]
     left = [match[0] for match in map(IN_BLOCK.fullmatch, layers.plain) if match]
     config: dict[str, Any] = {}
@@ -167,9 +165,7 @@ def _encoding(layout: Gptq) -> Encoding:
 
 def encoding(bits: int = 4, group_size: int = 128) -> Encoding:
     """Return symmetric integers, as GPTQModel's round-to-nearest gives and packs them."""
-    from anamnesis.schemes.families.integers.encode import (
-        Columns,  # only here: readers encode nothing
-    )
+    from anamnesis.schemes.families.integers.encode import Columns
 
     check_one_of("group_size", group_size, GROUP_SIZES)
     check_one_of("bits", bits, BITS)
@@ -225,18 +221,16 @@ def weight_of(parts: Parts, facts: QuantFacts) -> PackedWeight:
 
 
 def _bits(parts: Parts, facts: QuantFacts) -> int:
-    """Return the width that the shapes imply; where several fit, the one that the config has.
-
-    A width that alone fits needs no config: it may be one of a layer that the config forgets.
-    """
+    """Return the width that the shapes imply; where several fit, the one that the config has."""
+    # A width that alone fits needs no config: it may be one of a layer that the config forgets.
     fitting = {bits for bits in WIDTHS if _fits(parts, bits)}
     if not fitting:
         raise parts.mismatch("the shapes fit no width from 2 to 8 bits")
-    told = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
-    if len(told) != 1:
+    given = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
+    if len(given) != 1:
         widths = " or ".join(str(bits) for bits in sorted(fitting))
         raise parts.refusal(f"{widths} bits would fit; say which with bits{OF_A_FILE}")
-    return told.pop()
+    return given.pop()
 
 
 def _fits(parts: Parts, bits: int) -> bool:

@@ -57,32 +57,32 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         return None
     found = stored_parts(FIELDS, name, ledger.find)
     beside = ((part, ledger.find(sibling(codes.name, part))) for part in (*_NEEDED, *_TOLD))
-    told_by = {part: stored for part, stored in beside if stored is not None}
-    if missing(FIELDS, found) or any(part not in told_by for part in _NEEDED):
+    given_by = {part: stored for part, stored in beside if stored is not None}
+    if missing(FIELDS, found) or any(part not in given_by for part in _NEEDED):
         return None
     scale, zero = found["scales"], found["zeros"]
     if scale.dtype.name not in SCALES or zero.dtype != scale.dtype or scale.n_elements == 0:
         return None
-    told = _numbers(told_by["shape"], 2)
-    bits = _packed_bits(told_by.get("packing"), told_by["nbits"])
-    if bits not in _PACKINGS.values() or min(told) < 1:
+    given = _numbers(given_by["shape"], 2)
+    bits = _packed_bits(given_by.get("packing"), given_by["nbits"])
+    if bits not in _PACKINGS.values() or min(given) < 1:
         return None
-    (axis,) = _numbers(told_by["axis"], 1)
-    matrix = _matrix(scale, prod(told), axis)
+    (axis,) = _numbers(given_by["axis"], 1)
+    matrix = _matrix(scale, prod(given), axis)
     seen = _as_bytes(codes)
     width = 4 if bits == 3 else 1
     planes = Planes(bits, in_parts=True, high_first=True, width=width) if bits < 8 else None
     stacked = planes.stacked if planes else 1
     lines = None if matrix is None else (-(-matrix[0] // stacked), matrix[1] * width)
     if matrix is None or seen.shape != lines or (matrix[0] % stacked and bits != 3):
-        raise codes.misshapen(f"{bits}-bit codes of a matrix of {told[0]:,} x {told[1]:,}", scale)
+        raise codes.misshapen(f"{bits}-bit codes of a matrix of {given[0]:,} x {given[1]:,}", scale)
     if zero.shape != scale.shape:
         raise zero.misshapen(f"{list(scale.shape)}", codes)
     block = (1, matrix[1]) if axis == 1 else (matrix[0], 1)
     return IntegerWeight(
         name,
-        told,
-        (seen, scale, zero, *told_by.values()),
+        given,
+        (seen, scale, zero, *given_by.values()),
         "PACKED8",
         block,
         zero,

@@ -100,9 +100,7 @@ def _encoding(layout: InGroups) -> Encoding:
 
 def encoding(bits: int = 4, group_size: int = 64) -> Encoding:
     """Return integers with a scale and a bias for each group, as `mx.quantize` gives them."""
-    from anamnesis.schemes.families.integers.encode import (
-        Affine,  # only here: readers encode nothing
-    )
+    from anamnesis.schemes.families.integers.encode import Affine
 
     check_one_of("group_size", group_size, GROUP_SIZES)
     check_one_of("bits", bits, WIDTHS)
@@ -122,16 +120,16 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     scales, biases = found.get("scales"), found.get("biases")
     if scales is None and biases is None:
         return None
-    is_told = scales is None or scales.dtype.kind == "float"
-    for field in missing(InGroups.fields, found) if is_told else ():
+    is_given = scales is None or scales.dtype.kind == "float"
+    for field in missing(InGroups.fields, found) if is_given else ():
         raise codes.unsupported(
             f"{codes} is in MLX's affine integers, but {field.named(codes.name)} is missing; give "
             "the whole directory if it lies in another shard"
         )
     if scales is None or biases is None:
         return None
-    told = facts.layers.get(module, facts.layers.get(""))
-    weight = weight_of(codes, scales, biases, told)
+    given = facts.layers.get(module, facts.layers.get(""))
+    weight = weight_of(codes, scales, biases, given)
     if module.rpartition(".")[2] in _OF_HIDDEN:
         _check_width(weight, facts)
     return weight
@@ -147,10 +145,10 @@ def _check_width(weight: IntegerWeight, facts: QuantFacts) -> None:
         return
     for bits, size in _fitting(codes, scales):
         if scales.shape[-1] * size in facts.hidden_sizes:
-            told = _in_words((weight.bits, weight.block[1]))
+            given = _in_words((weight.bits, weight.block[1]))
             other = f"{_in_words((bits, size))} they have {scales.shape[-1] * size:,}"
             raise codes.malformed(
-                f"{codes} has rows of {cols:,} values in {told}, a size that the config does not "
+                f"{codes} has rows of {cols:,} values in {given}, a size that the config does not "
                 f"have; in {other}, which it has",
                 remedy="say so of this layer in quantization of config.json",
             )
@@ -160,15 +158,15 @@ def weight_of(
     codes: StoredTensor,
     scales: StoredTensor,
     biases: StoredTensor,
-    told: tuple[int, int] | None,
+    given: tuple[int, int] | None,
 ) -> IntegerWeight:
-    """Return the weight of three parts, whose bits and group size somebody may have told."""
+    """Return the weight of three parts, with bits and group size if they are known."""
     check_scale_dtype(scales, codes)
     if scales.shape[:-1] != codes.shape[:-1] or 0 in codes.shape or 0 in scales.shape:
         raise scales.misshapen(f"[{', '.join(map(str, codes.shape[:-1]))}, groups]", codes)
     if biases.shape != scales.shape or biases.dtype != scales.dtype:
         raise biases.misshapen(f"{scales.describe()}, as of {scales.name},", codes)
-    bits, size = _layout(codes, scales, told)
+    bits, size = _layout(codes, scales, given)
     shape = (*codes.shape[:-1], scales.shape[-1] * size)
     return IntegerWeight(
         codes.name,
@@ -183,18 +181,18 @@ def weight_of(
 
 
 def _layout(
-    codes: StoredTensor, scales: StoredTensor, told: tuple[int, int] | None
+    codes: StoredTensor, scales: StoredTensor, given: tuple[int, int] | None
 ) -> tuple[int, int]:
     """Return bits and group size: of those that explain the shapes the ones that are declared."""
     fitting = _fitting(codes, scales)
     if not fitting:
         raise scales.misshapen("a scale for each 32, 64 or 128 codes", codes)
-    if told in fitting:
-        return told
+    if given in fitting:
+        return given
     if len(fitting) > 1:
         *some, last = map(_in_words, fitting)
         choices = f"{', '.join(some)} or {last}"
-        but = f", and not {_in_words(told)}, as the config has it" if told else ""
+        but = f", and not {_in_words(given)}, as the config has it" if given else ""
         raise codes.unsupported(
             f"{codes} may hold {choices}{but}; say which with bits and group_size in quantization "
             "of config.json"

@@ -107,13 +107,13 @@ def _find(
 
 
 def _block(
-    codes: StoredTensor, scale: StoredTensor, told: Collection[tuple[int, int]]
+    codes: StoredTensor, scale: StoredTensor, given: Collection[tuple[int, int]]
 ) -> tuple[int, int]:
     """Return rows and columns that share a scale."""
     rows, cols = codes.shape[-2:]
     if scale.n_elements == 1 and prod(codes.shape[:-2]) == 1:
         return rows, cols
-    fitting = {b for b in told if (-(-rows // b[0]), -(-cols // b[1])) == scale.shape[-2:]}
+    fitting = {b for b in given if (-(-rows // b[0]), -(-cols // b[1])) == scale.shape[-2:]}
     try:
         grid = resolve(codes.shape, scale.shape, frozenset(fitting))
     except AmbiguousBlock as error:

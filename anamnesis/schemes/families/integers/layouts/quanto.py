@@ -125,8 +125,8 @@ def _shape(
         by_sizes = {shape for shape in by_sizes if shape[0] == bias.shape[0]}
     else:
         by_sizes = {shape for shape in by_sizes if shape[0] in sizes}
-    for told in (by_layer, by_layer & by_sizes, by_sizes):
-        fitting = [shape for shape in told if prod(shape) == n and _group(shape[1]) == size]
+    for given in (by_layer, by_layer & by_sizes, by_sizes):
+        fitting = [shape for shape in given if prod(shape) == n and _group(shape[1]) == size]
         if len(fitting) == 1:
             return fitting[0]
     raise codes.unsupported(

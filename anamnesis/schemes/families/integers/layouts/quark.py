@@ -60,8 +60,8 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | No
     if codes.dtype.name == "I32":
         coding = _Coding(codes, facts)
         return (_in_groups if len(scale.shape) == 2 else _in_rows)(codes, scale, zeros, coding)
-    is_told = (facts.method or "").lower() == "quark" and len(scale.shape) == 2
-    if not is_told:
+    is_given = (facts.method or "").lower() == "quark" and len(scale.shape) == 2
+    if not is_given:
         return None
     return _bytes(codes, scale, zeros, facts.group_sizes, ledger.strips)
 
@@ -83,8 +83,8 @@ class _Coding:
         return recoded(words, _SIGNS if self.is_signed else 0, *orders)
 
 
-def _settled(codes: StoredTensor, told: frozenset[str], known: tuple[str, ...], where: str) -> str:
-    found = [word for word in known if word in told]
+def _settled(codes: StoredTensor, given: frozenset[str], known: tuple[str, ...], where: str) -> str:
+    found = [word for word in known if word in given]
     if len(found) == 1:
         return found[0]
     raise codes.unsupported(

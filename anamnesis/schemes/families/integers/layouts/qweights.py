@@ -80,7 +80,7 @@ class InModules(Layout):
 
     @abstractmethod
     def arranged(self, words: Words) -> dict[str, StoredTensor]:
-        """Return words by their roles as the library has them."""
+        """Return words by their roles as in the library."""
 
     @abstractmethod
     def encoding_of(self, words: Words, group_size: int) -> Encoding:
@@ -103,16 +103,14 @@ class InModules(Layout):
         return Repack(ways, self.moved(words.name, parts), is_cast=words.is_cast)
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.linear import (
-            linear_refusal,  # only here: readers do not ask
-        )
+        from anamnesis.schemes.libraries.linear import linear_refusal
 
         return linear_refusal(name, shape, dtype)
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.mtp import left_drafts  # only here: readers do not ask
+        from anamnesis.schemes.libraries.mtp import left_drafts
 
         outside = [name for name in shapes if not IN_BLOCK.match(name)]
         left = {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
@@ -161,10 +159,8 @@ class Parts(NamedTuple):
 
 
 def gather(ledger: Ledger, facts: QuantFacts) -> Iterator[Parts]:
-    """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module.
-
-    A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
-    """
+    """Yield what is unclaimed and has `qweight`, `qzeros` and `scales` in one module."""
+    # A module with two of the three is refused. (`qweight` alone belongs to other encodings.)
     for qweight in ledger.free():
         name = InModules.fields[0].weight_of(qweight.name)
         if name is None:
@@ -195,10 +191,10 @@ def _incomplete(
     layout = _foreign_layout(facts)
     if layout is not None:
         return unread_error(what, layout, facts)
-    told = f"; the config says {facts.declared}" if facts.declared else ""
+    given = f"; the config says {facts.declared}" if facts.declared else ""
     return UnsupportedError(
         f"{what} has {here}, but no {missing}: it may be in another shard, or the layout is one"
-        f" without it{told}"
+        f" without it{given}"
     )
 
 
@@ -209,10 +205,10 @@ def _foreign_layout(facts: QuantFacts) -> str | None:
 
 def check_layout(parts: Parts, facts: QuantFacts) -> None:
     """Refuse what the config says is laid out for the kernels of one library, or in two ways."""
-    told = sorted(facts.layouts & _GPTQ_LAYOUTS)
-    if len(told) > 1:
+    given = sorted(facts.layouts & _GPTQ_LAYOUTS)
+    if len(given) > 1:
         raise parts.refusal(
-            f"one config says {told[0]!r}, another {told[1]!r}; correct one of them"
+            f"one config says {given[0]!r}, another {given[1]!r}; correct one of them"
         )
     layout = _foreign_layout(facts)
     if layout is not None:
@@ -234,25 +230,23 @@ def check_dtypes(parts: Parts) -> None:
 
 
 def find_group_size(parts: Parts, in_features: int, declared: Iterable[int]) -> int | None:
-    """Return the length of groups that the shapes imply, or of those the one that is declared.
-
-    None where only `g_idx` can tell.
-    """
+    """Return the length of groups that the shapes imply, or of those the one that is declared."""
+    # None where only `g_idx` can tell.
     n_groups = parts.scales.shape[0]
     if in_features == 0:
         return 1
     if n_groups == 0:
         raise parts.mismatch("there are no groups")
-    told = {in_features if size < 0 else min(size, in_features) for size in declared if size}
-    candidates = {size for size in told if -(-in_features // size) == n_groups}
-    if not told or parts.g_idx is not None:
+    given = {in_features if size < 0 else min(size, in_features) for size in declared if size}
+    candidates = {size for size in given if -(-in_features // size) == n_groups}
+    if not given or parts.g_idx is not None:
         candidates = candidates or block_candidates(in_features, n_groups)
     if parts.g_idx is not None:
         if n_groups > PACKED_MAX_GROUPS:
             raise LimitExceeded("PACKED_MAX_GROUPS", f"{parts.describe()}: {n_groups:,} groups")
         return candidates.pop() if len(candidates) == 1 else None
     if not candidates:
-        sizes = " or ".join(f"of {size}" for size in sorted(told)) or "of one length"
+        sizes = " or ".join(f"of {size}" for size in sorted(given)) or "of one length"
         raise parts.mismatch(f"{in_features:,} in features do not make {n_groups:,} groups {sizes}")
     if len(candidates) > 1:
         sizes = " or ".join(str(size) for size in sorted(candidates))
