@@ -54,7 +54,7 @@ class Destination(ABC):
         return str(self.out)
 
     def parts(self) -> Any:
-        """Return where files are kept that several processes make: a folder, or what acts as one."""
+        """Return where files are kept that several processes make, a folder or what acts as one."""
         return PartsFolder(self.out)
 
     @property
