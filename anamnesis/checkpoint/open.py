@@ -246,7 +246,7 @@ def _open(
         )
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
-        if container.id == "torch":
+        if container.sharded or "rank" in source.name:
             from anamnesis.checkpoint.trainers.ranks import lone_rank  # few files are of ranks
 
             checkpoint.lone_part = lone_rank(container)

@@ -9,16 +9,17 @@ tensors are pickles in the same files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.dtypes import DType
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
-from anamnesis.base.source import DerivedSource, Source
+from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import DCP_METADATA_NAME
 from anamnesis.checkpoint.trainers.files import PieceFiles
@@ -29,16 +30,18 @@ from anamnesis.formats.torch.distributed import METADATA_MAX_BYTES, MetadataMach
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, DTypeGlobal, item_bytes, too_large
 from anamnesis.sources.boxes import Box, BoxSource, check_boxes
 from anamnesis.sources.file import FileSource
+from anamnesis.sources.gathered import JoinedSource
 
-_OPTIMIZER = ("optim", "optimizer", "optimizers", "optimizer_state", "optimizer_state_dict")
+_OPTIMIZER = re.compile(r"(?:chained_[0-9]+\.)?optim(?:izers?)?(?:_state(?:_dict)?)?(?:\.|$)")
 _OTHER = "an object that is no tensor"
 STATE = "the optimizer's state"
+_BYTES = DTYPES["U8"]
 Shape = tuple[int, ...]
 
 
 def is_of_optimizer(name: str) -> bool:
     """Tell whether a tensor is a part of an optimizer's state, and not of the model."""
-    return name.partition(".")[0] in _OPTIMIZER
+    return _OPTIMIZER.match(name) is not None
 
 
 def read_dcp(
@@ -196,8 +199,10 @@ class _Piece:
         """Return where its first byte lies."""
         if self._found is None:
             file = self._checkpoint.files.open(self._path)
-            window = WindowSource(file, self._offset, self._length)
-            container = parse_container(window, Budget(self._checkpoint.budget.limits))
+            whole = StoredTensor(self._path, _BYTES, (), self._length, self._offset, file)
+            container = parse_container(
+                JoinedSource([whole]), Budget(self._checkpoint.budget.limits)
+            )
             tensors = list(container.tensors.values())
             is_it = len(tensors) == 1 and not container.unreadable
             if not is_it or (tensors[0].dtype, _bare(tensors[0])) != (self.dtype, self.sizes):
@@ -208,20 +213,6 @@ class _Piece:
                 )
             self._found = tensors[0].source, tensors[0].offset
         return self._found
-
-
-class WindowSource(DerivedSource):
-    """A part of a file, as if it were one."""
-
-    def __init__(self, source: Source, start: int, size: int) -> None:
-        super().__init__(source)
-        self._source, self._start, self.size = source, start, size
-
-    def _read_some(self, offset: int, view: memoryview) -> int:
-        n = min(len(view), self.size - offset)
-        if n > 0:
-            self._source.read_into(self._start + offset, view[:n])
-        return max(n, 0)
 
 
 def _bare(tensor: StoredTensor) -> Shape:

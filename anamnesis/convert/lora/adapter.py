@@ -21,6 +21,7 @@ from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES
 from anamnesis.checkpoint.json_file import read_json
+from anamnesis.convert.lora.deltas import Factor
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 
@@ -42,6 +43,7 @@ _ROLES = {
     ".lora_magnitude_vector.weight": "magnitude",
     ".lora_B.bias": "bias",
 }
+_PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
 # Parts of names of what is another method than LoRA, or a form of it that is not read.
 _OTHERS = {
     "hada_": "LoHa",
@@ -88,6 +90,14 @@ class Adapter(NamedTuple):
     def flag(self, key: str) -> bool:
         """Return whether its config sets a flag."""
         return self.config.get(key) is True
+
+    def factors(self, module: str) -> tuple[Factor, Factor]:
+        """Return what is multiplied: B and A, or both turned where the product is."""
+        roles = self.modules[module]
+        a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
+        if self.flag("fan_in_fan_out") or "embedding_A" in roles:  # (B @ A)^T = A^T @ B^T
+            return Factor(a, turned=True), Factor(b, turned=True)
+        return Factor(b, mlx), Factor(a, mlx)
 
     def scale(self, module: str, rank: int) -> float:
         """Return what the product of a module's factors is multiplied by."""
@@ -184,10 +194,6 @@ def _checked(adapter: Adapter) -> Adapter:
     if not adapter.modules:
         raise adapter.error("holds no factors of LoRA, such as NAME.lora_A.weight")
     for module, roles in adapter.modules.items():
-        pairs = [{f"{x}{y}" if y != "embedding_" else f"{y}{x}" for x in "AB"} for y in _PAIRS]
-        if sum(pair <= roles.keys() for pair in pairs) != 1:
+        if [a in roles and b in roles for a, b in _PAIRS].count(True) != 1:
             raise adapter.error(f"module {module!r} lacks one of its two factors")
     return adapter
-
-
-_PAIRS = ("", "_turned", "embedding_")

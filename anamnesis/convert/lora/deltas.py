@@ -6,12 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
-from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.lazy import np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
@@ -27,12 +26,25 @@ _loaded: OrderedDict[int, tuple[Delta, tuple[Any, Any]]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def matrix(tensor: StoredTensor, *, turned: bool = False) -> NDArray[np.float32]:
-    """Return a factor's values: its first dimension, and all others as one."""
-    values = tensor.numpy().astype(np.float32)
-    tensor.source.base.check_unchanged()
-    flat = values.reshape(values.shape[0], -1)
-    return np.ascontiguousarray(flat.T if turned else flat)
+class Factor(NamedTuple):
+    """A stored factor: its first dimension, and all others as one; the other way, if turned."""
+
+    tensor: StoredTensor
+    turned: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows = self.tensor.shape[0] if self.tensor.shape else 1
+        cols = self.tensor.n_elements // max(rows, 1)
+        return (cols, rows) if self.turned else (rows, cols)
+
+    def values(self) -> Any:
+        """Return its values, in float32."""
+        values = self.tensor.numpy().astype(np.float32)
+        self.tensor.source.base.check_unchanged()
+        flat = values.reshape(len(values) if values.ndim else 1, -1)
+        return np.ascontiguousarray(flat.T if self.turned else flat)
 
 
 @dataclass(eq=False)
@@ -171,8 +183,3 @@ class MergedSource(DerivedSource):
             else:
                 sums[row : row + n] = squares.sum(axis=1)
         return delta.magnitude().reshape(-1) / np.sqrt(sums).astype(np.float32)
-
-
-def lazily(tensor: StoredTensor, *, turned: bool = False) -> Matrix:
-    """Return what loads a factor when it is needed."""
-    return partial(matrix, tensor, turned=turned)

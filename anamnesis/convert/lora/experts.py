@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter
-from anamnesis.convert.lora.deltas import Delta, matrix
+from anamnesis.convert.lora.deltas import Delta, Factor
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.joined_experts import LAYERS, PIECE, STACKS
 from anamnesis.sources.strided import Strips, strided
@@ -140,14 +140,16 @@ def _deltas(
 def _of_a(a: StoredTensor, expert: int, rank: int) -> Any:
     n_bytes = a.dtype.n_bytes(rank * a.shape[1])
     at = a.offset + expert * n_bytes
-    return matrix(a._replace(shape=(rank, a.shape[1]), n_bytes=n_bytes, offset=at))
+    return Factor(a._replace(shape=(rank, a.shape[1]), n_bytes=n_bytes, offset=at)).values()
 
 
 def _of_b(b: StoredTensor, expert: int, n: int, strips: Strips) -> Any:
     item, (rows, cols) = b.dtype.n_bytes(1), b.shape
     shape, strides = (rows, cols // n), (cols, n)
     source, at = strided(b.source, b.offset + expert * item, shape, strides, item, strips)
-    return matrix(b._replace(shape=shape, n_bytes=b.n_bytes // n, offset=at, source=source))
+    return Factor(
+        b._replace(shape=shape, n_bytes=b.n_bytes // n, offset=at, source=source)
+    ).values()
 
 
 def _turned(make: Any) -> Any:

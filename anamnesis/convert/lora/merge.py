@@ -19,7 +19,7 @@ from anamnesis.base.lazy import np
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter, open_adapter
-from anamnesis.convert.lora.deltas import Delta, MergedSource, lazily, matrix
+from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource
 from anamnesis.convert.lora.experts import deltas_of_experts
 from anamnesis.convert.lora.modules import Modules
 from anamnesis.convert.plan.edits import replaced_by
@@ -101,39 +101,30 @@ class _Merge:
     def _take_module(self, adapter: Adapter, module: str, name: str, weight: float) -> None:
         """Take what one module of an adapter adds to a weight."""
         roles, base = adapter.modules[module], self._weight(adapter, name)
-        for_embedding = "embedding_A" in roles
-        turned = adapter.flag("fan_in_fan_out") or for_embedding
-        a, b, is_mlx = _factors(roles)
-        rank = a.shape[-1] if is_mlx else a.shape[0]
-        left, right = lazily(b, turned=is_mlx), lazily(a, turned=is_mlx)
-        if turned:  # (B @ A)^T = A^T @ B^T
-            left, right = lazily(a, turned=True), lazily(b, turned=True)
-        rows, cols = _product_shape(a, b, rank, is_mlx=is_mlx, turned=turned)
-        shape = base.shape
-        if not shape or (rows, cols) != (shape[0], base.n_elements // max(shape[0], 1)):
+        left, right = adapter.factors(module)
+        rank, magnitude = left.shape[1], roles.get("magnitude")
+        made = [left.shape[0], right.shape[1]]
+        flat = [*base.shape[:1], base.n_elements // max(base.shape[0], 1)] if base.shape else []
+        if right.shape[0] != rank or rank == 0 or made != flat:
             raise adapter.error(
-                f"the factors of {module!r} make [{rows}, {cols}], and {name!r} of the base is"
-                f" {list(shape)}; is it an adapter of this model?"
+                f"the factors of {module!r} make {made}, and {name!r} of the base is"
+                f" {list(base.shape)}; is it an adapter of this model?"
             )
-        scale = weight * adapter.scale(module, rank)
-        magnitude = roles.get("magnitude")
         if magnitude is None and adapter.flag("use_dora"):
             raise adapter.error(f"module {module!r} has no lora_magnitude_vector, as DoRA has")
         if magnitude is not None and weight != 1.0:
             raise UnsupportedError(f"{adapter.name}: DoRA is not merged with a weight")
-        self._add(
-            adapter,
-            name,
-            Delta(
-                left,
-                right,
-                scale,
-                range(rows),
-                is_rounded=for_embedding,
-                magnitude=None if magnitude is None else lambda: matrix(magnitude),
-                of_columns=turned,
-            ),
+        scale = weight * adapter.scale(module, rank)
+        delta = Delta(
+            left.values,
+            right.values,
+            scale,
+            range(made[0]),
+            is_rounded="embedding_A" in roles,
+            magnitude=None if magnitude is None else Factor(magnitude).values,
+            of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
         )
+        self._add(adapter, name, delta)
         if "bias" in roles:
             self._add_bias(adapter, name, roles["bias"], scale)
 
@@ -142,7 +133,7 @@ class _Merge:
         if own not in self.ledger.weights or self.ledger.weights[own].shape != bias.shape:
             raise adapter.error(f"{bias.name!r} is added to a bias {own!r} that the base has not")
         one = np.ones((1, 1), np.float32)
-        delta = Delta(lazily(bias), lambda: one, scale, range(bias.n_elements))
+        delta = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements))
         self._add(adapter, own, delta)
 
     def _replace(self, adapter: Adapter, name: str, tensor: StoredTensor) -> None:
@@ -162,25 +153,6 @@ class _Merge:
 
 _F32 = OUTPUT_DTYPES["f32"]
 _ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
-
-
-def _factors(roles: Mapping[str, StoredTensor]) -> tuple[StoredTensor, StoredTensor, bool]:
-    """Return A and B, and whether they are mlx-lm's, which lie the other way."""
-    for a, b in (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned")):
-        if a in roles:
-            return roles[a], roles[b], a == "A_turned"
-    raise AssertionError("an adapter is checked when it is opened")
-
-
-def _product_shape(
-    a: StoredTensor, b: StoredTensor, rank: int, *, is_mlx: bool, turned: bool
-) -> tuple[int, int]:
-    """Return the rows and columns of a product; (0, 0) if its factors have other ranks."""
-    own = b.shape[0] if is_mlx else b.n_elements // max(b.shape[0], 1)
-    if own != rank or rank == 0:
-        return 0, 0
-    rows, cols = b.n_elements // rank, a.n_elements // rank
-    return (cols, rows) if turned else (rows, cols)
 
 
 def _token(adapters: list[tuple[Adapter, float]]) -> str:

@@ -208,7 +208,7 @@ def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
     if not experts or any(set(one) != set(experts) for one in found):
         return "an expert is missing, or one of its layers"
     pieces = [one[i] for i in experts for one in found]
-    if any(isinstance(piece, Edited) for piece in pieces):
+    if any(isinstance(piece, Edited) and piece.is_made for piece in pieces):
         return "one of them is edited"
     if len({piece.shape for piece in pieces}) > 1 or 0 in pieces[0].shape:
         return "they are not all of one shape"
