@@ -17,6 +17,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
     CONFIG_NAME,
+    DCP_METADATA_NAME,
     EXTENSION,
     PARAMS_NAME,
     QUANT_FILES,
@@ -224,7 +225,8 @@ class _Directory:
         return found
 
     def no_weights(self) -> ParseError:
-        folders = [f.rpartition("/")[0] for f in self.files if "/" in f and f.endswith(EXTENSION)]
+        ends = (EXTENSION, f"/{DCP_METADATA_NAME}")
+        folders = [f.rpartition("/")[0] for f in self.files if "/" in f and f.endswith(ends)]
         others = [f for f in self.files if f.lower().endswith(_SINGLE)]
         which = None
         for gone in (left for left in self.left_out if left.name.endswith(EXTENSION)):
