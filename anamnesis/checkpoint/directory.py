@@ -232,7 +232,7 @@ class _Directory:
         for gone in (left for left in self.left_out if left.name.endswith(EXTENSION)):
             return self.error(f"{gone.name} is {gone.reason}; put the file itself there")
         if folders:
-            which = f"pass one of its folders, such as {folders[0]}"
+            which = f"pass one of its folders, such as {min(folders, key=lambda f: 'optim' in f)}"
         elif others:
             kind = "GGUF " if others[0].lower().endswith(".gguf") else ""
             which = f"name one of its {kind}files, such as {others[0]}"
