@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_MX_BLOCK = (1, 32)
-
 
 class Shown(NamedTuple):
     """What the parts of a weight show."""
