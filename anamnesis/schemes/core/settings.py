@@ -23,7 +23,7 @@ class Shown(NamedTuple):
         return f"{self.bits}-bit {self.kind}s with {self.grid[0]:,} x {self.grid[1]:,} scales"
 
 
-class Asked(NamedTuple):
+class AskedPart(NamedTuple):
     """A part that there must be."""
 
     name: str
@@ -37,7 +37,7 @@ class Expected(NamedTuple):
     kind: str = ""
     bits: int = 0
     block: tuple[int, int] | None = None
-    parts: tuple[Asked, ...] = ()
+    parts: tuple[AskedPart, ...] = ()
     of_kind_only: bool = False
     not_of: str = ""
     is_whole: bool = False
