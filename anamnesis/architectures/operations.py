@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anamnesis.architectures.shapes import renamed, reshaped
-from anamnesis.architectures.values import FUNCTIONS, ValuesSource
+from anamnesis.architectures.values import ValuesSource
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
@@ -32,11 +32,6 @@ def gathered_columns(weight: Weight, name: str, order: Sequence[int]) -> Weight:
 def mapped_values(weight: Weight, name: str, function: str) -> Weight:
     """Return what a function makes of each value, in F32."""
     return _of_values(weight, name, function)
-
-
-def inverse_function(function: str) -> str:
-    """Return the name of the function that undoes another one."""
-    return FUNCTIONS[function].inverse
 
 
 def widened(weight: Weight, name: str) -> Weight:
@@ -140,15 +135,6 @@ def in_order(weight: Weight, name: str, order: Sequence[int]) -> Weight:
     """Return the rows of each matrix, or the values of a vector, in an order."""
     # Row i is what was row `order[i]`; `inverse(order)` undoes it.
     return gathered_rows(name, [weight], len(order), order, weight.shape)
-
-
-def heads_by_turns(n: int, m: int, head_rows: int, before: int = 0) -> list[int]:
-    """Return the order of heads [n, m] as [m, n], behind `before` rows that stay."""
-    # Of n key heads with m value heads each: these are grouped by key heads, and come out tiled.
-    # Its `inverse` is that of (m, n).
-    heads = (i * m + j for j in range(m) for i in range(n))
-    rows = (before + head * head_rows + row for head in heads for row in range(head_rows))
-    return [*range(before), *rows]
 
 
 def inverse(order: Sequence[int]) -> list[int]:

@@ -7,7 +7,7 @@ of each, which differ in one to five of a hundred values: here they are rounded 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
@@ -23,18 +23,11 @@ _F32 = DTYPES["F32"]
 _AT_ONCE = 1 << 16  # values
 
 
-class Function(NamedTuple):
-    """What becomes of each value."""
-
-    call: Callable[[Floats], Floats]
-    inverse: str
-
-
-FUNCTIONS = {
-    "plus-one": Function(lambda x: x + np.float32(1), "minus-one"),
-    "minus-one": Function(lambda x: x - np.float32(1), "plus-one"),
-    "minus-exp": Function(lambda x: -np.exp(x.astype("f8")).astype("f4"), "log-of-minus"),
-    "log-of-minus": Function(lambda x: np.log(-x.astype("f8")).astype("f4"), "minus-exp"),
+FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
+    "plus-one": lambda x: x + np.float32(1),
+    "minus-one": lambda x: x - np.float32(1),
+    "minus-exp": lambda x: -np.exp(x.astype("f8")).astype("f4"),
+    "log-of-minus": lambda x: np.log(-x.astype("f8")).astype("f4"),
 }
 
 
@@ -63,7 +56,7 @@ class ValuesSource(DerivedSource):
         if not self._function:
             return values
         with np.errstate(all="ignore"):
-            made = FUNCTIONS[self._function].call(values)
+            made = FUNCTIONS[self._function](values)
             own = self._weight.own_dtype
             if own is not None and own.name == "F16":
                 made = made.astype(np.float16).astype(np.float32)

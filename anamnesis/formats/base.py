@@ -19,7 +19,7 @@ T = TypeVar("T")
 CARRIED_HEADER = "gguf.header"  # of the keys of a GGUF in the metadata of safetensors
 
 
-class Layout(NamedTuple):
+class FileLayout(NamedTuple):
     """A future file without its data: known before any of that is read."""
 
     fixed: list[tuple[int, bytes]]
@@ -51,7 +51,7 @@ class Writer(ABC):
         return None
 
     @abstractmethod
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         """Return where everything goes; nothing is read or written."""
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:

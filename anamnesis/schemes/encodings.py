@@ -17,7 +17,7 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, parsed
 
 
-class Kind(NamedTuple):
+class Maker(NamedTuple):
     """Where encodings are made: a module of this package, its function, its table of settings."""
 
     module: str
@@ -41,25 +41,25 @@ class Kind(NamedTuple):
 class Row(NamedTuple):
     """An encoding by its name."""
 
-    kind: Kind
+    kind: Maker
     settings: Mapping[str, Any] = MappingProxyType({})
     container: str = "safetensors"
     takes: str = ""
 
 
-_FP8, _MXFP8 = Kind(".fp8.layouts", table="SETTINGS"), Kind(".fp8.mx_layouts", "mxfp8")
-_BNB_4BIT = Kind(".bnb.layouts", "four_bit", "SETTINGS")
-_COMFY_INT8 = Kind(".integers.layouts.comfy")
+_FP8, _MXFP8 = Maker(".fp8.layouts", table="SETTINGS"), Maker(".fp8.mx_layouts", "mxfp8")
+_BNB_4BIT = Maker(".bnb.layouts", "four_bit", "SETTINGS")
+_COMFY_INT8 = Maker(".integers.layouts.comfy")
 _COMPRESSED_TENSORS = ".integers.layouts.compressed_tensors"
-_INT4 = Kind(_COMPRESSED_TENSORS, "pack_quantized", "SETTINGS")
+_INT4 = Maker(_COMPRESSED_TENSORS, "pack_quantized", "SETTINGS")
 _MLX, _GPTQ, _AWQ = (
-    Kind(f".integers.layouts.{name}", table="SETTINGS") for name in ("mlx", "gptq", "awq")
+    Maker(f".integers.layouts.{name}", table="SETTINGS") for name in ("mlx", "gptq", "awq")
 )
-_GGML, _GGUF_FP4 = Kind(".ggml.encoding"), Kind("..encodings", "gguf_fp4")
+_GGML, _GGUF_FP4 = Maker(".ggml.encoding"), Maker("..encodings", "gguf_fp4")
 
 
 def _fp4_row(layout: str, codes: str = "") -> Row:
-    return Row(Kind(".fp4.layouts"), {"layout": layout, "codes": codes})
+    return Row(Maker(".fp4.layouts"), {"layout": layout, "codes": codes})
 
 
 def gguf_fp4(type: str) -> Encoding:
@@ -70,7 +70,7 @@ def gguf_fp4(type: str) -> Encoding:
     return replace(encoding(f"gguf-{type.lower()}"), codes=BlockCodes(type))
 
 
-def _gguf(*types: str, kind: Kind = _GGML, takes: str = "") -> dict[str, Row]:
+def _gguf(*types: str, kind: Maker = _GGML, takes: str = "") -> dict[str, Row]:
     return {f"gguf-{type.lower()}": Row(kind, {"type": type}, "gguf", takes) for type in types}
 
 
@@ -90,7 +90,7 @@ ENCODINGS: dict[str, Row] = {
         f"fp8-{kind}-modelopt": Row(_FP8, {"kind": kind, "flavour": "ModelOpt"})
         for kind in ("block", "channel")
     },
-    "int8": Row(Kind(_COMPRESSED_TENSORS, "int_quantized")),
+    "int8": Row(Maker(_COMPRESSED_TENSORS, "int_quantized")),
     "int4": Row(_INT4),
     "int4-asym": Row(_INT4, {"is_symmetric": False}),
     "nvfp4": _fp4_row("nvfp4", "nvfp4"),
@@ -103,7 +103,7 @@ ENCODINGS: dict[str, Row] = {
     "bnb-nf4-nested": Row(_BNB_4BIT, {"is_nested": True}),
     "bnb-fp4": Row(_BNB_4BIT, {"kind": "fp4"}),
     "bnb-fp4-nested": Row(_BNB_4BIT, {"kind": "fp4", "is_nested": True}),
-    "bnb-int8": Row(Kind(".bnb.layouts", "int8")),
+    "bnb-int8": Row(Maker(".bnb.layouts", "int8")),
     **{f"mlx-{bits}bit": Row(_MLX, {"bits": bits}) for bits in (2, 3, 4, 5, 6, 8)},
     "mlx-mxfp4": _fp4_row("mlx-mxfp4", "mlx-mxfp4"),
     "mlx-nvfp4": _fp4_row("mlx-nvfp4", "mlx-nvfp4"),
@@ -112,8 +112,8 @@ ENCODINGS: dict[str, Row] = {
     "gptq-4bit": Row(_GPTQ),
     "gptq-8bit": Row(_GPTQ, {"bits": 8}),
     "awq-4bit": Row(_AWQ),
-    "comfy-fp8": Row(Kind(".fp8.comfy", "scaled", "SETTINGS")),
-    "comfy-mxfp8": Row(Kind(".fp8.comfy", "mxfp8")),
+    "comfy-fp8": Row(Maker(".fp8.comfy", "scaled", "SETTINGS")),
+    "comfy-mxfp8": Row(Maker(".fp8.comfy", "mxfp8")),
     "comfy-nvfp4": _fp4_row("comfy-nvfp4", "comfy-nvfp4"),
     "comfy-int8": Row(_COMFY_INT8),
     "comfy-int8-tensor": Row(_COMFY_INT8, {"has_one_scale": True}),
@@ -127,7 +127,7 @@ LAYOUTS: dict[str, Row] = {
         )
         for flavour in ("ModelOpt", "Mistral")
     },
-    "int8-packed": Row(Kind(_COMPRESSED_TENSORS, "pack_quantized_8bit"), takes="gptq-8bit"),
+    "int8-packed": Row(Maker(_COMPRESSED_TENSORS, "pack_quantized_8bit"), takes="gptq-8bit"),
 }
 
 # The block types of GGUF. A whole model becomes a mix of them: see schemes/families/ggml/mixes.py.

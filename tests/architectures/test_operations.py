@@ -179,20 +179,6 @@ CASES = {
         lambda xs: xs[0][order_of(len(xs[0]))],
         lambda made, _: ops.in_order(made, "old", ops.inverse(order_of(made.shape[0]))),
     ),
-    "heads-by-turns": Case(
-        lambda ws: ops.in_order(
-            ws[0], "new", ops.heads_by_turns(5, 2, 6, before=ws[0].shape[0] - 60)
-        ),
-        lambda xs: np.concatenate(
-            [
-                xs[0][:-60],
-                xs[0][-60:].reshape(5, 2, 6, -1).swapaxes(0, 1).reshape(60, -1),
-            ]
-        ),
-        lambda made, ws: ops.in_order(
-            made, "old", ops.heads_by_turns(2, 5, 6, before=ws[0].shape[0] - 60)
-        ),
-    ),
     "half": Case(
         lambda ws: ops.half(ops.stacked("s", ws), "new", 1),
         lambda xs: np.stack(xs)[:, len(xs[0]) // 2 :],

@@ -21,7 +21,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Know the toys by name, and make bands of a few kilobytes."""
     monkeypatch.setitem(writers.WRITERS, "toy", SUMMED)
     monkeypatch.setitem(
-        encodings.ENCODINGS, "toy-rows", encodings.Row(encodings.Kind("helpers.toys", "in_rows"))
+        encodings.ENCODINGS, "toy-rows", encodings.Row(encodings.Maker("helpers.toys", "in_rows"))
     )
     with cut_into(4096):
         yield

@@ -21,8 +21,8 @@ pytestmark = [
 PEAK = """
 import sys, anamnesis as an
 from anamnesis.schemes import encodings
-encodings.ENCODINGS["toy-rows"] = encodings.Row(encodings.Kind("helpers.toys", "in_rows"))
-encodings.ENCODINGS["toy-whole"] = encodings.Row(encodings.Kind("helpers.toys", "in_whole"))
+encodings.ENCODINGS["toy-rows"] = encodings.Row(encodings.Maker("helpers.toys", "in_rows"))
+encodings.ENCODINGS["toy-whole"] = encodings.Row(encodings.Maker("helpers.toys", "in_whole"))
 from helpers import toys
 def peak():
     with open("/proc/self/status") as status:

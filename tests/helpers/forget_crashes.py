@@ -42,7 +42,7 @@ def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool)
 @cut_into(20_000)
 def main(to: str, before: str, folder: Path) -> None:
     writers.WRITERS["toy"] = SUMMED
-    encodings.ENCODINGS["toy-rows"] = encodings.Row(encodings.Kind("helpers.toys", "in_rows"))
+    encodings.ENCODINGS["toy-rows"] = encodings.Row(encodings.Maker("helpers.toys", "in_rows"))
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}
     source, out = write_safetensors(folder / "in.safetensors", kept), folder / "out"
     if to == "toy-rows":

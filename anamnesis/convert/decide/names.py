@@ -19,7 +19,7 @@ from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
-    from anamnesis.schemes.libraries.joined_experts import Made
+    from anamnesis.schemes.libraries.joined_experts import MadeStack
 
 _KEEP = "experts='keep' leaves them as they are"
 _IN_GGUF = re.compile(r"(^|\.)ffn_(gate|up|down|gate_up)_exps\.weight$")
@@ -226,7 +226,7 @@ def _replaced(weights: list[Weight], others: Mapping[str, list[Weight]]) -> list
     return [one for weight in weights for one in others.get(weight.name, [weight])]
 
 
-def _with_stacks(weights: list[Weight], made: Iterable[Made]) -> Named:
+def _with_stacks(weights: list[Weight], made: Iterable[MadeStack]) -> Named:
     place: dict[str, list[Weight]] = {}
     pieces_of = {}
     for stack, pieces in made:

@@ -9,7 +9,7 @@ from typing import Any
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.formats.base import Container
-from anamnesis.formats.gguf.metadata import Field, GgufMetadata, ValueType
+from anamnesis.formats.gguf.metadata import GgufMetadata, HeaderField, ValueType
 from anamnesis.formats.gguf.read import ALIGNMENT_KEY, ARCHITECTURE_KEY, GGUF_MAX_KEYS
 from anamnesis.formats.gguf.settings import as_float, guessed, read_setting
 from anamnesis.formats.gguf.split import SPLIT_KEYS
@@ -115,7 +115,7 @@ def _check_untyped(key: str) -> None:
         )
 
 
-def _value(had: Field | None, given: Any) -> Value:
+def _value(had: HeaderField | None, given: Any) -> Value:
     """Return a value in the type that its key has in the file; what says its own in that."""
     if isinstance(given, (Value, Mapping)) or hasattr(given, "dtype"):
         return typed(given)
@@ -130,5 +130,5 @@ def _value(had: Field | None, given: Any) -> Value:
     return of_type(kind, given)
 
 
-def _told(field: Field) -> str:
+def _told(field: HeaderField) -> str:
     return "array" if field.type is ValueType.ARRAY else field.type.name.lower()

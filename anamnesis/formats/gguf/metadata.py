@@ -19,7 +19,7 @@ from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.source import Source
 from anamnesis.formats.base import TypedMetadata
-from anamnesis.formats.gguf.reader import Encoding, HeaderReader
+from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
 
 GGUF_MAX_KEY = 65_535  # bytes
 GGUF_MAX_ARRAY_ITEMS = 16_000_000  # of one key, all levels together
@@ -77,7 +77,7 @@ class Span(NamedTuple):
     n_items: int
 
 
-class Field(NamedTuple):
+class HeaderField(NamedTuple):
     """What a key has."""
 
     type: ValueType
@@ -100,7 +100,11 @@ class GgufMetadata(TypedMetadata):
     # file when it is first asked for, and kept from then on.
 
     def __init__(
-        self, fields: dict[str, Field], source: Source, encoding: Encoding, limits: ParseLimits
+        self,
+        fields: dict[str, HeaderField],
+        source: Source,
+        encoding: NumberForm,
+        limits: ParseLimits,
     ) -> None:
         self.fields = fields
         self.encoding = encoding
@@ -122,7 +126,7 @@ class GgufMetadata(TypedMetadata):
     def __len__(self) -> int:
         return len(self.fields)
 
-    def _load(self, key: str, field: Field, span: Span) -> Any:
+    def _load(self, key: str, field: HeaderField, span: Span) -> Any:
         Budget(self._limits).alloc(span.n_bytes + span.n_items * _ITEM_COST, f"the value of {key}")
         raw = self._raw(span, span.n_bytes)
         if field.type is ValueType.STRING:
@@ -208,14 +212,14 @@ _F32_MAX = 3.4028234e38
 # --- the header's part --------------------------------------------------------------------------
 
 
-def smallest_key(encoding: Encoding) -> int:
+def smallest_key(encoding: NumberForm) -> int:
     """Return the least number of bytes that a key takes: an empty name, a type, a byte."""
     return encoding.length_bytes + 4 + 1
 
 
 def read_metadata(reader: HeaderReader, n_keys: int) -> GgufMetadata:
     """Read `n_keys` keys; step over arrays and long strings."""
-    fields: dict[str, Field] = {}
+    fields: dict[str, HeaderField] = {}
     scanner = _FieldScanner(reader)
     smallest = smallest_key(reader.encoding)
     for _ in range(n_keys):
@@ -240,13 +244,13 @@ class _FieldScanner:
         self.n_nested = 0
         self.n_items = 0
 
-    def field(self, key: str) -> Field:
+    def field(self, key: str) -> HeaderField:
         kind = self.type(key)
         if kind is ValueType.STRING:
             return self.string()
         if kind is ValueType.ARRAY:
             self.n_items = 0
-            return Field(kind, None, self.array(key, 1))
+            return HeaderField(kind, None, self.array(key, 1))
         (value,) = self.reader.unpack(self.layouts[kind])
         if kind is ValueType.BOOL:
             if value > 1:
@@ -254,7 +258,7 @@ class _FieldScanner:
                     f"{key}: a bool must be 0 or 1, not {value}", self.reader.offset - 1
                 )
             value = bool(value)
-        return Field(kind, value, None)
+        return HeaderField(kind, value, None)
 
     def type(self, key: str) -> ValueType:
         number = self.reader.u32()
@@ -265,16 +269,16 @@ class _FieldScanner:
             )
         return kind
 
-    def string(self) -> Field:
+    def string(self) -> HeaderField:
         reader = self.reader
         n_bytes = reader.string_length()
         if n_bytes > _EAGER_STRING:
             span = Span(reader.offset, n_bytes, ValueType.STRING, 1)
             reader.skip(n_bytes)
-            return Field(ValueType.STRING, None, span)
+            return HeaderField(ValueType.STRING, None, span)
         reader.budget.alloc(n_bytes, "a string")
         value = reader.raw(n_bytes).decode("utf-8", "surrogateescape")
-        return Field(ValueType.STRING, value, None)
+        return HeaderField(ValueType.STRING, value, None)
 
     def array(self, key: str, depth: int) -> Span:
         """Step over an array; `depth` is 1 for one that is in no other."""
@@ -329,7 +333,7 @@ class _FieldScanner:
 class _Items:
     """The items of an array, from its bytes; they were scanned before, but a file may change."""
 
-    def __init__(self, raw: bytearray, offset: int, encoding: Encoding, source: str) -> None:
+    def __init__(self, raw: bytearray, offset: int, encoding: NumberForm, source: str) -> None:
         self.raw = raw
         self.offset = offset
         self.encoding = encoding

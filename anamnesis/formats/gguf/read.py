@@ -23,7 +23,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
-from anamnesis.formats.gguf.reader import Encoding, HeaderReader
+from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
 from anamnesis.sources.altered import AlteredSource, Region, swapping
 
 _MAGIC_BYTES = 4
@@ -105,7 +105,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
     )
 
 
-def _encoding(source: Source, head: bytes) -> Encoding:
+def _encoding(source: Source, head: bytes) -> NumberForm:
     if len(head) < _HEAD_BYTES:
         raise ParseError(
             f"{source.size} bytes are too few for a GGUF file, which starts with 24 of counts",
@@ -121,7 +121,7 @@ def _encoding(source: Source, head: bytes) -> Encoding:
         raise UnsupportedError(
             f"{source.name}: GGUF version {version} is not supported; 1, 2 and 3 are"
         )
-    return Encoding(version, big_endian)
+    return NumberForm(version, big_endian)
 
 
 def _counts(reader: HeaderReader) -> tuple[int, int]:
@@ -163,7 +163,7 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
     return int(value)
 
 
-def _facts(encoding: Encoding, metadata: GgufMetadata, alignment: int) -> dict[str, Any]:
+def _facts(encoding: NumberForm, metadata: GgufMetadata, alignment: int) -> dict[str, Any]:
     arch = metadata.fields.get(ARCHITECTURE_KEY)
     is_given = arch is not None and isinstance(arch.value, str)
     return {
@@ -210,7 +210,7 @@ class _Entry(NamedTuple):
     at: int  # where the row is
 
 
-def _smallest_entry(encoding: Encoding) -> int:
+def _smallest_entry(encoding: NumberForm) -> int:
     """Return the least number of bytes that a tensor's row takes: no name, no dimensions."""
     return encoding.length_bytes + 4 + 4 + 8
 

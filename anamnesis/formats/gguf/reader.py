@@ -21,7 +21,7 @@ GGUF_MAX_STRING = 1 << 24  # bytes; of one metadata string, items of arrays incl
 _WINDOW = 1 << 18  # bytes read at a time: they are still in cache when they are looked at
 
 
-class Encoding(NamedTuple):
+class NumberForm(NamedTuple):
     """How a file writes numbers."""
 
     version: int
@@ -46,7 +46,7 @@ class Encoding(NamedTuple):
 class HeaderReader:
     """A cursor over a header."""
 
-    def __init__(self, source: Source, encoding: Encoding, budget: Budget, offset: int) -> None:
+    def __init__(self, source: Source, encoding: NumberForm, budget: Budget, offset: int) -> None:
         self.source = source
         self.encoding = encoding
         self.budget = budget

@@ -24,7 +24,7 @@ from anamnesis.formats.gguf.metadata import (
     GgufMetadata,
     ValueType,
 )
-from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, Encoding
+from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, NumberForm
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.strings import Strings
 
@@ -302,7 +302,7 @@ class _Recoder:
 
     # They were scanned before, but a file may change: `struct.error` or `KeyError` then.
 
-    def __init__(self, raw: bytearray, encoding: Encoding) -> None:
+    def __init__(self, raw: bytearray, encoding: NumberForm) -> None:
         self.raw = raw
         self.pos = 0
         self.encoding = encoding

@@ -11,7 +11,7 @@ from typing import Any
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.stored import Part
-from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.base import FileLayout, Writer
 from anamnesis.formats.gguf.metadata import GGUF_MAX_KEY, ValueType
 from anamnesis.formats.gguf.read import (
     ALIGNMENT_KEY,
@@ -68,7 +68,7 @@ class GgufWriter(Writer):
             return f"gguf stores at most {GGUF_MAX_ELEMENTS:,} elements"
         return _why_no_name(name)
 
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
         values = merged(metadata)
         for limit, n, most in (
@@ -90,7 +90,7 @@ class GgufWriter(Writer):
         if not parts:  # nothing is to be aligned
             alignment = min(alignment, DEFAULT_ALIGNMENT)
         start = len(header) + -len(header) % alignment
-        return Layout([(0, header)], [start + begin for begin in begins], start + end)
+        return FileLayout([(0, header)], [start + begin for begin in begins], start + end)
 
 
 def _why_no_name(name: str) -> str | None:

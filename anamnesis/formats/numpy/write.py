@@ -17,7 +17,7 @@ from anamnesis.base.crc import combined, crc32
 from anamnesis.base.dtypes import ALL_DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
-from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.base import FileLayout, Writer
 from anamnesis.formats.numpy.npy import KINDS, NPY_MAGIC, NPY_MAX_DIMS, NPY_MAX_ELEMENTS
 from anamnesis.formats.zip.directory import LARGE
 from anamnesis.formats.zip.write import (
@@ -63,12 +63,12 @@ class NpyWriter(_NumpyWriter):
     id = "npy"
     extension = _ENDING
 
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
         if len(parts) != 1:
             raise UnsupportedError(f"an NPY file holds one array, not {len(parts):,}; write NPZ")
         header = _header(parts[0].dtype, parts[0].shape)
-        return Layout([(0, header)], [len(header)], len(header) + parts[0].n_bytes)
+        return FileLayout([(0, header)], [len(header)], len(header) + parts[0].n_bytes)
 
 
 class NpzWriter(_NumpyWriter):
@@ -87,7 +87,7 @@ class NpzWriter(_NumpyWriter):
     def refuses(self, part: Part) -> str | None:
         return super().refuses(part) or _why_no_name(part.name)
 
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
         names = {part.name for part in parts}
         for name in names:
@@ -116,7 +116,7 @@ class NpzWriter(_NumpyWriter):
             offsets.append(at)
             at += n_data
         self._directory_at = at
-        return Layout(fixed, offsets, at + directory_bytes(ZIPFILE, self._members, at))
+        return FileLayout(fixed, offsets, at + directory_bytes(ZIPFILE, self._members, at))
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         heads: dict[bytes, int] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.stored import Part
-from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.base import FileLayout, Writer
 from anamnesis.formats.safetensors.read import (
     LENGTH_BYTES,
     METADATA_KEY,
@@ -40,7 +40,7 @@ class SafetensorsWriter(Writer):
             return f"sizes {list(part.shape)} and their product must fit 64 bits in safetensors"
         return None
 
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         check_metadata(metadata)
         header: dict[str, object] = {METADATA_KEY: dict(metadata)}
         begins = [0] * len(parts)
@@ -58,7 +58,7 @@ class SafetensorsWriter(Writer):
         if not metadata:
             del header[METADATA_KEY]
         raw = header_bytes(header)
-        return Layout([(0, raw)], [len(raw) + begin for begin in begins], len(raw) + end)
+        return FileLayout([(0, raw)], [len(raw) + begin for begin in begins], len(raw) + end)
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:

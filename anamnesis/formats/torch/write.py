@@ -17,7 +17,7 @@ from anamnesis.base.crc import crc32
 from anamnesis.base.dtypes import ALL_DTYPES, DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part
-from anamnesis.formats.base import Layout, Writer
+from anamnesis.formats.base import FileLayout, Writer
 from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES
 from anamnesis.formats.torch.globals import STORAGES
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, too_large
@@ -81,7 +81,7 @@ class TorchWriter(Writer):
             )
         return None
 
-    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> Layout:
+    def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
         pickle = _StateDict().pickled(parts)
         if len(pickle) > PICKLE_MAX_BYTES:
@@ -97,7 +97,7 @@ class TorchWriter(Writer):
         archive.add("version", b"3\n")
         archive.close()
         self._names_hash = int.from_bytes(sha256(pickle).digest()[:8], "little")
-        return Layout(archive.pieces, offsets, archive.n_bytes())
+        return FileLayout(archive.pieces, offsets, archive.n_bytes())
 
     def finish(self, sums: Sequence[int]) -> Sequence[tuple[int, bytes]]:
         archive = self._archive

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_MX_BLOCK = (1, 32)
-
 
 class Shown(NamedTuple):
     """What the parts of a weight show."""
@@ -25,7 +23,7 @@ class Shown(NamedTuple):
         return f"{self.bits}-bit {self.kind}s with {self.grid[0]:,} x {self.grid[1]:,} scales"
 
 
-class Asked(NamedTuple):
+class AskedPart(NamedTuple):
     """A part that there must be."""
 
     name: str
@@ -39,7 +37,7 @@ class Expected(NamedTuple):
     kind: str = ""
     bits: int = 0
     block: tuple[int, int] | None = None
-    parts: tuple[Asked, ...] = ()
+    parts: tuple[AskedPart, ...] = ()
     of_kind_only: bool = False
     not_of: str = ""
     is_whole: bool = False

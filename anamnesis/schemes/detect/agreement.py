@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from anamnesis.base.errors import AnamnesisError, ParseError
-from anamnesis.schemes.core.settings import Asked, Expected, Shown, disagreement
+from anamnesis.schemes.core.settings import AskedPart, Expected, Shown, disagreement
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -103,7 +103,7 @@ class _Expectations:
         said = self._facts.described.get(weight.name)
         if said is not None and said.parts:
             parts = asked_parts(weight.name, said)
-            asked = tuple(Asked(part, "_tensor_data_names") for part in parts)
+            asked = tuple(AskedPart(part, "_tensor_data_names") for part in parts)
             yield Expected("the file's metadata", parts=asked)
         if self._is_comfy:
             layer = layer_of(weight.parts[0].name, self._ledger, self._facts.comfy_layers)

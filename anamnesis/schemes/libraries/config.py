@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from anamnesis.schemes.core.settings import Asked, Expected
+from anamnesis.schemes.core.settings import AskedPart, Expected
 from anamnesis.schemes.libraries.sections import pair
 from anamnesis.schemes.libraries.targets import by_regex
 
@@ -32,9 +32,9 @@ def _config_groups(section: Mapping[str, Any]) -> Iterator[Expectation]:
             continue
         kind, parts = _word(weights.get("type")), []
         if kind == "int" and weights.get("symmetric") is False:
-            parts.append(Asked("weight_zero_point", "symmetric: false"))
+            parts.append(AskedPart("weight_zero_point", "symmetric: false"))
         if weights.get("actorder") in _LISTS:
-            parts.append(Asked("weight_g_idx", f"actorder: {weights['actorder']}"))
+            parts.append(AskedPart("weight_g_idx", f"actorder: {weights['actorder']}"))
         by = f"{name} of config_groups"
         given = Expected(
             *(by, kind, _size(weights.get("num_bits")), _block_of(weights), tuple(parts)),
@@ -126,7 +126,7 @@ def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -
     kind, unread = next((row for key, row in _DATA.items() if data.startswith(key)), ("int", ""))
     named = f"{unread} (AutoRound)" if unread else ""
     is_listed = settings.get("desc_act") is True and section.get("is_marlin_format") is not True
-    parts = (Asked("g_idx", "desc_act: true"),) if is_listed else ()
+    parts = (AskedPart("g_idx", "desc_act: true"),) if is_listed else ()
     is_symmetric = settings.get("sym") is True
     block = _groups_of(size)
     return Expected(by, kind, bits, block, parts, unread=named, is_symmetric=is_symmetric)
@@ -149,7 +149,7 @@ def _mlx(section: Mapping[str, Any]) -> Iterator[Expectation]:
         kind = "int" if mode == "affine" else "float"
         unread = "" if mode in _MLX_GROUPS else f"{mode} (MLX)"
         second = layer.get("global_scale") is True
-        parts = (Asked("global_scale", "global_scale: true"),) if second else ()
+        parts = (AskedPart("global_scale", "global_scale: true"),) if second else ()
         by = f"quantization of {target}" if target else "quantization"
         block = (1, size) if "group_size" in layer else None  # for others than MLX may say it
         by = f"{by} in the config"
@@ -188,7 +188,7 @@ def _quark(section: Mapping[str, Any]) -> Iterator[Expectation]:
         kind = "int" if "int" in dtype else "float" if dtype.startswith("fp") else ""
         is_grouped = scheme == "per_group"
         block = _groups_of(weight.get("group_size")) if is_grouped else _SCHEMES.get(scheme)
-        asked = (Asked("weight_zero_point", "symmetric: false"),)
+        asked = (AskedPart("weight_zero_point", "symmetric: false"),)
         parts = asked if weight.get("symmetric") is False and kind == "int" else ()
         by = f"layer_quant_config of {target}" if target else "global_quant_config"
         yield target, Expected(by, kind, int(digits) if kind else 0, block, parts)
@@ -212,12 +212,14 @@ def _vptq(section: Mapping[str, Any]) -> Iterator[Expectation]:
     for target, layer in _dicts(section.get("config_for_layers")):
         parts = []
         if layer.get("enable_norm") is True:
-            parts += [Asked(part, "enable_norm: true") for part in ("weight_scale", "weight_bias")]
+            parts += [
+                AskedPart(part, "enable_norm: true") for part in ("weight_scale", "weight_bias")
+            ]
         if layer.get("enable_perm") is True:
-            parts.append(Asked("perm", "enable_perm: true"))
+            parts.append(AskedPart("perm", "enable_perm: true"))
         corrections = layer.get("num_res_centroids")
         if isinstance(corrections, list) and any(map(_size, corrections)):
-            parts.append(Asked("res_centroids.weight", f"num_res_centroids: {corrections}"))
+            parts.append(AskedPart("res_centroids.weight", f"num_res_centroids: {corrections}"))
         yield target, Expected(f"config_for_layers of {target}", parts=tuple(parts))
 
 

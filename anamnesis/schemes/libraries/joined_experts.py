@@ -81,7 +81,7 @@ _WAYS = {
 _Found = dict[tuple[str, str], dict[int, Weight]]
 
 
-class Made(NamedTuple):
+class MadeStack(NamedTuple):
     """A stack, and the names of the weights that it is made of."""
 
     stack: Weight
@@ -92,7 +92,7 @@ def joined_experts(
     weights: Mapping[str, Weight],
     written: Callable[[Weight], DType],
     read_model_types: Callable[[], frozenset[str]],
-) -> Iterator[Made]:
+) -> Iterator[MadeStack]:
     """Yield the stacks of a model whose experts are all there, one by one."""
     modules = _modules(weights)
     way = _way_of(read_model_types()) if modules else None
@@ -102,8 +102,8 @@ def joined_experts(
         if _lacks_one(found):
             continue
         made = list(_stacks(module, found, way, written))
-        if all(isinstance(one, Made) and one.stack.name not in weights for one in made):
-            yield from (one for one in made if isinstance(one, Made))
+        if all(isinstance(one, MadeStack) and one.stack.name not in weights for one in made):
+            yield from (one for one in made if isinstance(one, MadeStack))
 
 
 def every_stack_of_singles(
@@ -113,7 +113,7 @@ def every_stack_of_singles(
     names: StacksOf,
     *,
     in_codes: bool,
-) -> Iterator[Made]:
+) -> Iterator[MadeStack]:
     """Yield the stacks of a model's single experts, of codes in their own where these are alike."""
     for module, found in _modules(weights).items():
         way = _mlx_way(model_types) if names == "mlx-lm" else _way_of(model_types) or _LINEAR
@@ -175,7 +175,7 @@ def _stacks(
     written: Callable[[Weight], DType],
     *,
     in_codes: bool = False,
-) -> Iterator[Made | str]:
+) -> Iterator[MadeStack | str]:
     """Yield the stacks of a module, or why one cannot be made."""
     head = module.removesuffix("experts")
     has_biases = any(kind == "bias" for _, kind in found)
@@ -196,7 +196,7 @@ def _stacks(
             else:
                 made = _matrices(name, pieces, len(projections), way)
             why = "its weights are no matrices" if kind == "weight" else "its biases are no rows"
-            yield why if made is None else Made(made, tuple(piece.name for piece in pieces))
+            yield why if made is None else MadeStack(made, tuple(piece.name for piece in pieces))
 
 
 def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:

@@ -7,15 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from anamnesis import UnsupportedError
-from anamnesis.schemes.families.ggml.choose import (
-    TYPES,
-    Given,
-    Options,
-    choose,
-    mix_named,
-    read_pattern,
-    type_named,
-)
+from anamnesis.schemes.families.ggml.choose import TYPES, Given, Options, choose, type_named
 from anamnesis.schemes.families.ggml.mixes import ALIASES, COPY, FALLBACKS, MIXES, RULES, ModelFacts
 from helpers import mix_records
 
@@ -27,8 +19,14 @@ def types(
     mix: str,
     options: Options | None = None,
     model: ModelFacts = LLAMA,
+    asked: Mapping[str, str] | None = None,
 ) -> dict[str, str | None]:
-    given = [Given(name, shape) for name, shape in tensors.items()]
+    """Return the type of each tensor; `asked` has types by words of names."""
+    words = asked or {}
+    given = [
+        Given(name, shape, next((words[word] for word in words if word in name), None))
+        for name, shape in tensors.items()
+    ]
     return {name: one.type for name, one in choose(given, model, mix, options).items()}
 
 
@@ -41,15 +39,6 @@ def test_each_tensor_of_twelve_models_gets_the_type_that_llama_cpp_records(name:
 
 
 # --- names ----------------------------------------------------------------------------------------
-
-
-def test_a_mix_is_known_by_its_name_its_number_and_its_alias() -> None:
-    assert mix_named("Q4_K_M") == mix_named("q4_k") == mix_named("15") == "q4_k_m"
-    assert mix_named("0") == "f32"
-    assert mix_named("COPY") == COPY
-    for name in ("q4", "99", "nvfp4", "", "\u0661"):
-        with pytest.raises(ValueError, match="there is no mix"):
-            mix_named(name)
 
 
 def test_every_type_that_data_name_is_one() -> None:
@@ -102,33 +91,20 @@ def test_pure_asks_no_rules() -> None:
     assert {type for type in found.values() if type} == {"Q4_K"}
 
 
-def test_the_first_pattern_that_is_found_counts_and_hides_its_tensor_from_the_rules() -> None:
-    patterns = (read_pattern("ATTN_V=q3_k"), read_pattern("attn=q8_0"), read_pattern(r"\.2\.=f32"))
-    found = types(TENSORS, "q3_k_m", Options(patterns=patterns))
+def test_what_is_asked_for_hides_its_tensor_from_the_rules() -> None:
+    found = types(TENSORS, "q3_k_m", asked={"attn_v": "Q3_K", "attn": "Q8_0"})
     assert found["blk.0.attn_v.weight"] == "Q3_K"
     assert found["blk.0.attn_output.weight"] == "Q8_0"
     values = {f"blk.{i}.attn_v.weight": (512, 512) for i in range(4)}
-    asked = Options(patterns=(read_pattern(r"blk\.0\.=q8_0"),))
     assert list(types(values, "q3_k_m").values()) == ["Q5_K", "Q5_K", "Q4_K", "Q4_K"]
-    assert list(types(values, "q3_k_m", asked).values()) == ["Q8_0", "Q5_K", "Q5_K", "Q4_K"]
+    first = types(values, "q3_k_m", asked={"blk.0.": "Q8_0"})
+    assert list(first.values()) == ["Q8_0", "Q5_K", "Q5_K", "Q4_K"]
 
 
-def test_patterns_say_nothing_of_a_mix_of_floats() -> None:
-    found = types(TENSORS, "bf16", Options(patterns=(read_pattern("attn=q8_0"),)))
-    assert {type for type in found.values() if type} == {"BF16"}
-
-
-def test_the_second_embeddings_may_be_named_by_a_pattern() -> None:
+def test_the_second_embeddings_may_be_named() -> None:
     names = {"token_embd.weight": (64, 512), "per_layer_token_embd.weight": (64, 512)}
-    asked = Options(embedding="Q8_0", patterns=(read_pattern("token_embd=q5_0"),))
-    found = types(names, "q4_0", asked)
+    found = types(names, "q4_0", Options(embedding="Q8_0"), asked={"token_embd": "Q5_0"})
     assert found == {"token_embd.weight": "Q8_0", "per_layer_token_embd.weight": "Q5_0"}
-
-
-@pytest.mark.parametrize("text", ["attn_v", "=q4_0", "attn_v=", "attn_v=q9", "(=q4_0", "a=b=q4_0"])
-def test_a_pattern_is_written_as_the_tool_reads_it(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write PATTERN=TYPE|no type|no regular expression"):
-        read_pattern(text)
 
 
 # --- what is kept, and what rows do not fit into --------------------------------------------------
@@ -173,9 +149,8 @@ def test_rows_that_are_no_blocks_get_another_type() -> None:
 def test_rows_that_no_type_is_for_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="rows of 96 values are no Q1_0 blocks of 128"):
         types({"blk.0.attn_q.weight": (8, 96)}, "q1_0")
-    asked = Options(patterns=(read_pattern("attn=nvfp4"),))
     with pytest.raises(UnsupportedError, match="no NVFP4 blocks of 64"):
-        types({"blk.0.attn_q.weight": (8, 96)}, "q4_0", asked)
+        types({"blk.0.attn_q.weight": (8, 96)}, "q4_0", asked={"attn": "NVFP4"})
     ends = {"output.weight": (8, 96), "token_embd.weight": (8, 96)}
     for wanted in (Options(output="Q2_K"), Options(embedding="Q2_K")):
         with pytest.raises(UnsupportedError, match="rows of 96 values are no Q2_K blocks of 256"):

@@ -112,7 +112,7 @@ class ComfyFp8(Fp8):
 
 
 @dataclass(frozen=True)
-class Fp8OfModelOpt(Fp8):
+class ModelOptFp8(Fp8):
     """ModelOpt's, of blocks and channels: E4M3 in float32, whatever the weight is in."""
 
     # The scale of zeros is 1, and no magnitude counts for less than the least normal number of the

@@ -273,7 +273,7 @@ def encoding(
             raise ValueError("Mistral has E4M3 with one scale for each weight")
         return Encoding("fp8-tensor-mistral", Fp8OfMistral())
     if is_modelopt:
-        codes_of = None if kind == "tensor" else encode.Fp8OfModelOpt(kind)
+        codes_of = None if kind == "tensor" else encode.ModelOptFp8(kind)
         return Encoding(f"fp8-{kind}-modelopt", Fp8OfModelOpt(kind), codes_of)
     if min(block_size) < 1:
         raise ValueError(f"block_size must be positive; got {block_size}")

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from anamnesis.base.dtypes import BLOCK_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.families.ggml.mixes import (
-    ALIASES,
     COPY,
     EMBEDDINGS,
     FALLBACKS,
@@ -67,23 +66,7 @@ class Options:
     pure: bool = False
     output: str | None = None
     embedding: str | None = None
-    patterns: tuple[tuple[re.Pattern[str], str], ...] = ()
     leave_output: bool = False
-
-    def named(self, name: str) -> str | None:
-        """Return the type of the first pattern that is found in a name."""
-        return next((type for pattern, type in self.patterns if pattern.search(name)), None)
-
-
-def mix_named(name: str) -> str:
-    """Return a mix by its name in either case, its number or an alias: `Q4_K` is `q4_k_m`."""
-    known = ALIASES.get(name.lower(), name.lower())
-    if name.isascii() and name.isdigit():
-        known = next((one for one, mix in MIXES.items() if mix.number == int(name)), known)
-    if known != COPY and known not in MIXES:
-        every = ", ".join([*MIXES, *ALIASES, COPY])
-        raise ValueError(f"there is no mix {name!r}; there are {every}")
-    return known
 
 
 def type_named(name: str) -> str:
@@ -91,18 +74,6 @@ def type_named(name: str) -> str:
     if name.upper() not in TYPES:
         raise ValueError(f"there is no type {name!r}; there are {', '.join(TYPES)}")
     return name.upper()
-
-
-def read_pattern(text: str) -> tuple[re.Pattern[str], str]:
-    """Read `PATTERN=TYPE` as the tool's `--tensor-type`: found anywhere, and in lower case."""
-    pattern, equals, name = text.partition("=")
-    if not pattern or not equals:
-        raise ValueError(f"write PATTERN=TYPE, not {text!r}")
-    lowered = "".join(one.lower() if one.isascii() else one for one in pattern)
-    try:
-        return re.compile(lowered), type_named(name)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
 
 
 def choose(
@@ -170,18 +141,17 @@ class _Chooser:
 
     def _type(self, given: Given, role: str) -> tuple[str, str]:
         """Return the type of a tensor that is not kept, and why."""
-        asked, name = self.asked, given.name
-        pattern = given.asked or asked.named(name)
+        asked = self.asked
         # The second embeddings are large, and may be named.
-        is_named = name == EMBEDDINGS[1] and pattern is not None
+        is_named = given.name == EMBEDDINGS[1] and given.asked is not None
         if asked.embedding is not None and role == "embedding" and not is_named:
             return self._whole(given, asked.embedding)
         if asked.output is not None and role == "output":
             return self._whole(given, asked.output)
-        if self.base not in BLOCK_DTYPES and given.asked is None:  # where patterns reach nothing
+        if given.asked is not None:
+            return self._fitting(given, given.asked, "asked for")
+        if self.base not in BLOCK_DTYPES:
             return self.base, OWN
-        if pattern is not None:
-            return self._fitting(given, pattern, "asked for")
         if asked.pure:
             return self._fitting(given, self.base, OWN)
         return self._fitting(given, *self._by_rules(given, role))

@@ -97,7 +97,7 @@ _LARGEST_GRAIN = 1 << 24  # values: what a thread holds at once is bounded
 
 
 @dataclass(frozen=True)
-class Packing(FloatCodes):
+class PackedCodes(FloatCodes):
     """Dense integers in words, with a scale and a bias or a zero point for each group of a row."""
 
     bits: int
@@ -136,7 +136,7 @@ class Packing(FloatCodes):
 
 
 @dataclass(frozen=True)
-class Affine(Packing):
+class Affine(PackedCodes):
     """MLX's: a scale and a bias for each group, in rows."""
 
     rule: ClassVar[str] = "edge"
@@ -166,7 +166,7 @@ _BAND_BYTES = 8 << 20  # of values: pieces of a column are short, and few make l
 
 
 @dataclass(frozen=True)
-class Columns(Packing):
+class Columns(PackedCodes):
     """GPTQ's and AWQ's: a zero point and a scale for each group, all [in, out]."""
 
     rule: Literal["mirrored", "half"] = "mirrored"

@@ -28,7 +28,6 @@ from anamnesis.schemes.views.views import made_of, repeated, retyped
 
 _F32, _U8 = DTYPES["F32"], DTYPES["U8"]
 _ONE, _LESS = b"\0\0\x80\x3f", b"\0\0\x80\xbf"  # 1 and -1 in float32
-_BEYOND = 1 << 62  # rows or columns that share a scale: all
 
 
 # --- rows -------------------------------------------------------------------------------------
