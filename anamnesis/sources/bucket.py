@@ -13,6 +13,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.sources.ranges import PassingError, Ranges, extra
 
 _CHUNK = 1 << 20
+_TELL_CREDENTIALS = ("169.254.169.254", "metadata.google.internal")  # to machines of a cloud
 
 
 class BucketRanges(Ranges):
@@ -80,6 +81,9 @@ def failure(error: Exception, name: str) -> Exception:
     text = " ".join(str(error).partition("Debug source")[0].split())[:300]
     if kind in ("PermissionError", "PermissionDeniedError", "UnauthenticatedError"):
         return PermissionError(errno.EACCES, f"access is refused: {text}", name)
+    if any(host in text for host in _TELL_CREDENTIALS):
+        why = "no credentials in the environment; AWS_SKIP_SIGNATURE=true reads public buckets"
+        return PermissionError(errno.EACCES, why, name)
     if isinstance(error, OSError) or _may_pass(error):
         return ConnectionError(errno.ECONNABORTED, text, name)
     return ParseError(text, source=name)

@@ -44,6 +44,7 @@ class HttpRanges(Ranges):
         with extra("remote", self.name):
             self._secret = secret or _user(parts, "Authorization")
         self._by = ""  # the header that identifies the object
+        self._linked = ""  # what a redirect says that identifies it
         self._same: dict[str, str] = {}  # what the server compares before it answers
         self._settled: str | None = None  # where the address leads to, as of one look
         self._lock = threading.Lock()
@@ -65,7 +66,7 @@ class HttpRanges(Ranges):
             finally:
                 _let_go(response)
         except HTTPError as error:
-            raise _failure(error, self.name) from None
+            raise _failure(error, self.name, is_first=self.size < 0) from None
 
     def _settle_again(self, old: str) -> None:
         """Follow the first address anew; of several threads that want it, one does.
@@ -99,8 +100,8 @@ class HttpRanges(Ranges):
             where = response.headers.get("Location")
             if response.status not in _REDIRECTS or not where:
                 return response, url
-            self.look_at(response.headers)
             _let_go(response)
+            self.look_at(response.headers)
             url = split(where, self.name, url).geturl()
         raise ParseError(f"leads elsewhere more than {_MAX_REDIRECTS} times", source=self.name)
 
@@ -139,6 +140,8 @@ class HttpRanges(Ranges):
         elif modified:
             self._by, self.tag = "Last-Modified", modified
             self._same = {"If-Unmodified-Since": modified}
+        elif self._linked:
+            self.tag = self._linked
         elif not is_whole:
             raise ParseError(
                 "the server gives neither a strong ETag nor Last-Modified, so that the file may be"
@@ -228,15 +231,17 @@ def _let_go(response: BaseHTTPResponse) -> None:
     response.release_conn()
 
 
-def _failure(error: Exception, name: str) -> Exception:
+def _failure(error: Exception, name: str, *, is_first: bool) -> Exception:
     """Return what a failure to connect or to read means."""
-    from urllib3.exceptions import LocationValueError
+    from urllib3.exceptions import LocationValueError, NewConnectionError
 
     text = " ".join(str(error).split())[:200]
     if isinstance(error, LocationValueError):
         return ParseError(f"is no address of a web server: {text}", source=name)
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return ConnectionError(errno.ECONNABORTED, f"its certificate is refused: {text}", name)
+    if is_first and isinstance(error, NewConnectionError):
+        return ConnectionError(errno.ECONNREFUSED, f"cannot be reached: {text}", name)
     return PassingError(text)
 
 

@@ -53,6 +53,10 @@ class HubRanges(HttpRanges):
 
     def look_at(self, headers: Mapping[str, str]) -> None:
         self.commit = headers.get("X-Repo-Commit", self.commit)
+        linked = headers.get("X-Linked-ETag", self._linked)
+        if self._linked not in ("", linked):
+            raise self.replaced()
+        self._linked = linked
 
     def _wrong(self, status: int, headers: Mapping[str, str]) -> Exception:
         refused = _refusal(headers.get("X-Error-Code", ""), self.name)
@@ -113,4 +117,5 @@ def _failure(error: Exception, name: str) -> Exception:
     text = " ".join(str(error).split())[:300]
     if isinstance(error, ValueError):
         return ParseError(text, source=name)
-    return _refusal(kind, name) or ConnectionError(errno.ECONNABORTED, text, name)
+    told = f"the hub cannot be asked: {text}"
+    return _refusal(kind, name) or ConnectionError(errno.ECONNABORTED, told, name)

@@ -45,6 +45,7 @@ class RangeServer(ThreadingHTTPServer):
         self.signed_for = 300.0
         self.etags: dict[str, str | None] = {}
         self.owner: str | None = None
+        self.linked = ""
         self.more_files: list[str] = []  # that the hub lists, and has not
         self.log: list[Seen] = []
         self.n_asked = 0
@@ -178,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
             Location=f"{where}/{repository}/{name}?{signed}",
             X_Repo_Commit=COMMIT,
             X_Linked_Size=size,
-            X_Linked_ETag=f'"{sha256(name.encode()).hexdigest()}"',
+            X_Linked_ETag=f'"{sha256((name + self.server.linked).encode()).hexdigest()}"',
         )
 
     # --- ranges ---------------------------------------------------------------------------------

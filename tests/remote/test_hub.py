@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import anamnesis as an
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.checkpoint.remote import files_at
 from anamnesis.sources.urls import HubPlace
-from helpers.range_server import COMMIT, RangeServer
+from helpers.range_server import COMMIT, Handler, RangeServer
 from helpers.remote_models import directory, model, same_files
 
 pytest.importorskip("huggingface_hub")
@@ -162,6 +163,32 @@ def test_errors_name_the_file_where_it_is(hub: RangeServer, tmp_path: Path) -> N
     (hub.hub / "org" / "m" / "config.json").write_text("{")
     with pytest.raises(ParseError, match=r"^hf://org/m/config.json: not valid JSON"):
         an.parse("hf://org/m")
+
+
+def test_a_store_without_etags(
+    hub: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's own word identifies the content; also when an address has expired."""
+    send = Handler.send_header
+
+    def send_header(self: Handler, name: str, value: str) -> None:
+        if name not in ("ETag", "Last-Modified"):
+            send(self, name, value)
+
+    monkeypatch.setattr(Handler, "send_header", send_header)
+    hub.signed_for = 0.3
+    assert hub.hub is not None
+    path = model(hub.hub / "org" / "m", "lone.safetensors")
+    with an.parse("hf://org/m/lone.safetensors") as found:
+        time.sleep(0.4)
+        found.remember(tmp_path / "far.safetensors")
+        an.remember(path, tmp_path / "near.safetensors")
+        far, near = (tmp_path / f"{name}.safetensors" for name in ("far", "near"))
+        assert far.read_bytes() == near.read_bytes()
+        hub.linked = "other"
+        time.sleep(0.4)
+        with pytest.raises(ParseError, match="was replaced while it was read"):
+            found.remember(far, force=True)
 
 
 def test_files_to_scan(hub: RangeServer) -> None:
