@@ -9,10 +9,6 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Finder, Ledger
-from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS
-from anamnesis.schemes.families.fp4.read import Found
-from anamnesis.schemes.families.fp8.read import Pair, weight_of
-from anamnesis.schemes.families.torchao import int_tensors
 from anamnesis.schemes.families.torchao.parts import Parts, parts_of, refuse_misdescribed
 from anamnesis.schemes.views.grid import MX_BLOCK
 from anamnesis.schemes.views.tiles import is_tiled, untiled
@@ -26,6 +22,8 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 def _float8(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Float8Tensor, and MXTensor of 8-bit floats, whose scales may be in tiles."""
+    from anamnesis.schemes.families.fp8.read import Pair, weight_of
+
     parts = parts_of(codes.name, facts)
     if parts is None or not parts.is_one_of("Float8Tensor", "PrototypeFloat8Tensor", "MXTensor"):
         return None
@@ -54,6 +52,9 @@ def _without_tiles(
 
 def _float4(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """MXTensor of 4-bit floats and NVFP4Tensor, whose scales may be in tiles; their shape tells."""
+    from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS
+    from anamnesis.schemes.families.fp4.read import Found
+
     parts = parts_of(codes.name, facts)
     if parts is None or len(codes.shape) < 2:
         return None
@@ -81,8 +82,14 @@ def _float4(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | 
     return weight
 
 
+def _integers(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+    from anamnesis.schemes.families.torchao.int_tensors import find
+
+    return find(codes, ledger, facts)
+
+
 _FINDERS: dict[str, tuple[Finder, ...]] = {
-    "I8": (int_tensors.find,),
+    "I8": (_integers,),
     "U8": (_float4,),
     **dict.fromkeys(_core.CODES, (_float8,)),
 }
