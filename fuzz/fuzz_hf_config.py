@@ -60,7 +60,7 @@ def was_read(data: bytes) -> bool:
     if not isinstance(config, dict):
         return False
     try:
-        facts = read_facts(config, arch)
+        facts = read_facts(config, arch.model_type, arch.derived)
         keys = model_keys(arch, facts)
         extra = {} if arch.extra is None else arch.extra(facts)
     except an.AnamnesisError as error:

@@ -80,7 +80,7 @@ def gguf(name: str) -> Model:
 def _facts(arch: Any, config: Mapping[str, Any]) -> Any:
     from anamnesis.architectures.model_facts import read_facts
 
-    return read_facts(config, arch)
+    return read_facts(config, arch.model_type, arch.derived)
 
 
 def _plain(told: Mapping[str, Any]) -> Any:

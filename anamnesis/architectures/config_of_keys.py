@@ -308,7 +308,7 @@ def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Wei
         raise ParseError(f"rope_freqs.weight is no list of F32: {list(stored.shape)}")
     for preset in llama3_scalings(given):
         rope = {**config.get("rope_parameters", {}), **preset}
-        facts = read_facts({**config, "rope_parameters": rope}, arch)
+        facts = read_facts({**config, "rope_parameters": rope}, arch.model_type, arch.derived)
         if are_alike(given, llama3_factors(facts)["rope_freqs.weight"]):
             config["rope_parameters"] = rope
             return

@@ -76,7 +76,7 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     weights = ledger.weights
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
     config, taken = config_facts(arch, metadata, weights)
-    facts = read_facts(config, arch)
+    facts = read_facts(config, arch.model_type, arch.derived)
     header = _header(arch, metadata, weights, facts)
     check_tensors(header, weights, ledger.dropped)
     dropped = [Dropped(name, _IN_CONFIG) for name in _said(arch, facts, weights)]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.errors import ParseError
 from anamnesis.checkpoint.about import CONTEXT_LENGTH
-
-if TYPE_CHECKING:
-    from anamnesis.architectures.arch import Arch
 
 CONFIG = "config.json"
 _CLASSES = Path(__file__).with_name("config_defaults.json")  # by tools/config_defaults.py
@@ -114,27 +111,28 @@ def missing(name: str) -> ParseError:
     return ParseError(f"has no {name}{beside}, which the GGUF header needs", source=CONFIG)
 
 
-def read_facts(config: Mapping[str, Any], arch: Arch) -> Facts:
-    """Return the facts of a model."""
+def read_facts(
+    config: Mapping[str, Any],
+    usual_type: str,
+    derived: Callable[[Facts], Mapping[str, Any]] | None,
+) -> Facts:
+    """Return the facts of a model, with those that its architecture derives from others."""
     text = _section(config, "text_config")
     own = text or config
     model_type = own.get("model_type") if isinstance(own.get("model_type"), str) else None
     classes = _classes()
-    of_class = classes.get(model_type or "") or classes.get(arch.model_type, {})
+    of_class = classes.get(model_type or "") or classes.get(usual_type, {})
     spellings = of_class.get("spellings", {})
     values: dict[str, Any] = {}
     for given in (of_class.get("defaults", {}), config, text):
         values |= _spelt(given, spellings)  # null stays: a class has its own for what is not there
-    if (
-        config.get("tie_word_embeddings") is True
-    ):  # it counts for the whole, whatever the text's say
+    if config.get("tie_word_embeddings") is True:  # of the whole, whatever the text's says
         values["tie_word_embeddings"] = True
     facts = Facts(values, *_ropes(values))
     facts.given = {**config, **text}
-    if arch.derived is not None:
-        for name, value in arch.derived(facts).items():
-            if facts.get(name) is None:
-                facts.values[name] = value
+    for name, value in (derived(facts) if derived else {}).items():
+        if facts.get(name) is None:
+            facts.values[name] = value
     return facts
 
 

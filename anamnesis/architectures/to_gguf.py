@@ -103,7 +103,7 @@ def tensors_as_gguf(
     from anamnesis.architectures.rows import arch_of_class
 
     arch = arch_of_class(config)
-    facts = read_facts(config, arch)
+    facts = read_facts(config, arch.model_type, arch.derived)
     weights, dropped = _taken(ledger, arch, facts)
     facts.names = frozenset(weights)
     if arch.pools:

@@ -221,8 +221,9 @@ def test_shapes_that_it_does_not_load_are_refused(
     config = {"architectures": [name], "num_hidden_layers": 2, "linear_key_head_dim": 8, **facts}
     arch = arch_of_class(config)
     told = {f"{arch.gguf}.{key}": value for key, value in keys.items()}
+    found = read_facts(config, arch.model_type, arch.derived)
     with pytest.raises(an.UnsupportedError, match=match):
-        computed_otherwise(arch, read_facts(config, arch), told, {})
+        computed_otherwise(arch, found, told, {})
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def published(name: str) -> dict[str, Any]:
 def facts_of(config: Mapping[str, Any]) -> tuple[Arch, Facts]:
     """Return the row of a model, and its facts."""
     arch = arch_of_class(config)
-    return arch, read_facts(config, arch)
+    return arch, read_facts(config, arch.model_type, arch.derived)
 
 
 def keys_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from anamnesis.architectures.table.blocks import (
     plain,
 )
 from anamnesis.architectures.table.llama import KEYS, LLAMA, head_dim, kv_heads, rope_dimensions
-from anamnesis.architectures.table.patterns import WINDOW
-from anamnesis.architectures.table.windows import layer_types, window_pattern
+from anamnesis.architectures.table.patterns import WINDOW, types_by_window, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
 _NO_SCALING = {"rope.scaling.type": {"type": "string", "value": "none"}}
@@ -60,7 +59,7 @@ def _cohere2(facts: Facts) -> Mapping[str, Any]:
 
 def _cohere2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     find("rope.dimension_count")
-    return layer_types(find, config)
+    return types_by_window(find, config)
 
 
 def _stablelm(facts: Facts) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing
 from anamnesis.architectures.ops import First, Mapped
 from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, MLP, OUTER, layer
-from anamnesis.architectures.table.windows import layer_types, window_pattern
+from anamnesis.architectures.table.patterns import types_by_window, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
 # In Hugging Face's files a norm's weight is what is added to 1.
@@ -99,7 +99,7 @@ def _scalar_of(config: Mapping[str, Any], of_27b: int) -> int:
 def _gemma2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "query_pre_attn_scalar": _scalar_of(config, _GEMMA2_27B),
-        **layer_types(find, config),
+        **types_by_window(find, config),
     }
 
 
@@ -116,7 +116,7 @@ def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     if config.get("sliding_window") is None:
         kinds = ["full_attention"] * config["num_hidden_layers"]
         return given | {"sliding_window_pattern": 1, "layer_types": kinds}
-    return given | dict(layer_types(find, config))
+    return given | dict(types_by_window(find, config))
 
 
 ARCHS = (

@@ -9,7 +9,7 @@ from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.ops import Alternate, Reshape, Turn
 from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, OUTER, plain
-from anamnesis.architectures.table.windows import layer_types, window_pattern
+from anamnesis.architectures.table.patterns import types_by_window, window_pattern
 
 _EXPERTS = "model.layers.{bid}.mlp.experts"
 _PERIOD = 2
@@ -75,7 +75,7 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     rope = dict(config["rope_parameters"])
     if rope.get("rope_type") == "yarn":
         rope["truncate"] = False
-    return {"rope_parameters": rope, **layer_types(find, config)}
+    return {"rope_parameters": rope, **types_by_window(find, config)}
 
 
 ARCHS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import charmap_decode
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
@@ -118,3 +119,12 @@ def _clean(token: str) -> str:
     for old, new in _CLEANED:
         token = token.replace(old, new)
     return token
+
+
+_LETTERS = "".join(byte_alphabet())
+
+
+def bytes_as_letters(raw: bytes) -> str:
+    """Return bytes as vocabularies of bytes spell them."""
+    text, _ = charmap_decode(raw, "strict", _LETTERS)
+    return text

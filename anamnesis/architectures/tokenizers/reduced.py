@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from anamnesis.architectures.tokenizers.letters import bytes_as_letters
+from anamnesis.architectures.tokenizers.decoded import bytes_as_letters
 
 _FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 SPACES = (" ", "\u2581", "\u0120")  # as it is, as sentencepiece has it, as GPT-2 has it

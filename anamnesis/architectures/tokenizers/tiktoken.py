@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import added_tokens
+from anamnesis.architectures.tokenizers.decoded import bytes_as_letters
 from anamnesis.architectures.tokenizers.folder import Folder
-from anamnesis.architectures.tokenizers.letters import bytes_as_letters
 from anamnesis.architectures.tokenizers.tokens import TokenType, Vocabulary, declared_size
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.formats.gguf.strings import Strings

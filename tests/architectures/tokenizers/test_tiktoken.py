@@ -11,7 +11,7 @@ import pytest
 
 from anamnesis import LimitExceeded, ParseError
 from anamnesis.architectures.tokenizers import Folder, read_vocabulary
-from anamnesis.architectures.tokenizers.letters import bytes_as_letters
+from anamnesis.architectures.tokenizers.decoded import bytes_as_letters
 from anamnesis.base.limits import Budget
 from anamnesis.cli.demo_tokenizer import _MERGES
 
