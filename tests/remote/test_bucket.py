@@ -8,20 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from moto.server import ThreadedMotoServer
+from obstore.store import from_url
 
 import anamnesis as an
 from anamnesis.base.errors import ParseError
 from anamnesis.sources import bucket
 from helpers.remote_models import directory, failure, model, same_files
 
-moto = pytest.importorskip("moto.server")
-pytest.importorskip("obstore")
-pytestmark = pytest.mark.oracle
-
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    server = ThreadedMotoServer(port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
@@ -31,7 +29,6 @@ def endpoint() -> Iterator[str]:
 @pytest.fixture
 def store(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     import urllib3
-    from obstore.store import from_url
 
     names = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_ENDPOINT_URL": endpoint}
     for name, value in {**names, "AWS_REGION": "us-east-1"}.items():

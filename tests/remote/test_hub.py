@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 
 import anamnesis as an
 from anamnesis.base.errors import AnamnesisError, ParseError
@@ -15,13 +16,9 @@ from anamnesis.sources.urls import HubPlace
 from helpers.range_server import COMMIT, Handler, RangeServer
 from helpers.remote_models import directory, model, same_files
 
-pytest.importorskip("huggingface_hub")
-
 
 @pytest.fixture
 def hub(server: RangeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RangeServer:
-    from huggingface_hub import constants
-
     assert server.hub is not None
     directory(server.hub / "org" / "m")
     monkeypatch.setattr(constants, "ENDPOINT", server.url)
