@@ -271,13 +271,16 @@ def _open_directory(
     from anamnesis.checkpoint.directory import read_directory
     from anamnesis.checkpoint.folder import Folder
     from anamnesis.checkpoint.pipelines import refuse_pipeline
-    from anamnesis.checkpoint.trainers.open import read_trainers
+    from anamnesis.checkpoint.trainers.detect import may_be_trainers
 
     refuse_pipeline(os.fspath(where))
     root = Path(where)
-    of_trainer = read_trainers(root, budget, opening, select)
-    if of_trainer is not None:
-        return Checkpoint(**of_trainer, is_joined=True)
+    if may_be_trainers(os.listdir(root)):
+        from anamnesis.checkpoint.trainers.open import read_trainers
+
+        of_trainer = read_trainers(root, budget, opening, select)
+        if of_trainer is not None:
+            return Checkpoint(**of_trainer, is_joined=True)
     found = read_directory(Folder(root), budget, opening, variant)
     return Checkpoint(root, **found._asdict())
 

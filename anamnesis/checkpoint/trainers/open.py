@@ -37,6 +37,7 @@ def read_trainers(
     """
     state = STATE if select is None or not is_of_optimizer(select) else None
     names = set(os.listdir(root))
+    hf_shards = find_hf_shards(names)
     left_out: list[Dropped] = []
     if DCP_METADATA_NAME in names:
         container, files, left_out = read_dcp(root, budget, state)
@@ -47,7 +48,7 @@ def read_trainers(
     elif (ranks := find_ranks(names, str(root))) is not None:
         shards, left_out = _parsed(root, ranks.files, budget, opening), ranks.left_out
         stored = join_ranks(list(shards.values()), left_out, state)
-    elif hf_shards := find_hf_shards(names):
+    elif hf_shards:
         shards = _parsed(root, hf_shards, budget, opening)
         stored = join_hf_shards(shards)
     else:

@@ -49,7 +49,8 @@ def find_ranks(names: Iterable[str], root: str) -> Ranks | None:
         sizes[stem] = int(found["size"] or 0)
     states = [stem for stem in groups if _STATES.search(stem)]
     models = [stem for stem in groups if stem not in states]
-    if not models or (len(groups[models[0]]) < 2 and not sizes[models[0]]):
+    models = [stem for stem in models if sizes[stem] or {0, 1} <= groups[stem].keys()]
+    if not models:
         return None
     if len(models) > 1:
         one, other = (next(iter(groups[stem].values())) for stem in models[:2])
