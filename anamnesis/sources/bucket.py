@@ -87,13 +87,10 @@ def failure(error: Exception, name: str) -> Exception:
     found = _CODE.search(text)
     if found and found[1] in _NO_BUCKET:
         return FileNotFoundError(errno.ENOENT, "no such bucket", name)
-    what = (
-        f"{found[1]}: {found[2]}"
-        if found
-        else text.rpartition(" - ")[2].rpartition("status code: ")[2]
-    )
+    said = text.rpartition(" - ")[2].rpartition("status code: ")[2]
+    line = " ".join((f"{found[1]}: {found[2]}" if found else said).split())[:200].rstrip(":")
     tries = _TRIES.search(text)
-    line = f"{' '.join(what.split())[:200].rstrip(':')}{f', {int(tries[1]) + 1} times' if tries else ''}"
+    line += f", {int(tries[1]) + 1} times" if tries else ""
     if kind in ("PermissionError", "PermissionDeniedError", "UnauthenticatedError"):
         return PermissionError(errno.EACCES, f"access is refused: {line}", name)
     if isinstance(error, OSError) or _may_pass(error):

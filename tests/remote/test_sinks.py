@@ -345,7 +345,7 @@ def broken(source: Path, bucket: Bucket, want: dict[str, bytes], fault: str, at:
     return is_met
 
 
-STEP = 6
+STEP = 9
 
 
 @pytest.mark.parametrize("fault", FAULTS)
