@@ -59,6 +59,11 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):  # whatever the method
+            return self._serve
+        raise AttributeError(name)
+
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault = self.server.fault_of(f"{self.command} {self.path}")
@@ -85,8 +90,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", length or str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
-
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _serve
 
 
 class Bucket:

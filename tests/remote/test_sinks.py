@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,13 +16,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import anamnesis as an
 from anamnesis.base.errors import AnamnesisError
+from anamnesis.cli.app import cli
 from anamnesis.convert.parts.parts import Parts
 from anamnesis.sources import bucket as bucket_module
 from helpers.in_parts import KINDS, alone, as_one, make_all, write_model
 from helpers.models import tree
+from helpers.page_inputs import run_demo
+from helpers.pages import PROJECT, blocks
 
 pytest.importorskip("moto.server")
 pytest.importorskip("obstore")
@@ -126,6 +133,101 @@ def test_a_whole_bucket(url: str, source: Path, tmp_path: Path, bucket: Bucket) 
     as_one(source, tmp_path / "out", FP8)
     make_all(source, bucket.url + url, FP8)
     assert bucket.tree() == tree(tmp_path / "out")
+
+
+def requests(source: Path, bucket: Bucket, size: int) -> tuple[int, int]:
+    """Return the files of a conversion, and its requests."""
+    bucket.clear()
+    bucket.proxy.reset()
+    report = as_one(source, f"{bucket.url}/out", {"to": "f16", "max_shard_size": size})
+    return report.n_files, len(bucket.proxy.asked)
+
+
+def test_requests_grow_as_files_do(tmp_path: Path, bucket: Bucket) -> None:
+    (tmp_path / "in").mkdir()
+    source = write_model(tmp_path / "in", layers=12, width=16)
+    (few, some), (many, more) = (requests(source, bucket, size) for size in (6000, 600))
+    assert many > 4 * few
+    assert more - some <= 6.1 * (many - few)
+
+
+@pytest.mark.parametrize(
+    "options", [FP8, KINDS["nvfp4"], KINDS["one"]], ids=["fp8", "nvfp4", "one"]
+)
+def test_two_make_one_output(
+    options: dict[str, Any], source: Path, tmp_path: Path, bucket: Bucket
+) -> None:
+    want, _ = wanted(source, tmp_path, options)
+    meet = threading.Barrier(2)
+
+    def work(_: int) -> str:
+        with an.parse(source) as model:
+            meet.wait()
+            try:
+                model.convert(f"{bucket.url}/out", **options)
+            except AnamnesisError as error:
+                return str(error)
+        return ""
+
+    with ThreadPoolExecutor(2) as pool:
+        errors = list(pool.map(work, range(2)))
+    assert "" in errors
+    lines = "another run has ended meanwhile|exists|there are no parts"
+    assert all(re.search(lines, error) for error in errors if error), errors
+    there = bucket.tree()
+    assert {name: raw for name, raw in there.items() if ".amn-parts" not in name} == want
+    assert there == want, errors
+
+
+def test_who_comes_too_late_takes_its_note_back(source: Path, bucket: Bucket) -> None:
+    def finish(done: int, total: int) -> None:
+        if done and not others:
+            others.append(as_one(source, f"{bucket.url}/out", FP8))
+
+    others: list[Any] = []
+    with pytest.raises(an.OutputError, match="another run has ended meanwhile"):
+        as_one(source, f"{bucket.url}/out", FP8 | {"progress": finish})
+    assert not [name for name in bucket.tree() if ".amn-parts" in name]
+
+
+@pytest.mark.parametrize("page", ["remote", "scale"])
+def test_commands_of_the_pages(page: str, tmp_path: Path, bucket: Bucket) -> None:
+    run_demo(tmp_path, "fp8-directory")
+    run_demo(tmp_path, "llama")
+    found = [c for c in blocks(PROJECT / "docs" / f"{page}.md") if "needs a bucket" in c.comment]
+    lines = [line[2:] for block in found for line in block.text.splitlines()]
+    endpoint = bucket.proxy.endpoint
+    Bucket(endpoint, bucket.proxy, "models").clear()
+    for line in lines:
+        words = [sys.executable, "-m", "anamnesis", *shlex.split(line)[1:]]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), line
+    made = Bucket(endpoint, bucket.proxy, "models").tree()
+    assert not [name for name in made if ".amn-parts" in name]
+    assert len([name for name in made if name.endswith(("/config.json", ".gguf"))]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("convert in s3://outputs/out --to f16", "does not exist; `amn convert in -o s3://outp"),
+        (
+            "convert in s3://outputs/there/ --to f16",
+            "`amn convert in -o s3://outputs/there/ --",
+        ),
+        ("convert in s3://no-such-bucket/out/ --to f16", "no such bucket"),
+        ("convert in s3://outputs/there/ --to f16 --max-shard-size 1MB -o hf://a/b", "only s3://"),
+    ],
+)
+def test_places_of_a_command_line(
+    line: str, said: str, source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket.store.put("there/config.json", b"{}")
+    monkeypatch.chdir(source.parent)
+    done = CliRunner().invoke(cli, shlex.split(line), prog_name="amn")
+    assert done.exit_code
+    assert said in done.stderr
+    assert set(bucket.tree()) == {"there/config.json"}
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -275,7 +377,7 @@ def test_a_source_that_changes(source: Path, bucket: Bucket) -> None:
         if done > total / 2:
             os.utime(source / "model.safetensors", ns=(1, 1))
 
-    with pytest.raises(AnamnesisError, match="model.safetensors"):
+    with pytest.raises(AnamnesisError, match=r"model\.safetensors"):
         as_one(source, f"{bucket.url}/out", FP8 | {"progress": change})
     assert not visible(bucket)
 
