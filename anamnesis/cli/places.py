@@ -134,9 +134,11 @@ def _is_model(word: str) -> bool:
     from anamnesis.sources.urls import kind_of_url
 
     if kind_of_url(word) == "bucket":
-        from anamnesis.sources.bucket import is_there
+        from anamnesis.checkpoint.pipelines import is_read
+        from anamnesis.sources.bucket import names_in, size_of
 
-        return is_there(word)
+        names = names_in(word)
+        return any(map(is_read, names)) or (not names and size_of(word) is not None)
     return models_in(word) if os.path.isdir(word) else _is_there(word)
 
 

@@ -175,15 +175,6 @@ def size_of(url: str) -> int | None:
         return None
 
 
-def is_there(url: str) -> bool:
-    """Tell whether there is an object, or a folder with some."""
-    import obstore
-
-    store, folder = _folder_of(url)
-    with failing(url):
-        return any(obstore.list(store, folder or None)) or size_of(url.rstrip("/")) is not None
-
-
 def _folder_of(url: str) -> tuple[Any, str]:
     store, key = store_of(url)
     return store, f"{key.strip('/')}/".lstrip("/")

@@ -148,7 +148,7 @@ def test_requests_grow_as_files_do(tmp_path: Path, bucket: Bucket) -> None:
     source = write_model(tmp_path / "in", layers=12, width=16)
     (few, some), (many, more) = (requests(source, bucket, size) for size in (6000, 600))
     assert many > 4 * few
-    assert more - some <= 6.1 * (many - few)
+    assert more - some <= 7.1 * (many - few)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_commands_of_the_pages(page: str, tmp_path: Path, bucket: Bucket) -> Non
         assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), line
     made = Bucket(endpoint, bucket.proxy, "models").tree()
     assert not [name for name in made if ".amn-parts" in name]
-    assert len([name for name in made if name.endswith(("/config.json", ".gguf"))]) == 2
+    assert len([name for name in made if name.endswith(("/config.json", "llama.safetensors"))]) == 2
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_commands_of_the_pages(page: str, tmp_path: Path, bucket: Bucket) -> Non
         ("convert in s3://outputs/out --to f16", "does not exist; `amn convert in -o s3://outp"),
         (
             "convert in s3://outputs/there/ --to f16",
-            "`amn convert in -o s3://outputs/there/ --",
+            "s3://outputs/there: exists; --force replaces its files",
         ),
         ("convert in s3://no-such-bucket/out/ --to f16", "no such bucket"),
         ("convert in s3://outputs/there/ --to f16 --max-shard-size 1MB -o hf://a/b", "only s3://"),
