@@ -167,7 +167,9 @@ class Writing(Planning):
 
         self._check_open()
         if is_path := isinstance(out, (str, os.PathLike)):
-            check_path("out", out)
+            from anamnesis.convert.resume.places import check_place
+
+            check_place(os.fspath(check_path("out", out)))
         elif isinstance(out, io.TextIOBase):
             raise TypeError("out must be a binary file: open it with 'wb'")
         progress = options.get("progress")

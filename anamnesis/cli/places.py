@@ -131,7 +131,14 @@ def asked_for(paths: tuple[str, ...], to: Target | None, out: str | None) -> Tar
 def _is_model(word: str) -> bool:
     """Whether a word names something to read: a file, or a folder with models."""
     from anamnesis.cli.inputs import models_in
+    from anamnesis.sources.urls import kind_of_url
 
+    if kind_of_url(word) == "bucket":
+        from anamnesis.checkpoint.pipelines import is_read
+        from anamnesis.sources.bucket import names_in, size_of
+
+        names = names_in(word)
+        return any(map(is_read, names)) or (not names and size_of(word) is not None)
     return models_in(word) if os.path.isdir(word) else _is_there(word)
 
 
@@ -174,7 +181,8 @@ def _may_be_output(first: str, last: str, *, lacks: bool) -> bool:
 
 
 def _kind(word: str) -> str | None:
-    return _FOLDER if os.path.isdir(word) else asked_format(word)
+    is_folder = os.path.isdir(word) or (is_name(word) and word.endswith("/"))
+    return _FOLDER if is_folder else asked_format(word)
 
 
 def _no_target(word: str, *others: str) -> click.UsageError:

@@ -68,11 +68,12 @@ class Conversion:
         elif part is not None or not where.is_local:
             from anamnesis.convert.parts.parts import Parts
 
+            parts = Parts(where)  # once: surveys change the plan
             if part is not None and part != "commit":
-                return self._make_part(Parts(where), share_of(part))
+                return self._make_part(parts, share_of(part))
             if part is None:
-                Parts(where).make_share(Share(1, 1), self.request.how)
-            tally = Parts(where).commit()
+                parts.make_share(Share(1, 1), self.request.how)
+            tally = parts.commit()
         else:
             tally = Run(where).perform()
         return self._report(where.plan, str(where.told_path()), tally)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -14,6 +16,10 @@ from anamnesis.sources.ranges import PassingError, Ranges, extra
 
 _CHUNK = 1 << 20
 _TELL_CREDENTIALS = ("169.254.169.254", "metadata.google.internal")  # to machines of a cloud
+_NO_KEY = re.compile(r"/(\.{0,2})/|[\0-\x1f\x7f]")
+_CODE = re.compile(r"<Code>(\w+)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
+_TRIES = re.compile(r"after (\d+) retries")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 
 
 class BucketRanges(Ranges):
@@ -78,15 +84,33 @@ def failure(error: Exception, name: str) -> Exception:
     kind = type(error).__name__
     if kind in ("FileNotFoundError", "NotFoundError"):
         return FileNotFoundError(errno.ENOENT, "no such object, or no such bucket", name)
-    text = " ".join(str(error).partition("Debug source")[0].split())[:300]
+    text = str(error).partition("\n\nDebug source")[0]
+    found = _CODE.search(text)
+    if found and found[1] in _NO_BUCKET:
+        return FileNotFoundError(errno.ENOENT, "no such bucket", name)
+    said = text.rpartition(" - ")[2].rpartition("status code: ")[2]
+    line = " ".join((f"{found[1]}: {found[2]}" if found else said).split())[:200].rstrip(":")
+    tries = _TRIES.search(text)
+    line += f", {int(tries[1]) + 1} times" if tries else ""
     if kind in ("PermissionError", "PermissionDeniedError", "UnauthenticatedError"):
-        return PermissionError(errno.EACCES, f"access is refused: {text}", name)
+        return PermissionError(errno.EACCES, f"access is refused: {line}", name)
     if any(host in text for host in _TELL_CREDENTIALS):
         why = "no credentials in the environment; AWS_SKIP_SIGNATURE=true reads public buckets"
         return PermissionError(errno.EACCES, why, name)
     if isinstance(error, OSError) or _may_pass(error):
-        return ConnectionError(errno.ECONNABORTED, text, name)
-    return ParseError(text, source=name)
+        return ConnectionError(errno.ECONNABORTED, line, name)
+    return ParseError(line, source=name)
+
+
+@contextmanager
+def failing(url: str) -> Iterator[None]:
+    """Make one line of what obstore raises."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise failure(error, url) from None
 
 
 def store_of(url: str) -> tuple[Any, str]:
@@ -95,6 +119,9 @@ def store_of(url: str) -> tuple[Any, str]:
     bucket, _, key = rest.partition("/")
     if not bucket:
         raise ParseError(f"is not {scheme}://BUCKET/KEY", source=url)
+    if key.strip("/") and _NO_KEY.search(f"/{key.rstrip('/')}/"):
+        what = "has a key with an empty part, a part . or .., or a control character"
+        raise ParseError(f"{what}, which no bucket's client takes", source=url)
     with extra("remote", url):
         return _store(f"{scheme.lower()}://{bucket}"), key
 
@@ -118,16 +145,40 @@ def _store(url: str) -> Any:
 def list_bucket(url: str) -> dict[str, int]:
     """Return the keys below a folder's, without its name, and their sizes."""
     import obstore
-    from obstore.exceptions import BaseError
 
-    store, key = store_of(url)
-    folder = f"{key.rstrip('/')}/" if key.rstrip("/") else ""
-    try:
+    store, folder = _folder_of(url)
+    with failing(url):
         found = [item for chunk in obstore.list(store, folder or None) for item in chunk]
-    except (BaseError, OSError) as error:
-        raise failure(error, url) from None
     return {
         item["path"].removeprefix(folder): item["size"]
         for item in found
         if item["path"].startswith(folder) and item["path"] != folder
     }
+
+
+def names_in(url: str) -> set[str]:
+    """Return the names of the objects and folders in a folder."""
+    import obstore
+
+    store, folder = _folder_of(url)
+    with failing(url):
+        found = obstore.list_with_delimiter(store, folder or None)
+    keys = [*found["common_prefixes"], *(item["path"] for item in found["objects"])]
+    return {key.removeprefix(folder).rstrip("/") for key in keys if key != folder}
+
+
+def size_of(url: str) -> int | None:
+    """Return the size of an object; None if it is not there."""
+    import obstore
+
+    store, key = store_of(url)
+    try:
+        with failing(url):
+            return obstore.head(store, key)["size"]
+    except FileNotFoundError:
+        return None
+
+
+def _folder_of(url: str) -> tuple[Any, str]:
+    store, key = store_of(url)
+    return store, f"{key.strip('/')}/".lstrip("/")

@@ -1,4 +1,4 @@
-"""Whether a folder may be what a trainer has left: by names alone, for most are none."""
+"""Whether a folder may be what a trainer has left, by its names alone."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def make_all(where: Destination, planning: Callable[[], Destination]) -> Tally:
     `planning` returns the destination anew, in any process.
     """
     parts, request = Parts(where), where.request
-    if request.resume and not parts.folder.names():
+    if request.resume and where.is_local and not parts.folder.names():
         run = Run(where)
         if run.is_finished():
             return run.there
@@ -98,7 +98,6 @@ def _planned(identity: dict[str, Any], payload: bytes) -> Parts:
         parts = Parts(pickle.loads(payload)())
         parts.compare(identity)
         _OF_THREAD.last = (identity, payload), parts
-    parts.check()
     return parts
 
 

@@ -15,12 +15,14 @@ from anamnesis.convert.request.request import How
 from anamnesis.convert.request.share import Share
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.identity import difference, identity
+from anamnesis.convert.resume.parts_folder import PLAN
 from anamnesis.convert.resume.staging import boot_id
 from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys
 from anamnesis.convert.write.tally import Made, Tally
+from anamnesis.sources.ranges import at_once
 
-_PLAN = "plan-"  # of the notes that say what the parts are of: one, but for who comes too late
+_AT_ONCE = 8  # notes that are read
 
 
 class Parts:
@@ -31,6 +33,8 @@ class Parts:
         self.identity = identity(where.checkpoint, self.plan, Made(self.plan).record.format)
         self.folder = where.parts()
         self.sizes = [file.n_bytes for file in self.plan.files]
+        digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
+        self._own = f"{PLAN}{digest[:16]}"
 
     def begin(self) -> None:
         """Say what the parts are of; refuse an output that is there, and parts of another plan."""
@@ -38,14 +42,21 @@ class Parts:
         if not self.folder.is_committing:
             self.where.check()
         self.folder.begin()
-        digest = hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()
-        self.folder.note(f"{_PLAN}{digest[:16]}", self.identity)
+        self.folder.note(self._own, self.identity)
         self.check()  # once more: others may have begun meanwhile
 
     def check(self) -> None:
         """Refuse parts of another plan."""
         for name in self.folder.names():
-            self.compare(self.folder.read(name) if name.startswith(_PLAN) else None)
+            self.compare(self.folder.read(name) if name.startswith(PLAN) else None)
+
+    def check_begun(self) -> None:
+        """Refuse to go on behind another run, which has removed the notes."""
+        if self.folder.read(self._own) is None:
+            raise OutputError(
+                f"{self.where.shown}: another run has ended meanwhile, and removed what is noted in"
+                f" {self.folder.path}"
+            )
 
     def compare(self, theirs: Mapping[str, Any] | None) -> None:
         """Refuse what is of another plan."""
@@ -69,10 +80,14 @@ class Parts:
 
     def missing(self) -> list[int]:
         """Return the places of the files that are not made."""
-        return [i for i in range(len(self.sizes)) if self.made(i) is None]
+        return [i for i, note in enumerate(self._notes()) if note is None]
+
+    def _notes(self) -> list[dict[str, Any] | None]:
+        return list(at_once(self.made, range(len(self.sizes)), _AT_ONCE))
 
     def make(self, i: int, how: How, *, sync: bool) -> None:
         """Make a file; its bytes depend on nobody else's work."""
+        self.check_begun()
         where, file = self.where, self.plan.files[i]
         own = {made.index for made in file.weights}
         found: dict[int, bytes] = {}
@@ -83,12 +98,17 @@ class Parts:
             where.checkpoint.check_unchanged()
         note = {
             "n_bytes": file.n_bytes,
-            "boot": None if sync else boot_id(),
+            "boot": None if sync or not where.is_local else boot_id(),
             "found": {str(index): raw.hex() for index, raw in found.items() if index in own},
             "odd_scales": part.scales.counts(),
             **tally.account(),
         }
         self.folder.note(_stem(i), note)
+        try:
+            self.check_begun()
+        except OutputError:
+            self.folder.forget(_stem(i))  # it came too late
+            raise
 
     def make_share(self, share: Share, how: How) -> list[int]:
         """Make a share of the files, and return their places; all shares take about as long."""
@@ -114,10 +134,11 @@ class Parts:
             none = f"{self.where.shown}: there are no parts of it"
             raise OutputError(none, remedy="make them first")
         self.check()
-        notes = [self.made(i) for i in range(len(self.sizes))]
+        notes = self._notes()
         pairs = zip(self.plan.files, notes, strict=True)
         left = [file.name for file, note in pairs if note is None]
         if left:
+            self.check_begun()
             n = f"{len(left):,} of {len(notes):,} files"
             what = f"{self.where.shown}: {n} are not made: {abbreviate(left)}"
             raise OutputError(what, remedy="make them first")

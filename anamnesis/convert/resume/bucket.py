@@ -5,14 +5,17 @@
     PREFIX.amn-parts/commit.json              all files are made; the index and the config follow
     PREFIX/config.json                        created last: no program loads the rest without it
 
-The notes are removed in the end. Two processes that make one file write the same bytes.
+The notes are removed in the end. Two processes that make one file write the same bytes. With
+`force` the old config is removed first: no program takes old files and new ones for one model.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,37 +30,46 @@ from anamnesis.convert.resume.destination import (
     DirectoryDestination,
     local_destination,
 )
+from anamnesis.convert.resume.parts_folder import PLAN
 from anamnesis.convert.write.sinks import copy_to
-from anamnesis.sources.bucket import failure, list_bucket, store_of
-from anamnesis.sources.urls import url_beside
+from anamnesis.sources.bucket import failing, list_bucket, names_in, size_of, store_of
+from anamnesis.sources.urls import kind_of_url
 
 if TYPE_CHECKING:
     from anamnesis.convert.write.one_file import Room
     from anamnesis.convert.write.tally import Tally
 
 _COMMIT = "commit"
+_NOTE = re.compile(r"(\d+|plan-\w+|command|commit)\.json")
 _PIECE, _MOST_PIECES, _AT_ONCE = 8 << 20, 9_000, 4  # of an upload: of S3's a part, and parts
 
 
 class BucketParts:
     """What is made of an output in a bucket."""
 
-    _where: BucketDestination  # of those that are made or committed
+    def __init__(self, url: str, where: BucketDestination | None = None) -> None:
+        _, key = store_of(url)
+        self.path = f"{url.rstrip('/')}{'' if key.strip('/') else '/'}{PARTS_SUFFIX}"
+        self._of = where
 
-    def __init__(self, url: str) -> None:
-        self.path = f"{url.rstrip('/')}{PARTS_SUFFIX}"
+    @property
+    def _where(self) -> BucketDestination:
+        assert self._of is not None  # of those that are made or committed
+        return self._of
 
     def begin(self) -> None:
-        """Do nothing: buckets have no folders."""
+        """Take down what would make a program load old files and new ones as one model."""
+        if self._where.request.force and not self.is_committing:
+            delete([self._where.url_of(name) for name in sorted(self._where.entries())])
 
     def names(self) -> set[str]:
         """Return the names of all notes."""
-        found = (name.partition(".json") for name in list_bucket(self.path))
-        return {stem for stem, suffix, more in found if suffix and not more} - {_COMMIT}
+        found = map(_NOTE.fullmatch, list_bucket(self.path))
+        return {note[1] for note in found if note} - {_COMMIT}
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a note; None if it is not there."""
-        raw = get(f"{self.path}/{name}.json")
+        raw = get(self._url(name))
         try:
             told = json.loads(raw or b"")
         except (ValueError, RecursionError):
@@ -66,7 +78,14 @@ class BucketParts:
 
     def note(self, name: str, told: Mapping[str, Any]) -> None:
         """Write a note."""
-        put(f"{self.path}/{name}.json", json.dumps(told).encode())
+        put(self._url(name), json.dumps(told).encode())
+
+    def forget(self, name: str) -> None:
+        """Remove a note."""
+        delete([self._url(name)])
+
+    def _url(self, name: str) -> str:
+        return f"{self.path}/{name}.json"
 
     @property
     def is_committing(self) -> bool:
@@ -75,14 +94,14 @@ class BucketParts:
 
     def size(self, name: str) -> int | None:
         """Return the size of a file; None if it is not there."""
-        return self._where.present().get(name)
+        return size_of(self._where.url_of(name))
 
     @contextmanager
     def room(self, stem: str, file: OutputFile, *, sync: bool) -> Iterator[Room]:
         """Yield a stream that uploads; a file that is uploaded, if bytes do not come in order."""
         import tempfile
 
-        with self._upload(self._where.url_of(file.name), file.n_bytes) as stream:
+        with _upload(self._where.url_of(file.name), file.n_bytes) as stream:
             if file.in_order and not self._where.request.verify:
                 yield stream
                 return
@@ -90,19 +109,6 @@ class BucketParts:
                 room.truncate(file.n_bytes)
                 yield room
                 copy_to(room, stream, self._where.request.how.check)
-
-    @contextmanager
-    def _upload(self, url: str, n_bytes: int) -> Iterator[Any]:
-        """Yield a stream to an object, which appears when all is written; else it is given up."""
-        import obstore
-
-        store, key = store_of(url)
-        piece = max(_PIECE, -(-n_bytes // _MOST_PIECES))
-        with (
-            failing(url),
-            obstore.open_writer(store, key, buffer_size=piece, max_concurrency=_AT_ONCE) as stream,
-        ):
-            yield stream
 
     def commit(self, where: Destination, joined: Callable[[], Tally]) -> Tally:
         """Write what goes with the files, the config last, and remove the notes."""
@@ -112,8 +118,10 @@ class BucketParts:
             where.checkpoint.check_unchanged()
             self.note(_COMMIT, {})
         self._where.add_all()
-        for name in sorted(list_bucket(self.path), key=lambda name: name.startswith(_COMMIT)):
-            delete(f"{self.path}/{name}")
+        notes = self.names()
+        last = {name for name in notes if name.startswith(PLAN)} | {_COMMIT}
+        for some in (notes - last, last):  # those that say whose it is last
+            delete([self._url(name) for name in sorted(some)])
         return tally
 
 
@@ -123,8 +131,12 @@ class BucketDestination(Destination):
     is_local = False
 
     def __init__(self, url: str, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
-        super().__init__(Path(url), plan, checkpoint, request)
-        self.url = url
+        self._bucket, key = store_of(url)
+        self._key = key.strip("/")
+        if plan.directory is None and not self._key:
+            raise OutputError(f"{url}: is a bucket; name an object in it")
+        self.url = url.rstrip("/")
+        super().__init__(Path(self.url), plan, checkpoint, request)
         self._local = local_destination(self.out, plan, checkpoint, request)  # as if it were
 
     @property
@@ -132,43 +144,55 @@ class BucketDestination(Destination):
         return self.url
 
     def parts(self) -> BucketParts:
-        parts = BucketParts(self.url)
-        parts._where = self
-        return parts
+        return BucketParts(self.url, self)
 
     def url_of(self, name: str) -> str:
         """Return the address of a file of the output."""
-        if self.plan.directory is None:
-            return url_beside(self.url, name)
-        return f"{self.url.rstrip('/')}/{name}"
+        folder = self.url.rpartition("/")[0] if self.plan.directory is None else self.url
+        return f"{folder}/{name}"
 
-    def present(self) -> dict[str, int]:
-        """Return the objects at the place of the output, and their sizes."""
-        if self.plan.directory is not None:
-            return list_bucket(self.url)
-        names = {file.name for file in self.plan.files}
-        beside = list_bucket(self.url.rpartition("/")[0])
-        return {name: size for name, size in beside.items() if name in names}
+    def entries(self) -> set[str]:
+        """Return the files by which programs find the others of a model, if there are others."""
+        first, *others = [file.name for file in self.plan.files]
+        if self.plan.directory is None:
+            return {first} if others else set()
+        return {name for name in self.names() if name == CONFIG_NAME or is_index(name)}
+
+    def _present(self) -> set[str]:
+        """Return what is at the place of the output."""
+        if self.plan.directory is None:
+            return {name for name in self.names() if size_of(self.url_of(name)) is not None}
+        return {name for name in names_in(self.url) if not name.startswith(".")}
 
     def check(self) -> None:
-        present, planned = self.present(), self.names()
-        for container in self.checkpoint.shards.values():
-            if getattr(container.source, "url", "").startswith(f"{self.url.rstrip('/')}/"):
-                raise OutputError(f"{self.url}: is the input; name another output")
-        notes = self.parts().names()
-        made = {file.name for file in self.plan.files} if notes else set()
-        if present.keys() - made and not self.request.force:
+        self.refuse_input()
+        planned = self.names()
+        for name in planned:
+            store_of(self.url_of(name))  # some characters are in no key
+        present = self._present()
+        made = {file.name.partition("/")[0] for file in self.plan.files}
+        if not self.request.force and present and (present - made or not self.parts().names()):
+            raise OutputError(f"{self.url}: exists", remedy="force=True replaces its files")
+        others = [n for n in present - planned if n.endswith(EXTENSION) or is_index(n)]
+        if others:
             raise OutputError(
-                f"{self.url}: exists and is not empty", remedy="force=True replaces its files"
-            )
-        others = [n for n in present.keys() - planned if n.endswith(EXTENSION) or is_index(n)]
-        if others and self.plan.directory is not None:
-            raise OutputError(
-                f"{self.url}: holds other weights ({min(others)}); name another output"
+                f"{self.url}: holds other weights ({min(others)}), which would mix with these; name"
+                " another output"
             )
 
     def refuse_input(self) -> None:
-        self.check()
+        for container in self.checkpoint.shards.values():
+            url = getattr(container.source, "url", "")
+            if kind_of_url(url) != "bucket":
+                continue
+            bucket, key = store_of(url)
+            of_it = f"{self._key}/".lstrip("/")
+            is_in = self.plan.directory is not None and key.startswith(of_it)
+            folder = key[: key.rfind("/") + 1]
+            beside = self.checkpoint.root is not None and of_it.startswith(folder)
+            if bucket is self._bucket and (is_in or beside or key == self._key):
+                what = "is the input, or holds it, or lies inside it; name another output"
+                raise OutputError(f"{self.url}: {what}")
 
     def names(self) -> set[str]:
         return self._local.names()
@@ -202,15 +226,36 @@ class BucketDestination(Destination):
             raise OutputError(f"{url}: another run has written it meanwhile")
 
 
+class _Stream:
+    """A stream to an object, whose errors are lines that name it."""
+
+    def __init__(self, stream: Any, url: str) -> None:
+        self._stream, self._url = stream, url
+
+    def write(self, data: bytes) -> int:
+        """Write all."""
+        with failing(self._url):
+            self._stream.write(data)
+        return len(data)
+
+
 @contextmanager
-def failing(url: str) -> Iterator[None]:
-    """Make one line of what obstore raises."""
+def _upload(url: str, n_bytes: int) -> Iterator[_Stream]:
+    """Yield a stream to an object, which appears when all is written; else it is given up."""
+    import obstore
+
+    store, key = store_of(url)
+    piece = max(_PIECE, -(-n_bytes // _MOST_PIECES))
+    stream = obstore.open_writer(store, key, buffer_size=piece, max_concurrency=_AT_ONCE)
+    stream.__enter__()
     try:
-        yield
-    except Exception as error:
-        if type(error).__module__.startswith("obstore"):
-            raise failure(error, url) from None
+        yield _Stream(stream, url)
+    except BaseException:
+        with suppress(Exception):  # the first error says why
+            stream.__exit__(*sys.exc_info())
         raise
+    with failing(url):
+        stream.__exit__(None, None, None)
 
 
 def put(url: str, raw: bytes | Path, mode: Any = "overwrite") -> bool:
@@ -239,10 +284,10 @@ def get(url: str) -> bytes | None:
         return None
 
 
-def delete(url: str) -> None:
-    """Remove an object."""
+def delete(urls: list[str]) -> None:
+    """Remove objects, as far as they are there."""
     import obstore
 
-    store, key = store_of(url)
-    with failing(url):
-        obstore.delete(store, key)
+    for url in urls[:1]:
+        with failing(url):
+            obstore.delete(store_of(url)[0], [store_of(url)[1] for url in urls])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.resume.destination import Destination
     from anamnesis.convert.write.tally import Tally
 
+PLAN = "plan-"  # of the notes that say what the parts are of: one, but for who comes too late
 _NOTES = "parts"
 _MOST = 1 << 28  # bytes of a note
 
@@ -80,6 +81,11 @@ class PartsFolder:
             with open(notes.create(new), "wb") as stream:
                 stream.write(json.dumps(told).encode())
             notes.move(new, notes, f"{name}.json")
+
+    def forget(self, name: str) -> None:
+        """Remove a note."""
+        with self._open() as home, home.inner(_NOTES) as notes:
+            notes.remove(f"{name}.json")
 
     @property
     def is_committing(self) -> bool:
