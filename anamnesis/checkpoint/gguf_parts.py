@@ -36,7 +36,7 @@ def gather_parts(first: Container, parse: Callable[[Path], Container]) -> dict[s
 
 
 def has_parts(path: str) -> bool:
-    """Return whether the first part of a model is where a file of this name would be."""
+    """Tell whether the first part of a model is where a file of this name would be."""
     folder, name = os.path.split(path)
     stem, ending = os.path.splitext(name)
     if ending.lower() != ".gguf" or not os.path.isdir(folder or os.curdir):
@@ -103,9 +103,11 @@ def _missing(names: list[str], folder: Path) -> list[str]:
 
 
 def lone_part(container: Container) -> str | None:
-    """Return why a GGUF file seems to be a part of a model although its header does not say so."""
-    # Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole.
-    # Without the key llama.cpp takes any file as whole, regardless of its name.
+    """Return why a GGUF file seems to be a part of a model although its header does not say so.
+
+    Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole. Without
+    the key llama.cpp takes any file as whole, regardless of its name.
+    """
     found = _PART_NAME.fullmatch(os.path.basename(container.source.path or ""))
     if found is None or int(found[3]) < 2 or _integer(container, COUNT_KEY) is not None:
         return None

@@ -60,8 +60,10 @@ class Index(NamedTuple):
         return set(self.weight_map.values())
 
     def is_of_source(self, stored: Mapping[str, object]) -> bool:
-        """Return whether it was copied with the model that exllamav2 has quantised."""
-        # That takes fused layers apart, so that its tensors may be no others than those.
+        """Tell whether it was copied with the model that exllamav2 has quantised.
+
+        That takes fused layers apart, so that its tensors may be no others than those.
+        """
         return any(tensor.endswith(_EXL2_CODES) for tensor in stored)
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
@@ -71,7 +73,7 @@ class Index(NamedTuple):
 
 
 def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
-    """Return whether a tensor is stored as codes, or is one that can be missing."""
+    """Tell whether a tensor is stored as codes, or is one that can be missing."""
     if is_buffer(tensor):
         return True
     module, dot, last = tensor.rpartition(".")
@@ -81,7 +83,7 @@ def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
 
 
 def is_buffer(tensor: str) -> bool:
-    """Return whether a tensor is one that only older files have; newer code computes it."""
+    """Tell whether a tensor is one that only older files have; newer code computes it."""
     return tensor.rpartition(".")[2] in _BUFFERS
 
 
@@ -102,7 +104,7 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
 
 
 def _leads_out(name: str) -> bool:
-    """Return whether an index names no file, or one that on some system is elsewhere."""
+    """Tell whether an index names no file, or one that on some system is elsewhere."""
     return (
         not name
         or name.startswith("/")

@@ -44,15 +44,19 @@ class Pipeline(NamedTuple):
 
     def lacking(self, variant: str) -> list[str]:
         """Return the models that have no weights of a variant."""
+        return [model for model in self.models if not self._has(model, variant)]
+
+    def _has(self, model: str, variant: str) -> bool:
         from anamnesis.checkpoint.variants import of_variant
 
-        names = {model: os.listdir(os.path.join(self.root, model)) for model in self.models}
-        return [model for model in names if not of_variant(names[model], variant)[0]]
+        return bool(of_variant(os.listdir(os.path.join(self.root, model)), variant)[0])
 
 
 def is_pipeline(path: str) -> bool:
-    """Return whether a folder has the index of a pipeline, and models beside it."""
-    # One whose index is malformed is a pipeline as well, which `components` refuses.
+    """Tell whether a folder has the index of a pipeline, and models beside it.
+
+    One whose index is malformed is a pipeline as well, which `components` refuses.
+    """
     try:
         return bool(components(path))
     except AnamnesisError:
@@ -64,7 +68,8 @@ def components(path: str) -> list[str]:
     index = os.path.join(path, INDEX_NAME)
     if not os.path.isfile(index):
         return []
-    from pathlib import Path
+    # Only here: most inputs are none.
+    from pathlib import Path  # only here, for the sake of a quick start
 
     from anamnesis.checkpoint.json_file import read_json
 
@@ -75,8 +80,8 @@ def components(path: str) -> list[str]:
 
 
 def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
-    """Return whether something is a folder; a link to one must stay below the pipeline's."""
-    from pathlib import Path
+    """Tell whether something is a folder; a link to one must stay below the pipeline's."""
+    from pathlib import Path  # only here, for the sake of a quick start
 
     from anamnesis.checkpoint.walk import is_inside
 
@@ -106,7 +111,7 @@ def read_pipeline(path: str) -> Pipeline | None:
     models = components(path)
     if not models:
         return None
-    from pathlib import Path
+    from pathlib import Path  # only here, for the sake of a quick start
 
     from anamnesis.checkpoint.walk import files_below
 
@@ -126,7 +131,7 @@ def read_pipeline(path: str) -> Pipeline | None:
 
 
 def is_read(name: str) -> bool:
-    """Return whether a file is one of weights that are read here, by its name."""
+    """Tell whether a file is one of weights that are read here, by its name."""
     return name.lower().endswith(_WEIGHTS)
 
 
@@ -135,9 +140,10 @@ def _in(name: str, models: list[str]) -> bool:
 
 
 def _why_left(path: str) -> str | None:
-    """Return why a file beside the models is not copied: its weights are not converted, either."""
-    # Adapters are: they are small, and are loaded onto the pipeline as they are. So is what is
-    # empty.
+    """Return why a file beside the models is not copied: its weights are not converted, either.
+
+    Adapters are: they are small, and are loaded onto the pipeline as they are. So is what is empty.
+    """
     name = path.lower()
     if name.endswith(_FOREIGN):
         return "weights in another program's format"

@@ -99,10 +99,12 @@ class Seen(NamedTuple):
 
 
 def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
-    """Return a model under the names of what it becomes, if asked for; all else as it is."""
-    # A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
-    # directory has transformers', with config.json and a tokenizer. What is dropped is called by
-    # either name.
+    """Return a model under the names of what it becomes, if asked for; all else as it is.
+
+    A Hugging Face directory that becomes a GGUF has llama.cpp's names; a GGUF that becomes a
+    directory has transformers', with config.json and a tokenizer. What is dropped is called by
+    either name.
+    """
     later = unfitting(request.drop, [*ledger.weights, *ledger.problems]) if request.drop else []
     ledger = ledger.without([glob for glob in request.drop if glob not in later])
     seen = _seen(checkpoint, ledger, request)
@@ -118,8 +120,7 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         ledger = _as_stored(ledger, checkpoint.shapes) if checkpoint.shapes else ledger
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
-    form = request.form
-    if form.has_directories and form.is_named_directory and is_gguf_of_llama_cpp(checkpoint):
+    if _is_named_directory(checkpoint, request):
         seen = _as_directory(checkpoint, ledger, request)
     elif _is_hugging_face(checkpoint, ledger, request):
         seen = _as_gguf(checkpoint, ledger, request)
@@ -133,7 +134,7 @@ def _with_header(checkpoint: Checkpoint, request: Request) -> Checkpoint:
     """Return a model with the header of the GGUF that it was, where safetensors carry that."""
     if not any(CARRIED_HEADER in container.metadata for container in checkpoint.shards.values()):
         return checkpoint
-    from anamnesis.formats.gguf.carried import header_of
+    from anamnesis.formats.gguf.carried import header_of  # only here: most models carry none
 
     shards: dict[str, Container] = {}
     known, said = {CARRIED_HEADER, "format"}, dict[str, None]()
@@ -148,7 +149,7 @@ def _with_header(checkpoint: Checkpoint, request: Request) -> Checkpoint:
 
 def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
     """Return weights in the shape that a GGUF stores, where its metadata say their own."""
-    from anamnesis.architectures.shapes import reshaped
+    from anamnesis.architectures.shapes import reshaped  # only here, for a quick start
 
     weights = dict(ledger.weights)
     for name in names:
@@ -186,7 +187,7 @@ def _advised(remedy: str) -> Iterator[None]:
 
 
 def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
-    from anamnesis.architectures.to_gguf import as_gguf
+    from anamnesis.architectures.to_gguf import as_gguf  # only here: a large table
     from anamnesis.schemes.families.ggml.mixes import COPY
 
     with _advised(_KEEP):
@@ -223,7 +224,7 @@ def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
     if request.form.container != "gguf" or checkpoint.root is None:
         return False
-    from anamnesis.architectures.to_gguf import has_gguf_names
+    from anamnesis.architectures.to_gguf import has_gguf_names  # only here: for a quick start
 
     if has_gguf_names(ledger.weights):
         return False
@@ -327,15 +328,20 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
 # --- to a directory -------------------------------------------------------------------------------
 
 
+def _is_named_directory(checkpoint: Checkpoint, request: Request) -> bool:
+    form = request.form
+    return form.has_directories and form.is_named_directory and is_gguf_of_llama_cpp(checkpoint)
+
+
 def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
-    """Return whether a model is a GGUF of those that llama.cpp runs."""
+    """Tell whether a model is a GGUF of those that llama.cpp runs."""
     first, *_ = checkpoint.shards.values()
     return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
 
 
 def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Return whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
-    from anamnesis.architectures.rows import is_known
+    """Tell whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
+    from anamnesis.architectures.rows import is_known  # only here: a large table
     from anamnesis.architectures.to_gguf import has_gguf_names
 
     is_of_images = metadata.get("general.architecture") in {*IMAGE_ARCHITECTURES, "clip"}
@@ -343,7 +349,7 @@ def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
 
 
 def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
-    from anamnesis.architectures.from_gguf import as_hf
+    from anamnesis.architectures.from_gguf import as_hf  # only here: a large table
 
     first, *_ = checkpoint.shards.values()
     with _advised(_AS_FILE):

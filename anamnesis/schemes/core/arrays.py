@@ -79,8 +79,10 @@ def empty(shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:
 
 
 def usual_threads(weight: Weight, n_bytes: int) -> int:
-    """Return how many threads make an array of `n_bytes` soonest."""
-    # One if it is small, or if bytes are inflated, swapped or gathered on their way here.
+    """Return how many threads make an array of `n_bytes` soonest.
+
+    One if it is small, or if bytes are inflated, swapped or gathered on their way here.
+    """
     threads = threads_for(n_bytes)
     return threads if threads == 1 or _lies_in_files(weight) else 1
 
@@ -110,8 +112,10 @@ def decode_counting(
     level: int,
     cancel: Cancel | None = None,
 ) -> tuple[NDArray[Any], int]:
-    """Decode, and count the values that became infinite by the rounding."""
-    # Packed sub-byte types come as their bytes, in one dimension.
+    """Decode, and count the values that became infinite by the rounding.
+
+    Packed sub-byte types come as their bytes, in one dimension.
+    """
     shape = weight.shape if dtype.bits >= 8 else (dtype.n_bytes(weight.n_elements),)
     if out is None:
         out = empty(shape, dtype)
