@@ -132,6 +132,7 @@ def extension(name: str, *folders: str) -> Extension:
         include_dirs=[CSRC.as_posix()],
         define_macros=[("Py_LIMITED_API", "0x030B0000")] if ABI3 else [],
         py_limited_api=ABI3,
+        libraries=[] if os.name == "nt" else ["m"],  # for fmaf
     )
 
 

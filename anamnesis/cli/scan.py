@@ -41,7 +41,8 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
 
     inside = [files_inside(path) for path in paths]
     is_table = any(files is not None for files in inside)
-    files = [file for path, own in zip(paths, inside, strict=True) for file in own or [path]]
+    found = [[path] if own is None else own for path, own in zip(paths, inside, strict=True)]
+    files = [file for own in found for file in own]
     verdicts: Counter[str] = Counter()
 
     def work(path: str) -> dict[str, Any]:

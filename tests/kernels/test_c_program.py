@@ -31,7 +31,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
         objects.append(folder / f"{len(objects)}.o")
         subprocess.run([*compiler, *flags, "-c", source, "-o", objects[-1]], check=True)
     program = folder / "kernels_test"
-    subprocess.run([*compiler, *objects, "-o", program], check=True)
+    subprocess.run([*compiler, *objects, "-o", program, "-lm"], check=True)
     return subprocess.run([program], check=True, capture_output=True, text=True)
 
 
