@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -258,6 +259,22 @@ def test_addresses_that_are_not_written_to(
 def test_one_file_needs_a_name(source: Path, bucket: Bucket) -> None:
     with pytest.raises(an.OutputError, match="is a bucket; name an object in it"):
         as_one(source, bucket.url, KINDS["one"])
+
+
+@pytest.mark.parametrize("url", ["s3://outputs/out", "https://host/out"])
+def test_a_pipeline_stays_on_this_machine(
+    url: str, source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = source.parent / "pipeline"
+    root.mkdir()
+    source.rename(root / "unet")
+    index = {"_class_name": "Pipeline", "unet": ["diffusers", "UNet2DConditionModel"]}
+    (root / "model_index.json").write_text(json.dumps(index))
+    monkeypatch.chdir(root.parent)
+    with pytest.raises(an.OutputError, match="a pipeline becomes a folder on this machine"):
+        an.remember("pipeline", url)
+    assert os.listdir() == ["pipeline"]
+    assert not bucket.tree()
 
 
 def test_without_obstore(source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
