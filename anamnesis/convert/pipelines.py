@@ -12,6 +12,7 @@ from anamnesis.checkpoint.pipelines import INDEX_NAME, Pipeline
 from anamnesis.convert.report.joined import PipelineReport, joined
 from anamnesis.convert.report.report import Report
 from anamnesis.convert.request.form import Form
+from anamnesis.sources.urls import kind_of_url
 
 
 class PipelineOutput:
@@ -22,6 +23,11 @@ class PipelineOutput:
             raise OutputError(
                 f"{pipeline.root}: is a pipeline, whose models stay folders of safetensors; convert"
                 f" one of them, such as {os.path.join(pipeline.root, pipeline.models[0])}"
+            )
+        if kind_of_url(out):
+            raise OutputError(
+                f"{out}: a pipeline becomes a folder on this machine; upload that, or convert its"
+                f" models one by one, such as {os.path.join(pipeline.root, pipeline.models[0])}"
             )
         self.pipeline = pipeline
         self.out = out

@@ -44,13 +44,15 @@ def write_model(folder: Path, layers: int = 3, width: int = 128) -> Path:
     return folder
 
 
-def as_one(source: Path, out: Path, options: Mapping[str, Any]) -> an.Report:
+def as_one(source: Path | str, out: Path | str, options: Mapping[str, Any]) -> an.Report:
     """Convert by one process."""
     with an.parse(source) as model:
         return model.convert(out, **options)
 
 
-def make_all(source: Path, out: Path, options: Mapping[str, Any], of: int = 3) -> an.Report:
+def make_all(
+    source: Path | str, out: Path | str, options: Mapping[str, Any], of: int = 3
+) -> an.Report:
     """Convert in shares, the last first, and commit."""
     with an.parse(source) as model:
         for number in range(of, 0, -1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -260,6 +261,22 @@ def test_one_file_needs_a_name(source: Path, bucket: Bucket) -> None:
         as_one(source, bucket.url, KINDS["one"])
 
 
+@pytest.mark.parametrize("url", ["s3://outputs/out", "https://host/out"])
+def test_a_pipeline_stays_on_this_machine(
+    url: str, source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = source.parent / "pipeline"
+    root.mkdir()
+    source.rename(root / "unet")
+    index = {"_class_name": "Pipeline", "unet": ["diffusers", "UNet2DConditionModel"]}
+    (root / "model_index.json").write_text(json.dumps(index))
+    monkeypatch.chdir(root.parent)
+    with pytest.raises(an.OutputError, match="a pipeline becomes a folder on this machine"):
+        an.remember("pipeline", url)
+    assert os.listdir() == ["pipeline"]
+    assert not bucket.tree()
+
+
 def test_without_obstore(source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         monkeypatch.delitem(sys.modules, name)
@@ -304,6 +321,16 @@ def test_the_input_is_never_the_output(way: str, source: Path, bucket: Bucket) -
         do = make_all if way == "shares" else as_one
         with pytest.raises(an.OutputError, match="is the input, or holds it, or lies inside it"):
             do(f"s3://outputs/{given}", f"S3://outputs/{out}", options | {"force": True})
+    assert bucket.tree() == before
+
+
+def test_parts_of_the_input_are_never_those_of_the_output(source: Path, bucket: Bucket) -> None:
+    as_one(source, f"{bucket.url}/m.gguf", KINDS["gguf"])
+    before = bucket.tree()
+    (first,) = [name for name in before if name.startswith("m-00001-")]
+    again = {"to": "gguf-q8_0", "split_max_size": 40_000, "force": True, "names": "keep"}
+    with pytest.raises(an.OutputError, match="is the input"):
+        as_one(f"{bucket.url}/{first}", f"{bucket.url}/m.gguf", again)
     assert bucket.tree() == before
 
 
@@ -352,10 +379,13 @@ def test_what_is_made_before_a_failure_is_not_made_again(
     assert not bucket.unfinished()
     if why == "edit":  # is another plan
         return
-    made, make = [], Parts.make
-    monkeypatch.setattr(
-        Parts, "make", lambda self, i, *a, **k: made.append(i) or make(self, i, *a, **k)
-    )
+    made, make = list[int](), Parts.make
+
+    def counting(parts: Parts, i: int, *rest: Any, **options: Any) -> None:
+        made.append(i)
+        make(parts, i, *rest, **options)
+
+    monkeypatch.setattr(Parts, "make", counting)
     found = as_one(source, f"{bucket.url}/out", FP8)
     assert 0 < len(made) < report.n_files / 2
     assert bucket.tree() == want
@@ -394,7 +424,7 @@ with an.parse(sys.argv[1]) as model:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no such signal")
 def test_a_run_that_is_killed(source: Path, tmp_path: Path, bucket: Bucket) -> None:
     want, _ = wanted(source, tmp_path, FP8)
-    line = [sys.executable, "-c", KILLED, source, f"{bucket.url}/out"]
+    line = [sys.executable, "-c", KILLED, str(source), f"{bucket.url}/out"]
     assert subprocess.run(line, check=False).returncode == -signal.SIGKILL
     assert not visible(bucket)
     bucket.proxy.reset()

@@ -153,9 +153,8 @@ class BucketDestination(Destination):
 
     def entries(self) -> set[str]:
         """Return the files by which programs find the others of a model, if there are others."""
-        first, *others = [file.name for file in self.plan.files]
         if self.plan.directory is None:
-            return {first} if others else set()
+            return {self.plan.files[0].name} if len(self.plan.files) > 1 else set()
         return {name for name in self.names() if name == CONFIG_NAME or is_index(name)}
 
     def _present(self) -> set[str]:
@@ -166,10 +165,7 @@ class BucketDestination(Destination):
 
     def check(self) -> None:
         self.refuse_input()
-        planned = self.names()
-        for name in planned:
-            store_of(self.url_of(name))  # some characters are in no key
-        present = self._present()
+        planned, present = self.names(), self._present()
         made = {file.name.partition("/")[0] for file in self.plan.files}
         if not self.request.force and present and (present - made or not self.parts().names()):
             raise OutputError(f"{self.url}: exists", remedy="force=True replaces its files")
@@ -181,6 +177,7 @@ class BucketDestination(Destination):
             )
 
     def refuse_input(self) -> None:
+        mine = {store_of(self.url_of(name))[1] for name in self.names()}  # all of them are keys
         for container in self.checkpoint.shards.values():
             url = getattr(container.source, "url", "")
             if kind_of_url(url) != "bucket":
@@ -190,7 +187,7 @@ class BucketDestination(Destination):
             is_in = self.plan.directory is not None and key.startswith(of_it)
             folder = key[: key.rfind("/") + 1]
             beside = self.checkpoint.root is not None and of_it.startswith(folder)
-            if bucket is self._bucket and (is_in or beside or key == self._key):
+            if bucket is self._bucket and (is_in or beside or key in mine):
                 what = "is the input, or holds it, or lies inside it; name another output"
                 raise OutputError(f"{self.url}: {what}")
 
