@@ -293,10 +293,7 @@ def _open_folder(
 
     with folder.named():
         found = read_directory(folder, budget, opening, variant)
-    checkpoint = Checkpoint(folder.root, **found._asdict(), folder=folder)
-    checkpoint.sidecars, others = folder.kept(checkpoint.sidecars)
-    checkpoint.left_out += others
-    return checkpoint
+    return Checkpoint(folder.root, **found._asdict(), folder=folder)
 
 
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:

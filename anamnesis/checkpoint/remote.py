@@ -131,12 +131,6 @@ class RemoteFolder(Folder):
             self.ready([name], budget)
         return parse_container(self._opened.pop(name).result(), budget, opening)
 
-    def kept(self, sidecars: list[str]) -> tuple[list[str], list[Dropped]]:
-        """Return what goes with the weights, and what is not fetched for them."""
-        others = [name for name in sidecars if is_read(name) or is_foreign(name)]
-        why = "other weights, which are not fetched"
-        return [n for n in sidecars if n not in others], [Dropped(n, why) for n in others]
-
 
 def _is_small(name: str) -> bool:
     is_config = name.endswith(f".{CONFIG_NAME}") or is_index(name)
@@ -150,7 +144,7 @@ def _files(base: str, listed: Iterable[str]) -> Files:
         raise LimitExceeded(
             "DIRECTORY_MAX_FILES", f"{base}: more than {DIRECTORY_MAX_FILES:,} files"
         )
-    files = Files({}, set(), [])
+    files = Files({}, {}, [])
     folders = {str(folder) for name in names for folder in Path(name).parents}
     for name in names:
         if leads_out(name) or posixpath.normpath(name) != name:
@@ -159,6 +153,8 @@ def _files(base: str, listed: Iterable[str]) -> Files:
             files.left_out.append(Dropped(name, "the name of a folder, too"))
         elif not any(part.startswith(".") for part in name.split("/")[:-1]):
             files.names[name] = None
+            if is_read(name) or is_foreign(name):
+                files.special[name] = "other weights, which are not fetched"
     return files
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.sources.ranges import PassingError, Ranges, extra
 
 _CHUNK = 1 << 20
+_NO_RANGE = "416 Range Not Satisfiable"  # what stores answer of an object without bytes
 _TELL_CREDENTIALS = ("169.254.169.254", "metadata.google.internal")  # to machines of a cloud
 
 
@@ -25,7 +27,7 @@ class BucketRanges(Ranges):
 
     def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
         import obstore
-        from obstore.exceptions import BaseError
+        from obstore.exceptions import BaseError, PreconditionError
 
         known = self.size >= 0
         options: obstore.GetOptions = {"range": (start, stop)}
@@ -39,10 +41,16 @@ class BucketRanges(Ranges):
                 raise self.replaced()
             for chunk in found.stream(_CHUNK):
                 yield memoryview(chunk)
+        except PreconditionError:
+            raise self.replaced() from None
         except (BaseError, OSError) as error:
-            if not known and self._is_empty():
+            if not known and _NO_RANGE in str(error):
+                self.size = 0
                 return
-            raise self._failure(error) from None
+            failed = failure(error, self.name)
+            if known and isinstance(failed, ConnectionError):
+                raise PassingError(str(failed)) from None
+            raise failed from None
 
     def _identify(self, meta: Any) -> None:
         tag = meta["e_tag"]
@@ -50,27 +58,6 @@ class BucketRanges(Ranges):
             raise ParseError("the bucket gives no ETag", source=self.name)
         self.tag, self.size = tag, meta["size"]
         self.modified_ns = int(meta["last_modified"].timestamp()) * 10**9
-
-    def _is_empty(self) -> bool:
-        """Whether the object has no bytes, and so no range."""
-        import obstore
-        from obstore.exceptions import BaseError
-
-        try:
-            self._identify(obstore.head(self._store, self._key))
-        except (BaseError, OSError):
-            return False
-        return self.size == 0
-
-    def _failure(self, error: Exception) -> Exception:
-        if type(error).__name__ == "PreconditionError":
-            return self.replaced()
-        found = failure(error, self.name)
-        return PassingError(str(found)) if self.size >= 0 and _may_pass(error) else found
-
-
-def _may_pass(error: Exception) -> bool:
-    return type(error).__name__ == "GenericError"
 
 
 def failure(error: Exception, name: str) -> Exception:
@@ -84,9 +71,20 @@ def failure(error: Exception, name: str) -> Exception:
     if any(host in text for host in _TELL_CREDENTIALS):
         why = "no credentials in the environment; AWS_SKIP_SIGNATURE=true reads public buckets"
         return PermissionError(errno.EACCES, why, name)
-    if isinstance(error, OSError) or _may_pass(error):
+    if isinstance(error, OSError) or kind == "GenericError":
         return ConnectionError(errno.ECONNABORTED, text, name)
     return ParseError(text, source=name)
+
+
+@contextmanager
+def failing(url: str) -> Iterator[None]:
+    """Make one line of what obstore raises."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise failure(error, url) from None
 
 
 def store_of(url: str) -> tuple[Any, str]:
@@ -102,30 +100,24 @@ def store_of(url: str) -> tuple[Any, str]:
 @cache
 def _store(url: str) -> Any:
     """Return a bucket, its region and credentials from the environment."""
-    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     # The user's own endpoint, such as MinIO's, may have no certificate.
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     options: Any = {"allow_http": endpoint.startswith("http://")}
     retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
-    try:
+    with failing(url):
         return from_url(url, client_options=options, retry_config=retries)
-    except BaseError as error:
-        raise failure(error, url) from None
 
 
 def list_bucket(url: str) -> dict[str, int]:
     """Return the keys below a folder's, without its name, and their sizes."""
     import obstore
-    from obstore.exceptions import BaseError
 
     store, key = store_of(url)
-    folder = f"{key.rstrip('/')}/" if key.rstrip("/") else ""
-    try:
+    folder = f"{key.rstrip('/')}/".lstrip("/")
+    with failing(url):
         found = [item for chunk in obstore.list(store, folder or None) for item in chunk]
-    except (BaseError, OSError) as error:
-        raise failure(error, url) from None
     return {
         item["path"].removeprefix(folder): item["size"]
         for item in found
