@@ -216,19 +216,19 @@ def _open(
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
-    kind = kind_of_url(path)
-    if kind == "hub":
+    if kind_of_url(path) == "hub":
         from anamnesis.sources.hub import snapshot  # only here, for a quick start
 
-        kept = snapshot(str(path))
-        if kept is not None:
-            return _open(kept, budget, opening, variant, select)
-    if kind:
+        where = path = snapshot(str(path)) or path
+    if kind_of_url(path):
+        from anamnesis.checkpoint.directory import read_directory
         from anamnesis.checkpoint.remote import folder_at
 
         folder = folder_at(str(path), budget, opening.remote_buffer)
         if folder is not None:
-            return _open_folder(folder, budget, opening, variant)
+            with folder.named():
+                found = read_directory(folder, budget, opening, variant)
+            return Checkpoint(folder.root, **found._asdict(), folder=folder)
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
         return _open_directory(directory, budget, opening, variant, select)
@@ -284,16 +284,6 @@ def _open_directory(
         return Checkpoint(**of_trainer, is_joined=True)
     found = read_directory(Folder(root), budget, opening, variant)
     return Checkpoint(root, **found._asdict())
-
-
-def _open_folder(
-    folder: RemoteFolder, budget: Budget, opening: Opening, variant: str | None
-) -> Checkpoint:
-    from anamnesis.checkpoint.directory import read_directory
-
-    with folder.named():
-        found = read_directory(folder, budget, opening, variant)
-    return Checkpoint(folder.root, **found._asdict(), folder=folder)
 
 
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:

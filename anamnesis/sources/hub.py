@@ -17,14 +17,10 @@ _ACCESS = "HF_TOKEN or `hf auth login` gives access"
 _NOT_CACHED = "is not in the hub's cache, and HF_HUB_OFFLINE is set"
 # By what the hub calls an error, as huggingface_hub's exceptions do.
 _REFUSALS = {
-    "GatedRepo": (PermissionError, errno.EACCES, f"accept its terms on the hub; {_ACCESS}"),
-    "RepoNotFound": (
-        FileNotFoundError,
-        errno.ENOENT,
-        f"no such repository, or a private one; {_ACCESS}",
-    ),
-    "RevisionNotFound": (FileNotFoundError, errno.ENOENT, "the repository has no such revision"),
-    "EntryNotFound": (FileNotFoundError, errno.ENOENT, "the repository has no such file"),
+    "GatedRepo": f"accept its terms on the hub; {_ACCESS}",
+    "RepoNotFound": f"no such repository, or a private one; {_ACCESS}",
+    "RevisionNotFound": "the repository has no such revision",
+    "EntryNotFound": "the repository has no such file",
 }
 
 
@@ -58,8 +54,8 @@ class HubRanges(HttpRanges):
 def _refusal(code: str, name: str) -> OSError | None:
     if code not in _REFUSALS:
         return None
-    kind, number, why = _REFUSALS[code]
-    return kind(number, why, name)
+    number = errno.EACCES if code == "GatedRepo" else errno.ENOENT
+    return OSError(number, _REFUSALS[code], name)  # which makes one of the kind of its number
 
 
 def cached(place: HubPlace) -> str | None:
