@@ -59,7 +59,7 @@ class RemoteFolder(Folder):
         room = tempfile.mkdtemp(prefix="amn-")
         self._finish = weakref.finalize(self, shutil.rmtree, room, ignore_errors=True)
         self.url = url or shown_url(base).rstrip("/")
-        self._base, self._buffer = base, buffer
+        self.base, self._buffer = base, buffer
         self._copied: set[str] = set()
         self._opened: dict[str, Future[Source]] = {}
         name = file_name(self.url)
@@ -67,10 +67,6 @@ class RemoteFolder(Folder):
         self.root.mkdir()
         self.files = _files(base, names)
         self._fetch([name for name in self.files.names if _is_small(name)], JSON_MAX_BYTES)
-
-    def addresses(self) -> list[str]:
-        """Return where the files are."""
-        return [url_beside(self._base, name) for name in self.files.names]
 
     def close(self) -> None:
         """Remove the copies."""
@@ -92,7 +88,7 @@ class RemoteFolder(Folder):
         def copy(name: str) -> None:
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open_remote(url_beside(self._base, name), first=_PIECE) as source:
+            with open_remote(url_beside(self.base, name), first=_PIECE) as source:
                 if most is not None and source.size > most:
                     raise LimitExceeded("JSON_MAX_BYTES", f"{source.name}: {source.size:,} bytes")
                 with path.open("wb") as file:
@@ -115,7 +111,7 @@ class RemoteFolder(Folder):
 
     def _open(self, name: str, budget: Budget) -> Source:
         """Open a file; of safetensors, read the header, and keep no more; of archives, the end."""
-        source = open_remote(url_beside(self._base, name), self._buffer)
+        source = open_remote(url_beside(self.base, name), self._buffer)
         head = source.read(0, min(LENGTH_BYTES, source.size))
         n_header = int.from_bytes(head, "little")
         if n_header <= SAFETENSORS_MAX_HEADER:
@@ -161,7 +157,9 @@ def _files(base: str, listed: Iterable[str]) -> Files:
 def files_at(url: str) -> list[str] | None:
     """Return the addresses of all files of a folder; None if an address is that of a file."""
     folder = folder_at(url, Budget())
-    return None if folder is None else folder.addresses()
+    if folder is None:
+        return None
+    return [url_beside(folder.base, name) for name in folder.files.names]
 
 
 def folder_at(url: str, budget: Budget, buffer: int | None = None) -> RemoteFolder | None:

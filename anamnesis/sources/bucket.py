@@ -35,9 +35,13 @@ class BucketRanges(Ranges):
             options["if_match"] = self.tag
         try:
             found = obstore.get(self._store, self._key, options=options)
+            meta = found.meta
             if not known:
-                self._identify(found.meta)
-            elif found.meta["size"] != self.size:
+                if not meta["e_tag"]:
+                    raise ParseError("the bucket gives no ETag", source=self.name)
+                self.tag, self.size = meta["e_tag"], meta["size"]
+                self.modified_ns = int(meta["last_modified"].timestamp()) * 10**9
+            elif meta["size"] != self.size:
                 raise self.replaced()
             for chunk in found.stream(_CHUNK):
                 yield memoryview(chunk)
@@ -51,13 +55,6 @@ class BucketRanges(Ranges):
             if known and isinstance(failed, ConnectionError):
                 raise PassingError(str(failed)) from None
             raise failed from None
-
-    def _identify(self, meta: Any) -> None:
-        tag = meta["e_tag"]
-        if not tag:
-            raise ParseError("the bucket gives no ETag", source=self.name)
-        self.tag, self.size = tag, meta["size"]
-        self.modified_ns = int(meta["last_modified"].timestamp()) * 10**9
 
 
 def failure(error: Exception, name: str) -> Exception:

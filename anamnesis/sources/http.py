@@ -20,9 +20,14 @@ from anamnesis.sources.urls import shown_url
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
+_PORTS = {"http": 80, "https": 443}
 _MAX_REDIRECTS = 5
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _REFUSED = (401, 403)
+_MEANINGS = {
+    **dict.fromkeys((404, 410), (errno.ENOENT, "no such file")),
+    **dict.fromkeys(_REFUSED, (errno.EACCES, "access is refused")),
+}
 _LONGEST_WAIT = 30.0  # seconds that a server may ask for
 _CHUNK = 1 << 18
 _CONNECTIONS = 128  # to a host
@@ -38,7 +43,7 @@ class HttpRanges(Ranges):
     for some minutes, expires. What is secret goes to the host of the first address only.
     """
 
-    def __init__(self, url: str, secret: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, secret: str | None = None) -> None:
         self.name = shown_url(url)
         with extra("remote", self.name):
             from urllib3.util import parse_url
@@ -47,7 +52,7 @@ class HttpRanges(Ranges):
         except ValueError as error:
             raise _failure(error, self.name) from None
         self._first = parts._replace(auth=None, fragment=None).url
-        self._secret = secret or _user(parts.auth, "Authorization")
+        self._secret = secret or _user(parts.auth)
         self._by = ""  # the header that identifies the object
         self._linked = ""  # what a redirect says that identifies it
         self._same: dict[str, str] = {}  # what the server compares before it answers
@@ -102,8 +107,8 @@ class HttpRanges(Ranges):
             "User-Agent": f"anamnesis/{__version__}",
             **same,
         }
-        if _origin(url) == _origin(self._first):
-            headers |= self._secret
+        if self._secret and _origin(url) == _origin(self._first):
+            headers["Authorization"] = self._secret
         return _pool(_proxy(url)).request(
             "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
         )
@@ -153,10 +158,6 @@ class HttpRanges(Ranges):
             return PassingError(f"HTTP {status}", min(wait, _LONGEST_WAIT))
         if status in (412, 416) and self.size >= 0:
             return self.replaced()
-        if status in (404, 410):
-            return FileNotFoundError(errno.ENOENT, f"no such file (HTTP {status})", self.name)
-        if status in _REFUSED:
-            return PermissionError(errno.EACCES, f"access is refused (HTTP {status})", self.name)
         if status in (200, 206):
             what = "gives all of the file" if status == 200 else "gives another range"
             return ParseError(
@@ -164,24 +165,25 @@ class HttpRanges(Ranges):
                 source=self.name,
                 remedy="download the file first",
             )
-        return OSError(errno.EIO, f"the server answers HTTP {status}", self.name)
+        number, what = _MEANINGS.get(status, (errno.EIO, "the server gives no file"))
+        return OSError(number, f"{what} (HTTP {status})", self.name)
 
 
-def _origin(url: str) -> tuple[str, str, int | None]:
+def _origin(url: str) -> tuple[str, str, int]:
     from urllib3.util import parse_url
 
     parts = parse_url(url)
-    scheme = parts.scheme or ""
-    return scheme, parts.host or "", parts.port or {"http": 80, "https": 443}.get(scheme)
+    if parts.scheme not in _PORTS or not parts.host:  # which a proxy might take
+        raise ValueError(shown_url(url))
+    return parts.scheme, parts.host, parts.port or _PORTS[parts.scheme]
 
 
-def _user(auth: str | None, header: str) -> dict[str, str]:
-    """Return the header that says who asks, if an address names a user."""
+def _user(auth: str | None) -> str:
+    """Return what tells a server who asks, if an address names a user."""
     if auth is None:
-        return {}
+        return ""
     name, _, password = auth.partition(":")
-    secret = b64encode(unquote(f"{name}:{password}").encode())
-    return {header: f"Basic {secret.decode()}"}
+    return f"Basic {b64encode(unquote(f'{name}:{password}').encode()).decode()}"
 
 
 def _proxy(url: str) -> str | None:
@@ -200,8 +202,9 @@ def _pool(proxy: str | None) -> PoolManager:
     timeout = urllib3.Timeout(connect=_TIMEOUT / 3, read=_TIMEOUT)
     if proxy is None:
         return urllib3.PoolManager(maxsize=_CONNECTIONS, timeout=timeout)
-    user = _user(urllib3.util.parse_url(proxy).auth, "Proxy-Authorization")
-    return urllib3.ProxyManager(proxy, proxy_headers=user, maxsize=_CONNECTIONS, timeout=timeout)
+    user = _user(urllib3.util.parse_url(proxy).auth)
+    headers = {"Proxy-Authorization": user} if user else {}
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, maxsize=_CONNECTIONS, timeout=timeout)
 
 
 def _let_go(response: BaseHTTPResponse) -> None:

@@ -31,11 +31,8 @@ class HubRanges(HttpRanges):
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers
 
-        secret = build_hf_headers().get("authorization")
-        super().__init__(
-            hf_hub_url(place.repository, place.path, revision=place.revision),
-            {"Authorization": secret} if secret else {},
-        )
+        url = hf_hub_url(place.repository, place.path, revision=place.revision)
+        super().__init__(url, build_hf_headers().get("authorization"))
         self.name = str(place)
         self.commit = ""
 
