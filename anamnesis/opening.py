@@ -369,10 +369,8 @@ def _opening(options: Any) -> dict[str, Any]:
 
 def _lasting(where: Any) -> Any:
     """Return what leads to the input from another folder, too."""
-    is_path = isinstance(where, (str, os.PathLike))
+    is_path = isinstance(where, (str, os.PathLike)) and not kind_of_url(where)
     if not is_path or (isinstance(where, str) and where.startswith(OLLAMA_PREFIX)):
-        return where
-    if kind_of_url(where):
         return where
     path = os.fspath(where)
     return path if os.path.isabs(path) else os.path.abspath(path)

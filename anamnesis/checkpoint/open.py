@@ -216,15 +216,19 @@ def _open(
     path = os.fspath(where) if isinstance(where, (str, os.PathLike)) else None
     if path == "":
         raise ParseError("the path is empty; name a file or a directory, such as .")
-    if kind_of_url(path):
-        from anamnesis.checkpoint.remote import folder_at, in_cache  # only here, for a quick start
+    if kind_of_url(path) == "hub":
+        from anamnesis.sources.hub import snapshot  # only here, for a quick start
 
-        kept = in_cache(str(path))
-        if kept is not None:
-            return _open(kept, budget, opening, variant, select)
+        where = path = snapshot(str(path)) or path
+    if kind_of_url(path):
+        from anamnesis.checkpoint.directory import read_directory
+        from anamnesis.checkpoint.remote import folder_at
+
         folder = folder_at(str(path), budget, opening.remote_buffer)
         if folder is not None:
-            return _open_folder(folder, budget, opening, variant)
+            with folder.named():
+                found = read_directory(folder, budget, opening, variant)
+            return Checkpoint(folder.root, **found._asdict(), folder=folder)
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
         return _open_directory(directory, budget, opening, variant, select)
@@ -285,23 +289,6 @@ def _open_directory(
     return Checkpoint(root, **found._asdict())
 
 
-def _open_folder(
-    folder: RemoteFolder, budget: Budget, opening: Opening, variant: str | None
-) -> Checkpoint:
-    from anamnesis.checkpoint.directory import read_directory
-
-    try:
-        with folder.named():
-            found = read_directory(folder, budget, opening, variant)
-    except BaseException:
-        folder.close()
-        raise
-    checkpoint = Checkpoint(folder.root, **found._asdict(), folder=folder)
-    checkpoint.sidecars, others = folder.kept(checkpoint.sidecars)
-    checkpoint.left_out += others
-    return checkpoint
-
-
 def _of_parts(first: Container, budget: Budget, opening: Opening) -> Checkpoint:
     """Join the parts of a model that is in several files of this format."""
     from anamnesis.checkpoint.gguf_parts import gather_parts, lone_part
@@ -318,16 +305,11 @@ def _configs_beside(source: Source, budget: Budget) -> tuple[dict[str, Any], dic
     where, name = source.beside(""), source.file_name
     if where is None or name is None:
         return {}, {}
-    from anamnesis.checkpoint.json_file import JSON_MAX_BYTES
-    from anamnesis.checkpoint.remote import Listing, RemoteFolder, present
+    from anamnesis.checkpoint.remote import RemoteFolder, present
 
-    folder = RemoteFolder(Listing(where, present(where, _names_beside(name))))
-    try:
-        with folder.named():
-            folder.fetch(folder.files.names, JSON_MAX_BYTES)
-            return _configs_at(str(folder.root / name), budget)
-    finally:
-        folder.close()
+    folder = RemoteFolder(where, present(where, _names_beside(name)))
+    with folder.named():
+        return _configs_at(str(folder.root / name), budget)
 
 
 def _names_beside(name: str) -> tuple[str, ...]:

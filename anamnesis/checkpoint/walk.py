@@ -19,12 +19,12 @@ class Files(NamedTuple):
     """What lies below a directory."""
 
     names: dict[str, None]
-    special: set[str]
+    special: dict[str, str]  # those that cannot go with a model, and why
     left_out: list[Dropped]
 
     def regular(self, names: list[str]) -> list[str]:
         """Return those of some names that are files; list the others as left out."""
-        self.left_out.extend(Dropped(f, "not a regular file") for f in names if f in self.special)
+        self.left_out.extend(Dropped(f, self.special[f]) for f in names if f in self.special)
         return [f for f in names if f not in self.special]
 
 
@@ -32,7 +32,7 @@ def files_below(root: Path) -> Files:
     """Return the files below a directory."""
     fence = _fence(root)
     found: list[str] = []
-    files = Files({}, set(), [])
+    files = Files({}, {}, [])
     folders = [""]
     while folders:
         folder = folders.pop()
@@ -59,7 +59,7 @@ def files_below(root: Path) -> Files:
                     continue
                 found.append(name)
                 if not _may_be_read(entry):
-                    files.special.add(name)
+                    files.special[name] = "not a regular file"
     files.left_out.sort(key=lambda dropped: dropped.name)
     files.names.update(dict.fromkeys(sorted(found)))
     return files

@@ -15,6 +15,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.sources.ranges import PassingError, Ranges, extra
 
 _CHUNK = 1 << 20
+_NO_RANGE = "416 Range Not Satisfiable"  # what stores answer of an object without bytes
 _TELL_CREDENTIALS = ("169.254.169.254", "metadata.google.internal")  # to machines of a cloud
 _NO_KEY = re.compile(r"/(\.{0,2})/|[\0-\x1f\x7f]")
 _CODE = re.compile(r"<Code>(\w+)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
@@ -31,7 +32,7 @@ class BucketRanges(Ranges):
 
     def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
         import obstore
-        from obstore.exceptions import BaseError
+        from obstore.exceptions import BaseError, PreconditionError
 
         known = self.size >= 0
         options: obstore.GetOptions = {"range": (start, stop)}
@@ -39,44 +40,26 @@ class BucketRanges(Ranges):
             options["if_match"] = self.tag
         try:
             found = obstore.get(self._store, self._key, options=options)
+            meta = found.meta
             if not known:
-                self._identify(found.meta)
-            elif found.meta["size"] != self.size:
+                if not meta["e_tag"]:
+                    raise ParseError("the bucket gives no ETag", source=self.name)
+                self.tag, self.size = meta["e_tag"], meta["size"]
+                self.modified_ns = int(meta["last_modified"].timestamp()) * 10**9
+            elif meta["size"] != self.size:
                 raise self.replaced()
             for chunk in found.stream(_CHUNK):
                 yield memoryview(chunk)
+        except PreconditionError:
+            raise self.replaced() from None
         except (BaseError, OSError) as error:
-            if not known and self._is_empty():
+            if not known and _NO_RANGE in str(error):
+                self.size = 0
                 return
-            raise self._failure(error) from None
-
-    def _identify(self, meta: Any) -> None:
-        tag = meta["e_tag"]
-        if not tag:
-            raise ParseError("the bucket gives no ETag", source=self.name)
-        self.tag, self.size = tag, meta["size"]
-        self.modified_ns = int(meta["last_modified"].timestamp()) * 10**9
-
-    def _is_empty(self) -> bool:
-        """Whether the object has no bytes, and so no range."""
-        import obstore
-        from obstore.exceptions import BaseError
-
-        try:
-            self._identify(obstore.head(self._store, self._key))
-        except (BaseError, OSError):
-            return False
-        return self.size == 0
-
-    def _failure(self, error: Exception) -> Exception:
-        if type(error).__name__ == "PreconditionError":
-            return self.replaced()
-        found = failure(error, self.name)
-        return PassingError(str(found)) if self.size >= 0 and _may_pass(error) else found
-
-
-def _may_pass(error: Exception) -> bool:
-    return type(error).__name__ == "GenericError"
+            failed = failure(error, self.name)
+            if known and isinstance(failed, ConnectionError):
+                raise PassingError(str(failed)) from None
+            raise failed from None
 
 
 def failure(error: Exception, name: str) -> Exception:
@@ -97,7 +80,7 @@ def failure(error: Exception, name: str) -> Exception:
     if any(host in text for host in _TELL_CREDENTIALS):
         why = "no credentials in the environment; AWS_SKIP_SIGNATURE=true reads public buckets"
         return PermissionError(errno.EACCES, why, name)
-    if isinstance(error, OSError) or _may_pass(error):
+    if isinstance(error, OSError) or kind == "GenericError":
         return ConnectionError(errno.ECONNABORTED, line, name)
     return ParseError(line, source=name)
 
@@ -129,17 +112,14 @@ def store_of(url: str) -> tuple[Any, str]:
 @cache
 def _store(url: str) -> Any:
     """Return a bucket, its region and credentials from the environment."""
-    from obstore.exceptions import BaseError
     from obstore.store import from_url
 
     # The user's own endpoint, such as MinIO's, may have no certificate.
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     options: Any = {"allow_http": endpoint.startswith("http://")}
     retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
-    try:
+    with failing(url):
         return from_url(url, client_options=options, retry_config=retries)
-    except BaseError as error:
-        raise failure(error, url) from None
 
 
 def list_bucket(url: str) -> dict[str, int]:

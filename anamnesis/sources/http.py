@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import threading
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urljoin
 from urllib.request import getproxies, proxy_bypass
 
 from anamnesis.base.errors import ParseError
@@ -19,14 +20,20 @@ from anamnesis.sources.urls import shown_url
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
-_REDIRECTS = (301, 302, 303, 307, 308)
+_PORTS = {"http": 80, "https": 443}
 _MAX_REDIRECTS = 5
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _REFUSED = (401, 403)
+_MEANINGS = {
+    **dict.fromkeys((404, 410), (errno.ENOENT, "no such file")),
+    **dict.fromkeys(_REFUSED, (errno.EACCES, "access is refused")),
+}
 _LONGEST_WAIT = 30.0  # seconds that a server may ask for
 _CHUNK = 1 << 18
 _CONNECTIONS = 128  # to a host
 _TIMEOUT = 30.0  # seconds without a byte
+# What identifies an object, and how to ask for the same one; the best first.
+_CONDITIONS = {"ETag": "If-Match", "Last-Modified": "If-Unmodified-Since"}
 
 
 class HttpRanges(Ranges):
@@ -36,88 +43,84 @@ class HttpRanges(Ranges):
     for some minutes, expires. What is secret goes to the host of the first address only.
     """
 
-    def __init__(self, url: str, secret: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, secret: str | None = None) -> None:
         self.name = shown_url(url)
-        parts = split(url, self.name)
-        host = parts.netloc.rpartition("@")[2]
-        self._first = parts._replace(netloc=host, fragment="").geturl()
         with extra("remote", self.name):
-            self._secret = secret or _user(parts, "Authorization")
+            from urllib3.util import parse_url
+        try:
+            parts = parse_url(url)
+        except ValueError as error:
+            raise _failure(error, self.name) from None
+        self._first = parts._replace(auth=None, fragment=None).url
+        self._secret = secret or _user(parts.auth)
         self._by = ""  # the header that identifies the object
         self._linked = ""  # what a redirect says that identifies it
         self._same: dict[str, str] = {}  # what the server compares before it answers
-        self._settled: str | None = None  # where the address leads to, as of one look
+        self._at: str | None = None  # where the address leads to, as of one look
         self._lock = threading.Lock()
 
     def chunks(self, start: int, stop: int) -> Iterator[bytes]:
         from urllib3.exceptions import HTTPError
 
-        at = self._settled
         try:
-            response, url = self._ask(at, start, stop)
+            response = self._ask(start, stop)
             try:
-                if at is not None and self._has_expired(response, url):
-                    self._settle_again(at)
-                self._check(response, url, start, stop)
-                if at is None:
-                    self._settled = url
+                self._check(response, start, stop)
                 if self.size:
                     yield from response.stream(_CHUNK, decode_content=False)
             finally:
                 _let_go(response)
-        except HTTPError as error:
+        except (HTTPError, ValueError) as error:
             raise _failure(error, self.name, is_first=self.size < 0) from None
 
-    def _settle_again(self, old: str) -> None:
-        """Follow the first address anew; of several threads that want it, one does.
-
-        Each look makes another text, by whose identity it is known.
-        """
+    def _ask(self, start: int, stop: int) -> BaseHTTPResponse:
+        """Ask for a range where the address leads to, which one of several threads finds out."""
         with self._lock:
-            if self._settled is old:
-                response, url = self._ask(None, 0, 1)
-                try:
-                    self._check(response, url, 0, 1)
-                finally:
-                    _let_go(response)
-                self._settled = url
+            at = self._at
+            if at is None:
+                return self._follow(start, stop)
+        response = self._get(at, start, stop, self._same)
+        if response.status in _REFUSED and at != self._first:
+            _let_go(response)
+            if self._at is at:  # else another thread has looked again, and got another text
+                self._at = None
+            raise PassingError(f"{shown_url(at)} refuses access (HTTP {response.status})")
+        return response
 
-    def _ask(self, at: str | None, start: int, stop: int) -> tuple[BaseHTTPResponse, str]:
-        """Ask for a range, and follow redirects; return the last answer, and who gave it."""
-        url = self._first if at is None else at
+    def _follow(self, start: int, stop: int) -> BaseHTTPResponse:
+        url = self._first
         for _ in range(_MAX_REDIRECTS + 1):
-            headers = {
-                "Range": f"bytes={start}-{stop - 1}",
-                "Accept-Encoding": "identity",
-                "User-Agent": f"anamnesis/{__version__}",
-                **(self._same if at is not None else {}),
-                **(self._secret if _origin(url) == _origin(self._first) else {}),
-            }
-            pool = _pool(_proxy(url))
-            response = pool.request(
-                "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
-            )
-            where = response.headers.get("Location")
-            if response.status not in _REDIRECTS or not where:
-                return response, url
+            response = self._get(url, start, stop, {})
+            where = response.get_redirect_location()
+            if not where:
+                self._at = url
+                return response
             _let_go(response)
             self.look_at(response.headers)
-            url = split(where, self.name, url).geturl()
+            url = urljoin(url, where)
         raise ParseError(f"leads elsewhere more than {_MAX_REDIRECTS} times", source=self.name)
+
+    def _get(self, url: str, start: int, stop: int, same: Mapping[str, str]) -> BaseHTTPResponse:
+        headers = {
+            "Range": f"bytes={start}-{stop - 1}",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"anamnesis/{__version__}",
+            **same,
+        }
+        if self._secret and _origin(url) == _origin(self._first):
+            headers["Authorization"] = self._secret
+        return _pool(_proxy(url)).request(
+            "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
+        )
 
     def look_at(self, headers: Mapping[str, str]) -> None:
         """Note what a server says beside a redirect."""
 
-    def _has_expired(self, response: BaseHTTPResponse, url: str) -> bool:
-        return response.status in _REFUSED and url != self._first
-
-    def _check(self, response: BaseHTTPResponse, url: str, start: int, stop: int) -> None:
+    def _check(self, response: BaseHTTPResponse, start: int, stop: int) -> None:
         """Refuse an answer that is not the range of the same object."""
-        status, headers = response.status, response.headers
-        if self._has_expired(response, url):
-            raise PassingError(f"{shown_url(url)} refuses access (HTTP {status})")
+        status, headers, length = response.status, response.headers, response.length_remaining
         span, _, total = headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
-        known, size, length = self.size >= 0, _number(total), _number(headers.get("Content-Length"))
+        known, size = self.size >= 0, _number(total)
         if status == 200 and start == 0 and length is not None and length <= stop:
             size = length  # of all of it, which was asked for
         elif size is None or not (
@@ -134,22 +137,19 @@ class HttpRanges(Ranges):
 
     def _identify(self, size: int, headers: Mapping[str, str], *, is_whole: bool) -> None:
         """Note by what the object is known again: a strong ETag, else the time and the size."""
-        tag, modified = headers.get("ETag", ""), headers.get("Last-Modified")
-        if tag and not tag.startswith("W/"):
-            self._by, self.tag, self._same = "ETag", tag, {"If-Match": tag}
-        elif modified:
-            self._by, self.tag = "Last-Modified", modified
-            self._same = {"If-Unmodified-Since": modified}
-        elif self._linked:
-            self.tag = self._linked
-        elif not is_whole:
+        strong = (by for by in _CONDITIONS if not (headers.get(by) or "W/").startswith("W/"))
+        self._by = next(strong, "")
+        self.tag = headers.get(self._by) or self._linked
+        if self._by:
+            self._same = {_CONDITIONS[self._by]: self.tag}
+        elif not (self.tag or is_whole):
             raise ParseError(
                 "the server gives neither a strong ETag nor Last-Modified, so that the file may be"
                 " replaced unseen while it is read",
                 source=self.name,
                 remedy="download it first",
             )
-        self.size, self.modified_ns = size, _time_ns(modified)
+        self.size, self.modified_ns = size, _time_ns(headers.get("Last-Modified"))
 
     def _wrong(self, status: int, headers: Mapping[str, str]) -> Exception:
         """Return the error that an answer means."""
@@ -158,10 +158,6 @@ class HttpRanges(Ranges):
             return PassingError(f"HTTP {status}", min(wait, _LONGEST_WAIT))
         if status in (412, 416) and self.size >= 0:
             return self.replaced()
-        if status in (404, 410):
-            return FileNotFoundError(errno.ENOENT, f"no such file (HTTP {status})", self.name)
-        if status in _REFUSED:
-            return PermissionError(errno.EACCES, f"access is refused (HTTP {status})", self.name)
         if status in (200, 206):
             what = "gives all of the file" if status == 200 else "gives another range"
             return ParseError(
@@ -169,41 +165,33 @@ class HttpRanges(Ranges):
                 source=self.name,
                 remedy="download the file first",
             )
-        return OSError(errno.EIO, f"the server answers HTTP {status}", self.name)
+        number, what = _MEANINGS.get(status, (errno.EIO, "the server gives no file"))
+        return OSError(number, f"{what} (HTTP {status})", self.name)
 
 
-def split(url: str, source: str, base: str = "") -> SplitResult:
-    """Return the parts of an address that can be asked, which may be relative to another."""
-    try:
-        parts = urlsplit(urljoin(base, url))
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return parts
-    except ValueError:  # of the port, or brackets
-        pass
-    raise ParseError(f"{shown_url(url)!r} is no address of a web server", source=source)
+def _origin(url: str) -> tuple[str, str, int]:
+    from urllib3.util import parse_url
+
+    parts = parse_url(url)
+    if parts.scheme not in _PORTS or not parts.host:  # which a proxy might take
+        raise ValueError(shown_url(url))
+    return parts.scheme, parts.host, parts.port or _PORTS[parts.scheme]
 
 
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme]
-
-
-def _user(parts: SplitResult, header: str) -> Mapping[str, str]:
-    """Return the header that says who asks, if an address names a user."""
-    import urllib3
-
-    if parts.username is None:
-        return {}
-    told = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {header: urllib3.make_headers(basic_auth=told)["authorization"]}
+def _user(auth: str | None) -> str:
+    """Return what tells a server who asks, if an address names a user."""
+    if auth is None:
+        return ""
+    name, _, password = auth.partition(":")
+    return f"Basic {b64encode(unquote(f'{name}:{password}').encode()).decode()}"
 
 
 def _proxy(url: str) -> str | None:
     """Return the proxy that the environment names for an address."""
-    parts = urlsplit(url)
-    if proxy_bypass(parts.hostname or ""):
+    scheme, host, _ = _origin(url)
+    if proxy_bypass(host):
         return None
-    return getproxies().get(parts.scheme) or getproxies().get("all")
+    return getproxies().get(scheme) or getproxies().get("all")
 
 
 @cache
@@ -211,14 +199,12 @@ def _pool(proxy: str | None) -> PoolManager:
     """Return the connections, which are kept for the next requests."""
     import urllib3
 
-    settings: dict[str, Any] = {
-        "maxsize": _CONNECTIONS,
-        "timeout": urllib3.Timeout(connect=_TIMEOUT / 3, read=_TIMEOUT),
-    }
+    timeout = urllib3.Timeout(connect=_TIMEOUT / 3, read=_TIMEOUT)
     if proxy is None:
-        return urllib3.PoolManager(**settings)
-    user = _user(urlsplit(proxy), "Proxy-Authorization")
-    return urllib3.ProxyManager(proxy, proxy_headers=user, **settings)
+        return urllib3.PoolManager(maxsize=_CONNECTIONS, timeout=timeout)
+    user = _user(urllib3.util.parse_url(proxy).auth)
+    headers = {"Proxy-Authorization": user} if user else {}
+    return urllib3.ProxyManager(proxy, proxy_headers=headers, maxsize=_CONNECTIONS, timeout=timeout)
 
 
 def _let_go(response: BaseHTTPResponse) -> None:
@@ -231,12 +217,12 @@ def _let_go(response: BaseHTTPResponse) -> None:
     response.release_conn()
 
 
-def _failure(error: Exception, name: str, *, is_first: bool) -> Exception:
+def _failure(error: Exception, name: str, *, is_first: bool = True) -> Exception:
     """Return what a failure to connect or to read means."""
-    from urllib3.exceptions import LocationValueError, NewConnectionError
+    from urllib3.exceptions import NewConnectionError
 
     text = " ".join(str(error).split())[:200]
-    if isinstance(error, LocationValueError):
+    if isinstance(error, ValueError):
         return ParseError(f"is no address of a web server: {text}", source=name)
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return ConnectionError(errno.ECONNABORTED, f"its certificate is refused: {text}", name)

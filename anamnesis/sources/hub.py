@@ -6,7 +6,6 @@ import errno
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError
 from anamnesis.sources.http import HttpRanges
@@ -18,22 +17,11 @@ _ACCESS = "HF_TOKEN or `hf auth login` gives access"
 _NOT_CACHED = "is not in the hub's cache, and HF_HUB_OFFLINE is set"
 # By what the hub calls an error, as huggingface_hub's exceptions do.
 _REFUSALS = {
-    "GatedRepo": (PermissionError, errno.EACCES, f"accept its terms on the hub; {_ACCESS}"),
-    "RepoNotFound": (
-        FileNotFoundError,
-        errno.ENOENT,
-        f"no such repository, or a private one; {_ACCESS}",
-    ),
-    "RevisionNotFound": (FileNotFoundError, errno.ENOENT, "the repository has no such revision"),
-    "EntryNotFound": (FileNotFoundError, errno.ENOENT, "the repository has no such file"),
+    "GatedRepo": f"accept its terms on the hub; {_ACCESS}",
+    "RepoNotFound": f"no such repository, or a private one; {_ACCESS}",
+    "RevisionNotFound": "the repository has no such revision",
+    "EntryNotFound": "the repository has no such file",
 }
-
-
-class Repository(NamedTuple):
-    """The files of a repository at one commit, and their sizes."""
-
-    place: HubPlace
-    sizes: dict[str, int]
 
 
 class HubRanges(HttpRanges):
@@ -43,11 +31,8 @@ class HubRanges(HttpRanges):
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers
 
-        secret = build_hf_headers().get("authorization")
-        super().__init__(
-            hf_hub_url(place.repository, place.path, revision=place.revision),
-            {"Authorization": secret} if secret else {},
-        )
+        url = hf_hub_url(place.repository, place.path, revision=place.revision)
+        super().__init__(url, build_hf_headers().get("authorization"))
         self.name = str(place)
         self.commit = ""
 
@@ -66,8 +51,8 @@ class HubRanges(HttpRanges):
 def _refusal(code: str, name: str) -> OSError | None:
     if code not in _REFUSALS:
         return None
-    kind, number, why = _REFUSALS[code]
-    return kind(number, why, name)
+    number = errno.EACCES if code == "GatedRepo" else errno.ENOENT
+    return OSError(number, _REFUSALS[code], name)  # which makes one of the kind of its number
 
 
 def cached(place: HubPlace) -> str | None:
@@ -80,9 +65,10 @@ def cached(place: HubPlace) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def snapshot(place: HubPlace) -> str | None:
+def snapshot(url: str) -> str | None:
     """Return the path of a repository, or of what is in it, in the cache if that is all to ask."""
-    with extra("hub", str(place)):
+    place = HubPlace.parse(url)
+    with extra("hub", url):
         from huggingface_hub import snapshot_download
         from huggingface_hub.constants import is_offline_mode
         from huggingface_hub.errors import LocalEntryNotFoundError
@@ -98,18 +84,23 @@ def snapshot(place: HubPlace) -> str | None:
     return path
 
 
-def list_repository(place: HubPlace) -> Repository:
-    """Return all files of a repository at the commit that a revision is now."""
+def list_repository(url: str) -> tuple[str, list[str]] | None:
+    """Return a folder at the commit that its revision is now, and its files; None for a file."""
     from huggingface_hub import HfApi
 
+    place = HubPlace.parse(url)
     try:
-        info = HfApi().model_info(
-            place.repository, revision=place.revision, files_metadata=True, timeout=30
-        )
+        info = HfApi().model_info(place.repository, revision=place.revision, timeout=30)
     except Exception as error:  # of its own, of its HTTP client's, or of the system
         raise _failure(error, str(place)) from None
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    return Repository(place._replace(revision=info.sha), sizes)
+    names = [file.rfilename for file in info.siblings or ()]
+    if place.path and place.path in names:
+        return None
+    below = place.path and f"{place.path}/"
+    inside = [name.removeprefix(below) for name in names if name.startswith(below)]
+    if place.path and not inside:
+        raise ParseError("the repository has no such file or folder", source=url)
+    return f"{place._replace(revision=info.sha)}/", inside
 
 
 def _failure(error: Exception, name: str) -> Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from operator import itemgetter
 
 import anamnesis._io as _io
 from anamnesis.base.crc import crc32
@@ -28,30 +29,28 @@ class RemoteSource(Source):
     time. Later each range is asked for as it is.
     """
 
-    def __init__(self, ranges: Ranges, url: str, buffer: int, first: int = PAGE) -> None:
+    def __init__(self, ranges: Ranges, url: str, buffer: int | None, first: int) -> None:
         self._ranges = ranges
-        self._buffer = buffer
-        self.url = url
-        self.name = ranges.name
-        page = bytearray(first)
-        n = ranges.fill(0, memoryview(page))
+        self._buffer = REMOTE_BUFFER if buffer is None else buffer
+        self.url, self.name = url, ranges.name
+        self._pages = [self._page(0, first)]  # where each starts, and its bytes; by place
         self.size = ranges.size
-        self._pages = {0: page if n == first else page[:n]}
-        self._starts = [0]
         self._parses = True
         self._short: dict[int, bytes] = {}
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         view = view[: max(0, self.size - offset)]
-        kept = self._kept(offset)[: len(view)]
+        start, page = self._page_at(offset)
+        kept = memoryview(page)[offset - start :][: len(view)]
         if kept or not view:
             view[: len(kept)] = kept
             return len(kept)
-        if self._parses and len(view) < _LONGEST_PAGE:
-            n_bytes = max(len(view), min(2 * self._page_before(offset), _LONGEST_PAGE))
-            self._keep({offset: self._page(offset, min(n_bytes, self.size - offset))})
-            return self._read_some(offset, view)
-        return self._fill(offset, view)
+        if not self._parses or len(view) >= _LONGEST_PAGE:
+            return self._fill(offset, view)
+        before = len(page) if start + len(page) == offset else 0
+        n_bytes = max(len(view), min(2 * before, _LONGEST_PAGE))
+        self._keep([self._page(offset, min(offset + n_bytes, self.size))])
+        return self._read_some(offset, view)
 
     def read_summed(self, offset: int, view: memoryview) -> int:
         self.read_into(offset, view)
@@ -80,44 +79,37 @@ class RemoteSource(Source):
         self._short[offset] = bytes(view)
         return n
 
-    def _kept(self, offset: int) -> memoryview:
-        at = bisect_right(self._starts, offset) - 1
-        start = self._starts[at] if at >= 0 else offset
-        return memoryview(self._pages.get(start, b""))[offset - start :]
+    def _page_at(self, offset: int) -> tuple[int, bytearray]:
+        """Return the last page that starts at an offset or before."""
+        pages = self._pages  # which another thread may replace
+        at = bisect_right(pages, offset, key=itemgetter(0))
+        return pages[at - 1] if at else (offset, bytearray())
 
-    def _page_before(self, offset: int) -> int:
-        """Return the length of the page that ends at an offset; 0 if none does."""
-        at = bisect_right(self._starts, offset) - 1
-        page = self._pages[self._starts[at]] if at >= 0 else b""
-        return len(page) if page and self._starts[at] + len(page) == offset else 0
+    def _page(self, start: int, stop: int) -> tuple[int, bytearray]:
+        page = bytearray(stop - start)
+        n = self._ranges.fill(start, memoryview(page))
+        return start, page[:n]
 
-    def _page(self, start: int, n_bytes: int) -> bytearray:
-        page = bytearray(n_bytes)
-        self._ranges.fill(start, memoryview(page))
-        return page
-
-    def _keep(self, pages: dict[int, bytearray]) -> None:
-        self._pages |= pages
-        self._starts = sorted(self._pages)
+    def _keep(self, pages: Iterable[tuple[int, bytearray]]) -> None:
+        self._pages = sorted([*self._pages, *pages], key=itemgetter(0))
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         joined: list[list[int]] = []
         for start, stop in sorted(ranges):
             stop = min(stop, self.size)
+            at, page = self._page_at(start)
             if joined and start - joined[-1][1] <= _GAP:
                 joined[-1][1] = max(stop, joined[-1][1])
-            elif start + len(self._kept(start)) < stop:
+            elif max(start, at + len(page)) < stop:
                 joined.append([start, stop])
         if sum(stop - start for start, stop in joined) <= _MOST_PREFETCHED:
-            pages = at_once(lambda r: self._page(r[0], r[1] - r[0]), joined, _IN_FLIGHT)
-            self._keep(dict(zip((start for start, _ in joined), pages, strict=True)))
+            self._keep(at_once(lambda span: self._page(*span), joined, _IN_FLIGHT))
 
     def settle(self, header_bytes: int) -> None:
         self._parses = False
-        if self.size > len(self._pages.get(0, b"")):  # else all of it is at hand
-            kept = {start: page[: header_bytes - start] for start, page in self._pages.items()}
-            self._pages = {start: page for start, page in kept.items() if start < header_bytes}
-            self._starts = sorted(self._pages)
+        if self.size > len(self._page_at(0)[1]):  # else all of it is at hand
+            kept = [(at, page[: header_bytes - at]) for at, page in self._pages]
+            self._pages = [page for page in kept if page[0] < header_bytes]
 
     def in_flight(self, n_bytes: int) -> int:
         return min(_IN_FLIGHT, max(1, self._buffer // n_bytes))
@@ -135,7 +127,6 @@ class RemoteSource(Source):
 
 def open_remote(url: str, buffer: int | None = None, first: int = PAGE) -> Source:
     """Return the object at an address, which is asked for its first bytes."""
-    buffer = REMOTE_BUFFER if buffer is None else buffer
     kind = kind_of_url(url)
     if kind == "hub":
         return _open_hub(url, buffer, first)
@@ -148,11 +139,11 @@ def open_remote(url: str, buffer: int | None = None, first: int = PAGE) -> Sourc
     return RemoteSource(HttpRanges(url), url, buffer, first)
 
 
-def _open_hub(url: str, buffer: int, first: int) -> Source:
+def _open_hub(url: str, buffer: int | None, first: int) -> Source:
     from anamnesis.sources.hub import HubRanges, cached, snapshot
 
     place = HubPlace.parse(url)
-    path = snapshot(place) or cached(place)
+    path = snapshot(url) or cached(place)
     if path is None:
         ranges = HubRanges(place)
         source = RemoteSource(ranges, url, buffer, first)

@@ -48,15 +48,13 @@ def file_name(url: str) -> str:
     """Return the last part of an address, as a file or a folder would be called."""
     kind = kind_of_url(url)
     if kind == "hub":
-        place = HubPlace.parse(url)
-        return (place.path or place.repository).rpartition("/")[2]
-    if kind == "bucket":
-        return url.rstrip("/").rpartition("/")[2]
-    from urllib.parse import unquote
+        url = str(HubPlace.parse(url)._replace(revision=None))
+    elif kind == "web":
+        from urllib.parse import unquote
 
-    _, _, path = shown_url(url).partition("://")[2].partition("/")
-    name = unquote(path.rstrip("/").rpartition("/")[2])
-    return name.replace("\\", "/").rpartition("/")[2]
+        path = shown_url(url).partition("://")[2].partition("/")[2]
+        url = unquote(path).replace("\\", "/")
+    return url.rstrip("/").rpartition("/")[2]
 
 
 def url_beside(url: str, name: str) -> str:

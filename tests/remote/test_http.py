@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,17 @@ def test_no_address(url: str) -> None:
         an.parse(url)
 
 
+@pytest.mark.parametrize(
+    ("user", "secret"),
+    [("a", "a:"), ("a:b%3Ac%40", "a:b:c@"), ("a:%E2%82%AC", "a:\u20ac"), ("a@b:c", "a@b:c")],
+)
+def test_the_user_of_an_address(server: RangeServer, user: str, secret: str) -> None:
+    model(web(server), "m.safetensors")
+    an.parse(f"{server.url.replace('//', f'//{user}@')}/m.safetensors").close()
+    word, _, coded = (server.log[0].secret or "").partition(" ")
+    assert (word, b64decode(coded).decode()) == ("Basic", secret)
+
+
 def test_names_show_no_secret() -> None:
     shown = shown_url("https://me:secret@host:1/a/b.gguf?X-Amz-Signature=secret#x")
     assert shown == "https://host:1/a/b.gguf"
@@ -238,9 +250,12 @@ def test_names_show_no_secret() -> None:
     assert _origin("https://h/") == _origin("https://h:443/x") != _origin("http://h:443/")
 
 
+@pytest.mark.parametrize("proxy", ["http_proxy", "all_proxy"])
 def test_a_redirect_into_files_is_refused(
-    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch, proxy: str
 ) -> None:
+    monkeypatch.setenv(proxy, server.url)
+
     def answer(self: Handler) -> None:
         self._reply(302, Location="file:///etc/passwd")
 
