@@ -66,7 +66,6 @@ class RemoteFolder(Folder):
         self.root = Path(room) / (name if name.strip(".") and not leads_out(name) else MODEL_STEM)
         self.root.mkdir()
         self.files = _files(base, names)
-        self._fetch([name for name in self.files.names if _is_small(name)], JSON_MAX_BYTES)
 
     def close(self) -> None:
         """Remove the copies."""
@@ -74,8 +73,9 @@ class RemoteFolder(Folder):
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Let errors name the address, not the copies."""
+        """Have the small files at hand; let errors name the address, not the copies."""
         try:
+            self._fetch([name for name in self.files.names if _is_small(name)], JSON_MAX_BYTES)
             yield
         except AnamnesisError as error:
             error.args = tuple(str(arg).replace(str(self.root), self.url) for arg in error.args)

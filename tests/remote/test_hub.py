@@ -193,6 +193,7 @@ def test_files_to_scan(hub: RangeServer) -> None:
     assert files is not None
     assert f"hf://org/m@{COMMIT}/inner/words.txt" in files
     assert files_at("hf://org/m/tokenizer.json") is None
+    assert [seen.path for seen in hub.log if "/resolve/" in seen.path] == []
 
 
 def test_places() -> None:
