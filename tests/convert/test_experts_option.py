@@ -427,7 +427,7 @@ def all_of(source: Path) -> dict[str, Any]:
 
 
 def test_edited_experts_that_cannot_be_cut_or_joined(tmp_path: Path) -> None:
-    """Values in the place of codes have no dtype to be cut in; a stack is not made of arrays."""
+    """Values in the place of codes have no dtype to be cut in; functions hold a whole weight."""
     paths = models(tmp_path)
     converted(paths["stacks"], tmp_path / "codes", "fp8-block")
     cases: tuple[tuple[Path, Experts, str], ...] = (
@@ -437,10 +437,24 @@ def test_edited_experts_that_cannot_be_cut_or_joined(tmp_path: Path) -> None:
     for source, asked, why in cases:
         with an.parse(source) as model:
             name = next(name for name in model if "down_proj" in name)
-            edit = {name: model[name].numpy("f32") * 2}
+            values = model[name].numpy("f32") * 2
+            edit = {name: values if asked == "split" else lambda _, values=values: values}
             with pytest.raises(an.UnsupportedError, match=why) as caught:
                 model.plan("bf16", experts=asked, edit=edit)
             assert "experts='keep'" in str(caught.value)
+
+
+@pytest.mark.parametrize("to", ["bf16", "fp8-block"])
+def test_experts_of_which_one_is_an_array_are_put_together(tmp_path: Path, to: str) -> None:
+    source = models(tmp_path)["matrices"]
+    with an.parse(source) as model:
+        name = next(name for name in model if "down_proj" in name)
+        edit = {name: model[name].numpy("f32") * 2}
+        model.convert(tmp_path / "edited", "safetensors", edit=edit, experts="keep")
+        model.convert(tmp_path / "at-once", to, edit=edit, experts="stacked")
+    with an.parse(tmp_path / "edited") as model:
+        model.convert(tmp_path / "in-turn", to, experts="stacked")
+    assert stored(tmp_path / "at-once") == stored(tmp_path / "in-turn")
 
 
 def test_codes_of_different_settings(tmp_path: Path) -> None:
