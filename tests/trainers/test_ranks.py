@@ -14,8 +14,11 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import anamnesis as an
+from helpers.damage import open_damaged
 
 
 def flat(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -113,6 +116,45 @@ def test_a_missing_rank_is_named(ranks: Path, tmp_path: Path, gone: int) -> None
     (tmp_path / "verl" / f"model_world_size_4_rank_{gone}.pt").unlink()
     with pytest.raises(an.ParseError, match=f"rank {gone} is missing"):
         an.parse(tmp_path / "verl")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("model_world_size_99999999999_rank_0.pt",), "rank 1 is missing, as are 99,999,999,997"),
+        (("x-rank0.pt", "x-rank1.pt", "x-rank99999999999.pt"), "rank 2 is missing, as are"),
+        (("model_world_size_2_rank_0.pt", "model_world_size_2_rank_2.pt"), "rank 2, of 2 ranks"),
+        (("x-rank0.pt", "x-rank1.pt", "x-rank_1.pt"), "are of one rank"),
+    ],
+)
+def test_names_that_lie_about_ranks(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+    for name in names:
+        torch.save({"w": torch.zeros(2)}, tmp_path / name)
+    with pytest.raises(an.ParseError, match=message):
+        an.parse(tmp_path)
+
+
+def test_a_split_into_many_pieces_is_refused(ranks: Path, tmp_path: Path) -> None:
+    shutil.copytree(ranks / "verl", tmp_path / "verl")
+    path = tmp_path / "verl" / "model_world_size_4_rank_2.pt"
+    tensors = torch.load(path, weights_only=False)
+    name = next(name for name, tensor in tensors.items() if isinstance(tensor, DTensor))
+    tensors[name]._spec.placements = (_StridedShard(0, split_factor=1 << 40),)
+    torch.save(tensors, path)
+    with pytest.raises(an.LimitExceeded, match="DTENSOR_MAX_BOXES"):
+        an.parse(tmp_path / "verl")
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("verl", "model_world_size_4_rank_1.pt"),
+        ("hf", "shard-00001-model-00001-of-00002.safetensors"),
+    ],
+)
+def test_damage_is_an_error_or_read(ranks: Path, tmp_path: Path, folder: str, name: str) -> None:
+    shutil.copytree(ranks / folder, tmp_path / folder)
+    open_damaged(tmp_path / folder, name, n_seeds=500)
 
 
 def test_one_rank_alone_is_a_part(ranks: Path) -> None:

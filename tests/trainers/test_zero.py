@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import anamnesis as an
+from helpers.damage import open_damaged
 
 WORLD = 3
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -148,7 +149,7 @@ def test_bf16_is_rounded_once(checkpoint: Path, tmp_path: Path) -> None:
 def test_a_missing_file_is_said(checkpoint: Path, kind: str) -> None:
     files = sorted((checkpoint / "global_step1").glob(f"*_{kind}_states.pt"))
     files[-1].unlink()
-    with pytest.raises(an.AnamnesisError, match=r"are there|no \.safetensors|alone is read"):
+    with pytest.raises(an.AnamnesisError, match=r"are there|has no file"):
         an.parse(checkpoint)
 
 
@@ -160,6 +161,21 @@ def test_a_lie_about_shapes_is_an_error(tmp_path: Path) -> None:
     torch.save(state, path)
     with pytest.raises(an.ParseError, match="values"):
         an.parse(tmp_path)
+
+
+def test_a_checkpoint_without_states_of_the_model_is_an_error(tmp_path: Path) -> None:
+    write_3(tmp_path, 1)
+    for path in tmp_path.glob("*_model_states.pt"):
+        path.unlink()
+    (tmp_path / "latest").write_text("gone")
+    with pytest.raises(an.ParseError, match="has no file NAME_model_states"):
+        an.parse(tmp_path)
+
+
+def test_damage_is_an_error_or_read(checkpoint: Path) -> None:
+    for ending in ("optim_states.pt", "model_states.pt"):
+        path = min(checkpoint.rglob(f"*{ending}"))
+        open_damaged(checkpoint, str(path.relative_to(checkpoint)))
 
 
 def test_experts_of_autoep_are_refused(tmp_path: Path) -> None:

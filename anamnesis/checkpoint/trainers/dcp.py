@@ -17,7 +17,7 @@ from typing import Any
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
@@ -97,7 +97,7 @@ class _Checkpoint:
     def _metadata(self) -> dict[str, Any]:
         size = self.source.size
         if size > METADATA_MAX_BYTES:
-            raise self._error(f"has {size:,} bytes; {METADATA_MAX_BYTES:,} are allowed")
+            raise LimitExceeded("METADATA_MAX_BYTES", f"{self.source.name}: {size:,} bytes")
         self.budget.alloc(size, self.source.name)
         machine = MetadataMachine(self.source.read(0, size), self.budget, self.source.name)
         return self._fields(machine.load(), "Metadata")

@@ -7,14 +7,14 @@ the like. A DTensor says which part a rank has. What is no DTensor is the same o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count, product
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis.base.dropped import Dropped
-from anamnesis.base.errors import ParseError
+from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.trainers.dcp import STATE, is_of_optimizer
@@ -26,6 +26,7 @@ from anamnesis.sources.strided import Strips, strided
 _NAMED = re.compile(
     r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
+DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
 _STATES = re.compile(r"optim|extra_state|sched|rng|dataloader", re.IGNORECASE)
 
 
@@ -45,7 +46,9 @@ def find_ranks(names: Iterable[str], root: str) -> Ranks | None:
         if found is None or (found["size"] is None and not found["stem"]):
             continue
         stem = f"{found['stem']}world_size_{found['size']}" if found["size"] else found["stem"]
-        groups.setdefault(stem, {})[int(found["rank"])] = name
+        other = groups.setdefault(stem, {}).setdefault(int(found["rank"]), name)
+        if other is not name:
+            raise ParseError(f"{other} and {name} are of one rank", source=root)
         sizes[stem] = int(found["size"] or 0)
     states = [stem for stem in groups if _STATES.search(stem)]
     models = [stem for stem in groups if stem not in states]
@@ -56,19 +59,27 @@ def find_ranks(names: Iterable[str], root: str) -> Ranks | None:
         one, other = (next(iter(groups[stem].values())) for stem in models[:2])
         raise ParseError(f"holds the ranks of two models, {one} and {other}", source=root)
     files = groups[models[0]]
-    world = sizes[models[0]] or max(files) + 1
-    missing = [rank for rank in range(world) if rank not in files]
-    if missing:
-        like = next(iter(files.values()))
+    _check_all_there(files, sizes[models[0]], root)
+    left = [Dropped(name, STATE) for stem in states for name in groups[stem].values()]
+    return Ranks([files[rank] for rank in sorted(files)], left)
+
+
+def _check_all_there(files: Mapping[int, str], size: int, root: str) -> None:
+    """Refuse the files of some of the ranks; names may claim any number of them."""
+    last, like = max(files), next(iter(files.values()))
+    world = size or last + 1
+    if last >= world:
+        raise ParseError(f"{files[last]} is of rank {last:,}, of {world:,} ranks", source=root)
+    n_missing = world - len(files)
+    if n_missing:
+        first = next(rank for rank in count() if rank not in files)
         raise ParseError(
-            f"the file of rank {missing[0]} is missing, as are {len(missing) - 1:,} others; those"
-            f" of {world:,} ranks are needed, such as {like}"
-            if len(missing) > 1
-            else f"the file of rank {missing[0]} is missing; {like} is one of {world:,}",
+            f"the file of rank {first} is missing; {like} is one of {world:,}"
+            if n_missing == 1
+            else f"the file of rank {first} is missing, as are {n_missing - 1:,} others; those of"
+            f" {world:,} ranks are needed, such as {like}",
             source=root,
         )
-    left = [Dropped(name, STATE) for stem in states for name in groups[stem].values()]
-    return Ranks([files[rank] for rank in range(world)], left)
 
 
 def lone_rank(container: Container) -> str | None:
@@ -139,7 +150,8 @@ def _boxes(
     name: str, rank: int, part: StoredTensor, sharding: Sharding, strips: Strips
 ) -> Iterator[Box]:
     """Yield the boxes that a rank's part consists of: one, unless it is cut in strides."""
-    runs = [list(_runs(n, dim, sharding)) for dim, n in enumerate(sharding.shape)]
+    runs = [_runs(n, dim, sharding, name) for dim, n in enumerate(sharding.shape)]
+    _check_count(prod(map(len, runs)), name)
     shape = tuple([sum(len(run) for run in along) for along in runs])
     if shape != part.shape:
         raise ParseError(
@@ -168,7 +180,14 @@ def _placed(runs: Iterable[range]) -> list[tuple[range, int]]:
     return placed
 
 
-def _runs(n: int, dim: int, sharding: Sharding) -> list[range]:
+def _check_count(n_boxes: int, name: str) -> None:
+    if n_boxes > DTENSOR_MAX_BOXES:
+        raise LimitExceeded(
+            "DTENSOR_MAX_BOXES", f"tensor {name!r}: a rank's part in {n_boxes:,} pieces"
+        )
+
+
+def _runs(n: int, dim: int, sharding: Sharding, name: str) -> list[range]:
     """Return which indices of a dimension a rank has, as runs.
 
     Each dimension of the mesh that cuts it takes the chunk of the rank's coordinate; one with a
@@ -177,18 +196,18 @@ def _runs(n: int, dim: int, sharding: Sharding) -> list[range]:
     runs = [range(n)]
     for placed in sharding.placements:
         if placed.dim == dim:
-            chunks = _chunks(runs, placed.split_factor)
+            _check_count(max(len(runs), 1) * placed.split_factor, name)
+            chunks = [_chunk(runs, i, placed.split_factor) for i in range(placed.split_factor)]
             runs = [
-                run for chunk in chunks for run in _chunks(chunk, placed.n_ranks)[placed.coordinate]
+                run for each in chunks for run in _chunk(each, placed.coordinate, placed.n_ranks)
             ]
     return runs
 
 
-def _chunks(runs: Sequence[range], n: int) -> list[list[range]]:
-    """Cut runs into n chunks as torch.chunk does: all but the last of ceil(size / n)."""
-    total = sum(map(len, runs))
-    each = -(-total // n)
-    return [_cut(runs, min(i * each, total), min((i + 1) * each, total)) for i in range(n)]
+def _chunk(runs: Sequence[range], i: int, n: int) -> list[range]:
+    """Return chunk i of n that torch.chunk cuts runs into: all but the last of ceil(size / n)."""
+    each = -(-sum(map(len, runs)) // n)
+    return _cut(runs, i * each, (i + 1) * each)
 
 
 def _cut(runs: Sequence[range], begin: int, end: int) -> list[range]:

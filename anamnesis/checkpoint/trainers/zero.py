@@ -74,7 +74,7 @@ def _names(folder: Path, ending: str) -> list[str]:
 
 
 def _by_numbers(name: str) -> list[int | str]:
-    return [int(part) if part.isdecimal() else part for part in _NUMBERS.split(name)]
+    return [int(part) if i % 2 else part for i, part in enumerate(_NUMBERS.split(name))]
 
 
 class _Cut(NamedTuple):
@@ -95,6 +95,8 @@ class _Zero:
         self.stage = self._number(f"{_STATE}.zero_stage")
         if self.stage not in (1, 2, 3):
             raise self._error(f"ZeRO of stage {self.stage} has no cut weights")
+        if not models:
+            raise self._error(f"has no file NAME{_MODEL}, which says what the weights are")
         if self.stage < 3 and set(models) != {_ONE_MODEL_FILE}:
             raise UnsupportedError(
                 f"{folder}: has the states of {len(models)} parts of the model, {_ONE_MODEL_FILE}"
@@ -138,6 +140,8 @@ class _Zero:
         trained = self._of_groups(groups) if self.stage < 3 else self._of_ranks(groups)
         whole = dict([*self._buffers(), *self._frozen(), *trained])
         for name, of in self._below("shared_params"):
+            if type(of) is not str:
+                raise self._error(f"{name!r} is shared with something that has no name")
             if of in whole:
                 whole[name] = whole[of]._replace(name=name)
         return whole
@@ -168,11 +172,11 @@ class _Zero:
 
     def _buffers(self) -> Iterator[tuple[str, StoredTensor]]:
         names = self.about.get("buffer_names")
-        for name in names if type(names) is list else ():
+        for name in map(str, names if type(names) is list else ()):
             tensor = self.models[0].tensors.get(f"module.{name}")
             if tensor is None:
                 raise self._error(f"buffer {name!r} is missing")
-            yield name, tensor._replace(name=str(name))
+            yield name, tensor._replace(name=name)
 
     def _frozen(self) -> Iterator[tuple[str, StoredTensor]]:
         for name, value in self._below("frozen_param_shapes"):

@@ -141,10 +141,17 @@ def _product(sizes: Any) -> int:
 
 def _check_order(spec: dict[str, Any]) -> None:
     """Refuse a mesh whose dimensions cut the tensor in another order than their own."""
-    for entry in spec.get("shard_order") or ():
-        dims = entry.args[1] if type(entry) is Call and len(entry.args) == 2 else None
-        if type(dims) is not tuple or list(dims) != sorted(dims):
-            raise _Unfit("that the dimensions of its mesh cut in another order than theirs")
+    entries = spec.get("shard_order") or ()
+    if type(entries) is not tuple or not all(map(_is_rising, entries)):
+        raise _Unfit("that the dimensions of its mesh cut in another order than theirs")
+
+
+def _is_rising(entry: Any) -> bool:
+    """Tell whether an entry of a tensor's dimension names those of the mesh in their order."""
+    dims = entry.args[1] if type(entry) is Call and len(entry.args) == 2 else None
+    if type(dims) is not tuple or not all(type(dim) is int for dim in dims):
+        return False
+    return list(dims) == sorted(dims)
 
 
 def _placement(n_ranks: int, coordinate: Any, placed: Any, n_dims: int) -> Placement:
