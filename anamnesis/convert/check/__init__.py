@@ -1,0 +1,1 @@
+"""Whether a model is whole and sane: its values, its config, its files, and its hashes."""
