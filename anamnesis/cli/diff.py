@@ -150,7 +150,7 @@ def _tail(text: str, most: int) -> str:
 
 def _kinds(found: Comparison, width: int) -> Iterator[str]:
     """Yield a row for each pair of encodings, the most frequent first."""
-    from anamnesis.convert.compare.comparison import total_of
+    from anamnesis.convert.compare.difference import together
 
     groups: dict[tuple[str, str], list[Compared]] = {}
     for weight in found.weights:
@@ -163,7 +163,7 @@ def _kinds(found: Comparison, width: int) -> Iterator[str]:
         return
     rows = []
     for kinds, some in in_order:
-        total = total_of(some)
+        total = together(one.difference for one in some)
         n = sum(math.prod(weight.a.shape) for weight in some)
         share = _share(total.differing, n)
         figures = (_decibels(some, total.loss.snr_db), _largest(total.loss.largest))

@@ -1,1 +1,1 @@
-"""Whether a model is whole and sane: its values, its config, its files, and its hashes."""
+"""Whether a model is whole and sane: values, config, files and hashes."""

@@ -1,4 +1,4 @@
-"""Hashes of a model's tensors: of the bytes of each, and of the values of each weight.
+"""Manifests: hashes of the bytes of each tensor, and of the values of each weight.
 
     {"anamnesis": "manifest 1", "hash": "xxh3_128",
      "tensors": {NAME: {"dtype": "BF16", "shape": [256, 256], "hash": "…"}},

@@ -1,12 +1,12 @@
-"""What the values of a model's weights show: NaNs, infinities, zeros, constants, sizes."""
+"""What values of weights show: NaNs, infinities, zeros, constants, sizes."""
 
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
@@ -27,26 +27,9 @@ _HUGE = 2.0**14  # beyond what trained weights are; a damaged scale or exponent 
 _SLOT = -5
 
 
-class _Form(NamedTuple):
-    """A float of sign and magnitude: its width, and the magnitudes of infinity and of NaNs."""
-
-    width: int
-    infinity: int  # NaNs are above; without infinities it is one above the largest number
-    has_infinity: bool = True
-
-
-_FORMS = {
-    "F32": _Form(4, 0x7F800000),
-    "BF16": _Form(2, 0x7F80),
-    "F16": _Form(2, 0x7C00),
-    "F8_E5M2": _Form(1, 0x7C),
-    "F8_E4M3": _Form(1, 0x7E, has_infinity=False),
-}
-
-
 def look_at(weights: Sequence[Weight], how: How) -> dict[str, Seen]:
     """Return what the values of weights come to, by their names; of integers and the like none."""
-    seen = {weight.name: Seen() for weight in weights if _form(weight) is not None}
+    seen = {weight.name: Seen() for weight in weights if _words(weight) is not None}
     jobs = _Jobs([weight for weight in weights if weight.name in seen], how)
     run(jobs.bands(), lambda: _Looking(seen, jobs, how), how.threads)
     return seen
@@ -71,12 +54,12 @@ def _is_raw(weight: Weight) -> bool:
     return isinstance(weight, Plain) and len(weight.parts) == 1
 
 
-def _form(weight: Weight) -> _Form | None:
+def _words(weight: Weight) -> str | None:
     """Return what the values of a weight are looked at as; None of integers and the like."""
     own = weight.own_dtype
     if _is_raw(weight):
-        return None if own is None else _FORMS.get(own.name)
-    return _FORMS["F32"] if own is None or own.kind == "float" else None
+        return own.name if own is not None and own.name in _core.FLOAT_WORDS else None
+    return "F32" if own is None or own.kind == "float" else None
 
 
 class _Jobs:
@@ -90,9 +73,9 @@ class _Jobs:
 
     def bands(self) -> Iterator[tuple[Weight, list[Band]]]:
         for weight in self._weights:
-            form = _form(weight)
-            if _is_raw(weight) and form is not None:
-                found = cut(*_matrix(weight.shape), band_bytes() // form.width)
+            if _is_raw(weight):
+                n_bytes = weight.parts[0].dtype.n_bytes(1)
+                found = cut(*_matrix(weight.shape), band_bytes() // n_bytes)
             else:
                 found = weight.bands(_F32, band_bytes())
             for bands in found.runs():
@@ -115,7 +98,7 @@ class Seen:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.n = self.nans = self.infinities = self.zeros = self.zero_rows = self.largest = 0
-        self.first: int | None = None  # value that is a NaN or an infinity
+        self.first = sys.maxsize  # value that is a NaN or an infinity
         self.words: set[bytes] = set()  # of bands whose values are all alike; two say that not all
         self.problem = ""
 
@@ -145,30 +128,31 @@ class _Looking:
             state.problem = str(error)
 
     def _look(self, weight: Weight, band: Band, state: Seen) -> None:
-        form, n = _form(weight), band.stop - band.start
-        assert form is not None
+        n = band.stop - band.start
         if _is_raw(weight):
-            at = form.width * band.start
-            words = self._scratch.read(0, weight.parts[0], at, form.width * n)
+            part = weight.parts[0]
+            n_bytes = part.dtype.n_bytes(1)
+            words = self._scratch.read(0, part, n_bytes * band.start, n_bytes * n)
         else:
-            words = self._scratch.room(_SLOT, _F32.n_bytes(n))
+            n_bytes = _F32.n_bytes(1)
+            words = self._scratch.room(_SLOT, n_bytes * n)
             decode_run(weight, band, _F32, self._scratch, words, self._how.level)
         cols = _matrix(weight.shape)[1]
         cols = cols if n % cols == 0 and band.start % cols == 0 else n
-        seen = _core.check_values(words, form.width, form.infinity, cols, self._how.level)
-        nans, infinities, zeros, zero_rows, largest, is_constant, first_odd = seen
+        kind = _words(weight)
+        assert kind is not None  # of others there are no jobs
+        found = _core.check_values(kind, words, cols, self._how.level)
+        odd = [at for at in (found.first_nan, found.first_infinite) if at is not None]
         with state.lock:
             state.n += n
-            state.nans += nans if form.has_infinity else nans + infinities
-            state.infinities += infinities if form.has_infinity else 0
-            state.zeros += zeros
-            state.zero_rows += zero_rows
-            state.largest = max(state.largest, largest)
-            if first_odd >= 0:
-                at = band.start + first_odd
-                state.first = at if state.first is None else min(at, state.first)
-            word = bytes(words[: form.width])
-            state.words.update([word] if is_constant else [word, b""])
+            state.nans += found.n_nan
+            state.infinities += found.n_infinite
+            state.zeros += found.n_zero
+            state.zero_rows += found.n_zero_rows
+            state.largest = max(state.largest, found.largest)
+            if odd:
+                state.first = min(band.start + min(odd), state.first)
+            state.words.update([bytes(words[:n_bytes])] if found.is_constant else [b"", b"\0"])
 
 
 def _said(weight: Weight, state: Seen) -> Iterator[tuple[Severity, str, str]]:
@@ -176,7 +160,7 @@ def _said(weight: Weight, state: Seen) -> Iterator[tuple[Severity, str, str]]:
     if state.problem:
         yield "problem", "unreadable", state.problem
         return
-    where = "" if state.first is None else f", first at {_index(state.first, weight.shape)}"
+    where = f", first at {_index(state.first, weight.shape)}"
     if state.nans:
         yield "problem", "NaN", f"{state.nans:,} of {state.n:,} values are NaN{where}"
     if state.infinities:
@@ -205,11 +189,10 @@ def _index(at: int, shape: tuple[int, ...]) -> list[int]:
 
 def _number(magnitude: int, weight: Weight) -> float:
     """Return a magnitude as the number that it is; 0 where one is never too large."""
-    form = _form(weight)
-    if form is None or form.width == 1:
-        return 0.0
-    own = weight.own_dtype.name if _is_raw(weight) and weight.own_dtype else "F32"
-    if own == "F16":
+    words = _words(weight)
+    if words == "F16":
         return float(struct.unpack("<e", struct.pack("<H", magnitude))[0])
-    bits = magnitude << 16 if own == "BF16" else magnitude
+    if words not in ("BF16", "F32"):
+        return 0.0
+    bits = magnitude << 16 if words == "BF16" else magnitude
     return float(struct.unpack("<f", struct.pack("<I", bits))[0])

@@ -1,1 +1,1 @@
-"""Two models side by side: their weights matched, and compared by headers or by values."""
+"""Two models side by side, by headers or by values."""

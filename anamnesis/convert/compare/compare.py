@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from anamnesis.base.limits import ParseLimits
@@ -66,7 +67,7 @@ def _by_values(found: Matched, how: How) -> list[Compared]:
         else:
             state = "not compared" if one.problem else "same bytes"
         made = _compared(found, pair, state, one.problem)
-        weights.append(made if one.difference is None else made.with_difference(one.difference))
+        weights.append(replace(made, difference=one.difference))
     return weights
 
 

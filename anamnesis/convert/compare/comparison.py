@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, numbered
-from anamnesis.convert.report.report import WeightLoss
+from anamnesis.convert.compare.difference import Difference, together
 
-__all__ = ["Change", "Compared", "Comparison", "Difference", "Stored", "Summary"]
+__all__ = ["Change", "Compared", "Comparison", "Stored", "Summary"]
 
 State = Literal[
     "same bytes",
@@ -32,48 +32,6 @@ _IN_WORDS = {
     "other shape": "of another shape",
     "not compared": "not compared",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How far the values of two weights lie apart, in float32.
-
-    Attributes
-    ----------
-    loss : WeightLoss
-        Of the second weight against the first: mean and largest difference, NMSE, SNR.
-    differing : int
-        Values of other bits: -0 differs from 0, and a NaN from one with another payload.
-    not_finite : int
-        Pairs of values of which one is infinite or no number; no sum counts them.
-    power_b, product : float
-        The sums of the second weight's squares, and of the products.
-    first : tuple of int or None
-        Where the first values lie that differ.
-    """
-
-    loss: WeightLoss
-    differing: int
-    not_finite: int
-    power_b: float
-    product: float
-    first: tuple[int, ...] | None = None
-
-    @property
-    def cosine(self) -> float | None:
-        """The cosine of the angle between both; None if one of them is zero."""
-        scale = math.sqrt(self.loss.power) * math.sqrt(self.power_b)
-        return max(-1.0, min(1.0, self.product / scale)) if scale else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
-        return {
-            **self.loss.to_dict(),
-            "differing": self.differing,
-            "not_finite": self.not_finite,
-            "cosine": self.cosine,
-            "first": self.first,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +65,6 @@ class Compared:
     state: State
     difference: Difference | None = None
     note: str = ""
-
-    def with_difference(self, difference: Difference) -> Compared:
-        """Return it with what its values came to."""
-        return replace(self, difference=difference)
 
     @property
     def noise(self) -> float:
@@ -211,8 +165,8 @@ class Comparison:
 
     @property
     def total(self) -> Difference | None:
-        """All weights together; None if no values were compared."""
-        return total_of(self.weights) if self.values else None
+        """All weights that are not of the same bytes; None if no values were compared."""
+        return together(one.difference for one in self.weights) if self.values else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
@@ -262,22 +216,3 @@ class Comparison:
         from anamnesis.convert.compare.page import comparison_page
 
         return comparison_page(self)
-
-
-def total_of(weights: tuple[Compared, ...] | list[Compared]) -> Difference:
-    """Return the difference of several weights together, those of the same bytes left out."""
-    each = [weight.difference for weight in weights if weight.difference is not None]
-    loss = WeightLoss(
-        sum(one.loss.n for one in each),
-        math.fsum(one.loss.absolute for one in each),
-        max((one.loss.largest for one in each), default=0.0),
-        math.fsum(one.loss.squared for one in each),
-        math.fsum(one.loss.power for one in each),
-    )
-    return Difference(
-        loss,
-        sum(one.differing for one in each),
-        sum(one.not_finite for one in each),
-        math.fsum(one.power_b for one in each),
-        math.fsum(one.product for one in each),
-    )

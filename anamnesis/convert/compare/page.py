@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
-from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary, total_of
+from anamnesis.convert.compare.difference import together
 from anamnesis.convert.report.charts import Scale
 from anamnesis.convert.report.layers import map_of
 from anamnesis.convert.report.name_groups import groups
@@ -23,6 +23,9 @@ from anamnesis.convert.report.page import (
     sizes,
     table,
 )
+
+if TYPE_CHECKING:
+    from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
 
 _DECIBELS = Scale(10, 60, "dB")
 _WORST, _LONGEST = 20, 120
@@ -121,7 +124,7 @@ def _account(found: Comparison) -> str:
 
     rows = []
     for name, some in groups(found.weights, lambda one: one.name, kind):
-        first, total = some[0], total_of(some)
+        first, total = some[0], together(one.difference for one in some)
         shapes = " → ".join(dict.fromkeys(str(list(one.shape)) for one in (first.a, first.b)))
         state = f"{first.state}{f' ({first.note})' if first.note else ''}"
         snr = _decibels(total.loss.snr_db) if total.differing else ""

@@ -1,7 +1,7 @@
-"""Which weights of two models are the same ones, under whatever names they have.
+"""Weights of two models matched one by one, under whatever names they have.
 
-One by one: a directory is seen as GGUF beside a GGUF; what lies below another prefix, experts that
-one has as stacks, a head that one has as its embeddings, and vocabularies of which one is padded.
+A directory is seen as GGUF beside a GGUF; names may lie below another prefix, experts be stacks or
+single, a head be the embeddings, and a vocabulary be padded.
 """
 
 from __future__ import annotations
@@ -235,12 +235,11 @@ def _renamed(a: Side, b: Side, of_a: str, of_b: str) -> dict[str, Weight]:
 
 def _tied(one: Side, other: Side, only: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield a head that one model alone has, and what the other has in its place."""
-    head = head_of(one.config or other.config) or "lm_head"
-    for name in (f"{head}.weight", _HEAD_OF_GGUF):
-        if name in only:
-            embeddings = next(filter(EMBEDDINGS.fullmatch, other.weights), None)
-            if (
-                embeddings is not None
-                and other.weights[embeddings].shape[1:] == (one.weights[name].shape[1:])
-            ):
-                yield name, embeddings
+    heads = (f"{head_of(one.config or other.config) or 'lm_head'}.weight", _HEAD_OF_GGUF)
+    if any(name in other.weights for name in heads):
+        return
+    found = next(filter(EMBEDDINGS.fullmatch, other.weights), None)
+    for name in heads:
+        if found is not None and name in only:
+            if other.weights[found].shape[1:] == one.weights[name].shape[1:]:
+                yield name, found

@@ -1,7 +1,7 @@
-"""How far the values of weights lie apart: equal bytes at once, all else decoded band by band.
+"""How far the values of two weights lie apart, band by band.
 
-A band is cut by the weights alone, a kernel adds it up in a fixed order, and bands are added
-exactly: the same figures for any number of threads.
+Equal bytes are equal at once. Bands are cut by the weights alone, a kernel adds each up in a fixed
+order, and bands are added exactly: figures are the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import anamnesis._core as _core
+import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.exact_sum import ExactSum
 from anamnesis.base.lazy import np
 from anamnesis.base.workers import run
-from anamnesis.convert.compare.comparison import Difference
+from anamnesis.convert.compare.difference import Difference
 from anamnesis.convert.compare.pairs import Pair
 from anamnesis.convert.report.report import WeightLoss
 from anamnesis.convert.request.request import How
@@ -114,7 +115,7 @@ class _Bytes:
             self._scratch.read(slot, weight.parts[k], start, stop - start)
             for slot, weight in enumerate((pair.a, pair.b))
         ]
-        if read[0] != read[1]:
+        if not _io.are_equal(*read):
             self._unlike.add(i)
         else:
             self._done.add(2 * (stop - start))
@@ -211,7 +212,17 @@ class _Decoding:
         if not all(map(_is_float32, (pair.a, pair.b))):
             return _of_arrays(*(self._array(k, w, band) for k, w in enumerate((pair.a, pair.b))))
         a, b = (self._decoded(k, w, band) for k, w in enumerate((pair.a, pair.b)))
-        return _Band(*_core.compare(a, b, self._how.level))
+        found = _core.compare(a, b, self._how.level)
+        sums = (
+            getattr(found, "absolute", 0.0),
+            found.error,
+            found.power_a,
+            found.power_b,
+            found.product,
+        )
+        return _Band(
+            found.n_different, found.n_not_finite, found.first_different or 0, found.largest, sums
+        )
 
     def _decoded(self, k: int, weight: Weight, band: Band) -> memoryview:
         scratch = self._scratch[k]

@@ -1,1 +1,1 @@
-"""One model looked at: what it is made of, layer by layer, and what its numbers show."""
+"""One model looked at, layer by layer."""

@@ -1,4 +1,4 @@
-"""What scales and codes of a model show: powers of two, and codes at the end of their range."""
+"""Powers of two of scales, and codes at the end of their range, counted."""
 
 from __future__ import annotations
 

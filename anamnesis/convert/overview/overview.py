@@ -1,4 +1,4 @@
-"""One model looked at: the account of all its weights, and of its numbers if they are read."""
+"""One model looked at: its weights, and their numbers if they are read."""
 
 from __future__ import annotations
 

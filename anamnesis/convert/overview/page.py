@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
-from anamnesis.convert.overview.overview import Overview
 from anamnesis.convert.report.charts import Scale, histogram
 from anamnesis.convert.report.layers import map_of
 from anamnesis.convert.report.name_groups import groups
@@ -23,6 +23,9 @@ from anamnesis.convert.report.page import (
     text,
 )
 from anamnesis.schemes.core.weight import Weight
+
+if TYPE_CHECKING:
+    from anamnesis.convert.overview.overview import Overview
 
 _BITS = Scale(2, 18, "bits")
 _LONGEST, _MOST_FACTS = 200, 200

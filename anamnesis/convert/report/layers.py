@@ -1,4 +1,4 @@
-"""Names of weights as a layer and a module: what a map of a model has for columns and rows."""
+"""Names of weights as a layer and a module, for maps of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names of weights that differ in numbers alone, as one: `model.layers.{0-27}.mlp.up_proj`."""
+"""Names of weights that differ in numbers alone, as one.
+
+model.layers.{0-27}.mlp.up_proj.weight
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as one page of HTML: no script, nothing fetched, light and dark, for paper too."""
+"""Pages of HTML: no script, nothing fetched, light and dark, for paper too."""
 
 from __future__ import annotations
 
