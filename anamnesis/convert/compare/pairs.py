@@ -239,7 +239,7 @@ def _tied(one: Side, other: Side, only: Mapping[str, str]) -> Iterator[tuple[str
     if any(name in other.weights for name in heads):
         return
     found = next(filter(EMBEDDINGS.fullmatch, other.weights), None)
+    width = () if found is None else other.weights[found].shape[1:]
     for name in heads:
-        if found is not None and name in only:
-            if other.weights[found].shape[1:] == one.weights[name].shape[1:]:
-                yield name, found
+        if found is not None and name in only and one.weights[name].shape[1:] == width:
+            yield name, found
