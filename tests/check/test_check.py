@@ -53,7 +53,7 @@ DAMAGE: dict[str, tuple[Callable[[Arrays], None], str, str, str]] = {
     "zeros": (fill(0), "problem", "zeros", "all values are zero"),
     "negative zeros": (fill(-0.0), "problem", "zeros", "all values are zero"),
     "constant": (fill(0.25), "problem", "constant", "all values are the same"),
-    "huge": (put(3e38), "problem", "size", "values are as large as 2.99e+38"),
+    "huge": (put(3e38), "problem", "size", "values are as large as 3e+38"),
     "rows": (rows, "note", "zero rows", "2 of 512 rows are zeros"),
     "vector": (fill(0, "model.norm.weight"), "note", "zeros", "all values are zero"),
     "copies": (copy, "note", "copies", "have the same bytes"),

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import anamnesis as an
+from anamnesis.base.levels import LevelName
 from helpers.handmade import Entry, write_safetensors
 from helpers.pairs_of_models import BF16, llama, weights
 
+RUNS: tuple[tuple[int, LevelName | None], ...] = ((1, None), (2, None), (7, None), (2, "scalar"))
 RNG = np.random.default_rng(1)
 
 
@@ -67,7 +69,7 @@ def test_figures_do_not_depend_on_threads_or_levels(tmp_path: Path) -> None:
     an.convert(a, tmp_path / "b.gguf", "gguf-q4_k_m")
     runs = [
         an.compare(a, tmp_path / "b.gguf", values=True, threads=threads, level=level).to_dict()
-        for threads, level in ((1, None), (2, None), (7, None), (2, "scalar"))
+        for threads, level in RUNS
     ]
     assert runs[1:] == runs[:1] * 3
 

@@ -73,6 +73,7 @@ def test_a_page_of_two_models(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     an.convert(a, tmp_path / "b", "fp8-block")
     found = an.report(a, tmp_path / "b", values=True)
+    assert isinstance(found, an.Comparison)
     html = found.to_html()
     page = check_page(html)
     assert page.tags.count("rect") > 2 * 9  # cells of the map
