@@ -85,7 +85,7 @@ def lines(found: Check) -> Iterator[str]:
     yield from _listed("Problem", found.problems)
     yield from _listed("Note", found.notes)
     for name, how in found.done.items():
-        if how.startswith("not checked"):
+        if how.startswith("not checked") or name == "manifest":
             yield f"{name}: {how}"
     yield f"{found.outcome}, {format_size(found.n_bytes)}"
 

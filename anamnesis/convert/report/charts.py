@@ -12,7 +12,7 @@ STEPS = 8  # colours of a scale, `s0` to `s7`; `eq` is what is equal
 _CELL, _GAP, _LABEL, _TOP = 16, 2, 190, 20
 _BAR_WIDTH, _BAR_HEIGHT = 640, 22
 _LONGEST = 30  # characters of a label
-_BINS = 24
+_BINS, _FEWEST_BINS = 24, 4  # of a histogram; and of one whose last bin has a label
 
 
 class Scale(NamedTuple):
@@ -111,7 +111,9 @@ def histogram(counts: Mapping[int, int], title: str) -> str:
         )
     end = first + (len(bins) - 1) * each
     drawn.append(f'<text x="0" y="104">2^{first}</text>')
-    drawn.append(f'<text x="{len(bins) * width}" y="104" text-anchor="end">2^{end}</text>')
+    if len(bins) > _FEWEST_BINS:
+        at = len(bins) * width
+        drawn.append(f'<text x="{at}" y="104" text-anchor="end">2^{end}</text>')
     return _svg(max(len(bins) * width, 80), 110, title, drawn)
 
 

@@ -15,7 +15,7 @@ _STYLE = """
 --c0:#3b6fb6;--c1:#d1793a;--c2:#4f9a63;--c3:#a2539b;--c4:#b8a12f;--c5:#4aa3a8;--c6:#c0546a;--c7:#7d7f86}
 @media(prefers-color-scheme:dark){:root{--ink:#e3e5e8;--page:#15171a;--soft:#9aa0a8;--line:#33373d;
 --eq:#3a3f46;--c0:#6d9fe0;--c1:#e59a63;--c2:#79bd8a;--c3:#c685c0;--c4:#d3bf5c;--c5:#74c4c8;
---c6:#de8093;--c7:#a0a3aa}}
+--c6:#de8093;--c7:#a0a3aa}.amn .s0{fill:#7b2d96}.amn .s1{fill:#6a5bb5}.amn .s2{fill:#4f7fb5}}
 .amn{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page)}
 body.amn{max-width:62rem;margin:1.5rem auto;padding:0 1rem}
 .amn h1{font-size:1.4rem}.amn h2{font-size:1.1rem;margin:2rem 0 .5rem}
