@@ -210,7 +210,9 @@ class _Decoding:
 
     def _compared(self, pair: Pair, band: Band) -> _Band:
         if not all(map(_is_float32, (pair.a, pair.b))):
-            return _of_arrays(*(self._array(k, w, band) for k, w in enumerate((pair.a, pair.b))))
+            return compare_arrays(
+                *(self._array(k, w, band) for k, w in enumerate((pair.a, pair.b)))
+            )
         a, b = (self._decoded(k, w, band) for k, w in enumerate((pair.a, pair.b)))
         found = _core.compare(a, b, self._how.level)
         sums = (
@@ -246,8 +248,8 @@ def _is_float32(weight: Weight) -> bool:
     return own is None or (own.name in _core.FLOATS and own.name != "F64")
 
 
-def _of_arrays(a: Any, b: Any) -> _Band:
-    """Compare integers, bools, float64 and what has no kernel, in float64."""
+def compare_arrays(a: Any, b: Any) -> _Band:
+    """Compare arrays of any dtype, in float64."""
     if len(a) != len(b):  # of packed values
         raise AnamnesisError(f"{len(a):,} values are not comparable with {len(b):,}")
     if a.dtype == b.dtype:
