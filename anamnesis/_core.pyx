@@ -669,17 +669,20 @@ def blocks_amax(source, const uint8_t[::1] src, block, uint8_t[::1] dst, level=N
     return True
 
 
-def compare(const uint8_t[::1] a, const uint8_t[::1] b, level=None) -> Compared:
-    """Compare two arrays of as many float32, at any address; levels give the same bits.
+def compare(
+    const uint8_t[::1] a, const uint8_t[::1] b, level=None, source=SOURCES["F32"],
+) -> Compared:
+    """Compare two arrays of as many numbers, as they are decoded to float32, at any address.
 
-    Raises ValueError if one is longer, or not a whole number of float32.
+    Levels give the same bits, and so do all sources of the same numbers. Raises ValueError if one
+    is longer, or not a whole number of elements.
     """
-    cdef int level_id = _level(level)
+    cdef int level_id = _level(level), source_id = _id(source)
     cdef amn_bytes a_bytes = _bytes(a), b_bytes = _bytes(b)
     cdef amn_comparison found
     cdef amn_status status
     with nogil:
-        status = amn_compare(level_id, a_bytes, b_bytes, &found)
+        status = amn_compare(level_id, source_id, a_bytes, b_bytes, &found)
     _check(status)
     return Compared(
         found.n_different, found.first_different if found.n_different else None,
@@ -708,7 +711,7 @@ def check_values(dtype, const uint8_t[::1] src, cols, level=None) -> Checked:
     return Checked(
         found.n_nan, found.first_nan if found.n_nan else None,
         found.n_infinite, found.first_infinite if found.n_infinite else None,
-        found.n_zero, found.largest, found.other == 0,
+        found.n_zero, found.largest, not found.differs,
         found.n_zero_rows, found.first_zero_row if found.n_zero_rows else None)
 
 
