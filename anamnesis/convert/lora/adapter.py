@@ -5,28 +5,30 @@
     kohya      lora_unet_MODULE.lora_down.weight, .lora_up.weight, .alpha; dots are underscores
     mlx-lm     MODULE.lora_a [in, r], .lora_b [r, out]
 
-PEFT's and mlx-lm's adapter_config.json say the scale; kohya's alpha is a tensor, the rank if none.
+A config says the scale (config.py); kohya's alpha is a tensor, the rank if there is none.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES
-from anamnesis.checkpoint.json_file import read_json
+from anamnesis.convert.lora.config import Config, configs_of
 from anamnesis.convert.lora.deltas import Factor
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 
-_CONFIG = "adapter_config.json"
-_FILES = (*ADAPTER_NAMES, "adapters.safetensors")  # the last is mlx-lm's
+_FILES = (
+    *ADAPTER_NAMES,
+    "adapters.safetensors",  # mlx-lm's
+    *("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin"),  # diffusers'
+)
 _PEFT = "base_model.model."
 
 # What ends a tensor's name, and what it is for its module.
@@ -44,6 +46,8 @@ _ROLES = {
     ".lora_B.bias": "bias",
 }
 _PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
+_FACTORS = {role for pair in _PAIRS for role in pair}
+_SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
 # Parts of names of what is another method than LoRA, or a form of it that is not read.
 _OTHERS = {
     "hada_": "LoHa",
@@ -56,18 +60,6 @@ _OTHERS = {
     "trainable_tokens": "trainable tokens",
     "glora_": "GLoRA",
 }
-# Of PEFT's config: what makes other weights than the base's, or other products, if it is set.
-_UNREAD = (
-    *("layer_replication", "trainable_token_indices", "alora_invocation_tokens", "use_qalora"),
-    *("use_bdlora", "arrow_config", "kasa_config", "velora_config", "monteclora_config"),
-    "megatron_config",
-)
-_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # when an adapter is made
-
-
-# In patterns of modules: what may take long, repeated groups, and more than three repetitions.
-_DEARLY = re.compile(r"\)[*+?{]|\(\?|\\[0-9]|(?:[*+{].*){4}")
-_LONGEST = 200
 
 
 class Adapter(NamedTuple):
@@ -76,7 +68,7 @@ class Adapter(NamedTuple):
     container: Container
     modules: dict[str, dict[str, StoredTensor]]  # by role
     whole: dict[str, StoredTensor]  # that replace the base's
-    config: Mapping[str, Any]
+    configs: Mapping[str, Config]  # by component of a pipeline; "" is for all
 
     @property
     def name(self) -> str:
@@ -87,75 +79,68 @@ class Adapter(NamedTuple):
         """Return the error for an adapter that cannot be right."""
         return ParseError(message, source=self.name)
 
-    def flag(self, key: str) -> bool:
-        """Return whether its config sets a flag."""
-        return self.config.get(key) is True
+    def config(self, module: str) -> Config:
+        """Return what is said of a module: by its component, or else of all."""
+        component = module.partition(".")[0]
+        return self.configs.get(component) or self.configs.get("") or Config({}, self.name)
 
     def factors(self, module: str) -> tuple[Factor, Factor]:
         """Return what is multiplied: B and A, or both turned where the product is."""
         roles = self.modules[module]
         a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
-        if self.flag("fan_in_fan_out") or "embedding_A" in roles:  # (B @ A)^T = A^T @ B^T
-            return Factor(a, turned=True), Factor(b, turned=True)
+        if self.config(module).flag("fan_in_fan_out") or "embedding_A" in roles:
+            return Factor(a, turned=True), Factor(b, turned=True)  # (B @ A)^T = A^T @ B^T
         return Factor(b, mlx), Factor(a, mlx)
 
-    def scale(self, module: str, rank: int) -> float:
-        """Return what the product of a module's factors is multiplied by."""
+    def made(self, module: str) -> tuple[int, int]:
+        """Return the shape of the product of a module's factors."""
+        left, right = self.factors(module)
+        return left.shape[0], right.shape[1]
+
+    def scale(self, module: str, rank: int, parameter: str = "") -> float:
+        """Return what the product of a module's factors is multiplied by; of a parameter of it."""
         alpha = self.modules[module].get("alpha")
-        if alpha is not None:
-            return float(alpha.numpy().reshape(())) / rank
-        told = self.config.get("lora_parameters")  # mlx-lm's
-        if isinstance(told, Mapping):
-            return self._number(told.get("scale", 20.0), "lora_parameters.scale")
-        if "peft_type" not in self.config:
-            return 1.0
-        number = self._number(self._alpha_of(module), "lora_alpha")
-        return number / math.sqrt(rank) if self.flag("use_rslora") else number / rank
-
-    def _alpha_of(self, module: str) -> Any:
-        """Return a module's alpha: that of the first pattern that fits the end of its name."""
-        patterns = self.config.get("alpha_pattern") or {}
-        if not isinstance(patterns, Mapping):
-            raise self.error("its alpha_pattern is no object")
-        for pattern, alpha in patterns.items():
-            if _DEARLY.search(pattern) or len(pattern) > _LONGEST:
-                raise self.error(f"the pattern {pattern[:_LONGEST]!r} of its config is not read")
-            try:
-                if re.match(rf"(.*\.)?({pattern})$", module):
-                    return alpha
-            except re.error as error:
-                raise self.error(f"the pattern {pattern!r} of its config: {error}") from None
-        return self.config.get("lora_alpha", 8)
-
-    def _number(self, value: Any, key: str) -> float:
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise self.error(f"{key} of {_CONFIG} is no number")
-        return float(value)
+        said = self.config(module).scale(parameter or module, rank)
+        if alpha is None:
+            return 1.0 if said is None else said
+        scale = float(alpha.numpy().reshape(-1)[0]) / rank
+        if not math.isfinite(scale):
+            raise self.error(f"tensor {alpha.name!r} is no finite number")
+        if said is not None and not math.isclose(scale, said, rel_tol=_SAME):
+            raise self.error(
+                f"tensor {alpha.name!r} makes the scale {scale:g}, and the config {said:g}; if that"
+                " is another adapter's, move this one to a folder of its own"
+            )
+        return scale
 
 
 def open_adapter(path: str, limits: ParseLimits) -> Adapter:
-    """Open an adapter: a folder of PEFT's or mlx-lm's, or a file."""
+    """Open an adapter: a folder of PEFT's, mlx-lm's or diffusers', or a file."""
     budget = Budget(limits)
-    folder, file = path, path
+    folder, file = os.path.dirname(path), path
     if os.path.isdir(path):
-        names = [name for name in _FILES if os.path.isfile(os.path.join(path, name))]
-        if not names:
-            raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}", source=path)
-        file = os.path.join(path, names[0])
-    else:
-        folder = os.path.dirname(path)
-    config_path = os.path.join(folder, _CONFIG)
-    config = read_json(config_path, budget) if os.path.isfile(config_path) else {}
+        folder, file = path, _file_of(path)
     container = parse_file(file, budget)
     try:
-        return _checked(_sorted(container, config))
+        return _checked(_sorted(container, configs_of(container, folder, budget)))
     except BaseException:
         container.source.close()
         raise
 
 
-def _sorted(container: Container, config: Mapping[str, Any]) -> Adapter:
-    adapter = Adapter(container, {}, {}, config)
+def _file_of(folder: str) -> str:
+    names = [name for name in _FILES if os.path.isfile(os.path.join(folder, name))]
+    if not names:
+        raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}", source=folder)
+    others = [name for name in names if not name.startswith(os.path.splitext(names[0])[0])]
+    if others:
+        raise ParseError(f"has {names[0]} and {others[0]}: name the file", source=folder)
+    return os.path.join(folder, names[0])
+
+
+def _sorted(container: Container, configs: Mapping[str, Config]) -> Adapter:
+    """Return an adapter with its tensors by what they are for."""
+    adapter = Adapter(container, {}, {}, configs)
     for name, tensor in container.tensors.items():
         foreign = next((what for part, what in _OTHERS.items() if part in name), None)
         if foreign is not None or tensor.dtype.kind != "float":
@@ -164,36 +149,29 @@ def _sorted(container: Container, config: Mapping[str, Any]) -> Adapter:
         bare = name.removeprefix(_PEFT)
         ending = next((end for end in _ROLES if bare.endswith(end)), None)
         if ending is None:
-            adapter.whole[bare.replace(".modules_to_save", "").replace(".base_layer.", ".")] = (
-                tensor
-            )
+            own = bare.replace(".modules_to_save", "").replace(".base_layer.", ".")
+            known = adapter.whole.setdefault(own, tensor)
         else:
             module = adapter.modules.setdefault(bare.removesuffix(ending), {})
-            if module.setdefault(_ROLES[ending], tensor) is not tensor:
-                raise adapter.error(f"tensor {name!r} is there twice, under another name")
+            known = module.setdefault(_ROLES[ending], tensor)
+        if known is not tensor:
+            raise adapter.error(f"tensor {name!r} is there twice, under another name")
     return adapter
 
 
 def _checked(adapter: Adapter) -> Adapter:
-    """Refuse what would be merged wrongly."""
-    config = adapter.config
-    kind = config.get("peft_type", "LORA")
-    if kind != "LORA":
-        raise UnsupportedError(f"{adapter.name}: is an adapter of {kind}, and LoRA is merged")
-    start = config.get("init_lora_weights")
-    if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
-        raise UnsupportedError(
-            f"{adapter.name}: was made by {start}, which changes the base's weights; save it with"
-            " path_initial_model_for_weight_conversion, as PEFT describes"
-        )
-    unread = next((key for key in _UNREAD if config.get(key)), None)
-    if unread is not None:
-        raise UnsupportedError(f"{adapter.name}: {unread} of its config is not merged")
+    """Refuse modules of which no product can be made, and configs of none of them."""
     if not adapter.modules and not adapter.whole:
         raise adapter.error("holds no tensors")
     if not adapter.modules:
         raise adapter.error("holds no factors of LoRA, such as NAME.lora_A.weight")
     for module, roles in adapter.modules.items():
-        if [a in roles and b in roles for a, b in _PAIRS].count(True) != 1:
-            raise adapter.error(f"module {module!r} lacks one of its two factors")
+        if roles.keys() & _FACTORS not in [{*pair} for pair in _PAIRS]:
+            raise adapter.error(f"module {module!r} has not two factors, as lora_A and lora_B are")
+        if "alpha" in roles and roles["alpha"].n_elements != 1:
+            raise adapter.error(f"tensor {roles['alpha'].name!r} is no single number")
+    components = {module.partition(".")[0] for module in adapter.modules}
+    unused = sorted(adapter.configs.keys() - components - {""})
+    if unused and "" not in adapter.configs and components - adapter.configs.keys():
+        raise adapter.error(f"its config is of {unused[0]!r}, and no tensor's name begins so")
     return adapter
