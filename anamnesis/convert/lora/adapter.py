@@ -160,14 +160,18 @@ def _sorted(container: Container, configs: Mapping[str, Config]) -> Adapter:
 
 
 def _checked(adapter: Adapter) -> Adapter:
-    """Refuse modules of which no product can be made, and configs of none of them."""
+    """Refuse tensors and modules that cannot be merged, and configs of none of them."""
+    for error in adapter.container.unreadable.values():
+        raise error
     if not adapter.modules and not adapter.whole:
         raise adapter.error("holds no tensors")
     if not adapter.modules:
         raise adapter.error("holds no factors of LoRA, such as NAME.lora_A.weight")
     for module, roles in adapter.modules.items():
         if roles.keys() & _FACTORS not in [{*pair} for pair in _PAIRS]:
-            raise adapter.error(f"module {module!r} has not two factors, as lora_A and lora_B are")
+            raise adapter.error(
+                f"module {module!r} must have two factors, such as lora_A and lora_B"
+            )
         if "alpha" in roles and roles["alpha"].n_elements != 1:
             raise adapter.error(f"tensor {roles['alpha'].name!r} is no single number")
     components = {module.partition(".")[0] for module in adapter.modules}

@@ -110,7 +110,9 @@ class Config:
             raise self.error("target_parameters must be a list of names")
         if values.get("peft_type", "LORA") != "LORA":
             given = str(values["peft_type"])[:40]
-            raise UnsupportedError(f"{self._where}: is of {given}, and adapters of LoRA are merged")
+            raise UnsupportedError(
+                f"{self._where}: is of {given}; only adapters of LoRA are merged"
+            )
         start = values.get("init_lora_weights")
         if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
             raise UnsupportedError(

@@ -8,6 +8,7 @@ what is added to what it decodes to is encoded anew, or rounded to what is asked
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
@@ -34,9 +35,14 @@ _ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
 _SAID = {"magnitude": "use_dora", "bias": "lora_bias"}
 
 
-def merged(ledger: Ledger, request: Request, config: Mapping[str, Any]) -> Ledger:
+def merged(
+    ledger: Ledger, request: Request, config: Mapping[str, Any], opened: ExitStack
+) -> Ledger:
     """Return the weights of a model with what the adapters of a request add to them."""
-    adapters = [(open_adapter(path, request.limits), w) for path, w in request.lora.items()]
+    adapters = []
+    for path, weight in request.lora.items():
+        adapters.append((open_adapter(path, request.limits), weight))
+        opened.callback(adapters[-1][0].container.source.close)
     return _Merge(ledger, request, config).made(adapters)
 
 
@@ -121,7 +127,7 @@ class _Merge:
             right.values,
             scale,
             range(made[0]),
-            is_rounded="embedding_A" in roles,
+            is_rounded="embedding_A" in roles and "magnitude" not in roles,
             of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
         )
         self._check_parts(adapter, module, weight, made[delta.of_columns])
