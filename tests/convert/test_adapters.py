@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import anamnesis as an
+from anamnesis.cli.app import cli
 from helpers.damage import damaged
 
 PEFT = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
@@ -175,6 +177,39 @@ def test_a_module_that_fits_two_weights_is_refused(tmp_path: Path) -> None:
     assert [name for name in base if not np.array_equal(got[name], base[name])] == [*base][:1]
 
 
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), 10**400, "x"])
+def test_the_weight_of_an_adapter_is_a_number(tmp_path: Path, weight: Any) -> None:
+    an.save(drawn(BASE), tmp_path / "base.safetensors")
+    adapter = saved(tmp_path / "adapter", factors(), PEFT)
+    with (
+        an.parse(tmp_path / "base.safetensors") as model,
+        pytest.raises((TypeError, ValueError), match=r"the weight of .*adapter must be"),
+    ):
+        model.plan(lora={adapter: weight})
+
+
+def test_an_adapter_is_named_once(tmp_path: Path) -> None:
+    adapter = saved(tmp_path / "adapter", factors(), PEFT)
+    with pytest.raises(ValueError, match="adapter is named twice"):
+        merged(tmp_path, adapter, tmp_path / "x" / ".." / "adapter")
+    words = ["merge", tmp_path / "base.safetensors", adapter, adapter, "-o", tmp_path / "o"]
+    done = CliRunner().invoke(cli, list(map(str, words)))
+    assert (done.exit_code, done.stderr.count("is named twice")) == (1, 1)
+
+
+def test_factors_are_held_against_limits(tmp_path: Path) -> None:
+    adapter = saved(tmp_path / "adapter", factors(), PEFT)
+    an.save(drawn({"a.weight": (8, 6)}), tmp_path / "base.safetensors")
+    limits = an.ParseLimits(max_single_alloc=1000)
+    with an.parse(tmp_path / "base.safetensors", limits=limits) as model:
+        model.plan(lora=adapter)
+        large = {"a.lora_A.weight": np.ones((80, 6), np.float32)}
+        large["a.lora_B.weight"] = np.ones((8, 80), np.float32)
+        an.save(large, adapter / "adapter_model.safetensors", force=True)
+        with pytest.raises(an.LimitExceeded, match=r"the tensor 'a\.lora_A\.weight'"):
+            model.plan(lora=adapter)
+
+
 PLACES = (("unet", "a"), ("te", "b"))
 # What the product of factors of rank 2 is multiplied by, for what is said of it.
 SCALES = {
@@ -231,6 +266,15 @@ def test_a_part_of_another_shape_ends_in_one_error(tmp_path: Path, shape: str) -
         an.save(others, adapter / "adapter_model.safetensors", force=True)
         with suppress(an.AnamnesisError):
             merged(tmp_path, adapter)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.float64, np.float16])
+def test_an_alpha_of_any_number(tmp_path: Path, dtype: Any) -> None:
+    adapters = []
+    for i, kind in enumerate((np.float32, dtype)):
+        tensors = {**factors(), "a.alpha": np.array(4, kind)}
+        adapters.append(merged(tmp_path, saved(tmp_path / f"{i}", tensors))["a.weight"])
+    assert np.array_equal(*adapters)
 
 
 def test_damage_ends_in_one_error(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.limits import Budget, ParseLimits, hold
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES
 from anamnesis.convert.lora.config import Config, configs_of
@@ -122,7 +123,10 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
         folder, file = path, _file_of(path)
     container = parse_file(file, budget)
     try:
-        return _checked(_sorted(container, configs_of(container, folder, budget)))
+        adapter = _checked(_sorted(container, configs_of(container, folder, budget)))
+        parts = chain.from_iterable(roles.values() for roles in adapter.modules.values())
+        hold(limits, ((f"the tensor {part.name!r}", 4 * part.n_elements) for part in parts))
+        return adapter
     except BaseException:
         container.source.close()
         raise
@@ -143,7 +147,8 @@ def _sorted(container: Container, configs: Mapping[str, Config]) -> Adapter:
     adapter = Adapter(container, {}, {}, configs)
     for name, tensor in container.tensors.items():
         foreign = next((what for part, what in _OTHERS.items() if part in name), None)
-        if foreign is not None or tensor.dtype.kind != "float":
+        kinds = ("float", "int") if name.endswith(".alpha") else ("float",)
+        if foreign is not None or tensor.dtype.kind not in kinds:
             what = f"is of {foreign}" if foreign else f"is {tensor.dtype}"
             raise UnsupportedError(f"{adapter.name}: tensor {name!r} {what}, which is not merged")
         bare = name.removeprefix(_PEFT)
