@@ -296,6 +296,17 @@ def test_damage_ends_in_one_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="says what is open on Linux alone")
+def test_a_run_is_not_resumed_with_another_config(tmp_path: Path) -> None:
+    adapter = saved(tmp_path / "adapter", factors(), PEFT)
+    merged(tmp_path, adapter)
+    digests = []
+    for alpha in (4, 8, 4):
+        (adapter / "adapter_config.json").write_text(json.dumps({**PEFT, "lora_alpha": alpha}))
+        with an.parse(tmp_path / "base.safetensors") as model:
+            digests.append(model.plan(lora=adapter).digest())
+    assert digests[0] == digests[2] != digests[1]
+
+
 def test_files_are_closed_after_a_merge(tmp_path: Path) -> None:
     adapter = saved(tmp_path / "adapter", factors(), PEFT)
     assert merged(tmp_path, adapter)

@@ -49,7 +49,7 @@ class Config:
     """One config, for all modules of an adapter or for those of a component of a pipeline."""
 
     def __init__(self, values: Mapping[str, Any], where: str, component: str = "") -> None:
-        self._values, self._where, self._component = values, where, component
+        self.values, self._where, self._component = values, where, component
         self._check()
         self._alphas = list(self._patterns("alpha_pattern"))
         self._ranks = list(self._patterns("rank_pattern"))
@@ -60,25 +60,25 @@ class Config:
 
     def flag(self, key: str) -> bool | None:
         """Return what a flag is set to; None if the config does not have it."""
-        value: bool | None = self._values.get(key)
+        value: bool | None = self.values.get(key)
         return value
 
     def parameters(self) -> list[str]:
         """Return the last words of the parameters that have factors of their own."""
-        return [name.rpartition(".")[2] for name in self._values.get("target_parameters") or ()]
+        return [name.rpartition(".")[2] for name in self.values.get("target_parameters") or ()]
 
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
         name = module.removeprefix(f"{self._component}.")
-        own = self._of(self._ranks, name, self._values.get("r"))
+        own = self._of(self._ranks, name, self.values.get("r"))
         if own is not None and self._number(own, "the rank") != rank:
             raise self.error(f"the rank of {module!r} is {own} here, and {rank} in its factors")
-        of_mlx = self._values.get("lora_parameters")
+        of_mlx = self.values.get("lora_parameters")
         if of_mlx is not None:
             return self._number(of_mlx.get("scale", _SCALE_OF_MLX), "lora_parameters.scale")
-        if self._values.keys().isdisjoint(("peft_type", "lora_alpha")):
+        if self.values.keys().isdisjoint(("peft_type", "lora_alpha")):
             return None
-        alpha = self._of(self._alphas, name, self._values.get("lora_alpha", _ALPHA_OF_PEFT))
+        alpha = self._of(self._alphas, name, self.values.get("lora_alpha", _ALPHA_OF_PEFT))
         number = self._number(alpha, "lora_alpha")
         return number / math.sqrt(rank) if self.flag("use_rslora") else number / rank
 
@@ -87,7 +87,7 @@ class Config:
         return next((value for pattern, value in patterns if pattern.match(module)), default)
 
     def _patterns(self, key: str) -> Iterator[tuple[re.Pattern[str], Any]]:
-        for pattern, value in (self._values.get(key) or {}).items():
+        for pattern, value in (self.values.get(key) or {}).items():
             if _DEARLY.search(pattern) or len(pattern) > _LONGEST:
                 raise self.error(f"the pattern {pattern[:_LONGEST]!r} of {key} is not read")
             try:
@@ -102,7 +102,7 @@ class Config:
 
     def _check(self) -> None:
         """Refuse values of other kinds, and what would be merged wrongly."""
-        values = self._values
+        values = self.values
         for key, (kind, what) in _KINDS.items():
             if values.get(key) is not None and not isinstance(values[key], kind):
                 raise self.error(f"{key} must be {what}")

@@ -184,5 +184,8 @@ class _Merge:
 
 def _token(adapters: list[tuple[Adapter, float]]) -> str:
     """Return what tells these adapters from others, for runs that are resumed."""
-    told = [(adapter.name, adapter.container.source.stamp(), w) for adapter, w in adapters]
-    return sha256(repr(told).encode()).hexdigest()
+    found = [
+        (one.name, one.container.source.stamp(), [c.values for c in one.configs.values()], weight)
+        for one, weight in adapters
+    ]
+    return sha256(repr(found).encode()).hexdigest()

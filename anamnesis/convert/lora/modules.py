@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
+from itertools import takewhile
 
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.convert.lora.adapter import Adapter
@@ -85,9 +86,10 @@ class Modules:
             found = []
             for own in [name for name in self._of if name == tail or name.endswith(f".{tail}")]:
                 new = own.removesuffix(tail)
-                moved = {m: f"{new}{m.removeprefix(old)}" for m in modules if m.startswith(old)}
-                if len(moved) == len(modules) and self._of.keys() >= set(moved.values()):
-                    found.append({module: self._of[own] for module, own in moved.items()})
+                moved = (f"{new}{m.removeprefix(old)}" for m in modules if m.startswith(old))
+                names = [self._of[own] for own in takewhile(self._of.__contains__, moved)]
+                if len(names) == len(modules):
+                    found.append(dict(zip(modules, names, strict=True)))
             if len(found) > 1:
                 found = [one for one in found if self._fits(adapter, one)] or found
             if len(found) > 1:
