@@ -81,8 +81,9 @@ class _Merge:
             self._add(adapter, name, delta)
         others = [module for module in adapter.modules if module not in experts.taken]
         names = self.modules.of_adapter(adapter, others)
+        changed = set(names.values())
         for module, name in names.items():
-            for target in self._with_tied(name, set(names.values())):
+            for target in self._with_tied(name, changed):
                 self._take_module(adapter, module, target, weight)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
