@@ -83,10 +83,12 @@ class Modules:
         parts = first.split(".")
         for i in range(len(parts)):
             tail, old = ".".join(parts[i:]), "".join(f"{part}." for part in parts[:i])
+            if not all(module.startswith(old) for module in modules):
+                break
             found = []
             for own in [name for name in self._of if name == tail or name.endswith(f".{tail}")]:
                 new = own.removesuffix(tail)
-                moved = (f"{new}{m.removeprefix(old)}" for m in modules if m.startswith(old))
+                moved = (f"{new}{module.removeprefix(old)}" for module in modules)
                 names = [self._of[own] for own in takewhile(self._of.__contains__, moved)]
                 if len(names) == len(modules):
                     found.append(dict(zip(modules, names, strict=True)))
