@@ -123,6 +123,20 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
             "alpha_pattern": {"gate_up_proj": 4, "layers.1.self_attn.q_proj": 6},
         },
     ),
+    "parameters": (
+        llama,
+        {
+            "r": 8,
+            "target_modules": ["v_proj"],
+            "target_parameters": ["q_proj.weight", "layers.1.mlp.down_proj.weight"],
+            "alpha_pattern": {"q_proj.weight": 3, "down_proj": 5},
+            "rank_pattern": {"v_proj": 2},
+        },
+    ),
+    "parameters of Conv1D": (
+        gpt2,
+        {"r": 8, "target_modules": [], "target_parameters": ["c_attn.weight"]},
+    ),
     "one stack of experts": (
         mixtral,
         {"r": 4, "target_modules": [], "target_parameters": EXPERTS[1:]},

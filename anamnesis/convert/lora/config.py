@@ -64,8 +64,8 @@ class Config:
         return value
 
     def parameters(self) -> list[str]:
-        """Return the last words of the parameters that have factors of their own."""
-        return [name.rpartition(".")[2] for name in self.values.get("target_parameters") or ()]
+        """Return the names, or ends of names, of parameters that are wrapped by themselves."""
+        return self.values.get("target_parameters") or []
 
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""

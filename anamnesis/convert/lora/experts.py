@@ -47,7 +47,7 @@ def deltas_of_experts(adapter: Adapter, ledger: Ledger, weight: float) -> OfExpe
     found, owners, singles = OfExperts([], set()), dict[str, str](), None
     for module in sorted(adapter.modules):
         bare = module.replace(_BASE, "")
-        named = adapter.config(module).parameters()
+        named = [name.rpartition(".")[2] for name in adapter.config(module).parameters()]
         if not named or bare.rpartition(".")[2] != "experts":
             continue
         singles = _singles(ledger) if singles is None else singles

@@ -122,13 +122,16 @@ class _Merge:
                 f"the factors of {module!r} make {list(made)}, and {name!r} of the base is"
                 f" {list(base.shape)}; is it an adapter of this model?"
             )
-        scale = weight * adapter.scale(module, rank)
+        # A parameter's product is rounded before, and patterns fit its name, as for experts.
+        own = f".{module}.weight"
+        is_parameter = any(own.endswith(f".{x}") for x in adapter.config(module).parameters())
+        scale = weight * adapter.scale(module, rank, own[1:] if is_parameter else "")
         delta = Delta(
             left.values,
             right.values,
             scale,
             range(made[0]),
-            is_rounded="embedding_A" in roles and "magnitude" not in roles,
+            is_rounded=("embedding_A" in roles or is_parameter) and "magnitude" not in roles,
             of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
         )
         self._check_parts(adapter, module, weight, made[delta.of_columns])
