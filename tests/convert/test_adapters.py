@@ -40,12 +40,14 @@ def of_experts(**others: tuple[int, ...]) -> dict[str, Any]:
 
 
 def saved(folder: Path, tensors: dict[str, Any], config: Any = None, said: Any = None) -> Path:
-    """Save an adapter: its config beside it, or as diffusers says it."""
+    """Save an adapter: a folder with its config, or a file, which may have diffusers'."""
     folder.mkdir()
     metadata = {} if said is None else {"lora_adapter_metadata": said}
-    an.save(tensors, folder / "adapter_model.safetensors", metadata=metadata)
-    if config is not None:
-        (folder / "adapter_config.json").write_text(json.dumps(config))
+    file = folder / f"{'adapter_model' if said is None else 'pytorch_lora_weights'}.safetensors"
+    an.save(tensors, file, metadata=metadata)
+    if config is None:
+        return file
+    (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder
 
 
@@ -315,6 +317,15 @@ def test_files_are_closed_after_a_merge(tmp_path: Path) -> None:
         model.convert(tmp_path / "out.safetensors", lora=adapter, force=True)
         opened = [path for path in Path("/proc/self/fd").iterdir() if path.exists()]
         assert not [path for path in opened if adapter in path.resolve().parents]
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
+    file = saved(tmp_path / "adapter", factors())
+    with pytest.raises(an.AnamnesisError, match=r"nothing says the scale of 'a'.*name the file"):
+        merged(tmp_path, file.parent)
+    plain = merged(tmp_path, file)["a.weight"]
+    file.rename(file.parent / "pytorch_lora_weights.safetensors")
+    assert np.array_equal(merged(tmp_path, file.parent)["a.weight"], plain)
 
 
 def test_a_folder_of_two_adapters_is_refused(tmp_path: Path) -> None:

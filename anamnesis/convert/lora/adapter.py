@@ -25,11 +25,9 @@ from anamnesis.convert.lora.deltas import Factor
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 
-_FILES = (
-    *ADAPTER_NAMES,
-    "adapters.safetensors",  # mlx-lm's
-    *("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin"),  # diffusers'
-)
+_WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
+_OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
+_FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
 _PEFT = "base_model.model."
 
 # What ends a tensor's name, and what it is for its module.
@@ -70,6 +68,7 @@ class Adapter(NamedTuple):
     modules: dict[str, dict[str, StoredTensor]]  # by role
     whole: dict[str, StoredTensor]  # that replace the base's
     configs: Mapping[str, Config]  # by component of a pipeline; "" is for all
+    needs_scale: bool  # from a config or alphas, as it is a folder of PEFT or mlx-lm
 
     @property
     def name(self) -> str:
@@ -102,6 +101,11 @@ class Adapter(NamedTuple):
         """Return what the product of a module's factors is multiplied by; of a parameter of it."""
         alpha = self.modules[module].get("alpha")
         said = self.config(module).scale(parameter or module, rank)
+        if alpha is None and said is None and self.needs_scale:
+            raise self.error(
+                f"nothing says the scale of {module!r}, as adapter_config.json does in such a"
+                " folder; name the file, to merge it with a scale of 1"
+            )
         if alpha is None:
             return 1.0 if said is None else said
         scale = float(alpha.numpy().reshape(-1)[0]) / rank
@@ -118,12 +122,13 @@ class Adapter(NamedTuple):
 def open_adapter(path: str, limits: ParseLimits) -> Adapter:
     """Open an adapter: a folder of PEFT's, mlx-lm's or diffusers', or a file."""
     budget = Budget(limits)
-    folder, file = os.path.dirname(path), path
-    if os.path.isdir(path):
-        folder, file = path, _file_of(path)
+    is_folder = os.path.isdir(path)
+    folder, file = (path, _file_of(path)) if is_folder else (os.path.dirname(path), path)
     container = parse_file(file, budget)
+    needs_scale = is_folder and os.path.basename(file) in _WITH_CONFIG
     try:
-        adapter = _checked(_sorted(container, configs_of(container, folder, budget)))
+        configs = configs_of(container, folder, budget)
+        adapter = _checked(_sorted(Adapter(container, {}, {}, configs, needs_scale)))
         parts = chain.from_iterable(roles.values() for roles in adapter.modules.values())
         hold(limits, ((f"the tensor {part.name!r}", 4 * part.n_elements) for part in parts))
         return adapter
@@ -142,10 +147,9 @@ def _file_of(folder: str) -> str:
     return os.path.join(folder, names[0])
 
 
-def _sorted(container: Container, configs: Mapping[str, Config]) -> Adapter:
+def _sorted(adapter: Adapter) -> Adapter:
     """Return an adapter with its tensors by what they are for."""
-    adapter = Adapter(container, {}, {}, configs)
-    for name, tensor in container.tensors.items():
+    for name, tensor in adapter.container.tensors.items():
         foreign = next((what for part, what in _OTHERS.items() if part in name), None)
         kinds = ("float", "int") if name.endswith(".alpha") else ("float",)
         if foreign is not None or tensor.dtype.kind not in kinds:
