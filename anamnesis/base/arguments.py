@@ -214,7 +214,8 @@ def _adapters(name: str, value: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for one in given:
         path, weight = one if isinstance(one, tuple) else (one, 1.0)
-        place = os.path.abspath(check_path(name, path))
+        place = os.fspath(check_path(name, path))
+        place = place if "://" in place else os.path.abspath(place)  # an address stays one
         if place in found:
             raise ValueError(f"{name}: {path} is named twice; give it the sum of both weights")
         found[place] = number(f"{name}: the weight of {path}", weight)

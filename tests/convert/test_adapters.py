@@ -51,7 +51,9 @@ def saved(folder: Path, tensors: dict[str, Any], config: Any = None, said: Any =
     return folder
 
 
-def merged(folder: Path, *adapters: Path, base: dict[str, Any] | None = None) -> dict[str, Any]:
+def merged(
+    folder: Path, *adapters: Path | str, base: dict[str, Any] | None = None
+) -> dict[str, Any]:
     before, after = (folder / f"{name}.safetensors" for name in ("base", "out"))
     an.save(base or drawn(BASE), before, force=True)
     an.convert(before, after, lora=list(adapters), force=True)
@@ -197,6 +199,12 @@ def test_an_adapter_is_named_once(tmp_path: Path) -> None:
     words = ["merge", tmp_path / "base.safetensors", adapter, adapter, "-o", tmp_path / "o"]
     done = CliRunner().invoke(cli, list(map(str, words)))
     assert (done.exit_code, done.stderr.count("is named twice")) == (1, 1)
+
+
+@pytest.mark.parametrize("address", ["hf://me/adapter", "https://a@host/x.safetensors?key=1"])
+def test_an_adapter_elsewhere_is_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(an.UnsupportedError, match=r"^(hf://me/adapter|https://host/x\.\w+): adap"):
+        merged(tmp_path, address)
 
 
 def test_factors_are_held_against_limits(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from anamnesis.convert.lora.config import Config, configs_of
 from anamnesis.convert.lora.deltas import Factor
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
+from anamnesis.sources.urls import kind_of_url, shown_url
 
 _WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
 _OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
@@ -121,6 +122,8 @@ class Adapter(NamedTuple):
 
 def open_adapter(path: str, limits: ParseLimits) -> Adapter:
     """Open an adapter: a folder of PEFT's, mlx-lm's or diffusers', or a file."""
+    if kind_of_url(path) is not None:
+        raise UnsupportedError(f"{shown_url(path)}: adapters are read from this machine only")
     budget = Budget(limits)
     is_folder = os.path.isdir(path)
     folder, file = (path, _file_of(path)) if is_folder else (os.path.dirname(path), path)
