@@ -136,7 +136,7 @@ REFUSED = {
     ),
     "metadata of a method": Case(factors(), None, "is of LOKR", '{"peft_type": "LOKR"}'),
     "metadata of nobody": Case(
-        factors("unet.a"), None, "is of 'transformer', and no tensor", '{"transformer.r": 2}'
+        factors("unet.a"), None, "has configs, and none of 'unet'", '{"transformer.r": 2}'
     ),
     **{
         f"{key} of another kind": keyed(key, value, f"{key} must be")
@@ -224,7 +224,7 @@ PLACES = (("unet", "a"), ("te", "b"))
 # What the product of factors of rank 2 is multiplied by, for what is said of it.
 SCALES = {
     '{"r": 2, "lora_alpha": 6}': (3, 3),
-    '{"unet.r": 2, "unet.lora_alpha": 6}': (3, 1),
+    '{"unet.r": 2, "unet.lora_alpha": 6, "te.lora_alpha": 2}': (3, 1),
     '{"unet.lora_alpha": 6, "te.lora_alpha": 4}': (3, 2),
     '{"te.lora_alpha": 6, "lora_alpha": 4}': (2, 3),
     '{"unet.alpha_pattern": {"a": 10}, "te.alpha_pattern": {"^b": 2, "b": 6}}': (5, 1),
@@ -306,6 +306,27 @@ def test_damage_ends_in_one_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="says what is open on Linux alone")
+@pytest.mark.parametrize(
+    ("module", "down"),
+    [
+        ("unet.x.to_out.0", "unet.x.processor.to_out_lora.down"),
+        ("unet.x.to_q", "unet.x.processor.to_q_lora.down"),
+        ("unet.x.to_q", "unet.x.to_q_lora.down"),
+        ("unet.x.to_q", "unet.x.to_q.lora.down"),
+        ("te.q_proj", "te.q_proj.lora_linear_layer.down"),
+    ],
+)
+def test_older_names_of_diffusers(tmp_path: Path, module: str, down: str) -> None:
+    base = {f"{module}.weight": drawn(BASE)["a.weight"]}
+    a, b = factors().values()
+    old = {f"{down}.weight": a, f"{down.replace('down', 'up')}.weight": b}
+    new = {f"{module}.lora_A.weight": a, f"{module}.lora_B.weight": b}
+    files = [saved(tmp_path / name, one) for name, one in (("new", new), ("old", old))]
+    wanted, got = (merged(tmp_path, file, base=base)[f"{module}.weight"] for file in files)
+    assert np.array_equal(wanted, got)
+    assert not np.array_equal(wanted, base[f"{module}.weight"])
+
+
 def test_a_run_is_not_resumed_with_another_config(tmp_path: Path) -> None:
     adapter = saved(tmp_path / "adapter", factors(), PEFT)
     merged(tmp_path, adapter)

@@ -1,7 +1,8 @@
 """An adapter's file: its factors for each module, and their scale.
 
     PEFT       base_model.model.MODULE.lora_A.weight [r, in], .lora_B.weight [out, r]
-    diffusers  unet.MODULE.lora_A.weight, and older: MODULE.lora.down.weight, MODULE_lora.up.weight
+    diffusers  unet.MODULE.lora_A.weight, and older: MODULE.lora.down.weight, MODULE_lora.up.weight,
+               MODULE.lora_linear_layer.up.weight
     kohya      lora_unet_MODULE.lora_down.weight, .lora_up.weight, .alpha; dots are underscores
     mlx-lm     MODULE.lora_a [in, r], .lora_b [r, out]
 
@@ -33,7 +34,8 @@ _PEFT = "base_model.model."
 
 # What ends a tensor's name, and what it is for its module.
 _ROLES = {
-    **{f"{dot}lora{x}.weight": role for dot in "._" for x, role in ((".down", "A"), (".up", "B"))},
+    **{f"{lora}.down.weight": "A" for lora in (".lora", "_lora", ".lora_linear_layer")},
+    **{f"{lora}.up.weight": "B" for lora in (".lora", "_lora", ".lora_linear_layer")},
     **{f".lora_{x}{end}.weight": x for x in "AB" for end in ("", ".default")},
     **{f".lora_embedding_{x}": f"embedding_{x}" for x in "AB"},
     ".lora_down.weight": "A",
@@ -48,6 +50,8 @@ _ROLES = {
 _PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
 _FACTORS = {role for pair in _PAIRS for role in pair}
 _SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
+# Parts of names as diffusers' first versions had them, and as they are now.
+_OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
 # Parts of names of what is another method than LoRA, or a form of it that is not read.
 _OTHERS = {
     "hada_": "LoHa",
@@ -83,7 +87,7 @@ class Adapter(NamedTuple):
     def config(self, module: str) -> Config:
         """Return what is said of a module: by its component, or else of all."""
         component = module.partition(".")[0]
-        return self.configs.get(component) or self.configs.get("") or Config({}, self.name)
+        return self.configs.get(component) or self.configs[""]
 
     def factors(self, module: str) -> tuple[Factor, Factor]:
         """Return what is multiplied: B and A, or both turned where the product is."""
@@ -159,6 +163,8 @@ def _sorted(adapter: Adapter) -> Adapter:
             what = f"is of {foreign}" if foreign else f"is {tensor.dtype}"
             raise UnsupportedError(f"{adapter.name}: tensor {name!r} {what}, which is not merged")
         bare = name.removeprefix(_PEFT)
+        for old, new in _OLDER.items():
+            bare = bare.replace(old, new)
         ending = next((end for end in _ROLES if bare.endswith(end)), None)
         if ending is None:
             own = bare.replace(".modules_to_save", "").replace(".base_layer.", ".")
@@ -172,7 +178,7 @@ def _sorted(adapter: Adapter) -> Adapter:
 
 
 def _checked(adapter: Adapter) -> Adapter:
-    """Refuse tensors and modules that cannot be merged, and configs of none of them."""
+    """Refuse tensors and modules that cannot be merged, and components without a config."""
     for error in adapter.container.unreadable.values():
         raise error
     if not adapter.modules and not adapter.whole:
@@ -187,7 +193,7 @@ def _checked(adapter: Adapter) -> Adapter:
         if "alpha" in roles and roles["alpha"].n_elements != 1:
             raise adapter.error(f"tensor {roles['alpha'].name!r} is no single number")
     components = {module.partition(".")[0] for module in adapter.modules}
-    unused = sorted(adapter.configs.keys() - components - {""})
-    if unused and "" not in adapter.configs and components - adapter.configs.keys():
-        raise adapter.error(f"its config is of {unused[0]!r}, and no tensor's name begins so")
+    without = sorted(components - adapter.configs.keys())
+    if without and "" not in adapter.configs:
+        raise adapter.error(f"its metadata has configs, and none of {without[0]!r}")
     return adapter
