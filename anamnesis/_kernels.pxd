@@ -154,7 +154,8 @@ cdef extern from "kernels/kernels.h" nogil:
         int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) noexcept
 
     enum:
-        AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B, AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS
+        AMN_COMPARE_ABSOLUTE, AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B
+        AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS
 
     ctypedef struct amn_comparison:
         uint64_t n_different, first_different, n_not_finite

@@ -379,14 +379,21 @@ amn_status amn_blocks_amax(int level, int source, amn_bytes src, uint64_t block,
  * blocks: in float32 where that holds them, else in double, so that none overflows, and none is 0
  * unless all its terms are.
  */
-enum { AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B, AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS };
+enum {
+  AMN_COMPARE_ABSOLUTE,
+  AMN_COMPARE_ERROR,
+  AMN_COMPARE_A,
+  AMN_COMPARE_B,
+  AMN_COMPARE_PRODUCT,
+  AMN_COMPARE_SUMS
+};
 
 typedef struct {
   uint64_t n_different, first_different; /* in bits; the first of none is undefined */
   uint64_t n_not_finite;
   float largest;
   uint64_t largest_at;           /* the first place; undefined for 0 */
-  double sums[AMN_COMPARE_SUMS]; /* (a - b)^2, a^2, b^2, a * b */
+  double sums[AMN_COMPARE_SUMS]; /* |a - b|, (a - b)^2, a^2, b^2, a * b */
 } amn_comparison;
 
 /* `source` is the id of an "amax" kernel. */

@@ -219,13 +219,7 @@ class _Decoding:
         a, b = (values(k, weight, band) for k, weight in both)
         source = _core.SOURCES[kinds[0].name if is_raw and kinds[0] else "F32"]
         found = _core.compare(a, b, self._how.level, source)
-        sums = (
-            getattr(found, "absolute", 0.0),
-            found.error,
-            found.power_a,
-            found.power_b,
-            found.product,
-        )
+        sums = found.absolute, found.error, found.power_a, found.power_b, found.product
         first = found.first_different or 0
         return _Band(found.n_different, found.n_not_finite, first, found.largest, sums)
 

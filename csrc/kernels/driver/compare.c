@@ -38,7 +38,7 @@ static int add_lanes(const amn_compare_lanes *lanes, int are_equal, double *sums
   for (int i = 0; i < AMN_COMPARE_SUMS; i++) {
     sums[i] = sum_of(lanes->sums[i]);
     is_held &= (fabs(sums[i]) >= 0x1p-100 && fabs(sums[i]) <= DBL_MAX) ||
-               (i == AMN_COMPARE_ERROR && are_equal);
+               (i <= AMN_COMPARE_ERROR && are_equal);
   }
   return is_held;
 }
@@ -58,6 +58,7 @@ static size_t compare_in_double(const pairs *block, size_t n, amn_compare_lanes 
       const int is_in = is_finite(a) & is_finite(b);
       const float x = is_in ? a : 0, y = is_in ? b : 0, apart = fabsf(x - y);
       const double error = (double)x - y;
+      lanes->sums[AMN_COMPARE_ABSOLUTE][lane] += fabs(error);
       lanes->sums[AMN_COMPARE_ERROR][lane] += error * error;
       lanes->sums[AMN_COMPARE_A][lane] += (double)x * x;
       lanes->sums[AMN_COMPARE_B][lane] += (double)y * y;

@@ -16,6 +16,7 @@ AMN_FORCE_INLINE void compare_run(amn_source source, const uint8_t *a, const uin
   for (size_t i = begin; i < end; i++) {
     const size_t lane = i % AMN_COMPARE_GROUP, of_8 = i % AMN_COMPARE_LANES;
     const float x = value_at(source, a, i), y = value_at(source, b, i), error = fabsf(x - y);
+    sums[AMN_COMPARE_ABSOLUTE][lane] += error;
     sums[AMN_COMPARE_ERROR][lane] += error * error;
     sums[AMN_COMPARE_A][lane] += x * x;
     sums[AMN_COMPARE_B][lane] += y * y;

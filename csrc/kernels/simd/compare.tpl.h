@@ -11,6 +11,7 @@ AMN_FORCE_INLINE vec_f32 load_eight(amn_source source, const uint8_t *src) {
 AMN_FORCE_INLINE void compare_eight(vec_f32 x, vec_f32 y, vec_f32 *sums, vec *n_equal,
                                     vec_f32 *largest) {
   const vec_f32 error = magnitude_f32(v_sub_f32(x, y));
+  sums[AMN_COMPARE_ABSOLUTE] = v_add_f32(sums[AMN_COMPARE_ABSOLUTE], error);
   sums[AMN_COMPARE_ERROR] = v_add_f32(sums[AMN_COMPARE_ERROR], v_mul_f32(error, error));
   sums[AMN_COMPARE_A] = v_add_f32(sums[AMN_COMPARE_A], v_mul_f32(x, x));
   sums[AMN_COMPARE_B] = v_add_f32(sums[AMN_COMPARE_B], v_mul_f32(y, y));
@@ -27,8 +28,8 @@ AMN_FORCE_INLINE void compare_runs(amn_source source, const uint8_t *a, const ui
   vec_f32 largest = v_load_f32(lanes->largest);
   for (size_t size; n != 0; n -= size) {
     size = n < AMN_COMPARE_RUN ? n : AMN_COMPARE_RUN;
-    vec_f32 low[AMN_COMPARE_SUMS] = {zeros, zeros, zeros, zeros};
-    vec_f32 high[AMN_COMPARE_SUMS] = {zeros, zeros, zeros, zeros};
+    vec_f32 low[AMN_COMPARE_SUMS] = {zeros, zeros, zeros, zeros, zeros};
+    vec_f32 high[AMN_COMPARE_SUMS] = {zeros, zeros, zeros, zeros, zeros};
     for (size_t i = 0; i < size; i += AMN_COMPARE_GROUP, a += 2 * eight, b += 2 * eight) {
       compare_eight(load_eight(source, a), load_eight(source, b), low, &n_equal, &largest);
       compare_eight(load_eight(source, a + eight), load_eight(source, b + eight), high, &n_equal,
