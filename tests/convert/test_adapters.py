@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +17,7 @@ from click.testing import CliRunner
 
 import anamnesis as an
 from anamnesis.cli.app import cli
+from anamnesis.convert.lora.deltas import Delta, Shelf
 from helpers.damage import damaged
 
 PEFT = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
@@ -287,22 +291,44 @@ def test_an_alpha_of_any_number(tmp_path: Path, dtype: Any) -> None:
     assert np.array_equal(*adapters)
 
 
+@pytest.mark.slow
 def test_damage_ends_in_one_error(tmp_path: Path) -> None:
     adapter, tensors, config = whole_adapter(tmp_path)
     with an.parse(tmp_path / "base.safetensors") as model:
         for path in sorted(adapter.iterdir()):
             raw = path.read_bytes()
-            for seed in range(30):
+            for seed in range(100):
                 path.write_bytes(damaged(raw, seed))
                 with suppress(an.AnamnesisError):
                     model.convert(tmp_path / "out.safetensors", lora=adapter, force=True)
             path.write_bytes(raw)
-        for seed in range(30):
+        for seed in range(100):
             text = damaged(json.dumps({"a.r": 2, "x.lora_alpha": 4, **config}).encode(), seed)
             said = {"lora_adapter_metadata": text.decode(errors="replace")}
             an.save(tensors, adapter / "adapter_model.safetensors", metadata=said, force=True)
             with suppress(an.AnamnesisError):
                 model.convert(tmp_path / "out.safetensors", lora=adapter, force=True)
+
+
+def test_factors_are_loaded_side_by_side_and_few_are_kept() -> None:
+    both, n_made = Barrier(2), [0] * 9
+
+    def make(i: int) -> Any:
+        n_made[i] += 1
+        if i < 2:
+            both.wait(timeout=5)
+        return np.ones((2, 2), np.float32)
+
+    one = np.ones((2, 2), np.float32)
+    deltas = [Delta(partial(make, i), lambda: one, 1.0, range(2)) for i in range(len(n_made))]
+    shelf = Shelf()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(shelf.factors, deltas[:2]))
+    for delta in (*deltas[2:], *deltas[-3:], *deltas[-3:]):
+        shelf.factors(delta)
+    assert n_made == [1] * len(deltas)
+    shelf.factors(deltas[3])
+    assert n_made[3] == 2
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="says what is open on Linux alone")
