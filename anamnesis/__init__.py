@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from anamnesis.comparing import compare
     from anamnesis.convert.check.findings import Check, Finding
     from anamnesis.convert.compare.comparison import Comparison
-    from anamnesis.convert.overview.overview import Overview
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.joined import PipelineReport
+    from anamnesis.convert.report.page import Page
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.recipe import Recipe, read_recipe
     from anamnesis.editing import edit_metadata
@@ -70,7 +70,7 @@ __all__ = [
     "LimitExceeded",
     "Model",
     "OutputError",
-    "Overview",
+    "Page",
     "ParseError",
     "ParseLimits",
     "PipelineReport",
@@ -117,7 +117,7 @@ _HOMES = {
     "LimitExceeded": "base.errors",
     "Model": "model",
     "OutputError": "base.errors",
-    "Overview": "convert.overview.overview",
+    "Page": "convert.report.page",
     "ParseError": "base.errors",
     "ParseLimits": "base.limits",
     "Recipe": "convert.request.recipe",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
@@ -92,5 +93,11 @@ def opened(where: Where | Model, options: ParseOptions) -> Iterator[Model]:
 def input_of(model: Model) -> Input:
     """Return a model as what compares and checks it takes it."""
     where = model._origin.where
-    name = where if isinstance(where, str) else next(iter(model.files))
+    name = _below_here(where) if isinstance(where, str) else next(iter(model.files))
     return Input(name, model._checkpoint, model._ledger)
+
+
+def _below_here(path: str) -> str:
+    """Return an absolute path as seen from here, if it lies below."""
+    here = os.path.join(os.getcwd(), "")
+    return path.removeprefix(here) or "."

@@ -8,13 +8,15 @@ from anamnesis.base.arguments import checked
 from anamnesis.base.cancel import Cancel, check_cancel
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.workers import default_threads
-from anamnesis.comparing import compare, input_of, opened
-from anamnesis.convert.compare.comparison import Comparison
+from anamnesis.comparing import input_of, opened
+from anamnesis.convert.compare.compare import compare as compare_inputs
 from anamnesis.convert.overview.overview import Overview, overview
+from anamnesis.convert.overview.page import overview_page, pair_page
+from anamnesis.convert.report.page import Page
 from anamnesis.convert.request.request import How, Progress
+from anamnesis.model import Model
 
 if TYPE_CHECKING:
-    from anamnesis.model import Model
     from anamnesis.opening import ParseOptions, Where
 
 __all__ = ["report"]
@@ -31,8 +33,8 @@ def report(
     progress: Progress | None = None,
     cancel: Cancel | None = None,
     **options: Unpack[ParseOptions],
-) -> Overview | Comparison:
-    """Look at a model, or compare two: what a notebook shows as a page, and `to_html` returns.
+) -> Page:
+    """Look at a model, or at two side by side, as a page.
 
     Parameters
     ----------
@@ -51,8 +53,8 @@ def report(
 
     Returns
     -------
-    Overview or Comparison
-        Their `to_html()` is one page of HTML: no script, nothing fetched.
+    Page
+        What a notebook shows; its `to_html()` is one file of HTML: no script, nothing fetched.
 
     Raises
     ------
@@ -61,18 +63,17 @@ def report(
     Cancelled
         If `cancel` is set.
     """
-    if b is not None:
-        return compare(
-            a,
-            b,
-            values=values,
-            threads=threads,
-            level=level,
-            progress=progress,
-            cancel=cancel,
-            **options,
-        )
     check_cancel(cancel)
     how = How(threads or default_threads(), resolve_level(level), progress, cancel)
-    with opened(a, options) as model:
-        return overview(input_of(model), model.inspect(), model._limits, how, values=values)
+
+    def looked_at(model: Model) -> Overview:
+        inspection = model.inspect()
+        return overview(input_of(model), inspection, model._limits, how, values=values)
+
+    with opened(a, options) as first:
+        if b is None:
+            return overview_page(looked_at(first))
+        with opened(b, options) as second:
+            inputs = input_of(first), input_of(second)
+            compared = compare_inputs(*inputs, first._limits, how if values else None)
+            return pair_page(compared, looked_at(first), looked_at(second))

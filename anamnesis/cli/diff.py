@@ -72,7 +72,6 @@ def compared(
     """Compare two models by their paths, with progress on a terminal."""
     import sys
     from contextlib import nullcontext
-    from dataclasses import replace
 
     from anamnesis.cli.progress import metered
     from anamnesis.comparing import compare
@@ -80,12 +79,7 @@ def compared(
     with open_model(paths[0]) as a, open_model(paths[1]) as b:
         shown = metered("Comparing", sys.stderr) if values and not quiet else nullcontext()
         with shown as meter:
-            found = compare(a, b, values=values, threads=threads, progress=meter)
-    sides = {
-        name: replace(getattr(found, name), path=path)
-        for name, path in zip("ab", paths, strict=True)
-    }
-    return replace(found, **sides)
+            return compare(a, b, values=values, threads=threads, progress=meter)
 
 
 def lines(found: Comparison, width: int) -> Iterator[str]:

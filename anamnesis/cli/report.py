@@ -32,10 +32,7 @@ def command(
     It is one file of HTML without scripts: sizes by encoding, layers and modules, the account of
     every weight, and with --values what the numbers show.
     """
-    from dataclasses import replace
-
     from anamnesis.cli.progress import metered
-    from anamnesis.convert.compare.comparison import Comparison
     from anamnesis.reporting import report
 
     if len(paths) > 2:
@@ -44,11 +41,6 @@ def command(
         models = [stack.enter_context(open_model(path)) for path in paths]
         meter = stack.enter_context(metered("Reading", sys.stderr) if values else nullcontext())
         found = report(*models, values=values, threads=threads, progress=meter)
-    if isinstance(found, Comparison):
-        a, b = (replace(s, path=p) for s, p in zip((found.a, found.b), paths, strict=True))
-        found = replace(found, a=a, b=b)
-    else:
-        found = replace(found, path=paths[0])
     _write(found.to_html(), page, force=force)
 
 

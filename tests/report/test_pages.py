@@ -72,9 +72,10 @@ def test_a_page_of_one_model(tmp_path: Path, to: str | None, values: bool) -> No
 def test_a_page_of_two_models(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     an.convert(a, tmp_path / "b", "fp8-block")
-    found = an.report(a, tmp_path / "b", values=True)
-    assert isinstance(found, an.Comparison)
-    html = found.to_html()
+    html = an.report(a, tmp_path / "b", values=True).to_html()
+    found = an.compare(a, tmp_path / "b", values=True)
+    assert html.startswith(found.page().to_html().partition("</body>")[0])
+    assert "Scales of B" in html
     page = check_page(html)
     assert page.tags.count("rect") > 2 * 9  # cells of the map
     assert "does not measure the quality" in html

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, numbered
 from anamnesis.convert.compare.difference import Difference, together
+
+if TYPE_CHECKING:
+    from anamnesis.convert.report.page import Page
 
 __all__ = ["Change", "Compared", "Comparison", "Stored", "Summary"]
 
@@ -207,12 +210,10 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from anamnesis.convert.compare.page import comparison_fragment
+        return self.page()._repr_html_()
 
-        return comparison_fragment(self)
-
-    def to_html(self) -> str:
-        """Return a page of HTML that needs nothing else: no script, light and dark."""
+    def page(self) -> Page:
+        """Return it as a page."""
         from anamnesis.convert.compare.page import comparison_page
 
         return comparison_page(self)

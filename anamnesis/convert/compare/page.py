@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.convert.compare.difference import together
-from anamnesis.convert.report.charts import Scale
+from anamnesis.convert.report.charts import BITS, Scale
 from anamnesis.convert.report.layers import map_of
 from anamnesis.convert.report.name_groups import groups
 from anamnesis.convert.report.page import (
+    Page,
     details,
-    document,
     figures,
-    fragment,
     layers,
     paragraph,
     section,
@@ -35,14 +34,9 @@ NOT_QUALITY = (
 )
 
 
-def comparison_page(found: Comparison) -> str:
-    """Return a comparison as a whole page."""
-    return document("Two models, weight by weight", _sections(found))
-
-
-def comparison_fragment(found: Comparison) -> str:
-    """Return a comparison as a notebook shows it."""
-    return fragment(_sections(found))
+def comparison_page(found: Comparison) -> Page:
+    """Return a comparison as a page."""
+    return Page("Two models, weight by weight", tuple(filter(None, _sections(found))))
 
 
 def _sections(found: Comparison) -> Iterator[str]:
@@ -51,6 +45,8 @@ def _sections(found: Comparison) -> Iterator[str]:
     yield "".join(map(paragraph, (found.outcome, *found.notes)))
     yield section("Bytes by encoding", sizes({"A": found.a.kinds, "B": found.b.kinds}))
     yield section("Signal to noise by layer", _map(found))
+    for letter, kind in (("A", "a"), ("B", "b")):
+        yield section(f"Bits per value of {letter} by layer", _bits(found, kind))
     yield section("The worst twenty", _worst(found.differing[:_WORST]))
     for letter, side in (("A", found.a), ("B", found.b)):
         yield section(f"Only in {letter}", _names(side.only))
@@ -93,6 +89,12 @@ def _map(found: Comparison) -> str:
     ]
     rows, columns = map_of(figures)
     return layers(rows, columns, _DECIBELS, "signal to noise in dB, by layer and module")
+
+
+def _bits(found: Comparison, side: str) -> str:
+    stored = ((one.name, getattr(one, side)) for one in found.weights)
+    bits = [(name, 8 * s.n_bytes / (math.prod(s.shape) or 1)) for name, s in stored]
+    return layers(*map_of(bits), BITS, "bits per value, by layer and module")
 
 
 def _worst(weights: list[Compared]) -> str:

@@ -15,10 +15,8 @@ from anamnesis.convert.report.inspection import Inspection
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.weight import Weight
 
-__all__ = ["Overview"]
 
-
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True)
 class Overview:
     """What a model is made of.
 
@@ -41,21 +39,6 @@ class Overview:
     findings: tuple[Finding, ...]
     numbers: Mapping[str, Numbers] | None
     zeros: Mapping[str, tuple[int, int]]
-
-    def __repr__(self) -> str:
-        return f"<anamnesis.Overview: {self.path}, {len(self.weights):,} weights>"
-
-    def to_html(self) -> str:
-        """Return a page of HTML that needs nothing else: no script, light and dark."""
-        from anamnesis.convert.overview.page import overview_page
-
-        return overview_page(self)
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        from anamnesis.convert.overview.page import overview_fragment
-
-        return overview_fragment(self)
 
 
 def overview(

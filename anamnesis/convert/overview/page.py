@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
-from anamnesis.convert.report.charts import Scale, histogram
+from anamnesis.convert.compare.comparison import Comparison
+from anamnesis.convert.compare.page import comparison_page
+from anamnesis.convert.overview.overview import Overview
+from anamnesis.convert.report.charts import BITS, histogram
 from anamnesis.convert.report.layers import map_of
 from anamnesis.convert.report.name_groups import groups
 from anamnesis.convert.report.page import (
+    Page,
     details,
-    document,
     figures,
-    fragment,
     layers,
     paragraph,
     section,
@@ -24,21 +25,24 @@ from anamnesis.convert.report.page import (
 )
 from anamnesis.schemes.core.weight import Weight
 
-if TYPE_CHECKING:
-    from anamnesis.convert.overview.overview import Overview
-
-_BITS = Scale(2, 18, "bits")
 _LONGEST, _MOST_FACTS = 200, 200
 
 
-def overview_page(found: Overview) -> str:
-    """Return an overview as a whole page."""
-    return document(found.path, _sections(found))
+def overview_page(found: Overview) -> Page:
+    """Return a page about one model."""
+    return Page(found.path, tuple(filter(None, _sections(found))))
 
 
-def overview_fragment(found: Overview) -> str:
-    """Return an overview as a notebook shows it."""
-    return fragment(_sections(found))
+def pair_page(compared: Comparison, a: Overview, b: Overview) -> Page:
+    """Return a page about two models, with what the numbers of each show."""
+    page = comparison_page(compared)
+    more = [
+        part
+        for letter, found in (("A", a), ("B", b))
+        for part in _of_numbers(found, f" of {letter}")
+        if part
+    ]
+    return page._replace(sections=(*page.sections, *more))
 
 
 def _sections(found: Overview) -> Iterator[str]:
@@ -47,12 +51,16 @@ def _sections(found: Overview) -> Iterator[str]:
     yield section("Problems and notes", _findings(found))
     yield section("Bytes by encoding", sizes({"": _kinds(found)}))
     yield section("Bits per value by layer", _map(found))
-    yield section("Scales", _scales(found))
-    yield section("Zeros, and codes at the end of their range", _numbers(found))
+    yield from _of_numbers(found)
     yield section("Every weight", details("Weights that are alike are one row", _account(found)))
     yield section("Metadata", details("What the files say of themselves", _metadata(found)))
     if found.numbers is None:
         yield paragraph("Headers alone were read, not values.")
+
+
+def _of_numbers(found: Overview, whose: str = "") -> Iterator[str]:
+    yield section(f"Scales{whose}", _scales(found))
+    yield section(f"Zeros{whose}, and codes at the end of their range", _numbers(found))
 
 
 def _figures(found: Overview) -> dict[str, str]:
@@ -87,7 +95,7 @@ def _kinds(found: Overview) -> dict[str, int]:
 
 def _map(found: Overview) -> str:
     rows, columns = map_of((weight.name, _bits(weight)) for weight in found.weights)
-    return layers(rows, columns, _BITS, "bits per value, by layer and module")
+    return layers(rows, columns, BITS, "bits per value, by layer and module")
 
 
 def _scales(found: Overview) -> str:

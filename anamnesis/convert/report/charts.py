@@ -30,6 +30,9 @@ class Scale(NamedTuple):
         return f"s{max(0, min(STEPS - 1, at))}"
 
 
+BITS = Scale(2, 18, "bits")
+
+
 def label(text: str) -> str:
     """Return a name as a chart shows it, cut in front."""
     text = printable(text)

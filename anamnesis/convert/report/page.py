@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from anamnesis.base.printable import printable
 from anamnesis.base.sizes import format_size
@@ -15,19 +16,28 @@ _COLOURS = 8  # of encodings, `c0` to `c7`
 _STYLE = Path(__file__).with_name("page.css")
 
 
-def document(title: str, sections: Iterable[str]) -> str:
-    """Return a whole page."""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{text(title)}</title><style>{_style()}</style></head>"
-        f'<body class="amn"><h1>{text(title)}</h1>{"".join(sections)}</body></html>\n'
-    )
+class Page(NamedTuple):
+    """A page of HTML: its title, and its sections in order."""
 
+    title: str
+    sections: tuple[str, ...]
 
-def fragment(sections: Iterable[str]) -> str:
-    """Return sections as a notebook shows them."""
-    return f'<div class="amn"><style>{_style()}</style>{"".join(sections)}</div>'
+    def to_html(self) -> str:
+        """Return one whole file, which needs nothing else."""
+        return (
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            f"<title>{text(self.title)}</title><style>{_style()}</style></head>"
+            f'<body class="amn"><h1>{text(self.title)}</h1>{"".join(self.sections)}</body></html>\n'
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        inside = "".join(self.sections)
+        return f'<div class="amn"><style>{_style()}</style>{inside}</div>'
+
+    def __repr__(self) -> str:
+        return f"<anamnesis.Page: {self.title}>"
 
 
 @cache
