@@ -43,6 +43,7 @@ def command(
     Values are read for NaNs, infinities, zeros, constants and sizes that no training gives; scales,
     shapes, config, index, tied heads, copies, and the hashes of files in the hub's cache.
     """
+    from anamnesis.base.printable import printable
     from anamnesis.checking import check
     from anamnesis.cli.batch import run_batch
     from anamnesis.cli.inputs import with_components
@@ -69,7 +70,7 @@ def command(
         if as_json:
             return {**found.to_dict(), "path": path}
         for line in lines(found):
-            print(line)
+            print(printable(line))
         return {}
 
     failures = run_batch(with_components(paths), work, as_json=as_json, headings=True)
@@ -91,13 +92,11 @@ def lines(found: Check) -> Iterator[str]:
 
 
 def _listed(title: str, findings: Sequence[Finding]) -> Iterator[str]:
-    from anamnesis.base.printable import printable
-
     by_kind: dict[str, list[Finding]] = {}
     for finding in findings:
         by_kind.setdefault(finding.kind, []).append(finding)
     for kind, some in by_kind.items():
         for finding in some[:_MOST]:
-            yield f"{title}: {kind}: {printable(str(finding))}"
+            yield f"{title}: {kind}: {finding}"
         if len(some) > _MOST:
             yield f"{title}: {kind}: and {len(some) - _MOST:,} more; --json has all"

@@ -46,6 +46,8 @@ def command(
     --values all weights are decoded, too; then it is their values that must be the same, in
     whatever encoding and under whatever names.
     """
+    from anamnesis.base.printable import printable
+
     if len(paths) != 2:
         raise click.UsageError(f"name two models: {len(paths)} given")
     found = compared(paths, open_model, values=values, threads=threads, quiet=bool(as_json))
@@ -57,7 +59,7 @@ def command(
     else:
         width = min(shutil.get_terminal_size((_COLUMNS, 24)).columns, _MOST_COLUMNS)
         for line in lines(found, width):
-            print(line)
+            print(printable(line))
     click.get_current_context().exit(0 if found.same else FOUND)
 
 
@@ -104,11 +106,10 @@ def lines(found: Comparison, width: int) -> Iterator[str]:
 
 
 def _heads(found: Comparison) -> Iterator[str]:
-    from anamnesis.base.printable import printable
     from anamnesis.base.sizes import format_size
 
     for letter, side in (("A", found.a), ("B", found.b)):
-        yield f"{letter}  {printable(side.path)}  ({side.format}, {format_size(side.n_bytes)})"
+        yield f"{letter}  {side.path}  ({side.format}, {format_size(side.n_bytes)})"
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
     from anamnesis.cli.opening import OpenModel
+
+_DOCTYPE = b"<!doctype html"
 
 
 @verb(
@@ -32,26 +35,32 @@ def command(
     It is one file of HTML without scripts: sizes by encoding, layers and modules, the account of
     every weight, and with --values what the numbers show.
     """
+    from anamnesis.base.text_files import write_text
     from anamnesis.cli.progress import metered
     from anamnesis.reporting import report
 
     if len(paths) > 2:
         raise click.UsageError(f"name one model or two: {len(paths)} given")
+    if page != "-":
+        _check(page, force=force)
     with ExitStack() as stack:
         models = [stack.enter_context(open_model(path)) for path in paths]
         meter = stack.enter_context(metered("Reading", sys.stderr) if values else nullcontext())
         found = report(*models, values=values, threads=threads, progress=meter)
-    _write(found.to_html(), page, force=force)
-
-
-def _write(html: str, page: str, *, force: bool) -> None:
     if page == "-":
-        click.echo(html, nl=False)
-        return
-    from anamnesis.base.errors import OutputError
+        click.echo(found.to_html(), nl=False)
+    else:
+        write_text(page, found.to_html(), force=force)
 
-    try:
-        with open(page, "w" if force else "x", encoding="utf-8") as file:
-            file.write(html)
-    except FileExistsError:
-        raise OutputError(f"{page}: exists", remedy="--force replaces it") from None
+
+def _check(page: str, *, force: bool) -> None:
+    """Refuse a page that cannot be written, or would replace what is none, such as a model."""
+    from anamnesis.base.errors import OutputError
+    from anamnesis.base.text_files import check_writable
+
+    check_writable(page, force=force)
+    if os.path.lexists(page):
+        with open(page, "rb") as file:
+            head = file.read(len(_DOCTYPE))
+        if head and head.lower() != _DOCTYPE:
+            raise OutputError(f"{page}: is no page of HTML; name another output")

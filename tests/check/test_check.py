@@ -170,6 +170,27 @@ def test_the_codes_that_quantising_again_gives(tmp_path: Path) -> None:
     assert "nothing is quantised" in an.check(a, same_codes=b).problems[0].text
 
 
+@pytest.mark.parametrize(
+    "to",
+    [
+        *("gptq-4bit-64", "awq-4bit-64", "int4-asym-32", "mlx-4bit-32", "bnb-nf4-128"),
+        *("bnb-nf4-nested", "bnb-fp4-nested", "fp8-block-ue8m0"),
+    ],
+)
+def test_settings_are_those_that_the_codes_show(tmp_path: Path, to: str) -> None:
+    a = llama(tmp_path / "a")
+    an.convert(a, tmp_path / "q", to)
+    assert an.check(tmp_path / "q", same_codes=a).ok
+
+
+def test_what_is_not_checked_is_said_without_options_of_another_verb(tmp_path: Path) -> None:
+    arrays = weights()
+    arrays["model.other.weight"] = arrays["model.norm.weight"]
+    done = an.check(llama(tmp_path / "a", arrays), values=False).done["config"]
+    assert done.startswith("not checked: 'model.other.weight' is no tensor of llama")
+    assert "drop" not in done
+
+
 def test_what_is_not_expected_is_said_in_values(tmp_path: Path) -> None:
     arrays = weights()
     arrays["model.norm.weight"][5] += 0.5

@@ -85,3 +85,31 @@ def test_a_damaged_manifest_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(an.ParseError, match=r"m\.json"):
         an.check(llama(tmp_path / "a"), manifest=tmp_path / "m.json")
     assert (tmp_path / "m.json").read_text() == text
+
+
+def test_a_manifest_that_cannot_be_written_is_an_error_before_the_work(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with pytest.raises(an.OutputError, match="there is no folder"):
+        an.check(
+            llama(tmp_path / "a"),
+            manifest=tmp_path / "none/m.json",
+            progress=lambda done, total: seen.append(done),
+        )
+    assert not seen
+
+
+def test_no_other_file_is_touched_and_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    (tmp_path / "m.json.amn-partial").write_text("another's")
+    a = llama(tmp_path / "a")
+
+    def fails(*_: object) -> None:
+        raise OSError("full")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="full"):
+        an.check(a, manifest=tmp_path / "m.json", values=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "m.json.amn-partial"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -85,3 +86,18 @@ def test_json_has_every_weight(tuned: tuple[Path, Path]) -> None:
 def test_a_selection_is_compared(tuned: tuple[Path, Path]) -> None:
     assert diff(*tuned, "--values", "--only", "*.mlp.*").exit_code == 1
     assert diff(*tuned, "--values", "--drop", "*.mlp.*").exit_code == 0
+
+
+def test_no_name_reaches_a_terminal_as_it_is(tmp_path: Path) -> None:
+    escape = "\x1b[31m"
+    one = np.ones((4, 4), np.float32)
+    for name, prefix in (("a", ""), ("b", f"{escape}.model.")):
+        names = [f"layers.{i}.{escape}{end}.weight" for i in range(2) for end in "xy"]
+        arrays = {f"{prefix}{n}": one * len(prefix + "x") for n in names}
+        metadata = {escape: name}
+        an.save(arrays, tmp_path / f"{name}.safetensors", metadata=metadata)
+    for more in ([], ["--values"]):
+        done = diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors", *more)
+        assert done.exit_code == 1
+        assert "\x1b" not in done.stdout
+        assert "names below \\x1b[31m.model. in B" in done.stdout

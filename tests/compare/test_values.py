@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ RNG = np.random.default_rng(1)
 
 def both(tmp_path: Path, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> an.Comparison:
     for name, array in (("a", a), ("b", b)):
-        an.save({"w": array}, tmp_path / f"{name}.npz")
+        an.save({"w": array}, tmp_path / f"{name}.npz", force=True)
     return an.compare(tmp_path / "a.npz", tmp_path / "b.npz", values=True)
 
 
@@ -52,6 +53,42 @@ def test_numbers_that_are_none_are_in_no_sum(tmp_path: Path) -> None:
     assert weight.difference.not_finite == 3
     assert weight.difference.loss.squared == 0
     assert weight.difference.loss.power == 1
+
+
+NAN = np.float64("nan")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "n"),
+    [
+        (np.array([2**53 + 1]), np.array([2.0**53]), 1),
+        (np.array([2**53 + 1]), np.array([2**53], np.uint64), 1),
+        (np.array([2**63 - 1]), np.array([2**63], np.uint64), 1),
+        (np.array([1, -2]), np.array([1, -2], np.int32), 0),
+        (np.array([1 + 2j], np.complex64), np.array([1 + 3j]), 1),
+        (np.array([1 + 2j], np.complex64), np.array([1], np.float32), 1),
+        (np.array([1 + 0j], np.complex64), np.array([1]), 0),
+        (np.array([-0.0, NAN]), np.array([0.0, NAN], np.float32), 1),
+        (np.array([0.1]), np.array([0.1], np.float32), 1),
+    ],
+)
+def test_dtypes_are_compared_exactly(tmp_path: Path, a: Any, b: Any, n: int) -> None:
+    for pair in ((a, b), (b, a)):
+        found = both(tmp_path, *pair)
+        (weight,) = found.weights
+        assert weight.difference is not None
+        assert weight.difference.differing == n
+        assert found.same is (n == 0)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("size", [1e154, 1e200, 1e308])
+def test_values_too_large_for_a_sum_are_no_error(tmp_path: Path, size: float, sign: int) -> None:
+    a = np.full(5, size)
+    found = both(tmp_path, a, a * np.array([0, sign, 1, sign, sign]))
+    assert not found.same
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert found.page().to_html()
 
 
 def test_one_value_of_many_is_found_named_and_counted(tmp_path: Path) -> None:

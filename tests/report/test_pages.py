@@ -110,6 +110,30 @@ def test_the_command_writes_a_page_and_replaces_none(tmp_path: Path) -> None:
     assert run(a, a, a)[0] == 2
 
 
+@pytest.mark.parametrize("name", ["layers.0.md", "model.safetensors", "none/r.html", ""])
+def test_a_page_replaces_no_other_file(tmp_path: Path, name: str) -> None:
+    a = llama(tmp_path / "a")
+    (a / "layers.0.md").write_text("# notes")
+    files = {path: path.read_bytes() for path in a.iterdir()}
+    done = CliRunner().invoke(cli, ["report", str(a), "--force", "-o", str(a / name)])
+    assert done.exit_code == 1
+    assert {path: path.read_bytes() for path in a.iterdir()} == files
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["layers." + "9" * 5000 + ".w.weight", "layers.1.w.weight"],
+        ["w*.weight", "w7.weight"],
+        ["w007.weight", "w7.weight", "w\u0663.weight"],
+    ],
+)
+def test_names_with_odd_numbers(tmp_path: Path, names: list[str]) -> None:
+    an.save({name: np.ones((2, 2), np.float32) for name in names}, tmp_path / "a.safetensors")
+    check_page(an.report(tmp_path / "a.safetensors").to_html())
+    check_page(an.report(tmp_path / "a.safetensors", tmp_path / "a.safetensors").to_html())
+
+
 @pytest.mark.slow
 def test_a_page_of_90_000_tensors_is_small_and_quick(tmp_path: Path) -> None:
     one: dict[str, Entry] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 
 from anamnesis.base.limits import Budget, ParseLimits
@@ -36,6 +35,7 @@ def check(
     others: Iterable[tuple[str, Callable[[], list[Finding]]]] = (),
 ) -> Check:
     """Check a model; with `values` all of its bytes are read. `others` are checks by name."""
+    given = None if manifest is None else read_manifest(manifest, Budget(limits))
     findings = list(unreadable(model.ledger))
     done: dict[str, str] = {}
 
@@ -57,7 +57,13 @@ def check(
         if of_hub is not None:
             took("hub", of_hub)
     if manifest is not None:
-        took("manifest", _manifest(model, limits, how, manifest))
+        made = manifest_of(model.ledger, how)
+        if given is None:
+            write_manifest(made, manifest)
+            took("manifest", ([], f"{manifest} is written"))
+        else:
+            found = against_manifest(given, made, manifest)
+            took("manifest", (found, f"compared with {manifest}"))
     for name, find in others:
         took(name, (find(), "checked"))
     model.checkpoint.check_unchanged()
@@ -65,13 +71,3 @@ def check(
     stored = model.ledger.stored.values()
     n_bytes = sum(tensor.n_bytes for tensor in stored)
     return Check(model.path, len(stored), n_bytes, tuple(findings), done)
-
-
-def _manifest(model: Input, limits: ParseLimits, how: How, path: str) -> tuple[list[Finding], str]:
-    """Verify a manifest, or write it where there is none."""
-    given = read_manifest(path, Budget(limits)) if os.path.lexists(path) else None
-    made = manifest_of(model.ledger, how)
-    if given is None:
-        write_manifest(made, path)
-        return [], f"{path} is written"
-    return against_manifest(given, made, path), f"compared with {path}"

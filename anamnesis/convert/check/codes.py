@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Iterator
 from glob import escape
 from typing import NamedTuple
 
@@ -11,6 +13,8 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.convert.compare.compare import Input
 from anamnesis.convert.report.card import encoding_listed
 from anamnesis.schemes.core.weight import Weight
+
+_GROUPS = re.compile(r"groups of (\d+)")
 
 
 class Wanted(NamedTuple):
@@ -42,7 +46,21 @@ def _encoding(weight: Weight, method: str | None) -> str:
     part = weight.parts[0]
     if part.dtype in BLOCK_DTYPES.values():
         return f"gguf-{part.dtype.name.lower()}"
-    found = encoding_listed(method, weight.scheme)
+    scheme = weight.scheme
+    found = encoding_listed(method, _GROUPS.sub("groups of 128", scheme))
     if found is None:
-        raise part.unsupported(f"{weight.name!r} is {weight.scheme}, which is not written here")
-    return found
+        raise part.unsupported(f"it is not known how to quantise {scheme} again")
+    return "-".join([found, *_settings(weight, found)])
+
+
+def _settings(weight: Weight, encoding: str) -> Iterator[str]:
+    """Yield the words for settings of an encoding that a weight shows."""
+    group = _GROUPS.search(weight.scheme)
+    if group is not None:
+        yield group[1]
+    if encoding in ("bnb-nf4", "bnb-fp4"):
+        if "double-quantised" in weight.scheme:
+            yield "nested"
+        yield weight.id.split("-")[2]  # values in a block
+    if encoding == "fp8-block" and weight.parts[1].dtype.name == "F8_E8M0":
+        yield "ue8m0"

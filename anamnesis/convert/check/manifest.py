@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
+from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np
 from anamnesis.base.limits import Budget
 from anamnesis.base.stored import StoredTensor
+from anamnesis.base.text_files import check_writable, write_text
 from anamnesis.base.workers import run
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.convert.check.findings import Finding
@@ -148,30 +149,27 @@ def _data(cell: _Cell, scratch: Scratch, how: How) -> Any:
 
 
 def write_manifest(made: Manifest, path: str) -> None:
-    """Write a manifest, whole or not at all; there is none yet."""
+    """Write a manifest; there is none yet."""
     text = json.dumps({"anamnesis": _VERSION, "hash": _HASH, **made._asdict()}, indent=1)
-    partial = f"{path}.amn-partial"
-    try:
-        with open(partial, "x", encoding="utf-8") as file:
-            file.write(text + "\n")
-        os.link(partial, path)  # which replaces nothing
-    except FileExistsError as error:
-        raise OutputError(f"{error.filename2 or error.filename}: exists") from None
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
+    write_text(path, text + "\n")
 
 
-def read_manifest(path: str, budget: Budget) -> Manifest:
-    """Read a manifest.
+def read_manifest(path: str, budget: Budget) -> Manifest | None:
+    """Return a manifest; None if there is none, and it can be written.
 
     Raises
     ------
     ParseError
         If it is none, or of another version.
+    OutputError
+        If it cannot be written.
     """
     from pathlib import Path
 
+    _hash()  # an error before the work
+    if not os.path.lexists(path):
+        check_writable(path)
+        return None
     raw = read_json(Path(path), budget)
     if raw.get("anamnesis") != _VERSION or raw.get("hash") != _HASH:
         raise ParseError("is no manifest of this version", source=path)

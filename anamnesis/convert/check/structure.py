@@ -21,7 +21,7 @@ from anamnesis.convert.compare.values import compare_values
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.libraries.tied_heads import head_of
+from anamnesis.schemes.libraries.tied_heads import head_of, says_tied
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
@@ -61,7 +61,7 @@ def against_config(model: Input, limits: ParseLimits) -> tuple[list[Finding], st
     except ParseError as error:
         return [Finding("problem", "config", (), str(error))], "checked"
     except UnsupportedError as error:
-        return [], f"not checked: {error}"
+        return [], f"not checked: {error.message}"  # its remedy is one for converting
     return [], "checked"
 
 
@@ -92,9 +92,7 @@ def against_index(checkpoint: Checkpoint) -> Iterator[Finding]:
 def tied_heads(model: Input, how: How) -> Iterator[Finding]:
     """Yield an output head that config says is the embeddings, and that is not."""
     config = {} if model.checkpoint.self_contained else model.checkpoint.read_config()
-    text = config.get("text_config")
-    sections = (config, text if isinstance(text, dict) else {})
-    if not any(section.get("tie_word_embeddings") is True for section in sections):
+    if not says_tied(config):
         return
     weights = model.ledger.weights
     head = weights.get(f"{head_of(config) or 'lm_head'}.weight")

@@ -13,6 +13,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.workers import run
 from anamnesis.convert.check.findings import Finding, Severity
+from anamnesis.convert.compare.values import index_of
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band, cut
 from anamnesis.schemes.core.budget import band_bytes, encoded_band_bytes
@@ -160,7 +161,7 @@ def _said(weight: Weight, state: Seen) -> Iterator[tuple[Severity, str, str]]:
     if state.problem:
         yield "problem", "unreadable", state.problem
         return
-    where = f", first at {_index(state.first, weight.shape)}"
+    where = f", first at {list(index_of(state.first, weight.shape))}"
     if state.nans:
         yield "problem", "NaN", f"{state.nans:,} of {state.n:,} values are NaN{where}"
     if state.infinities:
@@ -177,14 +178,6 @@ def _said(weight: Weight, state: Seen) -> Iterator[tuple[Severity, str, str]]:
     largest = _number(state.largest, weight)
     if is_matrix and largest > _HUGE:
         yield "problem", "size", f"values are as large as {largest:.3g}"
-
-
-def _index(at: int, shape: tuple[int, ...]) -> list[int]:
-    found: list[int] = []
-    for size in reversed(shape):
-        at, rest = divmod(at, size)
-        found.insert(0, rest)
-    return found
 
 
 def _number(magnitude: int, weight: Weight) -> float:

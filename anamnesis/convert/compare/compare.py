@@ -11,6 +11,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.compare.comparison import Compared, Comparison, State, Stored, Summary
 from anamnesis.convert.compare.configs import config_changes, metadata_changes
 from anamnesis.convert.compare.pairs import Matched, Pair, Side, match
+from anamnesis.convert.compare.values import Values, compare_values
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
@@ -52,8 +53,6 @@ def _by_headers(found: Matched) -> list[Compared]:
 
 
 def _by_values(found: Matched, how: How) -> list[Compared]:
-    from anamnesis.convert.compare.values import compare_values
-
     comparable = [pair for pair in found.pairs if pair.shape is not None]
     values = dict(zip(map(id, comparable), compare_values(comparable, how), strict=True))
     weights = []
@@ -62,13 +61,19 @@ def _by_values(found: Matched, how: How) -> list[Compared]:
             weights.append(_compared(found, pair, "other shape"))
             continue
         one = values[id(pair)]
-        if one.difference is not None:
-            state: State = "differs" if one.difference.differing else "same values"
-        else:
-            state = "not compared" if one.problem else "same bytes"
-        made = _compared(found, pair, state, one.problem)
+        made = _compared(found, pair, _state(pair, one), one.problem)
         weights.append(replace(made, difference=one.difference))
     return weights
+
+
+def _state(pair: Pair, values: Values) -> State:
+    if values.problem:
+        return "not compared"
+    if values.difference is None:
+        return "same bytes"
+    if values.difference.differing:
+        return "differs"
+    return "same values" if pair.a.shape == pair.b.shape else "more rows"
 
 
 def _compared(found: Matched, pair: Pair, state: State, problem: str = "") -> Compared:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from anamnesis.base.plain_json import plain_json
-from anamnesis.base.printable import abbreviate, numbered
+from anamnesis.base.printable import abbreviate, numbered, printable
 from anamnesis.convert.compare.difference import Difference, together
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ State = Literal[
     "differs",
     "alike",
     "other encoding",
+    "more rows",
     "other shape",
     "not compared",
 ]
@@ -32,6 +33,7 @@ _IN_WORDS = {
     "differs": "with other values",
     "alike": "alike",
     "other encoding": "in another encoding",
+    "more rows": "with more rows in one, the others the same",
     "other shape": "of another shape",
     "not compared": "not compared",
 }
@@ -54,7 +56,8 @@ class Compared:
     Attributes
     ----------
     state : str
-        `same bytes`, `same values`, `differs` or `other shape`; where headers alone were compared
+        `same bytes`, `same values`, `differs` or `other shape`; `more rows` if one model has a
+        longer vocabulary of otherwise the same values; where headers alone were compared
         `alike` or `other encoding`; `not compared` if a value cannot be decoded.
     difference : Difference or None
         None where no values were compared, or all bytes are the same.
@@ -74,12 +77,11 @@ class Compared:
         """The squared error by the squared values: by it the worst comes first."""
         if self.state in ("other shape", "not compared"):
             return math.inf
-        if self.difference is None:
+        if self.difference is None or not self.difference.differing:
             return 0.0
         nmse = self.difference.loss.nmse
-        if self.difference.not_finite or (nmse is None and self.difference.differing):
-            return math.inf
-        return nmse or 0.0
+        is_measured = nmse is not None and not math.isnan(nmse) and not self.difference.not_finite
+        return nmse if is_measured and nmse is not None else math.inf
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
@@ -198,7 +200,7 @@ class Comparison:
             for side, one in (("A", self.a), ("B", self.b))
             if one.only
         ]
-        return "\n".join([*lines, *self.notes])
+        return "\n".join(map(printable, [*lines, *self.notes]))
 
     @property
     def outcome(self) -> str:

@@ -17,6 +17,12 @@ _LEFT = {
     *("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype"),
     *("transformers_version", "_name_or_path", "architectures", "_attn_implementation"),
     *("rope_parameters", "rope_scaling", "rope_theta", "text_config"),
+    # Of training, and of how a program runs it.
+    *("attention_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "hidden_dropout"),
+    *("embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout", "initializer_range"),
+    *("router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef", "pretraining_tp"),
+    *("use_cache", "output_router_logits", "output_attentions", "output_hidden_states"),
+    *("return_dict", "gradient_checkpointing"),
 }
 _ARRAY = 8  # items of an array that are shown
 

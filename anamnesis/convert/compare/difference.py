@@ -39,9 +39,9 @@ class Difference:
 
     @property
     def cosine(self) -> float | None:
-        """The cosine of the angle between both; None if one of them is zero."""
+        """The cosine of the angle between both; None if one of them is zero, or too large."""
         scale = math.sqrt(self.loss.power) * math.sqrt(self.power_b)
-        return max(-1.0, min(1.0, self.product / scale)) if scale else None
+        return max(-1.0, min(1.0, self.product / scale)) if 0 < scale < math.inf else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""

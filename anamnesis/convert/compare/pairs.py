@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
@@ -21,7 +22,7 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.mtp import drafts_of
-from anamnesis.schemes.libraries.tied_heads import head_of
+from anamnesis.schemes.libraries.tied_heads import head_of, says_tied
 
 _VOCABULARY = re.compile(
     r"embed|wte|shared\.weight|lm_head|output\.weight|head|decoder\.(weight|bias)"
@@ -29,6 +30,10 @@ _VOCABULARY = re.compile(
 EMBEDDINGS = re.compile(r"(.*\.)?(embed_tokens|token_embd|wte|word_embeddings|embed_in)\.weight")
 _HEAD_OF_GGUF = "output.weight"
 _MOST_OF_PREFIX = 3  # words that one model has before its names, and the other has not
+_MOST_PREFIXES = 16  # that are tried
+_MOST_ALIKE = (
+    8  # weights of one shape whose names end alike: of more it is not clear which is which
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -191,18 +196,12 @@ def _model_types(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _rename(a: Side, b: Side, notes: list[str]) -> None:
     """Let weights of B that lie below another prefix have A's names."""
-    while True:
-        ends: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-        for name, weight in b.weights.items():
-            if name not in a.weights:
-                for _, end in _cut(name):
-                    ends.setdefault((end, weight.shape), []).append(name)
+    for _ in range(_MOST_PREFIXES):
+        ends = [_prefixes(one, other) for one, other in ((a, b), (b, a))]
         votes: Counter[tuple[str, str]] = Counter()
-        for name, weight in a.weights.items():
-            if name not in b.weights:
-                for prefix, end in _cut(name):
-                    found = ends.get((end, weight.shape), ())
-                    votes.update((prefix, one.removesuffix(end)) for one in found)
+        for end in ends[0].keys() & ends[1].keys():
+            if max(len(prefixes[end]) for prefixes in ends) <= _MOST_ALIKE:
+                votes.update(product(ends[0][end], ends[1][end]))
         best = max(votes.items(), key=lambda vote: (vote[1], -len("".join(vote[0]))), default=None)
         if best is None or (best[1] == 1 and all(best[0])):  # which may be another's
             return
@@ -211,6 +210,16 @@ def _rename(a: Side, b: Side, notes: list[str]) -> None:
         notes.append(
             f"names below {of_b or 'nothing'} in B are those below {of_a or 'nothing'} in A"
         )
+
+
+def _prefixes(one: Side, other: Side) -> dict[tuple[str, tuple[int, ...]], list[str]]:
+    """Return what stands before each end of a name that the other model has not, by its shape."""
+    found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for name, weight in one.weights.items():
+        if name not in other.weights:
+            for prefix, end in _cut(name):
+                found.setdefault((end, weight.shape), []).append(prefix)
+    return found
 
 
 def _cut(name: str) -> Iterator[tuple[str, str]]:
@@ -236,7 +245,7 @@ def _renamed(a: Side, b: Side, of_a: str, of_b: str) -> dict[str, Weight]:
 def _tied(one: Side, other: Side, only: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield a head that one model alone has, and what the other has in its place."""
     heads = (f"{head_of(one.config or other.config) or 'lm_head'}.weight", _HEAD_OF_GGUF)
-    if any(name in other.weights for name in heads):
+    if any(name in other.weights for name in heads) or says_tied(other.config) is False:
         return
     found = next(filter(EMBEDDINGS.fullmatch, other.weights), None)
     width = () if found is None else other.weights[found].shape[1:]

@@ -152,13 +152,14 @@ class _Sums:
             return Values(problem=self.problem)
         absolute, squared, power, power_b, product = (exact.value for exact in self.exact)
         loss = WeightLoss(self.n, absolute, self.largest, squared, power)
-        first = None if self.first is None else _index(self.first, pair.shape or ())
+        first = None if self.first is None else index_of(self.first, pair.shape or ())
         return Values(
             difference=Difference(loss, self.differing, self.not_finite, power_b, product, first)
         )
 
 
-def _index(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def index_of(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of a value, by its place in the order that it is stored in."""
     found: list[int] = []
     for size in reversed(shape):
         at, rest = divmod(at, size)
@@ -248,23 +249,44 @@ def _stored_as(weight: Weight) -> DType | None:
 
 
 def compare_arrays(a: Any, b: Any) -> _Band:
-    """Compare arrays of any dtype, in float64."""
+    """Compare arrays of any dtype, in float64 or complex128."""
     if len(a) != len(b):  # of packed values
         raise AnamnesisError(f"{len(a):,} values are not comparable with {len(b):,}")
-    if a.dtype == b.dtype:
-        unlike = (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)
-    else:
-        unlike = a.astype(np.float64) != b.astype(np.float64)
-    is_complex = a.dtype.kind == b.dtype.kind == "c"
-    a, b = (v.astype(np.complex128 if is_complex else np.float64) for v in (a, b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    a, b = np.where(finite, a, 0), np.where(finite, b, 0)
-    d = np.abs(a - b)
-    sums = (d, d * d, np.abs(a) ** 2, np.abs(b) ** 2, (a * np.conj(b)).real)
+    with np.errstate(all="ignore"):
+        wide = np.complex128 if "c" in a.dtype.kind + b.dtype.kind else np.float64
+        unlike = _unlike(a, b, wide)
+        a, b = a.astype(wide), b.astype(wide)
+        finite = np.isfinite(a) & np.isfinite(b)
+        a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+        d = np.abs(a - b)
+        sums = (d, d * d, np.abs(a) ** 2, np.abs(b) ** 2, (a * np.conj(b)).real)
     return _Band(
         int(unlike.sum()),
         int((~finite).sum()),
         int(unlike.argmax()) if unlike.any() else 0,
         float(d.max(initial=0.0)),
-        tuple(math.fsum(one) for one in sums),  # type: ignore[arg-type]
+        tuple(map(_sum, sums)),  # type: ignore[arg-type]
     )
+
+
+def _unlike(a: Any, b: Any, wide: Any) -> Any:
+    """Return which values have other bits, where need be those of the dtype that holds both."""
+    if a.dtype == b.dtype:
+        return _bits_differ(a, b)
+    unlike = _bits_differ(a.astype(wide), b.astype(wide))
+    for one, other in ((a, b), (b, a)):
+        if one.dtype.kind in "iu":  # of which a float64 rounds the largest
+            unlike |= one != other.real.astype(one.dtype)
+    return unlike
+
+
+def _bits_differ(a: Any, b: Any) -> Any:
+    return (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)
+
+
+def _sum(values: Any) -> float:
+    """Return a sum that is rounded once; infinity where it is too large for a float."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.inf

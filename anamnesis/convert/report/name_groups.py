@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"[0-9]+")
 
 T = TypeVar("T")
 
@@ -18,19 +18,26 @@ def groups(
     things: Iterable[T], name_of: Callable[[T], str], kind_of: Callable[[T], object]
 ) -> list[tuple[str, list[T]]]:
     """Return things of one kind under one name each, in the order of the first of them."""
-    found: dict[tuple[str, object], list[T]] = {}
+    found: dict[tuple[tuple[str, ...], object], list[T]] = {}
     for thing in things:
-        found.setdefault((_NUMBER.sub("*", name_of(thing)), kind_of(thing)), []).append(thing)
+        words = tuple(_NUMBER.split(name_of(thing)))
+        found.setdefault((words, kind_of(thing)), []).append(thing)
     return [(_name([name_of(one) for one in some]), some) for some in found.values()]
 
 
 def _name(names: list[str]) -> str:
     """Return names as one, with the range of each number that differs."""
-    numbers = [list(map(int, _NUMBER.findall(name))) for name in names]
-    ranges = iter([(min(column), max(column)) for column in zip(*numbers, strict=True)])
+    numbers = [_NUMBER.findall(name) for name in names]
+    columns = [sorted(column, key=_in_order) for column in zip(*numbers, strict=True)]
+    ranges = iter([(column[0], column[-1]) for column in columns])
 
     def shown(_: re.Match[str]) -> str:
         low, high = next(ranges)
-        return f"{low}" if low == high else f"{{{low}-{high}}}"
+        return low if low == high else f"{{{low}-{high}}}"
 
     return _NUMBER.sub(shown, names[0])
+
+
+def _in_order(digits: str) -> tuple[int, str]:
+    """Return what numbers are in order by, however many digits they have."""
+    return len(digits), digits

@@ -56,6 +56,14 @@ def head_of(config: Mapping[str, Any]) -> str | None:
     return next((head for head, types in HEADS.items() if kind in types), _USUAL)
 
 
+def says_tied(config: Mapping[str, Any]) -> bool | None:
+    """Return whether config says that the head is the embeddings; None if it says nothing."""
+    text = config.get("text_config")
+    sections = (config, text if isinstance(text, Mapping) else {})
+    said = [section.get("tie_word_embeddings") for section in sections]
+    return any(one is True for one in said) or (False if False in said else None)
+
+
 def tied_head(config: Mapping[str, Any]) -> str | None:
     """Return what a model calls its output head, if that is not `lm_head`."""
     head = head_of(config)
