@@ -31,9 +31,7 @@ EMBEDDINGS = re.compile(r"(.*\.)?(embed_tokens|token_embd|wte|word_embeddings|em
 _HEAD_OF_GGUF = "output.weight"
 _MOST_OF_PREFIX = 3  # words that one model has before its names, and the other has not
 _MOST_PREFIXES = 16  # that are tried
-_MOST_ALIKE = (
-    8  # weights of one shape whose names end alike: of more it is not clear which is which
-)
+_MOST_ALIKE = 8  # names of one shape that end alike: of more nothing says which are the same
 
 
 @dataclass(slots=True, eq=False)
