@@ -183,6 +183,18 @@ def test_settings_are_those_that_the_codes_show(tmp_path: Path, to: str) -> None
     assert an.check(tmp_path / "q", same_codes=a).ok
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), ()])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.int8, bool])
+def test_tensors_without_values_are_sound(
+    tmp_path: Path, dtype: Any, shape: tuple[int, ...]
+) -> None:
+    an.save({"w": np.ones(shape, dtype)}, tmp_path / "a.npz")
+    found = an.check(tmp_path / "a.npz", manifest=tmp_path / "m.json")
+    assert not found.findings
+    assert an.check(tmp_path / "a.npz", manifest=tmp_path / "m.json").ok
+    assert an.report(tmp_path / "a.npz", values=True).to_html()
+
+
 def test_what_is_not_checked_is_said_without_options_of_another_verb(tmp_path: Path) -> None:
     arrays = weights()
     arrays["model.other.weight"] = arrays["model.norm.weight"]

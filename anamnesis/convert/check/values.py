@@ -161,7 +161,9 @@ def _said(weight: Weight, state: Seen) -> Iterator[tuple[Severity, str, str]]:
     if state.problem:
         yield "problem", "unreadable", state.problem
         return
-    where = f", first at {list(index_of(state.first, weight.shape))}"
+    where = ""
+    if state.nans or state.infinities:
+        where = f", first at {list(index_of(state.first, weight.shape))}"
     if state.nans:
         yield "problem", "NaN", f"{state.nans:,} of {state.n:,} values are NaN{where}"
     if state.infinities:
