@@ -189,12 +189,7 @@ def _map(found: Comparison, width: int) -> Iterator[str]:
     """Yield a line for each module, with a character for each layer."""
     from anamnesis.convert.report.layers import in_columns, map_of, worst_of
 
-    figures = [
-        (w.name, math.inf if not w.noise else -10 * math.log10(w.noise))
-        for w in found.weights
-        if w.noise < math.inf
-    ]
-    modules, layers = map_of(figures)
+    modules, layers = map_of((one.name, one.snr_db) for one in found.weights)
     modules = {name: row for name, row in modules.items() if min(row.values()) < math.inf}
     if not modules:
         return
@@ -228,7 +223,7 @@ def _block(figure: float | None) -> str:
 
 def _worst(weights: Sequence[Compared], width: int) -> Iterator[str]:
     """Yield the weights that differ, the worst first, and notes on them."""
-    from anamnesis.base.printable import printable
+    from anamnesis.base.printable import printable, shortened
 
     rows = [
         [printable(one.name), " → ".join(dict.fromkeys((one.a.kind, one.b.kind))), *_figures(one)]
@@ -242,7 +237,7 @@ def _worst(weights: Sequence[Compared], width: int) -> Iterator[str]:
         yield f"and {len(weights) - _WORST:,} more; --json has all"
     for weight in weights[:_WORST]:
         for note in filter(None, (weight.note, _where(weight))):
-            yield from _hanging(f"{printable(weight.name)}: {note}", width)
+            yield from _hanging(f"{shortened(weight.name)}: {note}", width)
 
 
 def _figures(weight: Compared) -> list[str]:
@@ -281,7 +276,7 @@ def _hanging(text: str, width: int) -> list[str]:
 
 
 def _only(letter: str, side: Summary, width: int) -> Iterator[str]:
-    from anamnesis.base.printable import numbered, printable
+    from anamnesis.base.printable import numbered, shortened
 
     lists = (
         (f"Only in {letter}", side.only),
@@ -294,7 +289,7 @@ def _only(letter: str, side: Summary, width: int) -> Iterator[str]:
         yield ""
         yield f"{title}: {numbered(len(names), 'tensor')}"
         for name, why in list(names.items())[:_MOST_NAMES]:
-            yield from _hanging(f"{printable(name)}{f': {why}' if why else ''}", width)
+            yield from _hanging(f"{shortened(name)}{f': {why}' if why else ''}", width)
         if len(names) > _MOST_NAMES:
             yield f"{_GAP}and {len(names) - _MOST_NAMES:,} more"
 
@@ -309,6 +304,6 @@ def _changes(title: str, changes: Sequence[Change], width: int) -> Iterator[str]
     room = max((width - 8) // 3, 10)
     for change in changes[:_MOST_CHANGES]:
         values = ("-" if v is None else shortened(str(v), room) for v in (change.a, change.b))
-        yield f"{_GAP}{change.key}: {' → '.join(values)}"
+        yield f"{_GAP}{shortened(change.key)}: {' → '.join(values)}"
     if len(changes) > _MOST_CHANGES:
         yield f"{_GAP}and {len(changes) - _MOST_CHANGES:,} more; --json has all"

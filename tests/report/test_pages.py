@@ -134,6 +134,16 @@ def test_names_with_odd_numbers(tmp_path: Path, names: list[str]) -> None:
     check_page(an.report(tmp_path / "a.safetensors", tmp_path / "a.safetensors").to_html())
 
 
+def test_a_long_name_is_cut(tmp_path: Path) -> None:
+    for name, factor in (("a", 1), ("b", 2)):
+        arrays = {f"layers.{i}.{'x' * 50_000}.w": np.full((2, 2), factor * 1.0) for i in range(9)}
+        an.save(arrays, tmp_path / f"{name}.npz")
+    paths = [str(tmp_path / f"{name}.npz") for name in "ab"]
+    assert len(an.report(*paths, values=True).to_html()) < 100_000
+    done = CliRunner().invoke(cli, ["diff", *paths, "--values"])
+    assert len(done.output) < 10_000
+
+
 @pytest.mark.slow
 def test_a_page_of_90_000_tensors_is_small_and_quick(tmp_path: Path) -> None:
     one: dict[str, Entry] = {}

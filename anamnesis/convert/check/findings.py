@@ -22,7 +22,7 @@ class Finding:
     severity : str
         `problem`: the model is damaged, or contradicts itself; `note`: it may well be meant so.
     kind : str
-        What it is, in a word or two: `NaN`, `infinity`, `all zeros`, `shape`, `hash`, ….
+        What it is, in a word or two: `NaN`, `infinity`, `zeros`, `scales`, `config`, `hash`, ….
     names : tuple of str
         The tensors, or files, that it is about.
     text : str
@@ -50,7 +50,7 @@ class Check:
         Stored tensors that were looked at, and their size.
     findings : tuple of Finding
         Problems first.
-    done : tuple of str
+    done : mapping of str to str
         What was checked, and what was not, with the reason.
     """
 

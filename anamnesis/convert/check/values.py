@@ -68,7 +68,7 @@ class _Jobs:
 
     def __init__(self, weights: Sequence[Weight], how: How) -> None:
         self._weights, self._how = weights, how
-        self._n_all = sum(part.n_bytes for weight in weights for part in weight.parts)
+        self._n_all = sum(weight.n_bytes for weight in weights)
         self._n = 0
         self._lock = threading.Lock()
 
@@ -85,7 +85,7 @@ class _Jobs:
     def done(self, weight: Weight, n: int) -> None:
         self._how.check()
         with self._lock:
-            self._n += sum(p.n_bytes for p in weight.parts) * n // max(weight.n_elements, 1)
+            self._n += weight.n_bytes * n // max(weight.n_elements, 1)
             self._how.tell(self._n, self._n_all)
 
 

@@ -90,15 +90,13 @@ def _compared(found: Matched, pair: Pair, state: State, problem: str = "") -> Co
 
 
 def _stored(weight: Weight) -> Stored:
-    n_bytes = sum(part.n_bytes for part in weight.parts)
-    return Stored(weight.family, weight.scheme, weight.shape, n_bytes)
+    return Stored(weight.family, weight.scheme, weight.shape, weight.n_bytes)
 
 
 def _summary(given: Input, side: Side, only: Mapping[str, str]) -> Summary:
     kinds: dict[str, int] = {}
     for weight in given.ledger.weights.values():
-        n_bytes = sum(part.n_bytes for part in weight.parts)
-        kinds[weight.family] = kinds.get(weight.family, 0) + n_bytes
+        kinds[weight.family] = kinds.get(weight.family, 0) + weight.n_bytes
     return Summary(
         given.path,
         next(iter(given.checkpoint.shards.values())).format,

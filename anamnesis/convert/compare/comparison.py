@@ -83,6 +83,13 @@ class Compared:
         is_measured = nmse is not None and not math.isnan(nmse) and not self.difference.not_finite
         return nmse if is_measured and nmse is not None else math.inf
 
+    @property
+    def snr_db(self) -> float | None:
+        """Signal to noise in decibels: infinite without noise, None where it is not known."""
+        if not self.noise:
+            return math.inf
+        return -10 * math.log10(self.noise) if self.noise < math.inf else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON has."""
         return {

@@ -82,12 +82,7 @@ def _decibels(value: float | None) -> str:
 def _map(found: Comparison) -> str:
     if not found.values:
         return ""
-    figures = [
-        (one.name, -10 * math.log10(one.noise) if one.noise else math.inf)
-        for one in found.weights
-        if one.noise < math.inf
-    ]
-    rows, columns = map_of(figures)
+    rows, columns = map_of((one.name, one.snr_db) for one in found.weights)
     return layers(rows, columns, _DECIBELS, "signal to noise in dB, by layer and module")
 
 

@@ -17,6 +17,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.printable import shortened
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
@@ -205,9 +206,8 @@ def _rename(a: Side, b: Side, notes: list[str]) -> None:
             return
         of_a, of_b = best[0]
         b.weights = _renamed(a, b, of_a, of_b)
-        notes.append(
-            f"names below {of_b or 'nothing'} in B are those below {of_a or 'nothing'} in A"
-        )
+        below = [shortened(prefix) or "nothing" for prefix in best[0]]
+        notes.append(f"names below {below[1]} in B are those below {below[0]} in A")
 
 
 def _prefixes(one: Side, other: Side) -> dict[tuple[str, tuple[int, ...]], list[str]]:

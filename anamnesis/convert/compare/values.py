@@ -83,7 +83,7 @@ def _are_stored_alike(pair: Pair) -> bool:
 
 
 def _n_bytes(pair: Pair) -> int:
-    return sum(part.n_bytes for weight in (pair.a, pair.b) for part in weight.parts)
+    return pair.a.n_bytes + pair.b.n_bytes
 
 
 class _Piece(NamedTuple):

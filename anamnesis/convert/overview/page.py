@@ -78,18 +78,14 @@ def _findings(found: Overview) -> str:
     return table(("What", "", "Where"), rows)
 
 
-def _n_bytes(weight: Weight) -> int:
-    return sum(part.n_bytes for part in weight.parts)
-
-
 def _bits(weight: Weight) -> float:
-    return 8 * _n_bytes(weight) / weight.n_elements if weight.n_elements else 0.0
+    return 8 * weight.n_bytes / weight.n_elements if weight.n_elements else 0.0
 
 
 def _kinds(found: Overview) -> dict[str, int]:
     kinds: dict[str, int] = {}
     for weight in found.weights:
-        kinds[weight.family] = kinds.get(weight.family, 0) + _n_bytes(weight)
+        kinds[weight.family] = kinds.get(weight.family, 0) + weight.n_bytes
     return dict(sorted(kinds.items(), key=lambda kind: -kind[1]))
 
 
@@ -127,7 +123,7 @@ def _account(found: Overview) -> str:
             some[0].scheme,
             str(list(some[0].shape)),
             f"{_bits(some[0]):.2f}",
-            format_size(sum(map(_n_bytes, some))),
+            format_size(sum(one.n_bytes for one in some)),
         )
         for name, some in groups(
             found.weights, lambda one: one.name, lambda one: (one.scheme, one.shape)

@@ -47,7 +47,7 @@ def inspect_claim(
     quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
-    lost = [_TRAINED_BYTES * w.n_elements - sum(p.n_bytes for p in w.parts) for w in quantised]
+    lost = [_TRAINED_BYTES * w.n_elements - w.n_bytes for w in quantised]
     tied = tuple(tuple(names) for container in containers for names in container.tied)
     n_bytes = sum(t.n_bytes for t in ledger.stored.values())
     n_parameters = None if ledger.problems else _n_parameters(ledger.weights, tied)

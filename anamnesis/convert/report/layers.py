@@ -26,12 +26,14 @@ def place_of(name: str) -> Place:
     return Place(int(found[1]), _EXPERT.sub(".experts.*.", found[2]))
 
 
-def map_of(figures: Iterable[tuple[str, float]]) -> tuple[dict[str, dict[int, float]], list[int]]:
-    """Return the worst figure of each module in each layer, and all layers."""
+def map_of(
+    figures: Iterable[tuple[str, float | None]],
+) -> tuple[dict[str, dict[int, float]], list[int]]:
+    """Return the worst figure of each module in each layer, and all layers; None is left out."""
     modules: dict[str, dict[int, float]] = {}
     for name, figure in figures:
         layer, module = place_of(name)
-        if layer is not None:
+        if layer is not None and figure is not None:
             row = modules.setdefault(module, {})
             row[layer] = min(figure, row.get(layer, figure))
     return modules, sorted({layer for row in modules.values() for layer in row})

@@ -15,7 +15,7 @@ def model_html(ledger: Ledger, format: str) -> str:
     sizes: dict[str, tuple[int, int]] = {}
     for weight in weights:
         n, n_bytes = sizes.get(weight.scheme, (0, 0))
-        sizes[weight.scheme] = n + 1, n_bytes + sum(part.n_bytes for part in weight.parts)
+        sizes[weight.scheme] = n + 1, n_bytes + weight.n_bytes
     schemes = html_table(
         [(scheme, f"{n:,}", format_size(n_bytes)) for scheme, (n, n_bytes) in sizes.items()],
         head=("scheme", "weights", "stored"),

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from anamnesis.base.printable import printable
+from anamnesis.base.printable import printable, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.convert.report.charts import Scale, grid, legend, stacked_bar
 
@@ -86,7 +86,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence
 
 
 def _cell(i: int, value: str, numbers: Sequence[int]) -> str:
-    kind = ' class="n"' if i in numbers else ' class="name"' if i == 0 else ""
+    if i == 0:
+        return f'<td class="name">{text(shortened(value))}</td>'
+    kind = ' class="n"' if i in numbers else ""
     return f"<td{kind}>{text(value)}</td>"
 
 

@@ -158,6 +158,11 @@ class Weight(ABC):
         return prod(self.shape)
 
     @property
+    def n_bytes(self) -> int:
+        """The size of all of its parts."""
+        return sum(part.n_bytes for part in self.parts)
+
+    @property
     def own_dtype(self) -> DType | None:
         """What its values are stored in; None if it is stored as codes."""
         return None
