@@ -250,7 +250,7 @@ def _weight_dict(weight: Tensor) -> dict[str, Any]:
         "scheme": weight.scheme,
         "shape": list(weight.shape),
         "n_parameters": weight.size,
-        "n_bytes": weight.n_bytes,
+        "n_bytes": sum(part.n_bytes for part in weight.parts),
         "bits_per_weight": _bits([weight]),
         "stored": [part.name for part in weight.parts],
         "roles": list(weight.roles),

@@ -113,3 +113,16 @@ def test_no_other_file_is_touched_and_none_is_left(
     with pytest.raises(OSError, match="full"):
         an.check(a, manifest=tmp_path / "m.json", values=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "m.json.amn-partial"]
+
+
+def test_a_weight_that_cannot_be_decoded_is_a_problem_and_no_manifest(tmp_path: Path) -> None:
+    an.convert(llama(tmp_path / "a"), tmp_path / "q", "gptq-4bit")
+    with an.parse(tmp_path / "q") as model:
+        part = next(p for n, p in model.stored.items() if n.endswith("g_idx"))
+        at = part.offset
+    with open(tmp_path / "q/model.safetensors", "r+b") as file:
+        file.seek(at)
+        file.write(b"\xff\xff\xff\x7f")
+    found = an.check(tmp_path / "q", manifest=tmp_path / "m.json")
+    assert {problem.kind for problem in found.problems} == {"manifest", "unreadable"}
+    assert not (tmp_path / "m.json").exists()

@@ -161,6 +161,11 @@ def test_what_config_says_otherwise(
     assert found.same is (not keys)
 
 
+def test_a_number_that_is_none_is_as_another(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a", config=lambda said: said.update(odd=float("nan")))
+    assert an.compare(a, a).same
+
+
 def test_a_gguf_whose_header_says_otherwise(tmp_path: Path) -> None:
     directory = llama(tmp_path / "a")
     an.convert(directory, tmp_path / "b.gguf", "gguf-f32")

@@ -68,7 +68,8 @@ NAN = np.float64("nan")
         (np.array([1 + 2j], np.complex64), np.array([1 + 3j]), 1),
         (np.array([1 + 2j], np.complex64), np.array([1], np.float32), 1),
         (np.array([1 + 0j], np.complex64), np.array([1]), 0),
-        (np.array([-0.0, NAN]), np.array([0.0, NAN], np.float32), 1),
+        (np.array([-0.0, 1]), np.array([0.0, 1], np.float32), 1),
+        (np.array([0.0, NAN]), np.array([0.0, NAN], np.float32), 0),
         (np.array([0.1]), np.array([0.1], np.float32), 1),
     ],
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.convert.check.findings import Check, Finding
 from anamnesis.convert.check.manifest import (
+    Manifest,
     against_manifest,
     manifest_of,
     read_manifest,
@@ -57,13 +59,7 @@ def check(
         if of_hub is not None:
             took("hub", of_hub)
     if manifest is not None:
-        made = manifest_of(model.ledger, how)
-        if given is None:
-            write_manifest(made, manifest)
-            took("manifest", ([], f"{manifest} is written"))
-        else:
-            found = against_manifest(given, made, manifest)
-            took("manifest", (found, f"compared with {manifest}"))
+        took("manifest", _manifest(model, how, given, manifest))
     for name, find in others:
         took(name, (find(), "checked"))
     model.checkpoint.check_unchanged()
@@ -71,3 +67,20 @@ def check(
     stored = model.ledger.stored.values()
     n_bytes = sum(tensor.n_bytes for tensor in stored)
     return Check(model.path, len(stored), n_bytes, tuple(findings), done)
+
+
+def _manifest(
+    model: Input, how: How, given: Manifest | None, path: str
+) -> tuple[list[Finding], str]:
+    """Compare a model with its manifest, or write that where there is none."""
+    try:
+        made = manifest_of(model.ledger, how)
+    except Cancelled:
+        raise
+    except AnamnesisError as error:
+        problem = Finding("problem", "manifest", (), str(error))
+        return [problem], "not checked: not all weights can be decoded"
+    if given is None:
+        write_manifest(made, path)
+        return [], f"{path} is written"
+    return against_manifest(given, made, path), f"compared with {path}"

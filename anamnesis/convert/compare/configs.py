@@ -96,7 +96,8 @@ def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
 
 def _are_equal(a: Any, b: Any) -> bool:
     if type(a) is float or type(b) is float:
-        return bool(_float32(a) == _float32(b))
+        a, b = _float32(a), _float32(b)
+        return bool(a == b or (a != a and b != b))
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_are_equal, a, b))
     return bool(a == b)
