@@ -98,7 +98,7 @@ def block_sums(a: Floats, b: Floats) -> npt.NDArray[np.float64]:
             of_16 = in_lanes(terms(a[at : at + 512], b[at : at + 512]), 16)
             lanes += of_16[:, :8] + of_16[:, 8:]
     sums = tree(lanes)
-    is_held = np.isfinite(sums) & (np.abs(sums) >= 2.0**-100)
+    is_held = np.isfinite(sums) & (np.abs(sums) >= 2.0**-110)
     is_held[0] |= (a.view(np.uint32) == b.view(np.uint32)).all()
     if is_held.all():
         return sums

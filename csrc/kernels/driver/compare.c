@@ -37,7 +37,7 @@ static int add_lanes(const amn_compare_lanes *lanes, int are_equal, double *sums
   int is_held = 1;
   for (int i = 0; i < AMN_COMPARE_SUMS; i++) {
     sums[i] = sum_of(lanes->sums[i]);
-    is_held &= (fabs(sums[i]) >= 0x1p-100 && fabs(sums[i]) <= DBL_MAX) ||
+    is_held &= (fabs(sums[i]) >= 0x1p-110 && fabs(sums[i]) <= DBL_MAX) ||
                (i == AMN_COMPARE_ERROR && are_equal);
   }
   return is_held;
