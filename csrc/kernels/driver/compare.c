@@ -28,6 +28,14 @@ static void widen(const comparing *job, amn_source source, const uint8_t *src, s
   job->level->narrow[AMN_OUT_F32]((const uint8_t *)values, (uint8_t *)values, n);
 }
 
+/* Where float32 lie already, or in `room`; of NaNs the levels' sums say nothing. */
+static const uint8_t *as_float32(const comparing *job, amn_source source, const uint8_t *src,
+                                 size_t n, float *room) {
+  if (source == AMN_SOURCE_F32) return src;
+  job->level->widen[sources[source].widen](src, (uint8_t *)room, n);
+  return (const uint8_t *)room;
+}
+
 static double sum_of(const double *lanes) {
   return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
@@ -83,14 +91,11 @@ static void compare_block(const comparing *job, const uint8_t *a, const uint8_t 
   amn_compare_lanes lanes;
   pairs block;
   memset(&lanes, 0, sizeof lanes);
-  if (job->a == job->b) {
+  if (job->a == job->b)
     job->level->compare[job->a](a, b, n, &lanes);
-  } else { /* side by side in the first-level cache */
-    widen(job, job->a, a, n, block.a);
-    widen(job, job->b, b, n, block.b);
-    job->level->compare[AMN_SOURCE_F32]((const uint8_t *)block.a, (const uint8_t *)block.b, n,
-                                        &lanes);
-  }
+  else
+    job->level->compare[AMN_SOURCE_F32](as_float32(job, job->a, a, n, block.a),
+                                        as_float32(job, job->b, b, n, block.b), n, &lanes);
   if (!add_lanes(&lanes, different_of(&lanes, n) == 0, sums)) {
     widen(job, job->a, a, n, block.a);
     widen(job, job->b, b, n, block.b);
