@@ -293,7 +293,6 @@ def longrope_facts(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Say a scaling that gives the factors of the file."""
     if arch.extra is not scaled_factors:
         return
     if config["rope_parameters"]["rope_type"] in LONGROPE:

@@ -128,7 +128,6 @@ class Checkpoint:
             container.source.base.check_unchanged()
 
     def close(self) -> None:
-        """Close all files."""
         for container in self.shards.values():
             container.source.close()
         if self.folder is not None:
@@ -166,7 +165,6 @@ class Checkpoint:
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
 
     def only(self, stored: dict[str, StoredTensor]) -> Checkpoint:
-        """Return the checkpoint with some of its tensors, and all of its files."""
         outside = [Dropped(name, OUTSIDE) for name in self.stored if name not in stored]
         return replace(
             self,

@@ -68,7 +68,6 @@ class RemoteFolder(Folder):
         self.files = _files(base, names)
 
     def close(self) -> None:
-        """Remove the copies."""
         self._finish()
 
     @contextmanager

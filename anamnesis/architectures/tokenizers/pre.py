@@ -125,7 +125,6 @@ def _ids(folder: Folder, tokenizer: Mapping[str, Any], text: str) -> list[int] |
 def _model(
     folder: Folder, tokenizer: Mapping[str, Any], config: Mapping[str, Any], text: str
 ) -> dict[str, Any]:
-    """Return the model with what it takes to split a text."""
     given = section(tokenizer, "model")
     model = {key: value for key, value in given.items() if key in _MODEL_KEYS}
     if model.get("type") != "BPE":

@@ -98,11 +98,9 @@ class _Reading:
         self._read_config()
 
     def id_of(self, text: str) -> Any:
-        """Return the id of an added token."""
         return self.ids.get(text)
 
     def named(self) -> Iterator[tuple[str, str]]:
-        """Yield the special tokens that have names and texts."""
         for name in self.names:
             text = content((self.config or {}).get(f"{name}_token"))
             if text is not None:

@@ -130,12 +130,10 @@ class StoredVocabulary:
         return n
 
     def of_types(self, *types: int) -> list[int]:
-        """Return the ids of tokens of these types."""
         found: list[int] = np.isin(self.types, types).nonzero()[0].tolist()
         return found
 
     def merges(self) -> Iterator[tuple[str, str]]:
-        """Yield merges by their halves."""
         return map(_pair, self._merges)
 
     def added(self) -> dict[int, bool]:

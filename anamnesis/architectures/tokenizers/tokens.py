@@ -58,7 +58,6 @@ class Vocabulary:
         return len(self.tokens)
 
     def put(self, i: int, text: str, kind: int, score: float = 0.0) -> None:
-        """Set a token."""
         self.tokens[i] = text
         self.types[i] = kind
         self.scores[i] = score
@@ -66,7 +65,6 @@ class Vocabulary:
     def put_all(
         self, texts: Mapping[int, str], kind: int, scores: float | NDArray[np.float32]
     ) -> None:
-        """Set tokens by their ids."""
         for i, text in texts.items():
             self.tokens[i] = text
         ids = np.fromiter(texts, np.intp, len(texts))

@@ -216,7 +216,6 @@ class _Piece:
 
 
 def _bare(tensor: StoredTensor) -> Shape:
-    """Return the shape that torch gives a tensor."""
     if tensor.dtype.bits < 8:
         *outer, inner = tensor.shape
         return (*outer, inner // tensor.dtype.block_elements)

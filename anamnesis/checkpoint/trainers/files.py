@@ -23,7 +23,6 @@ class PieceFiles:
         self._files: dict[str, Source] = {}
 
     def open(self, name: str) -> Source:
-        """Return a file by its relative path."""
         with self._lock:
             if name not in self._files:
                 path = self.root / name
@@ -36,7 +35,6 @@ class PieceFiles:
             return self._files[name]
 
     def all(self) -> dict[str, Source]:
-        """Return all files that were asked for."""
         return dict(self._files)
 
 

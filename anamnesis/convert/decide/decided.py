@@ -41,7 +41,6 @@ class Decided:
 
     @property
     def request(self) -> Request:
-        """What is asked for."""
         return self.asked.request
 
     @property

@@ -155,7 +155,6 @@ def _type_of(override: tuple[str, Encoding | None] | None) -> str | None:
 
 
 def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
-    """Return whether the override, not the mix, decides a weight."""
     # So it is where ggml has no such type, or where the very name of a weight is given that the mix
     # leaves. A glob that asks for a type reaches what the mix quantises alone, and no norm or
     # router.

@@ -104,7 +104,6 @@ def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
 
 
 def _model_types(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the model types that config.json gives for the model and its sections."""
     sections = [config, *(section for section in config.values() if isinstance(section, dict))]
     return frozenset(
         kind for section in sections if isinstance(kind := section.get("model_type"), str)

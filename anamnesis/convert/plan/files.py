@@ -32,7 +32,6 @@ class Slice(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of all pieces."""
         return self.n_bytes * self.pieces
 
     def places(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -56,7 +55,6 @@ class Job(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes of all slices."""
         return sum([piece.total for piece in self.slices])
 
 
@@ -86,7 +84,6 @@ class OutputWeight:
         self.settle(b"")
 
     def settle(self, found: bytes) -> None:
-        """Take what the survey found."""
         self.found, self._bands = found, None
         shape = self.weight.shape
         self.parts = self.encoding.parts(self.name, shape, found)
@@ -187,7 +184,6 @@ class OutputFile:
         return list(self.writer.finish([crc for w in self.given for crc in sums[w.index]]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         return {
             "name": self.name,
             "format": self.writer.id,

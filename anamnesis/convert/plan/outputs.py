@@ -107,7 +107,6 @@ class _Directory:
         self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
 
     def plan(self) -> Plan:
-        """Return the plan."""
         limit, decided = self.request.max_shard_size, self.decided
         if limit is None and self.checkpoint.is_joined:
             limit = _USUAL_SHARD
@@ -266,7 +265,6 @@ class _Directory:
         return list(zip(names, named, strict=True))
 
     def _named(self, files: list[OutputFile], directory: DirectoryOutput) -> list[Named]:
-        """Return all files of the output, and what each is made of."""
         names = [Named(f.name, self.shard_of.get(f.name, "a shard")) for f in files]
         names += [Named(name, name) for name in directory.sidecars]
         old = [index.name for index in self.checkpoint.indexes] or ["the index"]

@@ -43,7 +43,6 @@ class How(NamedTuple):
     cancel: Cancel | None = None
 
     def tell(self, done: int, total: int) -> None:
-        """Report the progress."""
         if self.progress is not None:
             self.progress(done, total)
 
@@ -159,12 +158,10 @@ class Request:
                 raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
 
     def writer(self) -> Writer:
-        """Return a writer for one file."""
         return make_writer(self.form.container)
 
     @property
     def how(self) -> How:
-        """How its bands are made."""
         return How(self.threads, self.level, self.progress, self.cancel)
 
     @property

@@ -63,7 +63,6 @@ class BucketParts:
             delete([self._where.url_of(name) for name in sorted(self._where.entries())])
 
     def names(self) -> set[str]:
-        """Return the names of all notes."""
         found = map(_NOTE.fullmatch, list_bucket(self.path))
         return {note[1] for note in found if note} - {_COMMIT}
 
@@ -77,11 +76,9 @@ class BucketParts:
         return told if isinstance(told, dict) else None
 
     def note(self, name: str, told: Mapping[str, Any]) -> None:
-        """Write a note."""
         put(self._url(name), json.dumps(told).encode())
 
     def forget(self, name: str) -> None:
-        """Remove a note."""
         delete([self._url(name)])
 
     def _url(self, name: str) -> str:
@@ -158,7 +155,6 @@ class BucketDestination(Destination):
         return {name for name in self.names() if name == CONFIG_NAME or is_index(name)}
 
     def _present(self) -> set[str]:
-        """Return what is at the place of the output."""
         if self.plan.directory is None:
             return {name for name in self.names() if size_of(self.url_of(name)) is not None}
         return {name for name in names_in(self.url) if not name.startswith(".")}
@@ -230,7 +226,6 @@ class _Stream:
         self._stream, self._url = stream, url
 
     def write(self, data: bytes) -> int:
-        """Write all."""
         with failing(self._url):
             self._stream.write(data)
         return len(data)

@@ -50,7 +50,6 @@ class Destination(ABC):
 
     @property
     def shown(self) -> str:
-        """What messages call it."""
         return str(self.out)
 
     def parts(self) -> Any:
@@ -83,7 +82,6 @@ class Destination(ABC):
         """Return where a file of the plan ends."""
 
     def told_path(self) -> str | Path:
-        """Return what to open the output by."""
         return self.out
 
     @abstractmethod
@@ -280,7 +278,6 @@ class DirectoryDestination(Destination):
             staging.add(name, raw)
 
     def copied(self) -> list[str]:
-        """Return the files that are copied as they are."""
         return [name for name in self.directory.sidecars if name != self.directory.params]
 
     def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
@@ -325,7 +322,6 @@ def _is_same(source: Path, copy: Path) -> bool:
 
 
 def _has_bytes(path: Path, raw: bytes | bytearray) -> bool:
-    """Tell whether a file is there, and has these bytes."""
     try:
         with FileSource(path) as source:
             return source.size == len(raw) and source.read(0, len(raw)) == raw

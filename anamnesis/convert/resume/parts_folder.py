@@ -56,7 +56,6 @@ class PartsFolder:
             yield home
 
     def names(self) -> set[str]:
-        """Return the names of all notes."""
         with suppress(FileNotFoundError), self._partial.seen() as home:
             if home is not None:
                 with home.inner(_NOTES) as notes:
@@ -83,7 +82,6 @@ class PartsFolder:
             notes.move(new, notes, f"{name}.json")
 
     def forget(self, name: str) -> None:
-        """Remove a note."""
         with self._open() as home, home.inner(_NOTES) as notes:
             notes.remove(f"{name}.json")
 

@@ -263,7 +263,6 @@ class Staging:
             folder.move(last + ".new", folder, last)
 
     def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
-        """Write bytes at an offset of a reserved file."""
         fd = self._fds.get(name)
         if fd is None:
             with self._position:
@@ -306,7 +305,6 @@ class Staging:
     # --- committing ----------------------------------------------------------------------------
 
     def commit_file(self, name: str) -> None:
-        """Give a single file its final name."""
         self._finish([name])
         with self._place(name) as (folder, last):
             if folder.status(last) is not None:
@@ -341,7 +339,6 @@ class Staging:
         self._after_commit()
 
     def _finish(self, names: Iterable[str]) -> None:
-        """Note that all is written."""
         self._close_files()
         home = self._partial.home
         if self.sync:

@@ -62,7 +62,6 @@ def run_plan(
 
 
 def _pending(runs: Iterator[list[Job]], done: bytearray | None) -> Iterator[list[Job]]:
-    """Yield what an earlier run has not done."""
     if done is None:
         yield from runs
         return
@@ -101,7 +100,6 @@ class _Room:
             yield jobs
 
     def leave(self, shares: int) -> None:
-        """Give shares back."""
         with self._change:
             self._free += shares
             self._change.notify_all()

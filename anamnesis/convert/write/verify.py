@@ -107,7 +107,6 @@ class _Comparing:
         self._sources = sources
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        """Compare."""
         source = self._sources[job.file.name]
         for piece, raw in zip(job.slices, data, strict=True):
             for place, some in piece.places(raw):

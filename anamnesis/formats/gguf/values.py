@@ -342,7 +342,6 @@ class _Recoder:
         return b"".join(map(_string, strings))
 
     def array(self) -> bytes:
-        """Return the next array."""
         number, n = self.head.unpack_from(self.raw, self.pos)
         self.pos += self.head.size
         if number not in ValueType.__members__.values() or n > len(self.raw):

@@ -204,7 +204,6 @@ class PickleMachine:
             self._exceeded()
 
     def payload(self, pos: int, n_bytes: int) -> bytes:
-        """Return the bytes of a string, accounted for."""
         if n_bytes > self.max_payload:
             self._refuse_payload(n_bytes)
         end = pos + n_bytes

@@ -198,7 +198,6 @@ def _text_behind(read: Read, width: int) -> Handler:
 
 
 def _bytes_behind(read: Read, width: int, value: Callable[[bytes], Any] = bytes) -> Handler:
-    """Return the handler of bytes with their length before them."""
 
     def push(machine: PickleMachine, pos: int) -> int:
         (n_bytes,) = read(machine.data, pos)

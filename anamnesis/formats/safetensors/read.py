@@ -269,7 +269,6 @@ class _HeaderScanner:
         return found
 
     def layout(self, name: str, dtype_name: str, shape: tuple[int, ...], start: int) -> _Layout:
-        """Return dtype, shape and length of a tensor."""
         dtype = self.dtype(name, dtype_name, start)
         n_bits = bits_of(shape, dtype)
         if n_bits is None:
@@ -287,7 +286,6 @@ class _HeaderScanner:
         return dtype
 
     def integers(self, name: str, key: str, text: bytes, start: int) -> tuple[int, ...]:
-        """Return the integers of a JSON list."""
         if text.count(b",") >= SAFETENSORS_MAX_DIMS:
             raise LimitExceeded(
                 "SAFETENSORS_MAX_DIMS",

@@ -123,7 +123,6 @@ class Flattened:
             self._add(self.tensors, name, tensor)
 
     def _walk_container(self, value: Any, name: str | None) -> None:
-        """Add what is in a value, and its attributes."""
         if len(self._open) >= PICKLE_MAX_DEPTH:
             raise self.too_deep()
         self._open.add(id(value))
@@ -144,7 +143,6 @@ class Flattened:
         self._open.discard(id(value))
 
     def too_deep(self) -> LimitExceeded:
-        """Return the error for values in values in values."""
         return LimitExceeded(
             "PICKLE_MAX_DEPTH", f"{self._source_name}: values more than {PICKLE_MAX_DEPTH} deep"
         )
@@ -294,7 +292,6 @@ class Flattened:
         leaves[name] = value
 
     def add_tensor(self, name: str, tensor: TorchTensor | PickledArray | Refused) -> None:
-        """Add a tensor of another tree."""
         self._add(self.tensors, name, tensor)
 
     def _charge_list(self, items: Any, kinds: set[type]) -> None:
@@ -400,14 +397,12 @@ def _is_of_slots(state: Any) -> bool:
 
 
 def _plain_list(items: Any, kinds: set[type]) -> list[Any]:
-    """Return a list of plain values, of those kinds, as one that JSON has."""
     if kinds <= _AS_IN_JSON:
         return list(items)
     return ["None" if item is None else _plain(item) for item in items]
 
 
 def _plain(value: Any) -> Any:
-    """Return a leaf as a value that JSON has."""
     if type(value) in _AS_IN_JSON:
         return value
     if value is None:

@@ -45,11 +45,9 @@ class Encoding:
 
     @property
     def values(self) -> DType:
-        """The dtype of the values that are encoded."""
         return _F32 if self.codes is None else self.codes.values
 
     def fitted(self, dtype: DType) -> Encoding:
-        """Return the encoding of weights of another dtype."""
         codes = None if self.codes is None else self.codes.fitted(dtype)
         layout = self.layout.fitted(dtype)
         if codes is self.codes and layout is self.layout:

@@ -29,7 +29,6 @@ class Seen(Weight, Generic[W]):
 
     @property
     def way(self) -> str:
-        """What is done with them."""
         return ""
 
     @property

@@ -142,7 +142,6 @@ class _Cutting:
         yield job
 
     def fills_stripe(self, job: list[_Piece]) -> bool:
-        """Return whether most of a stripe is wanted."""
         n = sum(piece.stop - piece.start for piece in job)
         return 2 * n >= self.usual.stripe * self.usual.cols
 

@@ -154,7 +154,6 @@ class Weight(ABC):
 
     @property
     def n_elements(self) -> int:
-        """Product of the shape."""
         return prod(self.shape)
 
     @property

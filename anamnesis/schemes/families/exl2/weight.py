@@ -269,7 +269,6 @@ def _no_order(order: StoredTensor) -> ParseError:
 
 
 def _steps(rows: Run, n: int) -> Iterator[Run]:
-    """Cut rows into runs of n."""
     for start in range(rows.start, rows.stop, n):
         yield Run(start, min(start + n, rows.stop))
 
@@ -281,7 +280,6 @@ def _whole_units(rows: int) -> int:
 
 
 def _read_lines(scratch: Scratch, slot: int, stored: StoredTensor, items: Run) -> memoryview:
-    """Read some items of each line of a stored matrix of words."""
     n_lines, stride = stored.shape[0], stored.shape[1] * _WORD_BYTES
     first, n_bytes = items.start * _WORD_BYTES, items.n * _WORD_BYTES
     return scratch.read_rows(slot, stored, first, stride, n_bytes, n_lines)

@@ -47,7 +47,6 @@ class Exl3Weight(TiledWeight):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
         return self.parts[_TRELLIS].shape[2] // TILE
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:

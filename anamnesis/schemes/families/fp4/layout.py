@@ -51,7 +51,6 @@ class Fp4Layout(Layout):
 
     @property
     def has_second(self) -> bool:
-        """Whether scales have a scale."""
         return any(one.role == "second" for one in self.fields)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
@@ -130,7 +129,6 @@ class Fp4Layout(Layout):
         return one
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
-        """Return the tensors of codes that are fitted."""
         name = view.name_as_stored
         is_bare = self.bare and module_of(name) == f"{name}."
         fields = self.bare if is_bare else self.fields

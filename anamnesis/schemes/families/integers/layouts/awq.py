@@ -105,7 +105,6 @@ SETTINGS = (Setting("group_size", 128, form="number", ids_alone={-1: "channel"})
 
 
 def _encoding(layout: Gemm) -> Encoding:
-    """Return what words that are there already are in."""
     return Encoding(spelt("awq-4bit", vars(layout), SETTINGS), layout)
 
 

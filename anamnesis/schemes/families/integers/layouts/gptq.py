@@ -125,7 +125,6 @@ class Gptq(InModules):
 
 @lru_cache(maxsize=8)  # asked for each band of a weight
 def _runs(n: int, group_size: int) -> bytes:
-    """Return the group of each of n in features."""
     return struct.pack(f"<{n}i", *[i // group_size for i in range(n)])
 
 
@@ -159,7 +158,6 @@ SETTINGS = (
 
 
 def _encoding(layout: Gptq) -> Encoding:
-    """Return what words that are there already are in."""
     return Encoding(spelt(f"gptq-{layout.bits}bit", vars(layout), SETTINGS), layout)
 
 
