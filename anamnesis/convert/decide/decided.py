@@ -21,7 +21,7 @@ from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.plain_encoding import plain_encoding
-from anamnesis.schemes.detect.names import is_auxiliary
+from anamnesis.schemes.detect.not_weights import is_auxiliary
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.mix import Mix

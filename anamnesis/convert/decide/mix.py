@@ -11,7 +11,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.convert.request.mix import AskedMix
+from anamnesis.convert.request.mix_options import AskedMix
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding

@@ -23,7 +23,7 @@ from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
 from anamnesis.convert.fit.recipe_text import literal, recipe_text
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.request.mix import block_type
+from anamnesis.convert.request.mix_options import block_type
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.resolve import resolve

@@ -20,7 +20,7 @@ from anamnesis.convert.resume.staging import boot_id
 from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys
 from anamnesis.convert.write.tally import Made, Tally
-from anamnesis.sources.ranges import at_once
+from anamnesis.sources.retried_ranges import at_once
 
 _AT_ONCE = 8  # notes that are read
 

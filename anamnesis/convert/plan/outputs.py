@@ -33,7 +33,7 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.keeping import check_kept
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shard_names import Named, shard_names
+from anamnesis.convert.plan.shards import Named, shard_names
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY

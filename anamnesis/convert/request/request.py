@@ -16,7 +16,7 @@ from anamnesis.base.levels import LevelName
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import chooser
 from anamnesis.convert.request.form import Form
-from anamnesis.convert.request.mix import AskedMix, MixOptions
+from anamnesis.convert.request.mix_options import AskedMix, MixOptions
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.share import check_executor
 from anamnesis.convert.request.spellings import Named

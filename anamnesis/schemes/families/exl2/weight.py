@@ -28,8 +28,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
 from anamnesis.schemes.core.bands import Band, Bands, Run
-from anamnesis.schemes.core.budget import band_bytes, stripe_bytes
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight
 
 MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits

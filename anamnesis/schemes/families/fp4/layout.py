@@ -18,9 +18,9 @@ from anamnesis.schemes.core.layout import (
     unmovable,
 )
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.fp4.cast import Cast, to_mxfp4, to_nvfp4
+from anamnesis.schemes.families.fp4.equal_scales import Match, match
 from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS, Fp4Format
-from anamnesis.schemes.families.fp4.second_scale import Match, match
+from anamnesis.schemes.families.fp4.mxfp4_nvfp4 import Cast, to_mxfp4, to_nvfp4
 from anamnesis.schemes.families.fp4.view import Fp4Codes, seen
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.views.views import constant, forbidding, retyped

@@ -14,7 +14,7 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Finder, Ledger
 from anamnesis.schemes.detect.markers import drop_marker, layer_of
-from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.fp4.formats import GROUPS, Fp4Format

@@ -27,7 +27,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import check_one_of
 from anamnesis.schemes.families.integers.layouts import awq_gemv
-from anamnesis.schemes.families.integers.layouts.qweights import (
+from anamnesis.schemes.families.integers.layouts.gptq_and_awq import (
     GROUP_SIZES,
     InModules,
     Parts,

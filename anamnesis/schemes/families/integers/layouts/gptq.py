@@ -33,9 +33,9 @@ from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import TABLES
+from anamnesis.schemes.detect.not_weights import TABLES
 from anamnesis.schemes.families.integers.checks import check_one_of
-from anamnesis.schemes.families.integers.layouts.qweights import (
+from anamnesis.schemes.families.integers.layouts.gptq_and_awq import (
     GROUP_SIZES,
     IN_BLOCK,
     OF_A_FILE,

@@ -22,8 +22,8 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
+from anamnesis.schemes.families.fp4.equal_scales import same_scales
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4, Fp4Format
-from anamnesis.schemes.families.fp4.second_scale import same_scales
 from anamnesis.schemes.families.fp4.view import Fp4Codes
 from anamnesis.schemes.views.views import made_of
 
