@@ -21,6 +21,7 @@ from anamnesis.checkpoint.file_names import (
     PARAMS_NAME,
     QUANT_FILES,
     indexed_directory,
+    may_be_trainers,
 )
 from anamnesis.checkpoint.metadata import all_described, all_metadata
 from anamnesis.formats.base import Container, TypedMetadata, names_below
@@ -273,7 +274,6 @@ def _open_directory(
     from anamnesis.checkpoint.directory import read_directory
     from anamnesis.checkpoint.folder import Folder
     from anamnesis.checkpoint.pipelines import refuse_pipeline
-    from anamnesis.checkpoint.trainers.detect import may_be_trainers
 
     refuse_pipeline(os.fspath(where))
     root = Path(where)

@@ -225,16 +225,3 @@ class DirectoryOutput:
     config: bytes | None = None
     config_edits: dict[str, Any] = field(default_factory=dict)
     named: list[Named] = field(default_factory=list)
-
-
-def split_by_size(weights: Iterable[OutputWeight], limit: int) -> list[list[OutputWeight]]:
-    """Cut a sequence of weights into shards of at most `limit` bytes; a larger one gets its own."""
-    shards: list[list[OutputWeight]] = [[]]
-    size = 0
-    for weight in weights:
-        if shards[-1] and size + weight.n_bytes > limit:
-            shards.append([])
-            size = 0
-        shards[-1].append(weight)
-        size += weight.n_bytes
-    return shards

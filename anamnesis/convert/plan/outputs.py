@@ -31,9 +31,9 @@ from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.decide.account import account_of
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.keeping import check_kept
-from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
+from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shards import Named, shard_names
+from anamnesis.convert.plan.shards import DEFAULT_SHARD_SIZE, Named, shard_names, split_by_size
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
@@ -41,9 +41,6 @@ from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
-_USUAL_SHARD = (
-    5 * 10**9
-)  # bytes, where the input has no shards: as transformers wrote them for long
 _WEIGHT = ".weight"
 _DESCRIPTION = "description of the quantisation"
 
@@ -109,7 +106,7 @@ class _Directory:
     def plan(self) -> Plan:
         limit, decided = self.request.max_shard_size, self.decided
         if limit is None and self.checkpoint.is_joined:
-            limit = _USUAL_SHARD
+            limit = DEFAULT_SHARD_SIZE
         files = self._same_shards() if limit is None else self._new_shards(limit)
         describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
         gone = describing if decided.dense else []
