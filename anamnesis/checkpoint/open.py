@@ -200,7 +200,7 @@ def open_checkpoint(
 
 def _take_config(checkpoint: Checkpoint, folder: str, budget: Budget) -> None:
     """Let the config and the tokenizer of a folder go with weights that have none."""
-    from anamnesis.checkpoint.trainers.beside import beside
+    from anamnesis.checkpoint.trainers.open import beside
 
     if checkpoint.has_config and not checkpoint.is_joined:
         raise ParseError("has a config.json of its own", source=str(checkpoint.root))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.architectures import operations as ops
 from anamnesis.architectures import shapes
-from anamnesis.architectures.values import FUNCTIONS
+from anamnesis.architectures.operations import FUNCTIONS
 from anamnesis.base.dtypes import BLOCK_DTYPES, OUTPUT_DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor

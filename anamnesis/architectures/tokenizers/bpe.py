@@ -18,7 +18,7 @@ import numpy as np
 from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
 from anamnesis.architectures.tokenizers.decoded import decoder_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder, section
-from anamnesis.architectures.tokenizers.merges_json import merge_text
+from anamnesis.architectures.tokenizers.merges import merge_text
 from anamnesis.architectures.tokenizers.tokens import (
     ADDED_SCORE,
     TokenType,

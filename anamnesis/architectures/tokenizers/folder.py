@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anamnesis.architectures.tokenizers.merges_json import cut_merges
+from anamnesis.architectures.tokenizers.merges import cut_merges
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.hub_cache import repository_of

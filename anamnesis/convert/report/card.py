@@ -96,7 +96,7 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
 
 
 def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
-    from anamnesis.convert.loaders.gguf_facts import lacks
+    from anamnesis.convert.loaders.output_facts import lacks
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":

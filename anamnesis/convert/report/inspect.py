@@ -106,7 +106,7 @@ def _card(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) ->
 
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.gguf_facts import lacks
+    from anamnesis.convert.loaders.output_facts import lacks
 
     if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
         return ()

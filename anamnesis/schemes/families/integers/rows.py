@@ -14,7 +14,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Scratch, Weight
-from anamnesis.schemes.families.integers.symmetry import SYMMETRIC_REMEDY, check_symmetric
+from anamnesis.schemes.families.integers.checks import SYMMETRIC_REMEDY, check_symmetric
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD, _WORD_BITS = 4, 32

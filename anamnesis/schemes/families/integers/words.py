@@ -26,7 +26,7 @@ from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, convert_part
-from anamnesis.schemes.families.integers.symmetry import check_symmetric
+from anamnesis.schemes.families.integers.checks import check_symmetric
 
 _WORD_BITS = 32
 _WORD_BYTES = 4
