@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from anamnesis.base.levels import supported_levels
     from anamnesis.base.limits import ParseLimits
     from anamnesis.base.stored import StoredTensor
+    from anamnesis.checking import check
+    from anamnesis.comparing import compare
+    from anamnesis.convert.check.findings import Check, Finding
+    from anamnesis.convert.compare.comparison import Comparison
+    from anamnesis.convert.overview.overview import Overview
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.joined import PipelineReport
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
         quantize,
         remember,
     )
+    from anamnesis.reporting import report
     from anamnesis.saving import save
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.tensor import Tensor
@@ -55,12 +61,16 @@ if TYPE_CHECKING:
 __all__ = [
     "AnamnesisError",
     "Cancelled",
+    "Check",
+    "Comparison",
     "DisallowedGlobal",
     "Encoding",
+    "Finding",
     "Inspection",
     "LimitExceeded",
     "Model",
     "OutputError",
+    "Overview",
     "ParseError",
     "ParseLimits",
     "PipelineReport",
@@ -72,6 +82,8 @@ __all__ = [
     "Tensor",
     "UnsupportedError",
     "__version__",
+    "check",
+    "compare",
     "convert",
     "dequantize",
     "detect_format",
@@ -84,6 +96,7 @@ __all__ = [
     "read_imatrix",
     "read_recipe",
     "remember",
+    "report",
     "safe_open",
     "save",
     "scan",
@@ -96,12 +109,15 @@ _COMPILED = ("_core", "_io", "_parse")
 _HOMES = {
     "AnamnesisError": "base.errors",
     "Cancelled": "base.errors",
+    "Check": "convert.check.findings",
+    "Comparison": "convert.compare.comparison",
     "DisallowedGlobal": "base.errors",
     "Encoding": "schemes.core.encoding",
     "Inspection": "convert.report.inspection",
     "LimitExceeded": "base.errors",
     "Model": "model",
     "OutputError": "base.errors",
+    "Overview": "convert.overview.overview",
     "ParseError": "base.errors",
     "ParseLimits": "base.limits",
     "Recipe": "convert.request.recipe",
@@ -112,6 +128,9 @@ _HOMES = {
     "StoredTensor": "base.stored",
     "Tensor": "tensor",
     "UnsupportedError": "base.errors",
+    "Finding": "convert.check.findings",
+    "check": "checking",
+    "compare": "comparing",
     "convert": "opening",
     "dequantize": "opening",
     "detect_format": "opening",
@@ -124,6 +143,7 @@ _HOMES = {
     "read_imatrix": "formats.imatrix",
     "read_recipe": "convert.request.recipe",
     "remember": "opening",
+    "report": "reporting",
     "safe_open": "as_safetensors",
     "save": "saving",
     "scan": "formats.scan.scan",

@@ -26,6 +26,7 @@ PACKERS: dict[str, int]
 ENCODERS: dict[str, int]
 PACKING_RULES: dict[str, int]
 ROUNDINGS: dict[str, int]
+FLOAT_WORDS: dict[str, tuple[int, int, int, int]]
 BNB_CODEBOOKS: dict[str, bytes]
 STREAMED_BYTES: int
 STREAMED_FROM: tuple[int, int]
@@ -45,6 +46,28 @@ class BlockType(NamedTuple):
     elements: int
     bytes: int
     native: tuple[str, ...]
+
+class Compared(NamedTuple):
+    n_different: int  # in bits
+    first_different: int | None
+    n_not_finite: int  # pairs of which one is infinite or a NaN; in nothing that follows
+    largest: float  # |a - b|, rounded to float32: infinite beyond that
+    largest_at: int | None  # its first place
+    error: float  # the sum of (a - b)**2
+    power_a: float  # of a**2
+    power_b: float
+    product: float  # of a * b
+
+class Checked(NamedTuple):
+    n_nan: int
+    first_nan: int | None
+    n_infinite: int
+    first_infinite: int | None
+    n_zero: int  # of both signs
+    largest: int  # finite magnitude, in bits
+    is_constant: bool  # whether all words are the same, if there are any
+    n_zero_rows: int
+    first_zero_row: int | None
 
 def supported_levels() -> tuple[str, ...]: ...
 def kernels() -> tuple[Kernel, ...]: ...
@@ -209,6 +232,8 @@ def amax(source: int, src: _Bytes, level: int | None = None) -> float | None: ..
 def blocks_amax(
     source: int, src: _Bytes, block: int, dst: _Bytes, level: int | None = None
 ) -> bool: ...
+def compare(a: _Bytes, b: _Bytes, level: int | None = None) -> Compared: ...
+def check_values(dtype: str, src: _Bytes, cols: int, level: int | None = None) -> Checked: ...
 
 @final
 class Sum:

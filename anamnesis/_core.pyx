@@ -17,6 +17,8 @@ from anamnesis._kernels cimport (
     amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
     amn_encoding, amn_encode_blocks, amn_encoder_weights, AMN_BAD_ALIGNMENT, AMN_BAD_WEIGHTS,
     amn_trellis, amn_dequantize_trellis, AMN_TRELLIS_BLOCK, AMN_TRELLIS_WORK,
+    amn_comparison, amn_compare, AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B,
+    AMN_COMPARE_PRODUCT, amn_words, amn_check, amn_check_values,
     amn_blocks_amax, amn_sum, amn_sum_rows, amn_sum_end, amn_bnb_codebook, AMN_OK, AMN_BAD_LEVEL,
     AMN_BAD_DTYPE, AMN_BAD_BLOCK, AMN_BAD_SIZE, AMN_SHORT_SRC, AMN_SHORT_DST, AMN_SHORT_SCALES,
     AMN_SHORT_STRIDE, AMN_SHORT_ZEROS, AMN_SHORT_GROUPS, AMN_BAD_GROUP, AMN_BAD_WORDS,
@@ -49,6 +51,34 @@ class BlockType(NamedTuple):
     elements: int
     bytes: int
     native: tuple[str, ...]
+
+
+class Compared(NamedTuple):
+    """How two arrays differ: places are None where there is none; sums are of finite pairs."""
+
+    n_different: int  # in bits
+    first_different: int | None
+    n_not_finite: int  # pairs of which one is infinite or a NaN
+    largest: float  # |a - b| of finite pairs, rounded to float32
+    largest_at: int | None  # its first place
+    error: float  # the sum of (a - b)**2
+    power_a: float  # of a**2
+    power_b: float
+    product: float  # of a * b
+
+
+class Checked(NamedTuple):
+    """What words say of a tensor; places are None where there is none."""
+
+    n_nan: int
+    first_nan: int | None
+    n_infinite: int
+    first_infinite: int | None
+    n_zero: int  # of both signs
+    largest: int  # finite magnitude, in bits
+    is_constant: bool  # whether all words are the same
+    n_zero_rows: int
+    first_zero_row: int | None
 
 
 def _levels() -> dict[str, int]:
@@ -121,6 +151,14 @@ PACKERS = _table("pack")
 ENCODERS = _table("encode")
 PACKING_RULES = {
     "edge": AMN_PACKING_EDGE, "mirrored": AMN_PACKING_MIRRORED, "half": AMN_PACKING_HALF,
+}
+# Of what check_values looks through: bytes of a word; the magnitudes from which on it is infinite,
+# and a NaN, which are the same where there is no infinity; a word that is a NaN in any case.
+FLOAT_WORDS = {
+    "F32": (4, 0x7F800000, 0x7F800001, 0xFFFFFFFF), "F16": (2, 0x7C00, 0x7C01, 0xFFFF),
+    "BF16": (2, 0x7F80, 0x7F81, 0xFFFF), "F8_E5M2": (1, 0x7C, 0x7D, 0xFF),
+    "F8_E4M3": (1, 0x7F, 0x7F, 0xFF), "F8_E5M2FNUZ": (1, 0x80, 0x80, 0x80),
+    "F8_E4M3FNUZ": (1, 0x80, 0x80, 0x80),
 }
 BNB_CODEBOOKS = {name: _codebook(i) for i, name in enumerate(("NF4", "FP4", "dynamic"))}
 STREAMED_BYTES = AMN_STREAMED_BYTES
@@ -629,6 +667,49 @@ def blocks_amax(source, const uint8_t[::1] src, block, uint8_t[::1] dst, level=N
         return False
     _check(status)
     return True
+
+
+def compare(const uint8_t[::1] a, const uint8_t[::1] b, level=None) -> Compared:
+    """Compare two arrays of as many float32, at any address; levels give the same bits.
+
+    Raises ValueError if one is longer, or not a whole number of float32.
+    """
+    cdef int level_id = _level(level)
+    cdef amn_bytes a_bytes = _bytes(a), b_bytes = _bytes(b)
+    cdef amn_comparison found
+    cdef amn_status status
+    with nogil:
+        status = amn_compare(level_id, a_bytes, b_bytes, &found)
+    _check(status)
+    return Compared(
+        found.n_different, found.first_different if found.n_different else None,
+        found.n_not_finite, found.largest, found.largest_at if found.largest else None,
+        found.sums[<int>AMN_COMPARE_ERROR], found.sums[<int>AMN_COMPARE_A],
+        found.sums[<int>AMN_COMPARE_B], found.sums[<int>AMN_COMPARE_PRODUCT])
+
+
+def check_values(dtype, const uint8_t[::1] src, cols, level=None) -> Checked:
+    """Look through rows of `cols` words, floats of one of the kinds in FLOAT_WORDS, at any address.
+
+    Raises ValueError for another dtype, and if rows are not whole.
+    """
+    cdef int level_id = _level(level)
+    cdef uint64_t n_cols = size_of(cols, "cols")
+    cdef amn_words words
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_check found
+    cdef amn_status status
+    if dtype not in FLOAT_WORDS:
+        raise ValueError(_MESSAGES[AMN_BAD_DTYPE])
+    words.n_bytes, words.infinity, words.nan, words.other_nan = FLOAT_WORDS[dtype]
+    with nogil:
+        status = amn_check_values(level_id, &words, src_bytes, n_cols, &found)
+    _check(status)
+    return Checked(
+        found.n_nan, found.first_nan if found.n_nan else None,
+        found.n_infinite, found.first_infinite if found.n_infinite else None,
+        found.n_zero, found.largest, found.other == 0,
+        found.n_zero_rows, found.first_zero_row if found.n_zero_rows else None)
 
 
 @cython.final

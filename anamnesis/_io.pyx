@@ -3,6 +3,7 @@
 from cpython.buffer cimport PyBuffer_Release
 from libc.errno cimport EINTR
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes, held, held_to_write, size_of
 
@@ -264,6 +265,24 @@ def swap(records, offset, stride, width) -> None:
                 amn_swap(buffer.data + at, buffer.n_bytes // step, step, size)
     finally:
         PyBuffer_Release(&view)
+
+
+def are_equal(a, b) -> bool:
+    """Return whether two buffers hold the same bytes."""
+    cdef Py_buffer view, other
+    cdef amn_bytes left = held(a, &view), right
+    cdef bint found
+    try:
+        right = held(b, &other)
+        try:
+            with nogil:
+                found = left.n_bytes == right.n_bytes and (
+                    memcmp(left.data, right.data, left.n_bytes) == 0)
+        finally:
+            PyBuffer_Release(&other)
+    finally:
+        PyBuffer_Release(&view)
+    return found
 
 
 def look_up_pairs(src, lines, table, dst) -> None:

@@ -1,6 +1,6 @@
 """csrc/kernels/kernels.h, as Cython sees it."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes
 
@@ -152,6 +152,30 @@ cdef extern from "kernels/kernels.h" nogil:
     amn_status amn_amax(int level, int source, amn_bytes src, float *amax) noexcept
     amn_status amn_blocks_amax(
         int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) noexcept
+
+    enum:
+        AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B, AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS
+
+    ctypedef struct amn_comparison:
+        uint64_t n_different, first_different, n_not_finite
+        float largest
+        uint64_t largest_at
+        double sums[AMN_COMPARE_SUMS]
+
+    amn_status amn_compare(
+        int level, amn_bytes a, amn_bytes b, amn_comparison *found) noexcept
+
+    ctypedef struct amn_words:
+        int n_bytes
+        uint32_t infinity, nan, other_nan
+
+    ctypedef struct amn_check:
+        uint64_t n_nan, first_nan, n_infinite, first_infinite, n_zero, n_zero_rows, first_zero_row
+        uint32_t largest, other
+
+    amn_status amn_check_values(
+        int level, const amn_words *words, amn_bytes src, uint64_t cols,
+        amn_check *found) noexcept
 
     ctypedef struct amn_sum:
         pass

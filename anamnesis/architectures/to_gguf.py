@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,16 @@ def as_gguf(
     checkpoint: Checkpoint, ledger: Ledger, budget: Budget, tokenizer_pre: str | None = None
 ) -> AsGguf:
     """See a model as GGUF."""
+    seen, facts, folder = weights_as_gguf(checkpoint, ledger, budget)
+    said = _metadata(seen, facts, folder)
+    said |= _vocabulary(checkpoint, folder, seen.arch, facts, tokenizer_pre)
+    return replace(seen, metadata=said)
+
+
+def weights_as_gguf(
+    checkpoint: Checkpoint, ledger: Ledger, budget: Budget
+) -> tuple[AsGguf, Facts, Folder]:
+    """See the weights of a directory as in GGUF, with the keys of its architecture alone."""
     root = checkpoint.root
     assert root is not None
     folder = Folder(root, budget)  # which reads each of its files once
@@ -84,12 +95,8 @@ def as_gguf(
             return None
         return cut_head(weights, facts, folder)
 
-    seen, facts = tensors_as_gguf(
-        checkpoint.config, ledger, lambda: pooling_type(root, budget), rank
-    )
-    said = _metadata(seen, facts, folder)
-    said |= _vocabulary(checkpoint, folder, seen.arch, facts, tokenizer_pre)
-    return replace(seen, metadata=said)
+    pooling = partial(pooling_type, root, budget)
+    return *tensors_as_gguf(checkpoint.config, ledger, pooling, rank), folder
 
 
 def tensors_as_gguf(

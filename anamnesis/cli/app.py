@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.version import __version__
-from anamnesis.cli.exit_codes import FAILED, INTERRUPTED, WRONG_USAGE
+from anamnesis.cli.exit_codes import FAILED, INTERRUPTED, ON_FAILURE, WRONG_USAGE
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -28,6 +28,9 @@ COMMANDS = {
     "forget": "Quantise: write weights in FP8, INT8, ...; the loss is measured.",
     "convert": "Write another container, another encoding, or both.",
     "merge": "Add adapters of low rank (LoRA) to the weights of a model.",
+    "diff": "Compare two models, in any formats and encodings.",
+    "report": "Write a page about a model, or about two side by side.",
+    "check": "Check whether a model is whole and sane.",
     "plan": "Show what convert would write: its size, its loss, and what loads it.",
     "commit": "Finish an output whose files were made in parts.",
     "edit": "Change the metadata of files; tensors stay as they lie.",
@@ -164,7 +167,7 @@ class _Commands(click.Group):
                 raise
             complain(describe_error(error))
             _forget_stdout()
-            ctx.exit(FAILED)
+            ctx.exit(ctx.meta.get(ON_FAILURE, FAILED))
 
 
 def _is_path(word: str) -> bool:

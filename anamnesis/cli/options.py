@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from anamnesis.cli.exit_codes import FAILED, ON_FAILURE
 from anamnesis.cli.grouped import Command, Option
 from anamnesis.convert.request import options as table
 from anamnesis.convert.request.kinds import Kind
@@ -29,11 +30,15 @@ _EXIT_CODES = (
 
 
 def verb(
-    name: str, *examples: str, exit_codes: Sequence[str] = _EXIT_CODES
+    name: str,
+    *examples: str,
+    exit_codes: Sequence[str] = _EXIT_CODES,
+    on_failure: int = FAILED,
 ) -> Callable[[_Function], click.Command]:
     """Return the decorator that makes a command of a function, with all options of a verb.
 
     What says how inputs are opened comes as `open_model`, or where only limits do, as `limits`.
+    A command that fails exits with `on_failure`.
     """
     options = table.options_of(name)
 
@@ -44,6 +49,7 @@ def verb(
             function = _opening(function, name)
         if "untrusted" in options:
             function = _limiting(function, name)
+        function = _failing(function, on_failure)
         found = click.command(name, cls=Command, epilog=_epilog(examples, exit_codes))(function)
         rows = table.rows_of(name)
         flags = {flag for row in rows for flag in row.flags.split()}
@@ -53,6 +59,15 @@ def verb(
         return found
 
     return made
+
+
+def _failing(function: _Function, code: int) -> _Function:
+    @wraps(function)
+    def run(**given: Any) -> None:
+        click.get_current_context().meta[ON_FAILURE] = code
+        function(**given)
+
+    return run
 
 
 def _paths(*, required: bool) -> click.Argument:

@@ -17,3 +17,5 @@
 #include "blocks.def"
 
 void OF_LEVEL(measure)(const float *values, const float *decoded, size_t n, amn_loss_lanes *lanes);
+void OF_LEVEL(compare)(const uint8_t *a, const uint8_t *b, size_t n, amn_compare_lanes *lanes);
+void OF_LEVEL(check)(const uint8_t *src, size_t n, const amn_words *words, amn_check *found);

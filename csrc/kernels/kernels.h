@@ -374,6 +374,43 @@ amn_status amn_amax(int level, int source, amn_bytes src, float *amax);
 /* The largest magnitude of each block of src, as ABSMAX has it of one row: float32 at dst. */
 amn_status amn_blocks_amax(int level, int source, amn_bytes src, uint64_t block, amn_buffer dst);
 
+/* How two arrays of float32 differ. Pairs of which one is infinite or a NaN are in no sum and not
+ * in the largest |a - b|, which is rounded to float32. Sums are those of blocks: in float32 where
+ * that holds them, else in double, so that none overflows, and none is 0 unless all its terms are.
+ */
+enum { AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B, AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS };
+
+typedef struct {
+  uint64_t n_different, first_different; /* in bits; the first of none is undefined */
+  uint64_t n_not_finite;
+  float largest;
+  uint64_t largest_at;           /* the first place; undefined for 0 */
+  double sums[AMN_COMPARE_SUMS]; /* (a - b)^2, a^2, b^2, a * b */
+} amn_comparison;
+
+amn_status amn_compare(int level, amn_bytes a, amn_bytes b, amn_comparison *found);
+
+/* Floats as words of 1, 2 or 4 bytes, of which the uppermost bit is the sign and the others are the
+ * magnitude: infinite from `infinity` on, a NaN from `nan` on. `other_nan` is a NaN of 1 byte
+ * whatever its magnitude says. */
+typedef struct {
+  int n_bytes;
+  uint32_t infinity, nan, other_nan;
+} amn_words;
+
+/* What words say of a tensor; the first of none is undefined. */
+typedef struct {
+  uint64_t n; /* words */
+  uint64_t n_nan, first_nan, n_infinite, first_infinite, n_zero;
+  uint64_t n_zero_rows, first_zero_row;
+  uint32_t largest;      /* magnitude that is finite */
+  uint32_t first, other; /* the first word, and the bits in which some word differs from it */
+} amn_check;
+
+/* Of rows of `cols` words. */
+amn_status amn_check_values(int level, const amn_words *words, amn_bytes src, uint64_t cols,
+                            amn_check *found);
+
 /* torch's sum of float32 on one thread, with vectors of 8: numbers are added to AMN_SUM_LANES lanes
  * in turn, and so many additions to a lane to the level above. `lanes` are zeros at first; whole
  * rows of all lanes are added, `row` of them before, of about so many in all. */

@@ -7,6 +7,8 @@
  *   V_STREAM        its copy past the caches, or NULL
  *   V_STREAM_END    what ends such copies, or NULL
  *   V_MEASURE       what measures the errors of its encoders
+ *   V_COMPARE       what compares two arrays
+ *   V_CHECK         what looks through words
  */
 
 /* A kernel to float32, or an encoder: the level's own (Y, S), AVX2's (X) or the scalar one.
@@ -42,6 +44,8 @@ const amn_level V_NAME(amn_level) = {
     .stream = V_STREAM,
     .stream_end = V_STREAM_END,
     .measure = V_MEASURE,
+    .compare = V_COMPARE,
+    .check = V_CHECK,
 #define SCALED(NAME, name, to_f32, to_bf16) SLOT(to_f32, scaled_##name),
     .scaled =
         {

@@ -276,6 +276,27 @@ typedef void (*amn_encode_fn)(const float *src, uint8_t *dst, size_t rows, size_
 typedef void (*amn_measure_fn)(const float *values, const float *decoded, size_t n,
                                amn_loss_lanes *lanes);
 
+/* Of n pairs of float32, a multiple of AMN_COMPARE_GROUP: in lane i % AMN_COMPARE_LANES, those of
+ * equal bits and the largest |a - b|; NaNs hide no larger one. Sums of a run of AMN_COMPARE_RUN
+ * pairs, the last of which may be shorter, are of float32 in as many lanes as a group has pairs;
+ * its halves are added, and then that is added to `sums`. */
+#define AMN_COMPARE_GROUP 16
+#define AMN_COMPARE_LANES 8
+#define AMN_COMPARE_RUN 256
+
+typedef struct {
+  double sums[AMN_COMPARE_SUMS][AMN_COMPARE_LANES];
+  float largest[AMN_COMPARE_LANES];
+  uint32_t n_equal[AMN_COMPARE_LANES];
+} amn_compare_lanes;
+
+typedef void (*amn_compare_fn)(const uint8_t *a, const uint8_t *b, size_t n,
+                               amn_compare_lanes *lanes);
+
+/* Adds n words of `words` to what is found of those before; all but the rows. */
+typedef void (*amn_check_fn)(const uint8_t *src, size_t n, const amn_words *words,
+                             amn_check *found);
+
 /* How many rows the table of kernels has: a kernel to float32 and its kind straight to another
  * output have one each. */
 enum {
@@ -323,6 +344,8 @@ typedef struct {
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
   amn_encode_fn encode[AMN_N_ENCODERS];
   amn_measure_fn measure; /* what they make */
+  amn_compare_fn compare;
+  amn_check_fn check;
 } amn_level;
 
 /* The levels of this build, slowest first: each needs more of the CPU than the one before. */

@@ -222,7 +222,7 @@ CONTAINERS = ("safetensors", "gguf", "npz", "npy", "pth")
 
 
 def test_what_is_completed(tmp_path: Path) -> None:
-    assert completed("amn re", tmp_path) == {"plain,remember"}
+    assert completed("amn rem", tmp_path) == {"plain,remember"}
     assert completed("amn in", tmp_path) == {"plain,inspect", "plain,info"}
     assert completed("amn remember x --to ", tmp_path) == {
         f"plain,{t}" for t in (*CONTAINERS, "bf16", "f16", "f32")

@@ -13,7 +13,7 @@ import anamnesis as an
 from anamnesis.cli.demo_models import DEMOS
 from anamnesis.convert.loaders.output_facts import Facts
 from anamnesis.convert.loaders.verdicts import verdicts
-from anamnesis.convert.report.card import _STORED, OF_GGUF, _listed
+from anamnesis.convert.report.card import _STORED, OF_GGUF, encoding_listed
 
 TEMPLATE = json.dumps({"chat_template": "{{ messages }}"})
 
@@ -126,7 +126,7 @@ def test_what_is_written_is_known_again(llama: Path, encoding: str) -> None:
     ],
 )
 def test_what_was_not_tried_is_not_said(scheme: str, encoding: str | None) -> None:
-    assert _listed("compressed-tensors", scheme) == encoding
+    assert encoding_listed("compressed-tensors", scheme) == encoding
 
 
 def test_a_lone_file_says_nothing(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_the_page_has_every_command() -> None:
         "completion",
         "demo",
         "help",
+        "report",
     }
 
 
@@ -109,6 +110,16 @@ def test_the_page_has_every_command() -> None:
 def test_headers(models: list[Path], args: list[str]) -> None:
     check(args[0], *args, *models)
     assert ("weights" in outputs(*args, *models)[0]) == ("--schemes" in args)
+
+
+def test_two_models(models: list[Path]) -> None:
+    small, _, directory, gguf = models
+    check("diff", "diff", "--values", small, directory)
+    assert outputs("diff", small, gguf)[0]["total"] is None
+
+
+def test_checks(models: list[Path]) -> None:
+    check("check", "check", *models)
 
 
 def test_importance(tmp_path: Path) -> None:

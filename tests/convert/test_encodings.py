@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.write.tally import ExactSum
+from anamnesis.base.exact_sum import ExactSum
 from anamnesis.schemes.core.band_sizes import cut_into
 from anamnesis.schemes.core.encoding import Encoding
 from helpers.handmade import write_safetensors

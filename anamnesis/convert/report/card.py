@@ -138,7 +138,7 @@ def _programs_of_directory(checkpoint: Checkpoint, ledger: Ledger) -> tuple[str,
 
     quantised = {n: w.scheme for n, w in ledger.weights.items() if w.own_dtype is None}
     method = ledger.facts.method if quantised else None
-    encodings = {scheme: _listed(method, scheme) for scheme in set(quantised.values())}
+    encodings = {scheme: encoding_listed(method, scheme) for scheme in set(quantised.values())}
     if ledger.problems or None in encodings.values():
         return ()
     output = Output(
@@ -156,8 +156,8 @@ def _programs_of_directory(checkpoint: Checkpoint, ledger: Ledger) -> tuple[str,
     return tuple([verdict.program for verdict in found if verdict.outcome == "loads"])
 
 
-def _listed(method: str | None, scheme: str) -> str | None:
-    """Return an encoding's name in the table of programs; None if it is not there."""
+def encoding_listed(method: str | None, scheme: str) -> str | None:
+    """Return an encoding's id by the method of the config and its words; None if unknown."""
     rows = [row for row in _STORED if row[0] == method and scheme.startswith(row[1])]
     more = scheme.removeprefix(rows[0][1]) if rows else ""
     is_other = "act-order" in more or "zero points" in more

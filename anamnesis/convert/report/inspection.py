@@ -151,15 +151,16 @@ class Inspection:
         )
 
     def __str__(self) -> str:
-        rows = ((f"{label}:" if label else "", text) for label, text in self._rows())
+        rows = ((f"{label}:" if label else "", text) for label, text in self.rows())
         return "\n".join(f"{label:<13}{shortened(text, _LONGEST)}" for label, text in rows)
 
     def _repr_html_(self) -> str:
         from anamnesis.base.html import html_table
 
-        return html_table(self._rows())
+        return html_table(self.rows())
 
-    def _rows(self) -> Iterable[tuple[str, str]]:
+    def rows(self) -> Iterable[tuple[str, str]]:
+        """Yield what `str()` prints, as labels and texts."""
         yield from self._container_rows() if self.format_id == "gguf" else self._scheme_rows()
         if self.loaded_by:
             yield "Loads in", ", ".join(self.loaded_by)

@@ -55,8 +55,10 @@ _FORGET = ("forget", "convert")
 _ENCODE = (*_FORGET, "plan")
 _WRITE = ("remember", *_FORGET)
 _MAKE = (*_WRITE, "plan")
-_OPEN = (*_READ, *_MAKE)
+_LOOK = ("diff", "check", "report")
+_OPEN = (*_READ, *_LOOK, *_MAKE)
 _LIMIT = (*_OPEN, "scan", "edit")
+_JSON = (*_READ, "diff", "check", *_MAKE, "scan", "edit", "commit", "env")
 
 _CAST = "Whether to cast floats that are not quantised, too. [default: %s]"
 
@@ -77,7 +79,7 @@ OPTIONS = (
     Option("--only", kinds.GLOBS, _OPEN, "Input",
            "Take only weights whose names match: '*.mlp.*', model.layers.0, ... Repeatable.",
            "Take only weights whose names match.", call="select", usual=_READ, quiet="--include"),
-    Option("--drop", kinds.GLOBS, _READ, "Input",
+    Option("--drop", kinds.GLOBS, (*_READ, *_LOOK), "Input",
            "Leave out weights whose names match. Repeatable.",
            "Leave out weights whose names match.", call="select", quiet="--exclude"),
     Option("--drop", kinds.GLOBS, _MAKE, "Input",
@@ -108,6 +110,8 @@ OPTIONS = (
            "Dtype of NumPy arrays of raw bytes (V1, V2): F8_E4M3, ...", call="parse"),
     Option("--scale", kinds.NUMBERS, ("merge",), "Input",
            "Multiply what adapters add: one number for all, or one for each. [default: 1]"),
+    Option("--lora", kinds.ADAPTERS, ("check",), "Input",
+           "Check that an adapter fits: each key is used, each shape fits. Repeatable."),
     Option("--lora", kinds.ADAPTERS, (*_FORGET, "plan"), "Input",
            "Merge an adapter into the weights, with a weight: DIR, DIR=0.5. Repeatable.",
            call="convert"),
@@ -165,7 +169,7 @@ OPTIONS = (
     Option("--rename", kinds.RENAMINGS, _ENCODE, "Output",
            "Replace each match of the regular expression FROM in tensor names by TO.",
            call="convert", recipe="repeated"),
-    Option("--force", FLAG, (*_WRITE, "commit"), "Output",
+    Option("--force", FLAG, (*_WRITE, "commit", "report"), "Output",
            "Replace an output that exists.", "", call="remember", quiet="-y --yes --overwrite"),
     Option("--dry-run", FLAG, _WRITE, "Output",
            "Write nothing, and show what would be written, as amn plan does."),
@@ -290,9 +294,24 @@ OPTIONS = (
            "Limit how many times its own size an archive may unpack to.",
            dest="max_decompression_ratio", call="limits"),
 
-    Option("--threads", kinds.COUNT, _MAKE, "Run",
+    Option("--manifest", path("FILE", dir_okay=False), ("check",), "Output",
+           "Compare with a file of hashes, of each tensor's bytes and each weight's values; write"
+           " it if there is none.",
+           "Compare with a file of hashes, or write it."),
+    Option("--same-codes", path("MODEL"), ("check",), "Output",
+           "Quantise MODEL again, and expect the codes of this one.",
+           "Expect the codes that quantising MODEL gives."),
+    Option("--headers", FLAG, ("check",), "Output", "Check headers alone; read no values.", ""),
+    Option("--values", FLAG, ("diff",), "Output",
+           "Decode and compare the values, too: how many differ, and how far.", ""),
+    Option("--values", FLAG, ("report",), "Output",
+           "Read the values, too: scales, zeros, saturation; of two, how far they lie apart.", ""),
+    Option("-o --output", path("FILE.html"), ("report",), "Output",
+           "The page to write, or - for standard output. [default: report.html]", "",
+           dest="page", default="report.html"),
+    Option("--threads", kinds.COUNT, (*_LOOK, *_MAKE), "Run",
            "Number of threads. [default: all CPUs, up to 8]", call="remember"),
-    Option("--remote-buffer", SIZE, _MAKE, "Run",
+    Option("--remote-buffer", SIZE, (*_LOOK, *_MAKE), "Run",
            "Bytes on their way at the same time from an input that is elsewhere. [default: 64MiB]",
            call="parse"),
     Option("--resume", FLAG, _WRITE, "Run",
@@ -304,9 +323,9 @@ OPTIONS = (
            " amn commit OUT ends it.", call="remember"),
     Option("--sync", FLAG, (*_WRITE, "commit"), "Run",
            "Flush to disk before exiting (slower).", call="remember"),
-    Option("--json", kinds.JSON, (*_LIMIT, "commit", "env"), "Run",
+    Option("--json", kinds.JSON, _JSON, "Run",
            "Write JSON to stdout; NaN and infinities are strings.", "Write JSON.", dest="as_json"),
-    Option("--jsonl", kinds.JSON_LINES, (*_LIMIT, "commit", "env"), "Run",
+    Option("--jsonl", kinds.JSON_LINES, _JSON, "Run",
            "Write JSON as one line for each input, as soon as it is done.", dest="as_json"),
     Option("--color", one_of("auto", "always", "never"), (*_LIMIT, "commit", "demo", "env"), "Run",
            "Whether to use colours; auto does on a terminal, unless NO_COLOR is set."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from anamnesis.base.errors import OutputError
@@ -11,7 +12,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.checkpoint.open import open_checkpoint
 from anamnesis.convert.plan.files import Job
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.request.request import Request
+from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.registry import Opening
@@ -21,26 +22,32 @@ _SHOWN = 3  # of the tensors that differ
 
 
 def check_same(plan: Plan, request: Request) -> None:
-    """Make all that a plan would write, and compare it with `request.expect_same`; write
-    nothing.
-    """
+    """Refuse a plan that would not write the tensors of `request.expect_same`; write nothing."""
     assert request.expect_same is not None
-    make_surveys(plan, {}, lambda *_: None, request.how)
-    reference = open_checkpoint(request.expect_same, UNLIMITED, Opening())
+    unlike, n = unlike_tensors(plan, request.expect_same, request.how)
+    if unlike:
+        shown = "; ".join(list(unlike.values())[:_SHOWN])
+        more = f"; and {len(unlike) - _SHOWN:,} more" if len(unlike) > _SHOWN else ""
+        raise OutputError(
+            f"{len(unlike):,} of {n:,} tensors are not as in {request.expect_same}: {shown}{more}"
+        )
+
+
+def unlike_tensors(
+    plan: Plan, path: str | os.PathLike[str], how: How
+) -> tuple[dict[str, str], int]:
+    """Return the tensors of which a plan would write others than a model has, and how they
+    differ; and how many tensors there are.
+    """
+    make_surveys(plan, {}, lambda *_: None, how)
+    reference = open_checkpoint(path, UNLIMITED, Opening())
     try:
         found = _Comparing(plan, reference.stored)
-        run_plan(plan, found, Tally(plan), request.how)
+        run_plan(plan, found, Tally(plan), how)
         reference.check_unchanged()
     finally:
         reference.close()
-    told = found.told()
-    if told:
-        shown = "; ".join(list(told.values())[:_SHOWN])
-        more = f"; and {len(told) - _SHOWN:,} more" if len(told) > _SHOWN else ""
-        raise OutputError(
-            f"{len(told):,} of {found.n:,} tensors are not as in {request.expect_same}:"
-            f" {shown}{more}"
-        )
+    return found.told(), found.n
 
 
 class _Comparing:

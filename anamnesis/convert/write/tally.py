@@ -14,42 +14,11 @@ from itertools import accumulate
 from typing import Any
 
 from anamnesis.base.crc import crc32
+from anamnesis.base.exact_sum import ExactSum
 from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, WeightLoss
 from anamnesis.schemes.core.codes import Loss
-
-
-class ExactSum:
-    """A sum of doubles that is rounded once, so that their order does not matter.
-
-    Shewchuk's: the partial sums do not overlap, and are exact together.
-    """
-
-    __slots__ = ("_beyond", "_partials")
-
-    def __init__(self) -> None:
-        self._partials: list[float] = []
-        self._beyond = 0.0  # what is infinite or no number
-
-    def add(self, value: float) -> None:
-        if not math.isfinite(value):
-            self._beyond += value
-            return
-        partials = self._partials
-        kept = 0
-        for other in partials:
-            large, small = (value, other) if abs(value) >= abs(other) else (other, value)
-            value = large + small
-            rest = small - (value - large)
-            if rest:
-                partials[kept] = rest
-                kept += 1
-        partials[kept:] = [value]
-
-    @property
-    def value(self) -> float:
-        return math.fsum(self._partials) + self._beyond
 
 
 class LossSum:

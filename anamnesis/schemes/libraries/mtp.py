@@ -31,8 +31,12 @@ _COUNTS = (
 
 def left_drafts(names: Iterable[str], config: Mapping[str, Any], tool: str) -> dict[str, str]:
     """Return the weights of drafting layers, and why a tool leaves them."""
-    found = drafting(tuple(names), _counts(config))
-    return dict.fromkeys(found, f"it drafts tokens, and {tool} does not load it")
+    return dict.fromkeys(drafts_of(names, config), f"it drafts tokens, and {tool} does not load it")
+
+
+def drafts_of(names: Iterable[str], config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the weights of drafting layers, and the module that each belongs to."""
+    return drafting(tuple(names), _counts(config))
 
 
 def plain_drafts(layers: Layers) -> list[str]:

@@ -1,0 +1,1 @@
+"""Whether a model is whole and sane: values, config, files and hashes."""

@@ -1,0 +1,198 @@
+"""What values of weights show: NaNs, infinities, zeros, constants, sizes."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+import anamnesis._core as _core
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import AnamnesisError, Cancelled
+from anamnesis.base.workers import run
+from anamnesis.convert.check.findings import Finding, Severity
+from anamnesis.convert.request.request import How
+from anamnesis.schemes.core.band_sizes import band_bytes
+from anamnesis.schemes.core.bands import Band, cut
+from anamnesis.schemes.core.odd_scales import OddScales
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
+
+Found = dict[tuple[Severity, str, str], list[str]]
+
+_F32 = DTYPES["F32"]
+_HUGE = 2.0**14  # beyond what trained weights are; a damaged scale or exponent makes it
+_SLOT = -5
+
+
+def look_at(weights: Sequence[Weight], how: How) -> dict[str, Seen]:
+    """Return what the values of weights come to, by their names; of integers and the like none."""
+    seen = {weight.name: Seen() for weight in weights if _words(weight) is not None}
+    jobs = _Jobs([weight for weight in weights if weight.name in seen], how)
+    run(jobs.bands(), lambda: _Looking(seen, jobs, how), how.threads)
+    return seen
+
+
+def findings_of(weights: Sequence[Weight], seen: Mapping[str, Seen]) -> list[Finding]:
+    """Return what is to be said of the values of weights, and of their scales; problems first."""
+    found: Found = {}
+    for weight in weights:
+        if weight.name in seen:
+            for severity, kind, text in _said(weight, seen[weight.name]):
+                found.setdefault((severity, kind, text), []).append(weight.name)
+    for name, counts in OddScales(weights).counts().items():
+        for kind, n in counts.items():
+            weighs: Severity = "note" if kind == "zero" else "problem"
+            found.setdefault((weighs, "scales", f"{n:,} scales are {kind}"), []).append(name)
+    return [Finding(*what[:2], tuple(names), what[2]) for what, names in found.items()]
+
+
+def _is_raw(weight: Weight) -> bool:
+    """Return whether the values of a weight are looked at as they are stored."""
+    return isinstance(weight, Plain) and len(weight.parts) == 1
+
+
+def _words(weight: Weight) -> str | None:
+    """Return what the values of a weight are looked at as; None of integers and the like."""
+    own = weight.own_dtype
+    if _is_raw(weight):
+        return own.name if own is not None and own.name in _core.FLOAT_WORDS else None
+    return "F32" if own is None or own.kind == "float" else None
+
+
+class _Jobs:
+    """The bands of all weights, in order, and how much of them is done."""
+
+    def __init__(self, weights: Sequence[Weight], how: How) -> None:
+        self._weights, self._how = weights, how
+        self._n_all = sum(part.n_bytes for weight in weights for part in weight.parts)
+        self._n = 0
+        self._lock = threading.Lock()
+
+    def bands(self) -> Iterator[tuple[Weight, list[Band]]]:
+        for weight in self._weights:
+            if _is_raw(weight):
+                n_bytes = weight.parts[0].dtype.n_bytes(1)
+                found = cut(*_matrix(weight.shape), band_bytes() // n_bytes)
+            else:
+                found = weight.bands(_F32, band_bytes())
+            for bands in found.runs():
+                yield weight, bands
+
+    def done(self, weight: Weight, n: int) -> None:
+        self._how.check()
+        with self._lock:
+            self._n += sum(p.n_bytes for p in weight.parts) * n // max(weight.n_elements, 1)
+            self._how.tell(self._n, self._n_all)
+
+
+def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    return prod(shape[:-1]), (shape[-1] if shape else 1)
+
+
+class Seen:
+    """What the bands of a weight came to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.n = self.nans = self.infinities = self.zeros = self.zero_rows = self.largest = 0
+        self.first = sys.maxsize  # value that is a NaN or an infinity
+        self.words: set[bytes] = set()  # of bands whose values are all alike; two say that not all
+        self.problem = ""
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all values are alike."""
+        return len(self.words) == 1
+
+
+class _Looking:
+    """One thread's part."""
+
+    def __init__(self, seen: dict[str, Seen], jobs: _Jobs, how: How) -> None:
+        self._seen, self._jobs, self._how = seen, jobs, how
+        self._scratch = Scratch()
+
+    def __call__(self, job: tuple[Weight, list[Band]]) -> None:
+        weight, bands = job
+        state = self._seen[weight.name]
+        try:
+            for band in bands:
+                self._look(weight, band, state)
+                self._jobs.done(weight, band.stop - band.start)
+        except Cancelled:
+            raise
+        except AnamnesisError as error:
+            state.problem = str(error)
+
+    def _look(self, weight: Weight, band: Band, state: Seen) -> None:
+        n = band.stop - band.start
+        if _is_raw(weight):
+            part = weight.parts[0]
+            n_bytes = part.dtype.n_bytes(1)
+            words = self._scratch.read(0, part, n_bytes * band.start, n_bytes * n)
+        else:
+            n_bytes = _F32.n_bytes(1)
+            words = self._scratch.room(_SLOT, n_bytes * n)
+            decode_run(weight, band, _F32, self._scratch, words, self._how.level)
+        cols = _matrix(weight.shape)[1]
+        cols = cols if n % cols == 0 and band.start % cols == 0 else n
+        kind = _words(weight)
+        assert kind is not None  # of others there are no jobs
+        found = _core.check_values(kind, words, cols, self._how.level)
+        odd = [at for at in (found.first_nan, found.first_infinite) if at is not None]
+        with state.lock:
+            state.n += n
+            state.nans += found.n_nan
+            state.infinities += found.n_infinite
+            state.zeros += found.n_zero
+            state.zero_rows += found.n_zero_rows
+            state.largest = max(state.largest, found.largest)
+            if odd:
+                state.first = min(band.start + min(odd), state.first)
+            state.words.update([bytes(words[:n_bytes])] if found.is_constant else [b"", b"\0"])
+
+
+def _said(weight: Weight, state: Seen) -> Iterator[tuple[Severity, str, str]]:
+    """Yield what is to be said of a weight: its severity, what it is, and in words."""
+    if state.problem:
+        yield "problem", "unreadable", state.problem
+        return
+    where = f", first at {_index(state.first, weight.shape)}"
+    if state.nans:
+        yield "problem", "NaN", f"{state.nans:,} of {state.n:,} values are NaN{where}"
+    if state.infinities:
+        text = f"{state.infinities:,} of {state.n:,} values are infinite"
+        yield "problem", "infinity", f"{text}{'' if state.nans else where}"
+    is_matrix = len(weight.shape) > 1 and state.n > 1
+    if state.n and state.zeros == state.n:
+        yield ("problem" if is_matrix else "note"), "zeros", "all values are zero"
+    elif is_matrix and state.is_constant:
+        yield "problem", "constant", "all values are the same"
+    elif state.zero_rows:
+        n = _matrix(weight.shape)[0]
+        yield "note", "zero rows", f"{state.zero_rows:,} of {n:,} rows are zeros"
+    largest = _number(state.largest, weight)
+    if is_matrix and largest > _HUGE:
+        yield "problem", "size", f"values are as large as {largest:.3g}"
+
+
+def _index(at: int, shape: tuple[int, ...]) -> list[int]:
+    found: list[int] = []
+    for size in reversed(shape):
+        at, rest = divmod(at, size)
+        found.insert(0, rest)
+    return found
+
+
+def _number(magnitude: int, weight: Weight) -> float:
+    """Return a magnitude as the number that it is; 0 where one is never too large."""
+    words = _words(weight)
+    if words == "F16":
+        return float(struct.unpack("<e", struct.pack("<H", magnitude))[0])
+    if words not in ("BF16", "F32"):
+        return 0.0
+    bits = magnitude << 16 if words == "BF16" else magnitude
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])

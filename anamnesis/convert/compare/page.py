@@ -1,0 +1,149 @@
+"""Two models side by side, as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from anamnesis.base.printable import shortened
+from anamnesis.base.sizes import format_size
+from anamnesis.convert.compare.difference import together
+from anamnesis.convert.report.charts import Scale
+from anamnesis.convert.report.layers import map_of
+from anamnesis.convert.report.name_groups import groups
+from anamnesis.convert.report.page import (
+    details,
+    document,
+    figures,
+    fragment,
+    layers,
+    paragraph,
+    section,
+    sizes,
+    table,
+)
+
+if TYPE_CHECKING:
+    from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
+
+_DECIBELS = Scale(10, 60, "dB")
+_WORST, _LONGEST = 20, 120
+NOT_QUALITY = (
+    "This is weight error: how far the numbers lie apart. It does not measure the quality of what"
+    " a model answers."
+)
+
+
+def comparison_page(found: Comparison) -> str:
+    """Return a comparison as a whole page."""
+    return document("Two models, weight by weight", _sections(found))
+
+
+def comparison_fragment(found: Comparison) -> str:
+    """Return a comparison as a notebook shows it."""
+    return fragment(_sections(found))
+
+
+def _sections(found: Comparison) -> Iterator[str]:
+    yield table(("Model", "Format", "Size"), map(_side, "AB", (found.a, found.b)), (2,))
+    yield figures(_figures(found))
+    yield "".join(map(paragraph, (found.outcome, *found.notes)))
+    yield section("Bytes by encoding", sizes({"A": found.a.kinds, "B": found.b.kinds}))
+    yield section("Signal to noise by layer", _map(found))
+    yield section("The worst twenty", _worst(found.differing[:_WORST]))
+    for letter, side in (("A", found.a), ("B", found.b)):
+        yield section(f"Only in {letter}", _names(side.only))
+        yield section(f"Left out of {letter}", _names(side.left_out))
+        yield section(f"Unreadable in {letter}", _names(side.unread))
+    yield section("Differences of config", _changes(found.config))
+    yield section("Differences of metadata", _changes(found.metadata))
+    yield section("Every weight", details("Weights that are alike are one row", _account(found)))
+    yield paragraph(NOT_QUALITY if found.values else "Headers alone were compared, not values.")
+
+
+def _side(letter: str, side: Summary) -> tuple[str, ...]:
+    return f"{letter}: {side.path}", side.format, format_size(side.n_bytes)
+
+
+def _figures(found: Comparison) -> dict[str, str]:
+    same = sum(found.counts.get(state, 0) for state in ("same bytes", "same values", "alike"))
+    shown = {
+        "weights in both": f"{len(found.weights):,}",
+        "are the same" if found.values else "are alike": f"{same:,}",
+        "differ": f"{len(found.differing):,}",
+        "only in A, only in B": f"{len(found.a.only):,}, {len(found.b.only):,}",
+    }
+    if found.total is not None and found.differing:
+        shown["SNR of all that differs"] = f"{_decibels(found.total.loss.snr_db)} dB"
+    return shown
+
+
+def _decibels(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.1f}"
+
+
+def _map(found: Comparison) -> str:
+    if not found.values:
+        return ""
+    figures = [
+        (one.name, -10 * math.log10(one.noise) if one.noise else math.inf)
+        for one in found.weights
+        if one.noise < math.inf
+    ]
+    rows, columns = map_of(figures)
+    return layers(rows, columns, _DECIBELS, "signal to noise in dB, by layer and module")
+
+
+def _worst(weights: list[Compared]) -> str:
+    heads = ("Weight", "A → B", "Differ", "SNR dB", "Mean", "Largest", "Cosine")
+    return table(heads, map(_row, weights), (2, 3, 4, 5, 6))
+
+
+def _row(weight: Compared) -> tuple[str, ...]:
+    kinds = " → ".join(dict.fromkeys((weight.a.kind, weight.b.kind)))
+    found = weight.difference
+    name = f"{weight.name} ({weight.note})" if weight.note else weight.name
+    if found is None:
+        shapes = " → ".join(str(list(one.shape)) for one in (weight.a, weight.b))
+        return name, kinds, shapes if weight.state == "other shape" else weight.state, *[""] * 4
+    return (
+        name,
+        kinds,
+        f"{found.differing:,}",
+        _decibels(found.loss.snr_db),
+        f"{found.loss.mean:.3g}",
+        f"{found.loss.largest:.3g}",
+        "-" if found.cosine is None else f"{found.cosine:.6f}",
+    )
+
+
+def _account(found: Comparison) -> str:
+    def kind(one: Compared) -> tuple[Any, ...]:
+        return one.a.kind, one.b.kind, one.a.shape, one.b.shape, one.state, one.note
+
+    rows = []
+    for name, some in groups(found.weights, lambda one: one.name, kind):
+        first, total = some[0], together(one.difference for one in some)
+        shapes = " → ".join(dict.fromkeys(str(list(one.shape)) for one in (first.a, first.b)))
+        state = f"{first.state}{f' ({first.note})' if first.note else ''}"
+        snr = _decibels(total.loss.snr_db) if total.differing else ""
+        rows.append((name, f"{len(some):,}", first.a.kind, first.b.kind, shapes, state, snr))
+    heads = ("Weights", "Count", "A", "B", "Shape", "", "SNR dB")
+    return table(heads, rows, (1, 6))
+
+
+def _names(names: Mapping[str, str]) -> str:
+    rows = [
+        (name, f"{len(some):,}", some[0][1])
+        for name, some in groups(names.items(), lambda one: one[0], lambda one: one[1])
+    ]
+    return table(("Tensors", "Count", ""), rows, (1,))
+
+
+def _changes(changes: tuple[Change, ...]) -> str:
+    def shown(value: object) -> str:
+        return "-" if value is None else shortened(str(value), _LONGEST)
+
+    rows = [(change.key, shown(change.a), shown(change.b)) for change in changes]
+    return table(("Key", "A", "B"), rows)

@@ -1,0 +1,245 @@
+"""Weights of two models matched one by one, under whatever names they have.
+
+A directory is seen as GGUF beside a GGUF; names may lie below another prefix, experts be stacks or
+single, a head be the embeddings, and a vocabulary be padded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from anamnesis.base.dropped import Dropped
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.libraries.mtp import drafts_of
+from anamnesis.schemes.libraries.tied_heads import head_of
+
+_VOCABULARY = re.compile(
+    r"embed|wte|shared\.weight|lm_head|output\.weight|head|decoder\.(weight|bias)"
+)
+EMBEDDINGS = re.compile(r"(.*\.)?(embed_tokens|token_embd|wte|word_embeddings|embed_in)\.weight")
+_HEAD_OF_GGUF = "output.weight"
+_MOST_OF_PREFIX = 3  # words that one model has before its names, and the other has not
+
+
+@dataclass(slots=True, eq=False)
+class Side:
+    """One of two models: its weights, and what was left out to see it as the other one is."""
+
+    checkpoint: Checkpoint
+    weights: dict[str, Weight]
+    config: Mapping[str, Any]
+    unread: Mapping[str, AnamnesisError]
+    left: list[Dropped] = field(default_factory=list)
+    keys: Mapping[str, Any] | None = None  # of the GGUF that it is seen as
+    joined: dict[str, int] = field(default_factory=dict)  # stacks, and of how many they are made
+
+
+class Pair(NamedTuple):
+    """A weight that both models have."""
+
+    name: str
+    a: Weight
+    b: Weight
+    note: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of what both have: all of it, or the rows of the shorter vocabulary."""
+        a, b = self.a.shape, self.b.shape
+        if a == b:
+            return a
+        if len(a) == len(b) and len(a) > 0 and a[1:] == b[1:] and _VOCABULARY.search(self.name):
+            return (min(a[0], b[0]), *a[1:])
+        return None
+
+
+class Matched(NamedTuple):
+    """The weights that both models have, those that one has, and how they were found."""
+
+    pairs: list[Pair]
+    only_a: dict[str, str]  # with what they are, where that is known
+    only_b: dict[str, str]
+    a: Side
+    b: Side
+    notes: list[str]
+
+
+def side_of(checkpoint: Checkpoint, ledger: Ledger) -> Side:
+    """Return a model as it is; what cannot be decoded is compared as it is stored."""
+    config = {} if checkpoint.self_contained else checkpoint.read_config()
+    return Side(checkpoint, {**ledger.weights, **unread(ledger)}, config, ledger.problems)
+
+
+def unread(ledger: Ledger) -> dict[str, Weight]:
+    """Return the stored tensors that cannot be decoded, as weights by themselves."""
+    stored = (ledger.stored.get(name) for name in ledger.problems if name not in ledger.weights)
+    return {one.name: Plain(one.name, one.shape, (one,)) for one in stored if one is not None}
+
+
+def match(
+    a: tuple[Checkpoint, Ledger], b: tuple[Checkpoint, Ledger], limits: ParseLimits
+) -> Matched:
+    """Return the weights of two models, matched one by one."""
+    notes: list[str] = []
+    sides = _of_one_kind([side_of(*a), side_of(*b)], [a[1], b[1]], limits, notes)
+    for one, other in (sides, sides[::-1]):
+        _join_experts(one, other)
+    first, second = sides
+    _rename(first, second, notes)
+    pairs = [Pair(n, w, second.weights[n]) for n, w in first.weights.items() if n in second.weights]
+    only = [
+        {name: "" for name in one.weights if name not in other.weights}
+        for one, other in (sides, sides[::-1])
+    ]
+    for i, (one, other) in enumerate((sides, sides[::-1])):
+        for name, embeddings in _tied(one, other, only[i]):
+            own, tied = one.weights[name], other.weights[embeddings]
+            note = f"{'AB'[1 - i]} has it as {embeddings}"
+            pairs.append(Pair(name, *((tied, own) if i else (own, tied)), note))
+            del only[i][name]
+        only[i] |= dict.fromkeys(drafts_of(only[i], one.config), "drafts tokens (MTP)")
+    return Matched(pairs, only[0], only[1], first, second, notes)
+
+
+# --- one seen as the other ------------------------------------------------------------------------
+
+
+def _of_one_kind(
+    sides: list[Side], ledgers: list[Ledger], limits: ParseLimits, notes: list[str]
+) -> list[Side]:
+    """Return both under llama.cpp's names, where one has these and the other has not."""
+    from anamnesis.architectures.to_gguf import has_gguf_names
+
+    are_gguf = [side.checkpoint.self_contained and has_gguf_names(side.weights) for side in sides]
+    if are_gguf[0] is are_gguf[1]:
+        return sides
+    i = are_gguf.index(False)
+    if has_gguf_names(sides[i].weights):
+        return sides
+    try:
+        sides[i] = _as_gguf(sides[i], ledgers[i], limits)
+    except AnamnesisError as error:
+        notes.append(f"{'AB'[i]} is not seen as GGUF: {error}")
+        return sides
+    notes.append(f"{'AB'[i]} is seen under llama.cpp's names")
+    return sides
+
+
+def _as_gguf(side: Side, ledger: Ledger, limits: ParseLimits) -> Side:
+    from anamnesis.architectures.to_gguf import tensors_as_gguf, weights_as_gguf
+
+    checkpoint = side.checkpoint
+    if checkpoint.root is None:
+        seen = tensors_as_gguf(side.config, ledger)[0]
+    else:
+        checkpoint.complete()
+        with checkpoint.named():
+            seen = weights_as_gguf(checkpoint, ledger, Budget(limits))[0]
+    left = seen.ledger.dropped[len(ledger.dropped) :]
+    joined = {name: len(made) for name, made in seen.names.items() if len(made) > 1}
+    return replace(side, weights=seen.ledger.weights, left=left, keys=seen.metadata, joined=joined)
+
+
+# --- experts --------------------------------------------------------------------------------------
+
+
+def _join_experts(one: Side, other: Side) -> None:
+    """Put experts together that one model has one by one, and the other as stacks."""
+    if not any(".experts.0." in name for name in one.weights):
+        return
+    from anamnesis.schemes.libraries.joined_experts import every_stack_of_singles
+
+    types = frozenset(_model_types(one.config)) | frozenset(_model_types(other.config))
+    for stacks in ("transformers", "mlx-lm"):
+        try:
+            made = list(
+                every_stack_of_singles(
+                    one.weights, lambda weight: DTYPES["F32"], types, stacks, in_codes=False
+                )
+            )
+        except UnsupportedError:
+            continue
+        made = [stack for stack in made if stack.stack.name in other.weights]
+        for stack, pieces in made:
+            for name in pieces:
+                del one.weights[name]
+            one.weights[stack.name] = stack
+            one.joined[stack.name] = len(pieces)
+        if made:
+            return
+
+
+def _model_types(config: Mapping[str, Any]) -> Iterator[str]:
+    for section in (config, *config.values()):
+        kind = section.get("model_type") if isinstance(section, Mapping) else None
+        if isinstance(kind, str):
+            yield kind
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def _rename(a: Side, b: Side, notes: list[str]) -> None:
+    """Let weights of B that lie below another prefix have A's names."""
+    while True:
+        ends: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+        for name, weight in b.weights.items():
+            if name not in a.weights:
+                for _, end in _cut(name):
+                    ends.setdefault((end, weight.shape), []).append(name)
+        votes: Counter[tuple[str, str]] = Counter()
+        for name, weight in a.weights.items():
+            if name not in b.weights:
+                for prefix, end in _cut(name):
+                    found = ends.get((end, weight.shape), ())
+                    votes.update((prefix, one.removesuffix(end)) for one in found)
+        best = max(votes.items(), key=lambda vote: (vote[1], -len("".join(vote[0]))), default=None)
+        if best is None or (best[1] == 1 and all(best[0])):  # which may be another's
+            return
+        of_a, of_b = best[0]
+        b.weights = _renamed(a, b, of_a, of_b)
+        notes.append(
+            f"names below {of_b or 'nothing'} in B are those below {of_a or 'nothing'} in A"
+        )
+
+
+def _cut(name: str) -> Iterator[tuple[str, str]]:
+    """Yield a name in two: none to a few of its words, with their dots, and the rest of it."""
+    at = 0
+    for _ in range(_MOST_OF_PREFIX + 1):
+        yield name[:at], name[at:]
+        at = name.find(".", at) + 1
+        word, dot, _ = name[at:].partition(".")
+        if not (at and dot and any(c.isalpha() for c in word)):
+            return
+
+
+def _renamed(a: Side, b: Side, of_a: str, of_b: str) -> dict[str, Weight]:
+    found = {}
+    for name, weight in b.weights.items():
+        other = of_a + name.removeprefix(of_b)
+        is_one = name.startswith(of_b) and name not in a.weights and other not in b.weights
+        found[other if is_one and other in a.weights else name] = weight
+    return found
+
+
+def _tied(one: Side, other: Side, only: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield a head that one model alone has, and what the other has in its place."""
+    heads = (f"{head_of(one.config or other.config) or 'lm_head'}.weight", _HEAD_OF_GGUF)
+    if any(name in other.weights for name in heads):
+        return
+    found = next(filter(EMBEDDINGS.fullmatch, other.weights), None)
+    width = () if found is None else other.weights[found].shape[1:]
+    for name in heads:
+        if found is not None and name in only and one.weights[name].shape[1:] == width:
+            yield name, found

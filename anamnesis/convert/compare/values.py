@@ -1,0 +1,269 @@
+"""How far the values of two weights lie apart, band by band.
+
+Equal bytes are equal at once. Bands are cut by the weights alone, a kernel adds each up in a fixed
+order, and bands are added exactly: figures are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import anamnesis._core as _core
+import anamnesis._io as _io
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.exact_sum import ExactSum
+from anamnesis.base.lazy import np
+from anamnesis.base.workers import run
+from anamnesis.convert.compare.difference import Difference
+from anamnesis.convert.compare.pairs import Pair
+from anamnesis.convert.report.report import WeightLoss
+from anamnesis.convert.request.request import How
+from anamnesis.schemes.core.band_sizes import band_bytes
+from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.seen import Seen
+from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
+
+_F32 = DTYPES["F32"]
+_AT_ONCE = 1 << 20  # bytes of a stored tensor that are compared at a time
+_A, _B = -5, -6  # slots of a worker's scratch
+
+
+class Values(NamedTuple):
+    """What the values of a pair are to one another: a difference, or why there is none."""
+
+    same_bytes: bool = False
+    difference: Difference | None = None
+    problem: str = ""
+
+
+def compare_values(pairs: Sequence[Pair], how: How) -> list[Values]:
+    """Return what the values of each pair are to one another."""
+    like = [i for i, pair in enumerate(pairs) if _are_stored_alike(pair)]
+    n_all = sum(_n_bytes(pair) for pair in pairs)
+    done = _Progress(how, n_all)
+    unlike: set[int] = set(range(len(pairs))).difference(like)
+    run(_pieces(pairs, like), lambda: _Bytes(pairs, unlike, done), how.threads)
+    sums = {i: _Sums() for i in sorted(unlike)}
+    run(_bands(pairs, sums), lambda: _Decoding(pairs, sums, how, done), how.threads)
+    return [
+        sums[i].result(pairs[i]) if i in sums else Values(same_bytes=True)
+        for i in range(len(pairs))
+    ]
+
+
+class _Progress:
+    """Counts the bytes that are compared; those of values once more, as they are read again."""
+
+    def __init__(self, how: How, n_all: int) -> None:
+        self._how, self._n_all, self._n = how, n_all, 0
+        self._lock = threading.Lock()
+
+    def add(self, n: int) -> None:
+        self._how.check()
+        with self._lock:
+            self._n = min(self._n + n, self._n_all)
+            self._how.tell(self._n, self._n_all)
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+def _are_stored_alike(pair: Pair) -> bool:
+    """Return whether equal bytes are equal values: the same encoding of the same parts."""
+    a, b = pair.a, pair.b
+    if type(a) is not type(b) or isinstance(a, Seen) or (a.id, a.shape) != (b.id, b.shape):
+        return False
+    kinds = [[(part.dtype, part.shape, part.n_bytes) for part in w.parts] for w in (a, b)]
+    return kinds[0] == kinds[1]
+
+
+def _n_bytes(pair: Pair) -> int:
+    return sum(part.n_bytes for weight in (pair.a, pair.b) for part in weight.parts)
+
+
+class _Piece(NamedTuple):
+    pair: int
+    part: int
+    start: int
+    stop: int
+
+
+def _pieces(pairs: Sequence[Pair], like: Sequence[int]) -> Iterator[_Piece]:
+    for i in like:
+        for k, part in enumerate(pairs[i].a.parts):
+            for start in range(0, part.n_bytes, _AT_ONCE):
+                yield _Piece(i, k, start, min(start + _AT_ONCE, part.n_bytes))
+
+
+class _Bytes:
+    """One thread's part: pieces of stored tensors; those that differ mark their pair."""
+
+    def __init__(self, pairs: Sequence[Pair], unlike: set[int], done: _Progress) -> None:
+        self._pairs, self._unlike, self._done = pairs, unlike, done
+        self._scratch = Scratch()
+
+    def __call__(self, piece: _Piece) -> None:
+        i, k, start, stop = piece
+        if i in self._unlike:
+            return
+        pair = self._pairs[i]
+        read = [
+            self._scratch.read(slot, weight.parts[k], start, stop - start)
+            for slot, weight in enumerate((pair.a, pair.b))
+        ]
+        if not _io.are_equal(*read):
+            self._unlike.add(i)
+        else:
+            self._done.add(2 * (stop - start))
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+class _Sums:
+    """What bands of a pair come to, in any order."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.n = self.differing = self.not_finite = 0
+        self.first: int | None = None
+        self.largest = 0.0
+        self.exact = tuple(ExactSum() for _ in range(5))
+        self.problem = ""
+
+    def add(self, start: int, n: int, band: _Band) -> None:
+        with self.lock:
+            self.n += n
+            self.differing += band.differing
+            self.not_finite += band.not_finite
+            self.largest = max(self.largest, band.largest)
+            if band.differing and (self.first is None or start + band.first < self.first):
+                self.first = start + band.first
+            for exact, value in zip(self.exact, band.sums, strict=True):
+                exact.add(value)
+
+    def result(self, pair: Pair) -> Values:
+        if self.problem:
+            return Values(problem=self.problem)
+        absolute, squared, power, power_b, product = (exact.value for exact in self.exact)
+        loss = WeightLoss(self.n, absolute, self.largest, squared, power)
+        first = None if self.first is None else _index(self.first, pair.shape or ())
+        return Values(
+            difference=Difference(loss, self.differing, self.not_finite, power_b, product, first)
+        )
+
+
+def _index(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    found: list[int] = []
+    for size in reversed(shape):
+        at, rest = divmod(at, size)
+        found.insert(0, rest)
+    return tuple(found)
+
+
+def _bands(pairs: Sequence[Pair], sums: dict[int, _Sums]) -> Iterator[tuple[int, list[Band]]]:
+    for i in sums:
+        pair = pairs[i]
+        n = math.prod(pair.shape or ())
+        lead = pair.a if pair.a.own_dtype is None else pair.b  # codes are cut where they can be
+        for bands in lead.bands(_F32, band_bytes()).runs():
+            some = [Band(band.start, min(band.stop, n)) for band in bands if band.start < n]
+            if some:
+                yield i, some
+
+
+class _Band(NamedTuple):
+    """What the values of a band come to; the sums are of finite pairs."""
+
+    differing: int
+    not_finite: int
+    first: int
+    largest: float
+    sums: tuple[float, float, float, float, float]  # |a-b|, (a-b)^2, a^2, b^2, ab
+
+
+class _Decoding:
+    """One thread's part: bands of pairs, decoded in float32."""
+
+    def __init__(
+        self, pairs: Sequence[Pair], sums: dict[int, _Sums], how: How, done: _Progress
+    ) -> None:
+        self._pairs, self._sums, self._how, self._done = pairs, sums, how, done
+        self._scratch = Scratch(), Scratch()
+
+    def __call__(self, job: tuple[int, list[Band]]) -> None:
+        i, bands = job
+        pair, sums = self._pairs[i], self._sums[i]
+        try:
+            for band in bands:
+                n = band.stop - band.start
+                sums.add(band.start, n, self._compared(pair, band))
+                self._done.add(_n_bytes(pair) * n // max(pair.a.n_elements, 1))
+        except AnamnesisError as error:
+            if error.__class__.__name__ == "Cancelled":
+                raise
+            sums.problem = str(error)
+
+    def _compared(self, pair: Pair, band: Band) -> _Band:
+        if not all(map(_is_float32, (pair.a, pair.b))):
+            return _of_arrays(*(self._array(k, w, band) for k, w in enumerate((pair.a, pair.b))))
+        a, b = (self._decoded(k, w, band) for k, w in enumerate((pair.a, pair.b)))
+        found = _core.compare(a, b, self._how.level)
+        sums = (
+            getattr(found, "absolute", 0.0),
+            found.error,
+            found.power_a,
+            found.power_b,
+            found.product,
+        )
+        return _Band(
+            found.n_different, found.n_not_finite, found.first_different or 0, found.largest, sums
+        )
+
+    def _decoded(self, k: int, weight: Weight, band: Band) -> memoryview:
+        scratch = self._scratch[k]
+        out = scratch.room(_A, _F32.n_bytes(band.stop - band.start))
+        decode_run(weight, band, _F32, scratch, out, self._how.level)
+        return out
+
+    def _array(self, k: int, weight: Weight, band: Band) -> Any:
+        """Return values of another kind than float32 as numpy has them."""
+        if _is_float32(weight):
+            return np.frombuffer(self._decoded(k, weight, band), np.float32)
+        (part,) = weight.parts
+        start, stop = (part.dtype.n_bytes(n) for n in band)
+        raw = self._scratch[k].read(_B, part, start, stop - start)
+        return np.frombuffer(raw, part.dtype.numpy())
+
+
+def _is_float32(weight: Weight) -> bool:
+    """Return whether float32 has all values of a weight."""
+    own = weight.own_dtype
+    return own is None or (own.name in _core.FLOATS and own.name != "F64")
+
+
+def _of_arrays(a: Any, b: Any) -> _Band:
+    """Compare integers, bools, float64 and what has no kernel, in float64."""
+    if len(a) != len(b):  # of packed values
+        raise AnamnesisError(f"{len(a):,} values are not comparable with {len(b):,}")
+    if a.dtype == b.dtype:
+        unlike = (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)
+    else:
+        unlike = a.astype(np.float64) != b.astype(np.float64)
+    is_complex = a.dtype.kind == b.dtype.kind == "c"
+    a, b = (v.astype(np.complex128 if is_complex else np.float64) for v in (a, b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+    d = np.abs(a - b)
+    sums = (d, d * d, np.abs(a) ** 2, np.abs(b) ** 2, (a * np.conj(b)).real)
+    return _Band(
+        int(unlike.sum()),
+        int((~finite).sum()),
+        int(unlike.argmax()) if unlike.any() else 0,
+        float(d.max(initial=0.0)),
+        tuple(math.fsum(one) for one in sums),  # type: ignore[arg-type]
+    )

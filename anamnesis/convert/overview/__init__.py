@@ -1,0 +1,1 @@
+"""One model looked at, layer by layer."""
