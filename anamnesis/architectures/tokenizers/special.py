@@ -40,7 +40,7 @@ def special_keys(
     reading = _Reading(folder, names)
     ids = _Ids(str(folder.root), n_vocab)
     for name, text in reading.named():
-        ids.put(name, reading.id_of(text))
+        ids.put(name, reading.ids.get(text))
     inner = section(config, "text_config")
     for name in reading.names:
         key = f"{name}_token_id"
@@ -94,9 +94,6 @@ class _Reading:
         if self.tokenizer:
             self._read_template(self.tokenizer)
         self._read_config()
-
-    def id_of(self, text: str) -> Any:
-        return self.ids.get(text)
 
     def named(self) -> Iterator[tuple[str, str]]:
         for name in self.names:
