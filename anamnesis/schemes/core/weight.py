@@ -132,6 +132,8 @@ class Weight(ABC):
     """One weight of a model. (Not frozen, which would take twice the time to make.)"""
 
     has_ranges: ClassVar[bool] = False
+    # What its values are stored in; None of codes. It is asked so often that no call is made.
+    own_dtype: ClassVar[DType | None] = None
 
     name: str
     shape: tuple[int, ...]
@@ -155,11 +157,6 @@ class Weight(ABC):
     @property
     def n_elements(self) -> int:
         return prod(self.shape)
-
-    @property
-    def own_dtype(self) -> DType | None:
-        """What its values are stored in; None if it is stored as codes."""
-        return None
 
     @property
     def shown(self) -> Shown | None:
