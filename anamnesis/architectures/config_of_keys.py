@@ -15,7 +15,7 @@ from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, 
 from anamnesis.architectures.llama_cpp import KEPT, kept_facts
 from anamnesis.architectures.model_facts import LAYERS_MAX, Facts
 from anamnesis.architectures.names import patterns
-from anamnesis.architectures.rope import (
+from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONG,
     LONGROPE,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.rope import ENDS, LENGTHS, LONGROPE, scaled_factors
+from anamnesis.architectures.rope_factors import ENDS, LENGTHS, LONGROPE, scaled_factors
 from anamnesis.schemes.core.weight import Weight
 
 
