@@ -12,19 +12,9 @@ from typing import Any
 from anamnesis.architectures.tokenizers.added import SPECIAL_NAMES, content
 from anamnesis.architectures.tokenizers.chat_templates import chat_templates
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
+from anamnesis.architectures.tokenizers.tokens import ID_KEYS
 from anamnesis.base.errors import ParseError
 
-# GGUF's keys of ids; `cls` has none.
-_ID_KEYS = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "unk": "unknown_token_id",
-    "sep": "seperator_token_id",
-    "pad": "padding_token_id",
-    "mask": "mask_token_id",
-    "eot": "eot_token_id",
-    "eom": "eom_token_id",
-}
 _ADD_KEYS = ("bos", "eos", "sep")
 
 
@@ -50,8 +40,8 @@ def special_keys(
         ids.put(name, i)
     found: dict[str, Any] = {}
     for name, i in ids.found.items():
-        if name in _ID_KEYS:
-            found[f"tokenizer.ggml.{_ID_KEYS[name]}"] = i
+        if name in ID_KEYS and name != "cls":  # which llama.cpp's converter leaves out
+            found[f"tokenizer.ggml.{ID_KEYS[name]}"] = i
     for name, value in reading.add.items():
         if name in _ADD_KEYS:
             found[f"tokenizer.ggml.add_{name}_token"] = value
