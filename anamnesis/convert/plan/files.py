@@ -85,11 +85,11 @@ class OutputWeight:
 
     def settle(self, found: bytes) -> None:
         self.found, self._bands = found, None
-        shape = self.weight.shape
-        self.parts = self.encoding.parts(self.name, shape, found)
-        self.constants = (
-            _NONE if self.is_plain else self.encoding.constants(self.name, shape, found)
-        )
+        of = self.name, self.weight.shape, found
+        if self.is_plain:
+            self.parts, self.constants = self.encoding.parts(*of), _NONE
+        else:
+            self.parts, self.constants = self.encoding.laid_out(*of)
         self.n_bytes = sum([part.n_bytes for part in self.parts])
 
     def check(self, writer: Writer) -> None:

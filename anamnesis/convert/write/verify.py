@@ -140,7 +140,7 @@ def _check_values(
         if made.is_plain:
             continue
         parts = tuple(stored[part.name] for part in made.parts)
-        meant = made.encoding.reopen(made.name, made.weight.shape, parts)
+        meant = made.encoding.layout.weight(made.name, made.weight.shape, parts)
         found = ledger.weights.get(made.name)
         if isinstance(found, Transposed):  # a Conv1D's, which was turned before it was encoded
             found = found.stored

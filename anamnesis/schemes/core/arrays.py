@@ -176,9 +176,9 @@ def encode(
 
         run(iter(bands), lambda: see, threads)
         found = survey.found()
-    parts = encoding.parts("array", shape, found)
+    parts, constants = encoding.laid_out("array", shape, found)
     outs = [aligned_bytes(part.n_bytes) for part in parts]
-    for place, data in encoding.constants("array", shape, found).items():
+    for place, data in constants.items():
         outs[place][:] = np.frombuffer(data, np.uint8)
 
     def encode_band(band: Band) -> None:
