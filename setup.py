@@ -45,7 +45,7 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "autotestdict": False,
-    # All that the modules ever change are the tables of csrc/kernels/iq_lists.c, made under a flag.
+    # All that the modules ever change is made once, under a flag (csrc/amn_once.h).
     "freethreading_compatible": True,
 }
 

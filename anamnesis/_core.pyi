@@ -53,7 +53,8 @@ class Compared(NamedTuple):
     n_not_finite: int  # pairs of which one is infinite or a NaN; in nothing that follows
     largest: float  # |a - b|, rounded to float32: infinite beyond that
     largest_at: int | None  # its first place
-    error: float  # the sum of (a - b)**2
+    absolute: float  # the sum of |a - b|
+    error: float  # of (a - b)**2
     power_a: float  # of a**2
     power_b: float
     product: float  # of a * b
@@ -232,7 +233,7 @@ def amax(source: int, src: _Bytes, level: int | None = None) -> float | None: ..
 def blocks_amax(
     source: int, src: _Bytes, block: int, dst: _Bytes, level: int | None = None
 ) -> bool: ...
-def compare(a: _Bytes, b: _Bytes, level: int | None = None) -> Compared: ...
+def compare(a: _Bytes, b: _Bytes, level: int | None = None, source: int = ...) -> Compared: ...
 def check_values(dtype: str, src: _Bytes, cols: int, level: int | None = None) -> Checked: ...
 
 @final

@@ -17,7 +17,8 @@ from anamnesis._kernels cimport (
     amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
     amn_encoding, amn_encode_blocks, amn_encoder_weights, AMN_BAD_ALIGNMENT, AMN_BAD_WEIGHTS,
     amn_trellis, amn_dequantize_trellis, AMN_TRELLIS_BLOCK, AMN_TRELLIS_WORK,
-    amn_comparison, amn_compare, AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B,
+    amn_comparison, amn_compare, AMN_COMPARE_ABSOLUTE, AMN_COMPARE_ERROR, AMN_COMPARE_A,
+    AMN_COMPARE_B,
     AMN_COMPARE_PRODUCT, amn_words, amn_check, amn_check_values,
     amn_blocks_amax, amn_sum, amn_sum_rows, amn_sum_end, amn_bnb_codebook, AMN_OK, AMN_BAD_LEVEL,
     AMN_BAD_DTYPE, AMN_BAD_BLOCK, AMN_BAD_SIZE, AMN_SHORT_SRC, AMN_SHORT_DST, AMN_SHORT_SCALES,
@@ -61,7 +62,8 @@ class Compared(NamedTuple):
     n_not_finite: int  # pairs of which one is infinite or a NaN
     largest: float  # |a - b| of finite pairs, rounded to float32
     largest_at: int | None  # its first place
-    error: float  # the sum of (a - b)**2
+    absolute: float  # the sum of |a - b|
+    error: float  # of (a - b)**2
     power_a: float  # of a**2
     power_b: float
     product: float  # of a * b
@@ -669,22 +671,26 @@ def blocks_amax(source, const uint8_t[::1] src, block, uint8_t[::1] dst, level=N
     return True
 
 
-def compare(const uint8_t[::1] a, const uint8_t[::1] b, level=None) -> Compared:
-    """Compare two arrays of as many float32, at any address; levels give the same bits.
+def compare(
+    const uint8_t[::1] a, const uint8_t[::1] b, level=None, source=SOURCES["F32"],
+) -> Compared:
+    """Compare two arrays of as many numbers, as they are decoded to float32, at any address.
 
-    Raises ValueError if one is longer, or not a whole number of float32.
+    Levels give the same bits, and so do all sources of the same numbers. Raises ValueError if one
+    is longer, or not a whole number of elements.
     """
-    cdef int level_id = _level(level)
+    cdef int level_id = _level(level), source_id = _id(source)
     cdef amn_bytes a_bytes = _bytes(a), b_bytes = _bytes(b)
     cdef amn_comparison found
     cdef amn_status status
     with nogil:
-        status = amn_compare(level_id, a_bytes, b_bytes, &found)
+        status = amn_compare(level_id, source_id, a_bytes, b_bytes, &found)
     _check(status)
     return Compared(
         found.n_different, found.first_different if found.n_different else None,
         found.n_not_finite, found.largest, found.largest_at if found.largest else None,
-        found.sums[<int>AMN_COMPARE_ERROR], found.sums[<int>AMN_COMPARE_A],
+        found.sums[<int>AMN_COMPARE_ABSOLUTE], found.sums[<int>AMN_COMPARE_ERROR],
+        found.sums[<int>AMN_COMPARE_A],
         found.sums[<int>AMN_COMPARE_B], found.sums[<int>AMN_COMPARE_PRODUCT])
 
 
@@ -708,7 +714,7 @@ def check_values(dtype, const uint8_t[::1] src, cols, level=None) -> Checked:
     return Checked(
         found.n_nan, found.first_nan if found.n_nan else None,
         found.n_infinite, found.first_infinite if found.n_infinite else None,
-        found.n_zero, found.largest, found.other == 0,
+        found.n_zero, found.largest, not found.differs,
         found.n_zero_rows, found.first_zero_row if found.n_zero_rows else None)
 
 

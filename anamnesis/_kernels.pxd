@@ -154,7 +154,8 @@ cdef extern from "kernels/kernels.h" nogil:
         int level, int source, amn_bytes src, uint64_t block, amn_buffer dst) noexcept
 
     enum:
-        AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B, AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS
+        AMN_COMPARE_ABSOLUTE, AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B
+        AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS
 
     ctypedef struct amn_comparison:
         uint64_t n_different, first_different, n_not_finite
@@ -163,7 +164,7 @@ cdef extern from "kernels/kernels.h" nogil:
         double sums[AMN_COMPARE_SUMS]
 
     amn_status amn_compare(
-        int level, amn_bytes a, amn_bytes b, amn_comparison *found) noexcept
+        int level, int source, amn_bytes a, amn_bytes b, amn_comparison *found) noexcept
 
     ctypedef struct amn_words:
         int n_bytes
@@ -171,7 +172,8 @@ cdef extern from "kernels/kernels.h" nogil:
 
     ctypedef struct amn_check:
         uint64_t n_nan, first_nan, n_infinite, first_infinite, n_zero, n_zero_rows, first_zero_row
-        uint32_t largest, other
+        uint32_t largest
+        bint differs
 
     amn_status amn_check_values(
         int level, const amn_words *words, amn_bytes src, uint64_t cols,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from anamnesis.base.arguments import Size, Word, checked, whole_number
@@ -37,8 +38,11 @@ class Planning:
     def _tensor(self, weight: Weight) -> Tensor:
         raise NotImplementedError
 
-    def _edited(self, asked: Request) -> Ledger:
-        """Return the weights with what is edited of them, and with what adapters add."""
+    def _edited(self, asked: Request, opened: ExitStack) -> Ledger:
+        """Return the weights with what is edited of them, and with what adapters add.
+
+        The adapters' files are closed with `opened`.
+        """
         ledger = self._ledger
         if asked.edit:
             from anamnesis.convert.plan.edits import edited  # only here, as most models stay as is
@@ -53,7 +57,7 @@ class Planning:
                     " adapters have",
                     remedy="convert it to a directory first: amn convert MODEL.gguf DIR/",
                 )
-            ledger = merged(ledger, asked, self._checkpoint.read_config())
+            ledger = merged(ledger, asked, self._checkpoint.read_config(), opened)
         return ledger
 
     def _asked(self, to: Named | None, out: Any, options: Mapping[str, Any]) -> Target:
@@ -102,12 +106,14 @@ class Planning:
             raise ValueError(f"measure must be True, or a number of bands, not {measure}")
         target = self._asked(to, None, options)
         asked = resolve(target, None, limits=self._limits, **options)
-        seen = seen_as_asked(self._checkpoint, self._edited(asked), asked)
-        made = make_plan(decide(seen))
-        if measure:
-            from anamnesis.convert.write import sample
+        with ExitStack() as opened:
+            seen = seen_as_asked(self._checkpoint, self._edited(asked, opened), asked)
+            made = make_plan(decide(seen))
+            if measure:
+                from anamnesis.convert.write import sample
 
-            made.measured = sample.measure(made, None if measure is True else measure, asked.how)
+                n_bands = None if measure is True else measure
+                made.measured = sample.measure(made, n_bands, asked.how)
         return made
 
     @checked

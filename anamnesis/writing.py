@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -173,8 +173,9 @@ class Writing(Planning):
         elif isinstance(out, io.TextIOBase):
             raise TypeError("out must be a binary file: open it with 'wb'")
         progress = options.get("progress")
-        with progress_bar() if progress is True else nullcontext(progress) as callback:
-            conversion = self._conversion(ask, out, {**options, "progress": callback})
+        bar = progress_bar() if progress is True else nullcontext(progress)
+        with ExitStack() as opened, bar as callback:
+            conversion = self._conversion(ask, out, {**options, "progress": callback}, opened)
             if is_path:
                 own = {**options, "executor": None, "progress": None}  # of a worker
                 own["threads"] = own.get("threads") or 1
@@ -189,17 +190,21 @@ class Writing(Planning):
         )
 
     def _conversion(
-        self, ask: Callable[..., Request], out: Any, options: Mapping[str, Any]
+        self,
+        ask: Callable[..., Request],
+        out: Any,
+        options: Mapping[str, Any],
+        opened: ExitStack,
     ) -> Conversion:
         from anamnesis.convert.conversion import Conversion
 
         asked = ask(out, **options)
-        return Conversion(self._checkpoint, self._edited(asked), asked)
+        return Conversion(self._checkpoint, self._edited(asked, opened), asked)
 
     def _destination(
         self, ask: Callable[..., Request], out: str, options: Mapping[str, Any]
     ) -> Destination:
-        return self._conversion(ask, out, options).destination(out)
+        return self._conversion(ask, out, options, ExitStack()).destination(out)
 
     # --- forget and convert --------------------------------------------------------------------
 

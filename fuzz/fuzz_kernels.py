@@ -78,6 +78,27 @@ def check(data: bytes) -> None:
     _check_integers(head, body)
     _check_trellis(head, body)
     _check_quantize(head, body)
+    _check_looks(head, body)
+
+
+def _check_looks(head: bytes, body: bytes) -> None:
+    """What compares numbers and looks through them at every level; now and then too few."""
+    half = len(body) // 8 * 4
+    a, b = body[:half], body[half : 2 * half - head[1] // 250]
+    calls: list[tuple[str, tuple[object, ...], dict[str, int]]] = [
+        ("compare", (a, other), {"source": source})
+        for source in _core.SOURCES.values()
+        for other in (a, b)
+    ]
+    calls += [("check_values", (dtype, b, head[3] % 40), {}) for dtype in _core.FLOAT_WORDS]
+    for name, arguments, more in calls:
+        found = set()
+        for level in map(_core.LEVELS.get, _core.supported_levels()):
+            try:
+                found.add(repr(getattr(_core, name)(*arguments, level=level, **more)))
+            except ValueError as error:
+                found.add(str(error))
+        assert len(found) == 1, (name, arguments, more, found)
 
 
 def _check_integers(head: bytes, body: bytes) -> None:

@@ -51,6 +51,7 @@ NOT_RUN = {
     "docs/remote.md": 1,
     "docs/scale.md": 5,
     "docs/trainers.md": 2,
+    "docs/validated.md": 1,
     "docs/tutorials/fp8-directory.md": 2,
     "docs/tutorials/gguf.md": 1,
     "docs/tutorials/notebook.md": 1,

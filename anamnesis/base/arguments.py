@@ -151,7 +151,12 @@ def number(name: str, value: Any) -> Any:
     """Return a real number as it is given."""
     try:
         float("" if isinstance(value, (str, bytes)) else value)
-    except (TypeError, ValueError, RuntimeError):  # the last is torch's, of many values
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ):  # the last is torch's, of many values
         raise TypeError(f"{name} must be a number, not {shown(value)}") from None
     return value
 
@@ -202,15 +207,21 @@ def _adapters(name: str, value: Any) -> dict[str, float]:
     """Return the paths of adapters, with the weight of each: 1 if none is given."""
     if isinstance(value, (str, os.PathLike)):
         value = [value]
-    if not isinstance(value, Mapping):
-        try:
-            value = dict.fromkeys(value, 1.0)
-        except TypeError:
-            raise TypeError(f"{name} must be a path, several, or a mapping to weights") from None
-    return {
-        os.path.abspath(check_path(name, path)): number(f"{name}: the weight of {path}", weight)
-        for path, weight in value.items()
-    }
+    try:
+        given = list(value.items() if isinstance(value, Mapping) else value)
+    except TypeError:
+        raise TypeError(f"{name} must be a path, several, or a mapping to weights") from None
+    found: dict[str, float] = {}
+    for one in given:
+        path, weight = one if isinstance(one, tuple) else (one, 1.0)
+        place = os.fspath(check_path(name, path))
+        place = place if "://" in place else os.path.abspath(place)  # an address stays one
+        if place in found:
+            raise ValueError(f"{name}: {path} is named twice; give it the sum of both weights")
+        found[place] = number(f"{name}: the weight of {path}", weight)
+        if not abs(found[place]) < float("inf"):
+            raise ValueError(f"{name}: the weight of {path} must be finite, not {weight}")
+    return found
 
 
 _TAKE: dict[str, Callable[[str, Any], Any]] = {

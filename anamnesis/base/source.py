@@ -11,6 +11,8 @@ from typing import Protocol, Self, runtime_checkable
 import anamnesis._io as _io
 from anamnesis.base.errors import ParseError
 
+GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
+
 
 @runtime_checkable
 class Readable(Protocol):

@@ -35,6 +35,19 @@ def read_json(
             raise LimitExceeded("JSON_MAX_BYTES", f"{path}: {source.size:,} bytes of JSON")
         budget.alloc(source.size, os.path.basename(path))
         raw = source.read(0, source.size)
+    return json_object(raw, path, budget, max_values=max_values, cut=cut, once=once)
+
+
+def json_object(
+    raw: bytes,
+    path: str | os.PathLike[str],
+    budget: Budget,
+    *,
+    max_values: int = JSON_MAX_VALUES,
+    cut: Callable[[bytes], bytes] | None = None,
+    once: bool = False,
+) -> dict[str, Any]:
+    """Return the JSON object that bytes of a file are."""
     _check_count(raw, path, budget, max_values)
     if cut is not None:
         raw = cut(raw)

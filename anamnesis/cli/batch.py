@@ -11,6 +11,7 @@ import click
 
 from anamnesis.base.printable import printable
 from anamnesis.cli.errors import StdoutError, complain, describe_error, error_dict, wants_traceback
+from anamnesis.cli.exit_codes import FAILED
 
 
 def run_batch(
@@ -66,4 +67,4 @@ def finish(failures: Collection[str]) -> None:
     """Exit with 1 if anything failed; first flush stdout, which may fail, too."""
     sys.stdout.flush()
     if failures:
-        click.get_current_context().exit(1)
+        click.get_current_context().exit(FAILED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.exit_codes import TROUBLE
+from anamnesis.cli.exit_codes import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _MOST = 20  # findings of one kind that are shown
     "amn check model-fp8/ --same-codes model-bf16/",
     "amn check base/ --lora adapter/",
     exit_codes=["0 if all models are sound, 1 if any has problems, 2 if any cannot be read"],
-    on_failure=TROUBLE,
+    on_failure=UNREADABLE,
 )
 def command(
     paths: tuple[str, ...],
@@ -75,7 +75,7 @@ def command(
     failures = run_batch(with_components(paths), work, as_json=as_json, headings=True)
     sys.stdout.flush()
     if failures or not all(sound):
-        click.get_current_context().exit(TROUBLE if failures else 1)
+        click.get_current_context().exit(UNREADABLE if failures else FOUND)
 
 
 def lines(found: Check) -> Iterator[str]:

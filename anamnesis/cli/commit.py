@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from contextlib import chdir, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from anamnesis.cli.options import verb
+
+if TYPE_CHECKING:
+    from anamnesis.base.errors import OutputError
+    from anamnesis.convert.resume.bucket import BucketParts
+    from anamnesis.convert.resume.parts_folder import PartsFolder
 
 _COMMAND = "command"  # the note of what made the parts
 _OWN = {"--json", "--jsonl", "-q", "--quiet"}  # that a part was asked for alone
@@ -27,20 +32,47 @@ def command(out: str, **given: Any) -> None:
     from anamnesis.convert.resume.places import parts_at
 
     folder = parts_at(out)
-    told = folder.read(_COMMAND) if _COMMAND in folder.names() else None
-    if told is None:
+    if _COMMAND not in folder.names():
         raise OutputError(
             f"{out}: there are no parts of it that amn has made; amn convert --part 1/2 makes some"
         )
+    words, where = _noted(folder)
     asked = {"--force": given["force"], "--sync": given["sync"], "--quiet": given["quiet"]}
     asked |= {"--json": given["as_json"] == "json", "--jsonl": given["as_json"] == "lines"}
     options = ["--part", "commit", *(flag for flag, is_set in asked.items() if is_set)]
-    words = [word for word in told["arguments"] if word not in _OWN]
+    words = [word for word in words if word not in _OWN]
     end = words.index("--") if "--" in words else len(words)
-    with chdir(told["folder"]) if os.path.isdir(told["folder"]) else nullcontext():
+    with chdir(where) if os.path.isdir(where) else nullcontext():
         args = [*words[:end], *options, *words[end:]]
         code = cli.main(args, prog_name="amn", standalone_mode=False, obj=NESTED)
+    if not code and _COMMAND in folder.names():
+        raise _damaged(folder)
     click.get_current_context().exit(code or 0)
+
+
+def _noted(folder: PartsFolder | BucketParts) -> tuple[list[str], str]:
+    """Return the command line of a note, and the folder that it was given in."""
+    from anamnesis.cli.app import cli
+
+    note = folder.read(_COMMAND) or {}
+    words, where = note.get("arguments"), note.get("folder")
+    if not (isinstance(words, list) and isinstance(where, str)):
+        raise _damaged(folder)
+    if not all(isinstance(word, str) for word in words):
+        raise _damaged(folder)
+    made_by = cli.get_command(click.get_current_context(), words[0]) if words else None
+    if made_by is None or not any(option.name == "part" for option in made_by.params):
+        raise _damaged(folder)
+    return words, where
+
+
+def _damaged(folder: PartsFolder | BucketParts) -> OutputError:
+    from anamnesis.base.errors import OutputError
+
+    return OutputError(
+        f"{folder.path}: its note {_COMMAND!r} is not a command that makes parts; remove the"
+        " folder, and make the parts anew"
+    )
 
 
 def note_command(out: str) -> None:

@@ -25,8 +25,10 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
     model-bf16.safetensors is compared with what numpy and ml_dtypes compute, and the exit code is
     1 if any differs. With NAME it is what the documentation's pages speak of.
     """
+    from anamnesis.base.errors import OutputError
     from anamnesis.cli.batch import finish
     from anamnesis.cli.demo_models import DEMOS
+    from anamnesis.sources.urls import kind_of_url, shown_url
 
     if lists:
         _list()
@@ -38,6 +40,8 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
         names, folder = list(DEMOS) if makes_all else [], name
     else:
         raise _no_such(name)
+    if kind_of_url(folder) is not None:
+        raise OutputError(f"{shown_url(folder)}: is an address; a demo is made in a folder here")
     if names:
         from anamnesis.cli.demo_inputs import make_demo
 

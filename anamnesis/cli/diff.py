@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from anamnesis.cli.exit_codes import DIFFERS, TROUBLE
+from anamnesis.cli.exit_codes import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _EQUAL, _NONE = "█", "·"
     "amn diff Qwen3-0.6B/ Qwen3-0.6B-Q4_K_M.gguf --values",
     "amn diff base/ tuned/ --values --only '*.mlp.*' --json",
     exit_codes=["0 if nothing differs, 1 if anything does, 2 if there is a problem"],
-    on_failure=TROUBLE,
+    on_failure=UNREADABLE,
 )
 def command(
     paths: tuple[str, ...],
@@ -58,7 +58,7 @@ def command(
         width = min(shutil.get_terminal_size((_COLUMNS, 24)).columns, _MOST_COLUMNS)
         for line in lines(found, width):
             print(line)
-    click.get_current_context().exit(0 if found.same else DIFFERS)
+    click.get_current_context().exit(0 if found.same else FOUND)
 
 
 def compared(

@@ -35,7 +35,7 @@ def what_is_asked(
     overrides: dict[str, str] = {}
     for pattern, name in (*options["overrides"], *recipe):
         overrides.setdefault(pattern, name)
-    options |= {name: dict(options[name]) for name in ("rename", "override_kv", "lora")}
+    options |= {name: dict(options[name]) for name in ("rename", "override_kv")}
     options |= {"overrides": overrides, "metadata": {**(options["metadata"] or {}), **settings}}
     return form, {name: value for name, value in options.items() if value is not None}
 

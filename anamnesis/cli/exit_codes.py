@@ -1,8 +1,9 @@
-"""Exit codes of failures."""
+"""Exit codes of failures, and of what was found."""
 
 FAILED = 1
-DIFFERS = 1  # of two things that are compared
+FOUND = 1  # a difference, a danger, a problem: what was looked for
 WRONG_USAGE = 2
-TROUBLE = 2  # where 1 means a result: that models differ, say
-ON_FAILURE = "anamnesis.on_failure"  # key of a command's own code, in a context
+UNREADABLE = 2  # of commands whose 1 is a result
 INTERRUPTED = 130  # what shells report of a process that SIGINT ended
+
+ON_FAILURE = "anamnesis.on_failure"  # key of a command's own code, in a context

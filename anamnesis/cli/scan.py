@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.cli.exit_codes import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
             print(_summary(len(files), verdicts, len(failures)))
     sys.stdout.flush()
     if failures or verdicts.keys() - {"safe"}:
-        click.get_current_context().exit(2 if failures else 1)
+        click.get_current_context().exit(UNREADABLE if failures else FOUND)
 
 
 def _scan(path: str, limits: ParseLimits | None) -> Scan:

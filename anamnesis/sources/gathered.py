@@ -11,14 +11,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.lazy import NDArray, np
-from anamnesis.base.source import DerivedSource
+from anamnesis.base.source import GAP_BYTES, DerivedSource
 from anamnesis.base.stored import StoredTensor
 
 if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 _DIRECT_BYTES = 32 << 10
-_GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
 _AT_ONCE = 512 << 10  # bytes that are read, and then put in order, at a time: in cache
 _ROWS_AT_ONCE = 1 << 14
 _SCATTERED_BYTES = 1 << 10  # rows that are longer are put in order by the read itself
@@ -313,7 +312,7 @@ class GatheredSource(DerivedSource):
         group, within = divmod(first, self._order.per_group) if step else (0, first)
         found = self._patterns.get((within, n))
         if found is None:
-            found = _Pattern.of(self._order.rows(within, n), _GAP_BYTES // self._row_bytes)
+            found = _Pattern.of(self._order.rows(within, n), GAP_BYTES // self._row_bytes)
             if len(self._patterns) >= _KEPT_PATTERNS:
                 self._patterns.clear()
             self._patterns[within, n] = found

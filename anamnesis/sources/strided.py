@@ -18,7 +18,7 @@ from typing import NamedTuple
 import anamnesis._io as _io
 from anamnesis.base.errors import ParseError
 from anamnesis.base.mapped_memory import mapped_memory
-from anamnesis.base.source import DerivedSource, Source
+from anamnesis.base.source import GAP_BYTES, DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
 
 # A strip is kept for its thread and another for a second one; with that which is being made, its
@@ -27,7 +27,6 @@ _STRIP_BYTES = 7 << 20
 _KEPT_BYTES = 2 * _STRIP_BYTES
 _SHARED_STRIP_BYTES = 2 << 20  # where views are made of views, each of which takes its share
 _READ_BYTES = 1 << 20  # read, and then put in place, at a time
-_GAP_BYTES = 8 << 10  # a separate read costs as much as reading this much more
 
 
 class _Dim(NamedTuple):
@@ -177,9 +176,9 @@ class StridedSource(DerivedSource):
         """Return how many reads of 8 KiB it takes to read all of it once, about."""
         n_reads, span, apart = 1, self._item_bytes, False
         for n, step in sorted(self._dims, key=lambda dim: dim.step):
-            apart = apart or step - span > _GAP_BYTES
+            apart = apart or step - span > GAP_BYTES
             span += (n - 1) * step
-            n_reads = n_reads * n if apart else 1 + span // _GAP_BYTES
+            n_reads = n_reads * n if apart else 1 + span // GAP_BYTES
         return n_reads
 
     def _read_some(self, offset: int, view: memoryview) -> int:
@@ -230,7 +229,7 @@ class StridedSource(DerivedSource):
             for i in range(n):
                 self._gather(inner, offset + i * step, strip, at + i * out_step)
             return
-        together = step - span <= _GAP_BYTES
+        together = step - span <= GAP_BYTES
         packed = step if together else span  # from one to the next in the buffer
         at_once = 1 + (_READ_BYTES - span) // packed if packed else n
         buffer = memoryview(bytearray(span + (min(at_once, n) - 1) * packed))
@@ -247,6 +246,6 @@ class StridedSource(DerivedSource):
     def _has_gaps(self, moves: Sequence[_Move]) -> bool:
         """Tell whether pieces are so far apart that each is read by itself."""
         return any(
-            move.step - _span(moves[i + 1 :], self._item_bytes) > _GAP_BYTES
+            move.step - _span(moves[i + 1 :], self._item_bytes) > GAP_BYTES
             for i, move in enumerate(moves)
         )

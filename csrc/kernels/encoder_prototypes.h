@@ -2,7 +2,10 @@
  * needs it for each level whose encoders another one takes. */
 #define SOURCE(NAME, name, item_bytes, levels)                                              \
   void OF_LEVEL(amax_##name)(const uint8_t *src, size_t n, size_t block, uint32_t *maxima); \
-  void OF_LEVEL(range_##name)(const uint8_t *src, size_t n, size_t block, float *low, float *high);
+  void OF_LEVEL(range_##name)(const uint8_t *src, size_t n, size_t block, float *low,       \
+                              float *high);                                                 \
+  void OF_LEVEL(compare_##name)(const uint8_t *a, const uint8_t *b, size_t n,               \
+                                amn_compare_lanes *lanes);
 #define QUANTIZE(NAME, name, bits, largest, levels)                                               \
   void OF_LEVEL(quantize_##name)(const uint8_t *src, uint8_t *codes, const amn_quantize_run *run, \
                                  amn_loss_lanes *lanes);
@@ -17,5 +20,4 @@
 #include "blocks.def"
 
 void OF_LEVEL(measure)(const float *values, const float *decoded, size_t n, amn_loss_lanes *lanes);
-void OF_LEVEL(compare)(const uint8_t *a, const uint8_t *b, size_t n, amn_compare_lanes *lanes);
 void OF_LEVEL(check)(const uint8_t *src, size_t n, const amn_words *words, amn_check *found);

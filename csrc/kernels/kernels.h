@@ -374,21 +374,30 @@ amn_status amn_amax(int level, int source, amn_bytes src, float *amax);
 /* The largest magnitude of each block of src, as ABSMAX has it of one row: float32 at dst. */
 amn_status amn_blocks_amax(int level, int source, amn_bytes src, uint64_t block, amn_buffer dst);
 
-/* How two arrays of float32 differ. Pairs of which one is infinite or a NaN are in no sum and not
- * in the largest |a - b|, which is rounded to float32. Sums are those of blocks: in float32 where
- * that holds them, else in double, so that none overflows, and none is 0 unless all its terms are.
+/* How two arrays differ, as they are decoded to float32. Pairs of which one is infinite or a NaN
+ * are in no sum and not in the largest |a - b|, which is rounded to float32. Sums are those of
+ * blocks: in float32 where that holds them, else in double, so that none overflows, and none is 0
+ * unless all its terms are.
  */
-enum { AMN_COMPARE_ERROR, AMN_COMPARE_A, AMN_COMPARE_B, AMN_COMPARE_PRODUCT, AMN_COMPARE_SUMS };
+enum {
+  AMN_COMPARE_ABSOLUTE,
+  AMN_COMPARE_ERROR,
+  AMN_COMPARE_A,
+  AMN_COMPARE_B,
+  AMN_COMPARE_PRODUCT,
+  AMN_COMPARE_SUMS
+};
 
 typedef struct {
   uint64_t n_different, first_different; /* in bits; the first of none is undefined */
   uint64_t n_not_finite;
   float largest;
   uint64_t largest_at;           /* the first place; undefined for 0 */
-  double sums[AMN_COMPARE_SUMS]; /* (a - b)^2, a^2, b^2, a * b */
+  double sums[AMN_COMPARE_SUMS]; /* |a - b|, (a - b)^2, a^2, b^2, a * b */
 } amn_comparison;
 
-amn_status amn_compare(int level, amn_bytes a, amn_bytes b, amn_comparison *found);
+/* `source` is the id of an "amax" kernel. */
+amn_status amn_compare(int level, int source, amn_bytes a, amn_bytes b, amn_comparison *found);
 
 /* Floats as words of 1, 2 or 4 bytes, of which the uppermost bit is the sign and the others are the
  * magnitude: infinite from `infinity` on, a NaN from `nan` on. `other_nan` is a NaN of 1 byte
@@ -403,8 +412,9 @@ typedef struct {
   uint64_t n; /* words */
   uint64_t n_nan, first_nan, n_infinite, first_infinite, n_zero;
   uint64_t n_zero_rows, first_zero_row;
-  uint32_t largest;      /* magnitude that is finite */
-  uint32_t first, other; /* the first word, and the bits in which some word differs from it */
+  uint32_t largest; /* magnitude that is finite */
+  uint32_t first;   /* word */
+  int differs;      /* whether any word does from the first */
 } amn_check;
 
 /* Of rows of `cols` words. */

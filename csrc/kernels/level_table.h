@@ -6,9 +6,7 @@
  *   V_SUPPORTED     int (void): whether this CPU can run it; NULL if any can
  *   V_STREAM        its copy past the caches, or NULL
  *   V_STREAM_END    what ends such copies, or NULL
- *   V_MEASURE       what measures the errors of its encoders
- *   V_COMPARE       what compares two arrays
- *   V_CHECK         what looks through words
+ *   V_OF_NO_ROW(kernel)  its version, or another level's, of a kernel that has no row
  */
 
 /* A kernel to float32, or an encoder: the level's own (Y, S), AVX2's (X) or the scalar one.
@@ -43,9 +41,8 @@ const amn_level V_NAME(amn_level) = {
     .is_supported = V_SUPPORTED,
     .stream = V_STREAM,
     .stream_end = V_STREAM_END,
-    .measure = V_MEASURE,
-    .compare = V_COMPARE,
-    .check = V_CHECK,
+    .measure = V_OF_NO_ROW(measure),
+    .check = V_OF_NO_ROW(check),
 #define SCALED(NAME, name, to_f32, to_bf16) SLOT(to_f32, scaled_##name),
     .scaled =
         {
@@ -115,6 +112,11 @@ const amn_level V_NAME(amn_level) = {
         },
 #define SOURCE(NAME, name, item_bytes, levels) SLOT(levels, range_##name),
     .range =
+        {
+#include "kernels.def"
+        },
+#define SOURCE(NAME, name, item_bytes, levels) SLOT(levels, compare_##name),
+    .compare =
         {
 #include "kernels.def"
         },

@@ -276,13 +276,13 @@ typedef void (*amn_encode_fn)(const float *src, uint8_t *dst, size_t rows, size_
 typedef void (*amn_measure_fn)(const float *values, const float *decoded, size_t n,
                                amn_loss_lanes *lanes);
 
-/* Of n pairs of float32, a multiple of AMN_COMPARE_GROUP: in lane i % AMN_COMPARE_LANES, those of
- * equal bits and the largest |a - b|; NaNs hide no larger one. Sums of a run of AMN_COMPARE_RUN
- * pairs, the last of which may be shorter, are of float32 in as many lanes as a group has pairs;
- * its halves are added, and then that is added to `sums`. */
+/* Of n pairs, a multiple of AMN_COMPARE_GROUP, as float32: in lane i % AMN_COMPARE_LANES, those of
+ * equal bits and the largest |a - b|. Sums of a run of AMN_COMPARE_RUN pairs, the last of which may
+ * be shorter, are of float32 in as many lanes as a group has pairs; its halves are added, and that
+ * to `sums`. Where a sum is infinite or a NaN, all else is undefined. */
 #define AMN_COMPARE_GROUP 16
 #define AMN_COMPARE_LANES 8
-#define AMN_COMPARE_RUN 256
+#define AMN_COMPARE_RUN 512
 
 typedef struct {
   double sums[AMN_COMPARE_SUMS][AMN_COMPARE_LANES];
@@ -338,13 +338,13 @@ typedef struct {
   amn_trellis_fn trellis[AMN_N_TRELLISES];
   amn_amax_fn amax[AMN_N_SOURCES];
   amn_range_fn range[AMN_N_SOURCES];
+  amn_compare_fn compare[AMN_N_SOURCES];
   amn_quantize_fn quantize[AMN_N_QUANTIZE];
   amn_pack_fn pack[AMN_N_PACK];
   amn_block_fn block[AMN_N_BLOCKS];
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
   amn_encode_fn encode[AMN_N_ENCODERS];
   amn_measure_fn measure; /* what they make */
-  amn_compare_fn compare;
   amn_check_fn check;
 } amn_level;
 

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "amn_cpu.h"
+#include "amn_once.h"
 #include "levels.h"
 
 /* `rows` rows of 3 vectors, whose sums stay in registers; and all rows of a panel. */
@@ -72,9 +73,18 @@ DEFINE_TILE(tile_avx512, __m512, 16, 8, _mm512_setzero_ps, _mm512_loadu_ps, _mm5
             _mm512_set1_ps, _mm512_fmadd_ps, _mm512_mul_ps, _mm512_add_ps)
 AMN_TARGET_END
 
+static tile_fn tile_at_avx2; /* FMA is no part of that level */
+static amn_once tile_once = AMN_ONCE_INIT;
+
+static void find_tile(void) {
+  tile_at_avx2 = amn_cpu_has_fma() ? tile_avx2 : tile_scalar;
+}
+
 static tile_fn tile_of(const amn_level *level) {
   if (level == &amn_level_avx512) return tile_avx512;
-  return level == &amn_level_avx2 && amn_cpu_has_fma() ? tile_avx2 : tile_scalar;
+  if (level != &amn_level_avx2) return tile_scalar;
+  amn_run_once(&tile_once, find_tile);
+  return tile_at_avx2;
 }
 #else
 static tile_fn tile_of(const amn_level *level) {

@@ -170,6 +170,15 @@ def test_the_codes_that_quantising_again_gives(tmp_path: Path) -> None:
     assert "nothing is quantised" in an.check(a, same_codes=b).problems[0].text
 
 
+def test_what_is_not_expected_is_said_in_values(tmp_path: Path) -> None:
+    arrays = weights()
+    arrays["model.norm.weight"][5] += 0.5
+    b = llama(tmp_path / "b", arrays)
+    with pytest.raises(an.OutputError, match=r"of 256 values, first at 5, by at most 0\.5"):
+        an.convert(llama(tmp_path / "a"), tmp_path / "c", "bf16", expect_same=b)
+    assert not (tmp_path / "c").exists()
+
+
 def test_an_adapter_that_does_not_fit(tmp_path: Path) -> None:
     a, adapter = llama(tmp_path / "a"), tmp_path / "adapter"
     adapter.mkdir()

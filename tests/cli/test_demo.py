@@ -148,6 +148,14 @@ def test_a_mistyped_demo_is_no_folder(tmp_path: Path, typed: str, meant: str) ->
     assert amn("demo", typed, cwd=tmp_path).returncode == 0  # and is there now
 
 
+@pytest.mark.parametrize("words", [("s3://b/x",), ("llama", "S3://b/x"), ("gguf", "hf://a/b")])
+def test_refuses_an_address_as_its_folder(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = amn("demo", *words, cwd=tmp_path)
+    said = f"amn: error: {words[-1]}: is an address; a demo is made in a folder here\n"
+    assert (done.returncode, done.stderr) == (1, said)
+    assert not list(tmp_path.iterdir())
+
+
 def test_refuses_a_file_as_its_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = amn("demo", "file", cwd=tmp_path)

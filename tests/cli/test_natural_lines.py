@@ -155,7 +155,7 @@ SAYS = {
     "convert m.safetensors two.safetensors out.gguf": "is the name of one file, for 2 inputs",
     "list": "amn parse MODEL lists its tensors, amn convert --list the targets",
     "version": "amn --version",
-    "diff a b": "--expect-same B",
+    "compare a b": "amn diff A B --values",
     "nope": "amn inspect MODEL",
     "converts m.gguf": "did you mean 'convert'?",
     "to_gguf dir": "amn convert DIRECTORY OUT.gguf",

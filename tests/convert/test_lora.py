@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from transformers import (
     GPT2Config,
@@ -26,7 +26,8 @@ import anamnesis as an
 from anamnesis import _core
 
 # Of peft and transformers, of what they do themselves.
-pytestmark = [pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")]
+IGNORED = (FutureWarning, UserWarning, RuntimeWarning)
+pytestmark = [pytest.mark.filterwarnings(*(f"ignore::{one.__name__}" for one in IGNORED))]
 
 FEW = ["q_proj", "v_proj", "down_proj"]
 EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
@@ -86,6 +87,7 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
         {"r": 8, "target_modules": ["q_proj", "embed_tokens"]},
     ),
     "embeddings": (llama, {"r": 8, "target_modules": ["embed_tokens", "lm_head"]}),
+    "embeddings, dora": (llama, {"r": 8, "target_modules": ["embed_tokens"], "use_dora": True}),
     "whole modules": (
         llama,
         {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
@@ -111,6 +113,30 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
         mixtral,
         {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj"], "target_parameters": EXPERTS},
     ),
+    "patterns of experts": (
+        mixtral,
+        {
+            "r": 8,
+            "target_modules": ["q_proj"],
+            "target_parameters": EXPERTS,
+            "rank_pattern": {"experts.down_proj": 4},
+            "alpha_pattern": {"gate_up_proj": 4, "layers.1.self_attn.q_proj": 6},
+        },
+    ),
+    "parameters": (
+        llama,
+        {
+            "r": 8,
+            "target_modules": ["v_proj"],
+            "target_parameters": ["q_proj.weight", "layers.1.mlp.down_proj.weight"],
+            "alpha_pattern": {"q_proj.weight": 3, "down_proj": 5},
+            "rank_pattern": {"v_proj": 2},
+        },
+    ),
+    "parameters of Conv1D": (
+        gpt2,
+        {"r": 8, "target_modules": [], "target_parameters": ["c_attn.weight"]},
+    ),
     "one stack of experts": (
         mixtral,
         {"r": 4, "target_modules": [], "target_parameters": EXPERTS[1:]},
@@ -118,8 +144,8 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
 }
 
 
-def trained(make: Made, settings: dict[str, Any], folder: Path) -> Path:
-    """Save an adapter whose tensors are all of some size."""
+def adapted(make: Made, settings: dict[str, Any]) -> PeftModel:
+    """Return a model with an adapter whose tensors are all of some size."""
     torch.manual_seed(0)
     model = get_peft_model(make().to(torch.bfloat16), LoraConfig(**settings))
     torch.manual_seed(3)
@@ -130,7 +156,11 @@ def trained(make: Made, settings: dict[str, Any], folder: Path) -> Path:
             torch.nn.init.normal_(tensor, std=0.05)
         elif tensor.requires_grad:
             tensor.data += 0.01
-    model.save_pretrained(folder)
+    return model
+
+
+def trained(make: Made, settings: dict[str, Any], folder: Path) -> Path:
+    adapted(make, settings).save_pretrained(folder)
     return folder
 
 
@@ -216,6 +246,37 @@ def test_a_quantised_base_is_decoded_and_encoded_anew(tmp_path: Path) -> None:
             assert torch.equal(got[name].view(torch.uint8), tensor.view(torch.uint8)), name
 
 
+def test_diffusers_metadata_has_the_config_of_each_component(tmp_path: Path) -> None:
+    components = {
+        "transformer": (llama, CASES["patterns"][1]),
+        "text_encoder": (llama, {**CASES["rslora"][1], "target_modules": ["k_proj"]}),
+        "text_encoder_2": (gpt2, CASES["Conv1D, dora"][1]),
+    }
+    found: list[dict[str, Any]] = [{}, {}, {}, {}]
+    for component, (make, settings) in components.items():
+        torch.manual_seed(0)
+        plain, model = make().to(torch.bfloat16).state_dict(), adapted(make, settings)
+        config = model.peft_config["default"].to_dict()
+        config |= {key: list(value) for key, value in config.items() if isinstance(value, set)}
+        tensors = get_peft_model_state_dict(model)
+        values = (plain, tensors, config, model.merge_and_unload().state_dict())
+        for into, one in zip(found, values, strict=True):
+            names = (name.removeprefix("base_model.model.") for name in one)
+            into |= dict(zip((f"{component}.{name}" for name in names), one.values(), strict=True))
+    base, factors, said, wanted = found
+    save_file({name: tensor.clone() for name, tensor in base.items()}, tmp_path / "b.safetensors")
+    adapter = tmp_path / "pytorch_lora_weights.safetensors"
+    save_file(factors, adapter, {"lora_adapter_metadata": json.dumps(said)})
+    an.convert(tmp_path / "b.safetensors", tmp_path / "out.safetensors", lora=tmp_path)
+    for name, tensor in load_file(tmp_path / "out.safetensors").items():
+        assert torch.equal(tensor, wanted[name]), name
+
+
+def small_integers(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    """Return values of which sums and products are exact, in any order."""
+    return torch.from_numpy(rng.integers(-8, 8, shape).astype(np.float32))
+
+
 def test_kohyas_names_fit_a_single_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     modules = {
@@ -223,7 +284,7 @@ def test_kohyas_names_fit_a_single_file(tmp_path: Path) -> None:
         "model.diffusion_model.input_blocks.1.0.in_layers.2": (8, 4, 3, 3),
         "cond_stage_model.transformer.text_model.encoder.layers.0.mlp.fc1": (16, 12),
     }
-    weights = {f"{m}.weight": rng.standard_normal(s, np.float32) for m, s in modules.items()}
+    weights = {f"{m}.weight": small_integers(rng, *s) for m, s in modules.items()}
     names = (
         "lora_unet_input_blocks_4_1_transformer_blocks_0_attn1_to_q",
         "lora_unet_input_blocks_1_0_in_layers_2",
@@ -231,20 +292,19 @@ def test_kohyas_names_fit_a_single_file(tmp_path: Path) -> None:
     )
     tensors, wanted = {}, {}
     for name, (module, shape) in zip(names, modules.items(), strict=True):
-        down = torch.from_numpy(rng.standard_normal((2, *shape[1:]), np.float32))
-        up = torch.from_numpy(rng.standard_normal((shape[0], 2), np.float32))
+        down, up = small_integers(rng, 2, *shape[1:]), small_integers(rng, shape[0], 2)
         one = (1,) * (len(shape) - 2)
         tensors[f"{name}.lora_down.weight"] = down
         tensors[f"{name}.lora_up.weight"] = up.reshape(shape[0], 2, *one)
         tensors[f"{name}.alpha"] = torch.tensor(1.0)
         product = (up @ down.reshape(2, -1)).reshape(shape) * 0.5
-        wanted[f"{module}.weight"] = torch.from_numpy(weights[f"{module}.weight"]) + product
-    save_file({n: torch.from_numpy(w) for n, w in weights.items()}, tmp_path / "sd.safetensors")
+        wanted[f"{module}.weight"] = weights[f"{module}.weight"] + product
+    save_file(weights, tmp_path / "sd.safetensors")
     save_file(tensors, tmp_path / "style.safetensors")
     out = tmp_path / "out.safetensors"
     an.convert(tmp_path / "sd.safetensors", out, lora=tmp_path / "style.safetensors")
     for name, tensor in load_file(out).items():
-        assert torch.allclose(tensor, wanted[name], rtol=0, atol=1e-6), name
+        assert torch.equal(tensor, wanted[name]), name
 
 
 def test_mlxs_factors_lie_the_other_way(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def _strips(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(module, "_STRIP_BYTES", 1000)
         monkeypatch.setattr(module, "_KEPT_BYTES", 2000)
         monkeypatch.setattr(module, "_READ_BYTES", 300)
-        monkeypatch.setattr(module, "_GAP_BYTES", 50)
+        monkeypatch.setattr(module, "GAP_BYTES", 50)
 
 
 @pytest.mark.usefixtures("_strips")

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +52,15 @@ def die_at(n: int, when: str) -> None:
         setattr(os, name, deadly(getattr(os, name), name))
 
 
-def attempt(source: Path, out: Path, n: int, when: str, **how: Any) -> bool:
-    """Convert in a fork that dies at its n-th call; tell whether it died."""
+def dies(source: Path, n: int, when: str, work: Callable[[an.Model], object]) -> bool:
+    """Work with a model in a fork that dies at its n-th call; tell whether it died."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             with an.parse(source) as model:
                 die_at(n, when)
-                model.remember(out, threads=1, **how)
+                work(model)
             code = 0
         finally:
             os._exit(code)
@@ -129,7 +130,8 @@ def main(kind: str, before: str, folder: Path, sync: bool) -> None:
                         if path.is_file():
                             path.write_bytes(b"old " + path.name.encode())
                 old = tree(out)
-            died = attempt(source, out, n, when, dtype="f16", force=bool(old), sync=sync)
+            how = {"dtype": "f16", "threads": 1, "force": bool(old), "sync": sync}
+            died = dies(source, n, when, methodcaller("remember", out, **how))
             if not died:
                 assert tree(out) == want
                 assert not partials(folder)

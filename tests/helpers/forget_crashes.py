@@ -9,34 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from operator import methodcaller
 from pathlib import Path
 
 import anamnesis as an
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.band_sizes import cut_into
-from helpers.crash_points import DIED, die_at
+from helpers.crash_points import dies
 from helpers.handmade import write_safetensors
 from helpers.models import partials, tree
 from helpers.toy_models import tensors
 from helpers.toys import SUMMED
-
-
-def attempt(source: Path, out: Path, to: str, n: int, when: str, *, force: bool) -> bool:
-    """Convert in a fork that dies at its n-th call; tell whether it died."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            with an.parse(source) as model:
-                die_at(n, when)
-                model.convert(out, to, threads=1, force=force)
-            code = 0
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code in (0, DIED), code
-    return code == DIED
 
 
 @cut_into(20_000)
@@ -65,7 +49,8 @@ def main(to: str, before: str, folder: Path) -> None:
                 for path in out.rglob("*"):
                     path.write_bytes(b"old " + path.name.encode())
                 old = tree(out)
-            if not attempt(source, out, to, n, when, force=bool(old)):
+            work = methodcaller("convert", out, to, threads=1, force=bool(old))
+            if not dies(source, n, when, work):
                 assert tree(out) == want
                 break
             points += 1

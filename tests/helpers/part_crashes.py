@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 
 import anamnesis as an
-from helpers.crash_points import DIED, die_at
+from helpers.crash_points import dies
 from helpers.in_parts import KINDS, as_one, left, write_model
 from helpers.models import tree
 
 OPTIONS = {**KINDS["nvfp4"], "max_shard_size": 40_000, "verify": False, "threads": 1}
-
-
-def attempt(source: Path, out: Path, part: str, n: int, when: str, *, force: bool) -> bool:
-    """Make a part in a fork that dies at its n-th call; tell whether it died."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            with an.parse(source) as model:
-                die_at(n, when)
-                model.convert(out, part=part, force=force, **OPTIONS)
-            code = 0
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code in (0, DIED), code
-    return code == DIED
 
 
 def go_on(source: Path, out: Path, want: dict[str, bytes], *, force: bool) -> None:
@@ -47,6 +31,7 @@ def main(victim: str, before: str, folder: Path) -> None:
     source, out = write_model(folder / "in", layers=1), folder / "out"
     as_one(source, folder / "want", OPTIONS)
     want, points, force = tree(folder / "want"), 0, before == "full"
+    makes = partial(methodcaller, "convert", out, force=force, **OPTIONS)
     for when in ("before", "amid", "after"):
         n, died = 0, True
         while died:
@@ -56,8 +41,8 @@ def main(victim: str, before: str, folder: Path) -> None:
                 shutil.copytree(folder / "want", out)
                 (out / "config.json").write_text("old")
             for part in ("1/2", "2/2") if victim == "commit" else ("2/2",):
-                attempt(source, out, part, -1, when, force=force)
-            died = attempt(source, out, victim, n, when, force=force)
+                dies(source, -1, when, makes(part=part))
+            died = dies(source, n, when, makes(part=victim))
             there = tree(out) if out.exists() else {}
             shown = {name: raw for name, raw in there.items() if ".amn-parts" not in name}
             if "config.json" in shown and shown["config.json"] != b"old":

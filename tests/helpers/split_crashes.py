@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import anamnesis as an
 from anamnesis.schemes.core.band_sizes import cut_into
 from helpers import gguf_handmade as handmade
-from helpers.crash_points import DIED, die_at
+from helpers.crash_points import dies
 from helpers.models import partials
 
 LIMIT = 100_000
@@ -31,23 +32,6 @@ def write_source(path: Path) -> Path:
     }
     path.write_bytes(handmade.gguf_bytes({"general.name": (handmade.STRING, "x")}, tensors))
     return path
-
-
-def attempt(source: Path, out: Path, n: int, when: str, *, force: bool) -> bool:
-    """Convert in a fork that dies at its n-th call; tell whether it died."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            with an.parse(source) as model:
-                die_at(n, when)
-                model.convert(out, "gguf", threads=1, split_max_size=LIMIT, force=force)
-            code = 0
-        finally:
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code in (0, DIED), code
-    return code == DIED
 
 
 @cut_into(50_000)
@@ -71,7 +55,9 @@ def main(before: str, folder: Path) -> None:
                 path.unlink()
             for name, raw in old.items():
                 (there / name).write_bytes(raw)
-            died = attempt(source, out, n, when, force=bool(old))
+            how: dict[str, Any] = {"split_max_size": LIMIT, "force": bool(old)}
+            work = methodcaller("convert", out, "gguf", threads=1, **how)
+            died = dies(source, n, when, work)
             found = {path.name: path.read_bytes() for path in there.iterdir() if path.is_file()}
             if not died:
                 assert found == want
@@ -81,12 +67,11 @@ def main(before: str, folder: Path) -> None:
             if first in found:
                 assert found in (want, old), "half of the parts, and the first"
             with an.parse(source) as model:
-                how: dict[str, Any] = {"split_max_size": LIMIT, "resume": True}
-                model.convert(out, "gguf", **how, force=bool(old), threads=2)
+                model.convert(out, "gguf", **how, resume=True, threads=2)
                 assert {p.name: p.read_bytes() for p in there.iterdir()} == want, (n, when)
                 assert not partials(there), "left something behind"
                 began = os.stat(there / first).st_mtime_ns
-                model.convert(out, "gguf", **how)
+                model.convert(out, "gguf", split_max_size=LIMIT, resume=True)
                 assert os.stat(there / first).st_mtime_ns == began, "not a no-op"
     print(points)
 

@@ -17,7 +17,7 @@ from helpers.guarded import HAVE_GUARD_PAGES, GuardedPages, at_offset
 from helpers.kernel_calls import SUPPORTED
 
 Floats = npt.NDArray[np.float32]
-COUNTS = (1, 7, 15, 16, 17, 255, 272, 2047, 2048, 2049, 7001)
+COUNTS = (1, 7, 15, 16, 17, 255, 272, 527, 4095, 4096, 4097, 9001)
 SPECIAL = np.array(
     [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e38, 1e30, 1e-30, 1e-38, 1e-45, -1e-45],
     np.float32,
@@ -50,6 +50,9 @@ PAIRS = {
     "huge": of_scale(1e30),
     "largest": of_scale(4e37),
     "tiny": of_scale(1e-30),
+    "nans": lambda n, rng: tuple(
+        rng.integers(0x7F7FFFF0, 0x7FFFFFFF, (2, n), np.uint32).view("f4")
+    ),
     "subnormal": of_scale(1e-42),
     "small": of_scale(1e-16),  # whose squares are float32, but not those of their differences
     "bits": lambda n, rng: tuple(rng.integers(0, 1 << 32, (2, n), np.uint32).view(np.float32)),
@@ -68,12 +71,12 @@ def compared(a: Floats, b: Floats, level: str = "scalar") -> _core.Compared:
 def terms(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[Any]:
     with np.errstate(all="ignore"):
         error = a - b
-        return np.stack([error * error, a * a, b * b, a * b])
+        return np.stack([np.abs(error), error * error, a * a, b * b, a * b])
 
 
 def in_lanes(parts: npt.NDArray[Any], lanes: int) -> npt.NDArray[Any]:
     """Add up terms in lanes, one after the other."""
-    sums = np.zeros((4, lanes), parts.dtype)
+    sums = np.zeros((5, lanes), parts.dtype)
     with np.errstate(all="ignore"):
         for at in range(0, parts.shape[1], lanes):
             part = parts[:, at : at + lanes]
@@ -89,14 +92,14 @@ def tree(lanes: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def block_sums(a: Floats, b: Floats) -> npt.NDArray[np.float64]:
-    lanes = np.zeros((4, 8))
+    lanes = np.zeros((5, 8))
     with np.errstate(all="ignore"):
-        for at in range(0, a.size, 256):
-            of_16 = in_lanes(terms(a[at : at + 256], b[at : at + 256]), 16)
+        for at in range(0, a.size, 512):
+            of_16 = in_lanes(terms(a[at : at + 512], b[at : at + 512]), 16)
             lanes += of_16[:, :8] + of_16[:, 8:]
     sums = tree(lanes)
     is_held = np.isfinite(sums) & (np.abs(sums) >= 2.0**-100)
-    is_held[0] |= (a.view(np.uint32) == b.view(np.uint32)).all()
+    is_held[:2] |= (a.view(np.uint32) == b.view(np.uint32)).all()
     if is_held.all():
         return sums
     finite = np.isfinite(a) & np.isfinite(b)
@@ -107,9 +110,9 @@ def block_sums(a: Floats, b: Floats) -> npt.NDArray[np.float64]:
 def modelled(a: Floats, b: Floats) -> list[float]:
     """The sums in the order of csrc/kernels."""
     whole = a.size // 16 * 16
-    sums = np.zeros(4)
-    for at in range(0, whole, 2048):
-        block = slice(at, min(at + 2048, whole))
+    sums = np.zeros(5)
+    for at in range(0, whole, 4096):
+        block = slice(at, min(at + 4096, whole))
         sums += block_sums(a[block], b[block])
     if whole < a.size:
         rest = [np.pad(values[whole:], (0, 16 - a.size + whole)) for values in (a, b)]
@@ -150,6 +153,23 @@ def test_sums_are_those_of_doubles(kind: str, rng: np.random.Generator) -> None:
     assert compared(a, b).error > 0 or not parts[0].any()
 
 
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("source", ["F16", "BF16"])
+def test_halves_are_compared_as_decoded(source: str, kind: str, rng: np.random.Generator) -> None:
+    """One NaN for all included."""
+    for n in (*COUNTS, 20000):
+        with np.errstate(all="ignore"):
+            halves = [v.astype(DTYPES[source].numpy()).view(np.uint8) for v in PAIRS[kind](n, rng)]
+        floats = [np.empty(n, np.float32) for _ in halves]
+        for half, out in zip(halves, floats, strict=True):
+            to = _core.OUTPUTS["F32"]
+            _core.convert(_core.FLOATS[source], to, half, out.view(np.uint8))
+        wanted = compared(floats[0], floats[1])
+        for level in SUPPORTED:
+            number, chosen = _core.LEVELS[level], _core.SOURCES[source]
+            assert _core.compare(halves[0], halves[1], number, chosen) == wanted
+
+
 def test_a_constant_keeps_its_sum() -> None:
     """All roundings of whose sum go one way."""
     for value in np.array([0.1, 0.7, 1.9999999, 3e-9], np.float32):
@@ -171,9 +191,13 @@ def test_compare_refuses() -> None:
     for a, b in ((bytes(8), bytes(4)), (bytes(7), bytes(7)), (b"", bytes(4))):
         with pytest.raises(ValueError, match="src is too short"):
             _core.compare(a, b)
+    with pytest.raises(ValueError, match="src is too short"):
+        _core.compare(bytes(3), bytes(3), None, _core.SOURCES["BF16"])
+    with pytest.raises(ValueError, match="dtype"):
+        _core.compare(b"", b"", None, len(_core.SOURCES))
     with pytest.raises(ValueError, match="level"):
         _core.compare(b"", b"", len(_core.LEVELS))
-    assert _core.compare(b"", b"") == (0, None, 0, 0, None, 0, 0, 0, 0)
+    assert _core.compare(b"", b"") == (0, None, 0, 0, None, 0, 0, 0, 0, 0)
 
 
 def numpy_type(dtype: str) -> Any:
@@ -259,8 +283,9 @@ def test_nothing_outside_is_read(level: str, at_end: bool, rng: np.random.Genera
         views = [GuardedPages(4 * n).view(at_end) for _ in range(2)]
         for view in views:
             view[:] = rng.standard_normal(n, np.float32).view(np.uint8)
-        wanted = _core.compare(views[0], views[1], 0)
-        assert _core.compare(views[0], views[1], _core.LEVELS[level]) == wanted
+        for source in _core.SOURCES.values():
+            wanted = _core.compare(views[0], views[1], 0, source)
+            assert _core.compare(views[0], views[1], _core.LEVELS[level], source) == wanted
         for dtype in _core.FLOAT_WORDS:
             found = [_core.check_values(dtype, views[0], 1, v) for v in (0, _core.LEVELS[level])]
             assert found[0] == found[1]

@@ -116,6 +116,27 @@ def test_a_commit_says_what_is_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        *("", "[]", "{}", '{"arguments": []}', '{"arguments": ["convert"]}'),
+        *('{"arguments": "convert", "folder": "."}', '{"arguments": [1], "folder": "."}'),
+        *('{"arguments": ["convert"], "folder": 1}', '{"arguments": ["--help"], "folder": "."}'),
+        *(
+            '{"arguments": ["convert", "--list"], "folder": "."}',
+            '{"arguments": [], "folder": "."}',
+        ),
+        *('{"arguments": ["commit"], "folder": "."}', '{"arguments": ["xx"], "folder": "."}'),
+    ],
+)
+def test_a_note_that_is_no_command_is_refused(note: str, tmp_path: Path) -> None:
+    amn("convert", "in", "-o", "out", *WORDS, "--part", "1/12")
+    (tmp_path / "out.amn-parts" / "parts" / "command.json").write_text(note)
+    said = amn("commit", "out", code=1).stderr
+    assert said.startswith(f"amn: error: {tmp_path}/out.amn-parts: its note 'command' is not a com")
+    assert said.count("\n") == 1
+
+
 def test_parts_of_other_options(tmp_path: Path) -> None:
     amn("convert", "in", "-o", "out", *WORDS, "--part", "1/2")
     said = amn("convert", "in", "-o", "out", "--to", "int8", "--part", "2/2", code=1).stderr

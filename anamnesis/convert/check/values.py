@@ -14,7 +14,7 @@ from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.workers import run
 from anamnesis.convert.check.findings import Finding, Severity
 from anamnesis.convert.request.request import How
-from anamnesis.schemes.core.band_sizes import band_bytes
+from anamnesis.schemes.core.band_sizes import band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.bands import Band, cut
 from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.plain import Plain
@@ -75,7 +75,7 @@ class _Jobs:
         for weight in self._weights:
             if _is_raw(weight):
                 n_bytes = weight.parts[0].dtype.n_bytes(1)
-                found = cut(*_matrix(weight.shape), band_bytes() // n_bytes)
+                found = cut(*_matrix(weight.shape), encoded_band_bytes() // n_bytes)
             else:
                 found = weight.bands(_F32, band_bytes())
             for bands in found.runs():

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 import anamnesis._io as _io
-from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.exact_sum import ExactSum
 from anamnesis.base.lazy import np
 from anamnesis.base.workers import run
@@ -24,12 +24,13 @@ from anamnesis.convert.report.report import WeightLoss
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 _F32 = DTYPES["F32"]
 _AT_ONCE = 1 << 20  # bytes of a stored tensor that are compared at a time
-_A, _B = -5, -6  # slots of a worker's scratch
+_SLOT = -5  # of a worker's scratch
 
 
 class Values(NamedTuple):
@@ -203,51 +204,51 @@ class _Decoding:
                 n = band.stop - band.start
                 sums.add(band.start, n, self._compared(pair, band))
                 self._done.add(_n_bytes(pair) * n // max(pair.a.n_elements, 1))
+        except Cancelled:
+            raise
         except AnamnesisError as error:
-            if error.__class__.__name__ == "Cancelled":
-                raise
             sums.problem = str(error)
 
     def _compared(self, pair: Pair, band: Band) -> _Band:
-        if not all(map(_is_float32, (pair.a, pair.b))):
-            return _of_arrays(*(self._array(k, w, band) for k, w in enumerate((pair.a, pair.b))))
-        a, b = (self._decoded(k, w, band) for k, w in enumerate((pair.a, pair.b)))
-        found = _core.compare(a, b, self._how.level)
-        sums = (
-            getattr(found, "absolute", 0.0),
-            found.error,
-            found.power_a,
-            found.power_b,
-            found.product,
-        )
-        return _Band(
-            found.n_different, found.n_not_finite, found.first_different or 0, found.largest, sums
-        )
+        both = list(enumerate((pair.a, pair.b)))
+        kinds = [_stored_as(weight) for _, weight in both]
+        if any(kind is not None and kind.name not in _core.SOURCES for kind in kinds):
+            return compare_arrays(*(self._array(k, weight, band) for k, weight in both))
+        is_raw = kinds[0] is not None and kinds[0] is kinds[1]
+        values = self._stored if is_raw else self._decoded
+        a, b = (values(k, weight, band) for k, weight in both)
+        source = _core.SOURCES[kinds[0].name if is_raw and kinds[0] else "F32"]
+        found = _core.compare(a, b, self._how.level, source)
+        sums = found.absolute, found.error, found.power_a, found.power_b, found.product
+        first = found.first_different or 0
+        return _Band(found.n_different, found.n_not_finite, first, found.largest, sums)
 
     def _decoded(self, k: int, weight: Weight, band: Band) -> memoryview:
         scratch = self._scratch[k]
-        out = scratch.room(_A, _F32.n_bytes(band.stop - band.start))
+        out = scratch.room(_SLOT, _F32.n_bytes(band.stop - band.start))
         decode_run(weight, band, _F32, scratch, out, self._how.level)
         return out
 
-    def _array(self, k: int, weight: Weight, band: Band) -> Any:
-        """Return values of another kind than float32 as numpy has them."""
-        if _is_float32(weight):
-            return np.frombuffer(self._decoded(k, weight, band), np.float32)
+    def _stored(self, k: int, weight: Weight, band: Band) -> memoryview:
         (part,) = weight.parts
         start, stop = (part.dtype.n_bytes(n) for n in band)
-        raw = self._scratch[k].read(_B, part, start, stop - start)
-        return np.frombuffer(raw, part.dtype.numpy())
+        return self._scratch[k].read(0, part, start, stop - start)
+
+    def _array(self, k: int, weight: Weight, band: Band) -> Any:
+        """Return values as numpy has them: as they are stored, or decoded."""
+        kind = _stored_as(weight)
+        if kind is None:
+            return np.frombuffer(self._decoded(k, weight, band), np.float32)
+        return np.frombuffer(self._stored(k, weight, band), kind.numpy())
 
 
-def _is_float32(weight: Weight) -> bool:
-    """Return whether float32 has all values of a weight."""
-    own = weight.own_dtype
-    return own is None or (own.name in _core.FLOATS and own.name != "F64")
+def _stored_as(weight: Weight) -> DType | None:
+    """Return the dtype of a weight that is a stored tensor as it lies; None of all else."""
+    return weight.own_dtype if type(weight) in (Plain, PlainMatrix) else None
 
 
-def _of_arrays(a: Any, b: Any) -> _Band:
-    """Compare integers, bools, float64 and what has no kernel, in float64."""
+def compare_arrays(a: Any, b: Any) -> _Band:
+    """Compare arrays of any dtype, in float64."""
     if len(a) != len(b):  # of packed values
         raise AnamnesisError(f"{len(a):,} values are not comparable with {len(b):,}")
     if a.dtype == b.dtype:

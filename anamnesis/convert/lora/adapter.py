@@ -1,37 +1,41 @@
 """An adapter's file: its factors for each module, and their scale.
 
     PEFT       base_model.model.MODULE.lora_A.weight [r, in], .lora_B.weight [out, r]
-    diffusers  unet.MODULE.lora_A.weight, and older: MODULE.lora.down.weight, MODULE_lora.up.weight
+    diffusers  unet.MODULE.lora_A.weight, and older: MODULE.lora.down.weight, MODULE_lora.up.weight,
+               MODULE.lora_linear_layer.up.weight
     kohya      lora_unet_MODULE.lora_down.weight, .lora_up.weight, .alpha; dots are underscores
     mlx-lm     MODULE.lora_a [in, r], .lora_b [r, out]
 
-PEFT's and mlx-lm's adapter_config.json say the scale; kohya's alpha is a tensor, the rank if none.
+A config says the scale (config.py); kohya's alpha is a tensor, the rank if there is none.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.limits import Budget, ParseLimits, hold
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES
-from anamnesis.checkpoint.json_file import read_json
+from anamnesis.convert.lora.config import Config, configs_of
 from anamnesis.convert.lora.deltas import Factor
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
+from anamnesis.sources.urls import kind_of_url, shown_url
 
-_CONFIG = "adapter_config.json"
-_FILES = (*ADAPTER_NAMES, "adapters.safetensors")  # the last is mlx-lm's
+_WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
+_OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
+_FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
 _PEFT = "base_model.model."
 
 # What ends a tensor's name, and what it is for its module.
 _ROLES = {
-    **{f"{dot}lora{x}.weight": role for dot in "._" for x, role in ((".down", "A"), (".up", "B"))},
+    **{f"{lora}.down.weight": "A" for lora in (".lora", "_lora", ".lora_linear_layer")},
+    **{f"{lora}.up.weight": "B" for lora in (".lora", "_lora", ".lora_linear_layer")},
     **{f".lora_{x}{end}.weight": x for x in "AB" for end in ("", ".default")},
     **{f".lora_embedding_{x}": f"embedding_{x}" for x in "AB"},
     ".lora_down.weight": "A",
@@ -44,6 +48,10 @@ _ROLES = {
     ".lora_B.bias": "bias",
 }
 _PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
+_FACTORS = {role for pair in _PAIRS for role in pair}
+_SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
+# Parts of names as diffusers' first versions had them, and as they are now.
+_OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
 # Parts of names of what is another method than LoRA, or a form of it that is not read.
 _OTHERS = {
     "hada_": "LoHa",
@@ -56,18 +64,6 @@ _OTHERS = {
     "trainable_tokens": "trainable tokens",
     "glora_": "GLoRA",
 }
-# Of PEFT's config: what makes other weights than the base's, or other products, if it is set.
-_UNREAD = (
-    *("layer_replication", "trainable_token_indices", "alora_invocation_tokens", "use_qalora"),
-    *("use_bdlora", "arrow_config", "kasa_config", "velora_config", "monteclora_config"),
-    "megatron_config",
-)
-_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # when an adapter is made
-
-
-# In patterns of modules: what may take long, repeated groups, and more than three repetitions.
-_DEARLY = re.compile(r"\)[*+?{]|\(\?|\\[0-9]|(?:[*+{].*){4}")
-_LONGEST = 200
 
 
 class Adapter(NamedTuple):
@@ -76,7 +72,8 @@ class Adapter(NamedTuple):
     container: Container
     modules: dict[str, dict[str, StoredTensor]]  # by role
     whole: dict[str, StoredTensor]  # that replace the base's
-    config: Mapping[str, Any]
+    configs: Mapping[str, Config]  # by component of a pipeline; "" is for all
+    needs_scale: bool  # from a config or alphas, as it is a folder of PEFT or mlx-lm
 
     @property
     def name(self) -> str:
@@ -87,113 +84,116 @@ class Adapter(NamedTuple):
         """Return the error for an adapter that cannot be right."""
         return ParseError(message, source=self.name)
 
-    def flag(self, key: str) -> bool:
-        """Return whether its config sets a flag."""
-        return self.config.get(key) is True
+    def config(self, module: str) -> Config:
+        """Return what is said of a module: by its component, or else of all."""
+        component = module.partition(".")[0]
+        return self.configs.get(component) or self.configs[""]
 
     def factors(self, module: str) -> tuple[Factor, Factor]:
         """Return what is multiplied: B and A, or both turned where the product is."""
         roles = self.modules[module]
         a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
-        if self.flag("fan_in_fan_out") or "embedding_A" in roles:  # (B @ A)^T = A^T @ B^T
-            return Factor(a, turned=True), Factor(b, turned=True)
+        if self.config(module).flag("fan_in_fan_out") or "embedding_A" in roles:
+            return Factor(a, turned=True), Factor(b, turned=True)  # (B @ A)^T = A^T @ B^T
         return Factor(b, mlx), Factor(a, mlx)
 
-    def scale(self, module: str, rank: int) -> float:
-        """Return what the product of a module's factors is multiplied by."""
+    def made(self, module: str) -> tuple[int, int]:
+        """Return the shape of the product of a module's factors."""
+        left, right = self.factors(module)
+        return left.shape[0], right.shape[1]
+
+    def scale(self, module: str, rank: int, parameter: str = "") -> float:
+        """Return what the product of a module's factors is multiplied by; of a parameter of it."""
         alpha = self.modules[module].get("alpha")
-        if alpha is not None:
-            return float(alpha.numpy().reshape(())) / rank
-        told = self.config.get("lora_parameters")  # mlx-lm's
-        if isinstance(told, Mapping):
-            return self._number(told.get("scale", 20.0), "lora_parameters.scale")
-        if "peft_type" not in self.config:
-            return 1.0
-        number = self._number(self._alpha_of(module), "lora_alpha")
-        return number / math.sqrt(rank) if self.flag("use_rslora") else number / rank
-
-    def _alpha_of(self, module: str) -> Any:
-        """Return a module's alpha: that of the first pattern that fits the end of its name."""
-        patterns = self.config.get("alpha_pattern") or {}
-        if not isinstance(patterns, Mapping):
-            raise self.error("its alpha_pattern is no object")
-        for pattern, alpha in patterns.items():
-            if _DEARLY.search(pattern) or len(pattern) > _LONGEST:
-                raise self.error(f"the pattern {pattern[:_LONGEST]!r} of its config is not read")
-            try:
-                if re.match(rf"(.*\.)?({pattern})$", module):
-                    return alpha
-            except re.error as error:
-                raise self.error(f"the pattern {pattern!r} of its config: {error}") from None
-        return self.config.get("lora_alpha", 8)
-
-    def _number(self, value: Any, key: str) -> float:
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise self.error(f"{key} of {_CONFIG} is no number")
-        return float(value)
+        said = self.config(module).scale(parameter or module, rank)
+        if alpha is None and said is None and self.needs_scale:
+            raise self.error(
+                f"nothing says the scale of {module!r}, as adapter_config.json does in such a"
+                " folder; name the file, to merge it with a scale of 1"
+            )
+        if alpha is None:
+            return 1.0 if said is None else said
+        scale = float(alpha.numpy().reshape(-1)[0]) / rank
+        if not math.isfinite(scale):
+            raise self.error(f"tensor {alpha.name!r} is no finite number")
+        if said is not None and not math.isclose(scale, said, rel_tol=_SAME):
+            raise self.error(
+                f"tensor {alpha.name!r} makes the scale {scale:g}, and the config {said:g}; if that"
+                " is another adapter's, move this one to a folder of its own"
+            )
+        return scale
 
 
 def open_adapter(path: str, limits: ParseLimits) -> Adapter:
-    """Open an adapter: a folder of PEFT's or mlx-lm's, or a file."""
+    """Open an adapter: a folder of PEFT's, mlx-lm's or diffusers', or a file."""
+    if kind_of_url(path) is not None:
+        raise UnsupportedError(f"{shown_url(path)}: adapters are read from this machine only")
     budget = Budget(limits)
-    folder, file = path, path
-    if os.path.isdir(path):
-        names = [name for name in _FILES if os.path.isfile(os.path.join(path, name))]
-        if not names:
-            raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}", source=path)
-        file = os.path.join(path, names[0])
-    else:
-        folder = os.path.dirname(path)
-    config_path = os.path.join(folder, _CONFIG)
-    config = read_json(config_path, budget) if os.path.isfile(config_path) else {}
+    is_folder = os.path.isdir(path)
+    folder, file = (path, _file_of(path)) if is_folder else (os.path.dirname(path), path)
     container = parse_file(file, budget)
+    needs_scale = is_folder and os.path.basename(file) in _WITH_CONFIG
     try:
-        return _checked(_sorted(container, config))
+        configs = configs_of(container, folder, budget)
+        adapter = _checked(_sorted(Adapter(container, {}, {}, configs, needs_scale)))
+        parts = chain.from_iterable(roles.values() for roles in adapter.modules.values())
+        hold(limits, ((f"the tensor {part.name!r}", 4 * part.n_elements) for part in parts))
+        return adapter
     except BaseException:
         container.source.close()
         raise
 
 
-def _sorted(container: Container, config: Mapping[str, Any]) -> Adapter:
-    adapter = Adapter(container, {}, {}, config)
-    for name, tensor in container.tensors.items():
+def _file_of(folder: str) -> str:
+    names = [name for name in _FILES if os.path.isfile(os.path.join(folder, name))]
+    if not names:
+        raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}", source=folder)
+    others = [name for name in names if not name.startswith(os.path.splitext(names[0])[0])]
+    if others:
+        raise ParseError(f"has {names[0]} and {others[0]}: name the file", source=folder)
+    return os.path.join(folder, names[0])
+
+
+def _sorted(adapter: Adapter) -> Adapter:
+    """Return an adapter with its tensors by what they are for."""
+    for name, tensor in adapter.container.tensors.items():
         foreign = next((what for part, what in _OTHERS.items() if part in name), None)
-        if foreign is not None or tensor.dtype.kind != "float":
+        kinds = ("float", "int") if name.endswith(".alpha") else ("float",)
+        if foreign is not None or tensor.dtype.kind not in kinds:
             what = f"is of {foreign}" if foreign else f"is {tensor.dtype}"
             raise UnsupportedError(f"{adapter.name}: tensor {name!r} {what}, which is not merged")
         bare = name.removeprefix(_PEFT)
+        for old, new in _OLDER.items():
+            bare = bare.replace(old, new)
         ending = next((end for end in _ROLES if bare.endswith(end)), None)
         if ending is None:
-            adapter.whole[bare.replace(".modules_to_save", "").replace(".base_layer.", ".")] = (
-                tensor
-            )
+            own = bare.replace(".modules_to_save", "").replace(".base_layer.", ".")
+            known = adapter.whole.setdefault(own, tensor)
         else:
             module = adapter.modules.setdefault(bare.removesuffix(ending), {})
-            if module.setdefault(_ROLES[ending], tensor) is not tensor:
-                raise adapter.error(f"tensor {name!r} is there twice, under another name")
+            known = module.setdefault(_ROLES[ending], tensor)
+        if known is not tensor:
+            raise adapter.error(f"tensor {name!r} is there twice, under another name")
     return adapter
 
 
 def _checked(adapter: Adapter) -> Adapter:
-    """Refuse what would be merged wrongly."""
-    config = adapter.config
-    kind = config.get("peft_type", "LORA")
-    if kind != "LORA":
-        raise UnsupportedError(f"{adapter.name}: is an adapter of {kind}, and LoRA is merged")
-    start = config.get("init_lora_weights")
-    if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
-        raise UnsupportedError(
-            f"{adapter.name}: was made by {start}, which changes the base's weights; save it with"
-            " path_initial_model_for_weight_conversion, as PEFT describes"
-        )
-    unread = next((key for key in _UNREAD if config.get(key)), None)
-    if unread is not None:
-        raise UnsupportedError(f"{adapter.name}: {unread} of its config is not merged")
+    """Refuse tensors and modules that cannot be merged, and components without a config."""
+    for error in adapter.container.unreadable.values():
+        raise error
     if not adapter.modules and not adapter.whole:
         raise adapter.error("holds no tensors")
     if not adapter.modules:
         raise adapter.error("holds no factors of LoRA, such as NAME.lora_A.weight")
     for module, roles in adapter.modules.items():
-        if [a in roles and b in roles for a, b in _PAIRS].count(True) != 1:
-            raise adapter.error(f"module {module!r} lacks one of its two factors")
+        if roles.keys() & _FACTORS not in [{*pair} for pair in _PAIRS]:
+            raise adapter.error(
+                f"module {module!r} must have two factors, such as lora_A and lora_B"
+            )
+        if "alpha" in roles and roles["alpha"].n_elements != 1:
+            raise adapter.error(f"tensor {roles['alpha'].name!r} is no single number")
+    components = {module.partition(".")[0] for module in adapter.modules}
+    without = sorted(components - adapter.configs.keys())
+    if without and "" not in adapter.configs:
+        raise adapter.error(f"its metadata has configs, and none of {without[0]!r}")
     return adapter

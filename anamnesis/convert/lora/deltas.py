@@ -19,11 +19,9 @@ from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 Matrix = Callable[[], Any]  # of float32
+Factors = tuple[Any, Any]
 _F32 = OUTPUT_DTYPES["f32"]
 _KEPT = 3  # deltas whose factors are in memory: bands are asked for weight after weight
-
-_loaded: OrderedDict[int, tuple[Delta, tuple[Any, Any]]] = OrderedDict()
-_lock = threading.Lock()
 
 
 class Factor(NamedTuple):
@@ -43,7 +41,7 @@ class Factor(NamedTuple):
         """Return its values, in float32."""
         values = self.tensor.numpy().astype(np.float32)
         self.tensor.source.base.check_unchanged()
-        flat = values.reshape(len(values) if values.ndim else 1, -1)
+        flat = values.reshape(self._replace(turned=False).shape)
         return np.ascontiguousarray(flat.T if self.turned else flat)
 
 
@@ -62,35 +60,15 @@ class Delta:
     is_rounded: bool = False
     magnitude: Matrix | None = None
     of_columns: bool = False
-    factors: Any = field(default=None, repr=False)  # that values are multiplied by, once known
+    ratios: Any = field(default=None, repr=False)  # of magnitudes to norms, once known
 
-    def load(self) -> tuple[Any, Any]:
-        """Return both factors, the right one in the kernel's panels."""
-        with _lock:
-            if id(self) in _loaded:
-                _loaded.move_to_end(id(self))
-                return _loaded[id(self)][1]
-            while len(_loaded) >= _KEPT:
-                _loaded.popitem(last=False)
-            made = self.left(), _panels(self.right())
-            _loaded[id(self)] = self, made
-            return made
+    def span(self, first: int, n: int, cols: int) -> tuple[int, int]:
+        """Return where it begins and ends within values of the flat weight from `first` on."""
+        return max(first, self.rows.start * cols), min(first + n, self.rows.stop * cols)
 
-    def add(self, values: Any, first: int, cols: int, own: DType | None, level: int) -> None:
-        """Add to values of the flat weight from `first` on."""
-        begin, end = max(first, self.rows.start * cols), self.rows.stop * cols
-        end = min(end, first + len(values))
-        if begin >= end:
-            return
-        left, right = self.load()
-        if self.is_rounded:
-            change = np.zeros(end - begin, np.float32)
-            self._add(change, begin, cols, left, right, level)
-            values[begin - first : end - first] += rounded(change, own, level)
-        else:
-            self._add(values[begin - first : end - first], begin, cols, left, right, level)
-
-    def _add(self, values: Any, at: int, cols: int, left: Any, right: Any, level: int) -> None:
+    def add(self, values: Any, at: int, cols: int, factors: Factors, level: int) -> None:
+        """Add to values of the flat weight from `at` on, all of which are within its rows."""
+        left, right = factors
         done = 0
         while done < len(values):
             row, col = divmod(at + done, cols)
@@ -102,6 +80,32 @@ class Delta:
             args = (self.scale, width, left.shape[1], col, level)
             _core.add_product(part, rows, right, *args)
             done += n
+
+
+class Shelf:
+    """The factors of a few deltas of one merge, those that were asked for last."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[Delta, _Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def factors(self, delta: Delta) -> Factors:
+        """Return both factors, the right one in the kernel's panels."""
+        with self._lock:
+            held = self._held.pop(delta, None) or _Held()
+            self._held[delta] = held
+            if len(self._held) > _KEPT:
+                self._held.popitem(last=False)
+        with held.lock:
+            if held.factors is None:
+                held.factors = delta.left(), _panels(delta.right())
+            return held.factors
+
+
+@dataclass(eq=False)
+class _Held:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    factors: Factors | None = None
 
 
 def _panels(right: Any) -> Any:
@@ -130,9 +134,11 @@ def rounded(values: Any, dtype: DType | None, level: int) -> Any:
 class MergedSource(DerivedSource):
     """The float32 values of a weight with what adapters add, each of which is rounded in turn."""
 
-    def __init__(self, weight: Weight, deltas: list[Delta], own: DType | None) -> None:
+    def __init__(
+        self, weight: Weight, deltas: list[Delta], own: DType | None, shelf: Shelf
+    ) -> None:
         super().__init__(weight.parts[0].source)
-        self._weight, self._deltas, self._own = weight, deltas, own
+        self._weight, self._deltas, self._own, self._shelf = weight, deltas, own, shelf
         self._cols = weight.n_elements // weight.shape[0] if weight.n_elements else 1
         self._scratch = threading.local()
         self._norms = threading.Lock()
@@ -141,42 +147,54 @@ class MergedSource(DerivedSource):
     def _read_some(self, offset: int, view: memoryview) -> int:
         n = min(len(view), self.size - offset) // 4 * 4
         if n > 0:
-            self._fill(offset // 4, view[:n], self._deltas)
+            self._fill(offset // 4, view[:n])
         return max(n, 0)
 
-    def _fill(self, first: int, view: memoryview, deltas: list[Delta]) -> None:
+    def _fill(self, first: int, view: memoryview, *, is_scaled: bool = True) -> None:
         level = resolve_level()
         if not hasattr(self._scratch, "value"):
             self._scratch.value = Scratch()
         band = Band(first, first + len(view) // 4)
         decode_run(self._weight, band, _F32, self._scratch.value, view, level)
         values = np.frombuffer(view, np.float32)
-        for delta in deltas:
-            delta.add(values, first, self._cols, self._own, level)
-            if delta.magnitude is not None:
+        for delta in self._deltas:
+            self._add(values, first, delta, level)
+            if is_scaled and delta.magnitude is not None:
                 self._scale(values, first, delta)
-            if delta is not deltas[-1]:
+            if delta is not self._deltas[-1]:
                 values[:] = rounded(values, self._own, level)
+
+    def _add(self, values: Any, first: int, delta: Delta, level: int) -> None:
+        begin, end = delta.span(first, len(values), self._cols)
+        if begin >= end:
+            return
+        part, factors = values[begin - first : end - first], self._shelf.factors(delta)
+        if delta.is_rounded:
+            change = np.zeros(end - begin, np.float32)
+            delta.add(change, begin, self._cols, factors, level)
+            part += rounded(change, self._own, level)
+        else:
+            delta.add(part, begin, self._cols, factors, level)
 
     def _scale(self, values: Any, first: int, delta: Delta) -> None:
         """Multiply by magnitude / norm, of each row or column."""
         with self._norms:
-            if delta.factors is None:
-                delta.factors = self._factors(delta)
+            if delta.ratios is None:
+                delta.ratios = self._ratios(delta)
         at = np.arange(first, first + len(values))
-        values *= delta.factors[at % self._cols if delta.of_columns else at // self._cols]
+        values *= delta.ratios[at % self._cols if delta.of_columns else at // self._cols]
 
-    def _factors(self, delta: Delta) -> Any:
+    def _ratios(self, delta: Delta) -> Any:
         """Return magnitude / norm, of sums of squares in float64, over all of the weight."""
         assert delta.magnitude is not None
-        plain = [Delta(delta.left, delta.right, delta.scale, delta.rows)]
         n_rows = self.size // 4 // self._cols
         sums = np.zeros(self._cols if delta.of_columns else n_rows)
         at_once = max(1, band_bytes() // (4 * self._cols))
         for row in range(0, n_rows, at_once):
             n = min(at_once, n_rows - row)
             part = np.empty((n, self._cols), np.float32)
-            self._fill(row * self._cols, part.reshape(-1).view(np.uint8).data, plain)
+            view = part.reshape(-1).view(np.uint8).data
+            self._fill(row * self._cols, view, is_scaled=False)
             squares = part.astype(np.float64) ** 2
             if delta.of_columns:
                 sums += squares.sum(axis=0)

@@ -10,7 +10,7 @@ A is expert after expert; in B the expert is the fastest index. Expert e has B[:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ class OfExperts(NamedTuple):
 class _Stack(NamedTuple):
     """A stack of a model: one tensor, or pieces of it by expert, in the order of its rows."""
 
+    name: str
     shape: tuple[int, int, int]  # of experts, out and in features
     is_turned: bool  # stored as [experts, in, out]
     pieces: list[list[tuple[str, range]]]  # of each expert: a weight, and which of its rows
@@ -43,87 +44,120 @@ class _Stack(NamedTuple):
 
 def deltas_of_experts(adapter: Adapter, ledger: Ledger, weight: float) -> OfExperts:
     """Return what an adapter adds to experts that its config names as parameters."""
-    named = adapter.config.get("target_parameters") or ()
-    found = OfExperts([], set())
-    if not named:
-        return found
+    found, owners, singles = OfExperts([], set()), dict[str, str](), None
     for module in sorted(adapter.modules):
         bare = module.replace(_BASE, "")
-        stacks = {name: s for name in _STACK_NAMES if (s := _stack(ledger, bare, name)) is not None}
-        wanted = {n: s for n, s in stacks.items() if any(str(t).endswith(n) for t in named)}
-        if not wanted or bare.rpartition(".")[2] != "experts":
+        named = [name.rpartition(".")[2] for name in adapter.config(module).parameters()]
+        if not named or bare.rpartition(".")[2] != "experts":
             continue
-        stack = _fitting(adapter, module, wanted)
+        singles = _singles(ledger) if singles is None else singles
+        asked = [name for name in _STACK_NAMES if name in named]
+        stacks = list(filter(None, (_stack(ledger, singles, bare, name) for name in asked)))
+        if not stacks:
+            continue
+        stack = _fitting(adapter, module, stacks)
+        parameter = f"{bare}.{stack.name}"
+        owner = owners.setdefault(parameter, module)
+        if owner != module:
+            raise adapter.error(f"the factors of {owner!r} and {module!r} both fit {parameter!r}")
         found.deltas.extend(_deltas(adapter, module, stack, weight))
         found.taken.add(module)
     return found
 
 
-def _stack(ledger: Ledger, module: str, name: str) -> _Stack | None:
+def _factors(adapter: Adapter, module: str) -> tuple[StoredTensor, StoredTensor]:
+    """Return the two factors of a module of experts, which are matrices."""
+    roles, config = adapter.modules[module], adapter.config(module)
+    others = sorted(roles.keys() - {"A", "B", "alpha"})
+    others += [key for key in ("use_dora", "lora_bias", "fan_in_fan_out") if config.flag(key)]
+    if others or len(roles["A"].shape) != 2 or len(roles["B"].shape) != 2:
+        what = f"have {others[0]}" if others else "are no matrices"
+        raise adapter.error(f"the factors of {module!r}, which is of experts, {what}")
+    return roles["A"], roles["B"]
+
+
+def _singles(ledger: Ledger) -> dict[str, dict[str, dict[str, str]]]:
+    """Return the weights of single experts: by layer, number and part."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for name in ledger.weights:
+        piece = PIECE.fullmatch(name) if "experts." in name else None
+        if piece is not None and piece[4] == "weight":
+            of_layer = found.setdefault(_layer(piece[1]), {})
+            of_layer.setdefault(piece[2], {})[LAYERS[piece[3]]] = name
+    return found
+
+
+def _layer(experts: str) -> str:
+    """Return the layer of a module of experts; what is between may be renamed."""
+    return experts.rpartition(".")[0].rpartition(".")[0]
+
+
+def _stack(
+    ledger: Ledger, singles: Mapping[str, Mapping[str, Mapping[str, str]]], module: str, name: str
+) -> _Stack | None:
     """Return a stack of a module of experts, as the model has it."""
     whole = ledger.weights.get(f"{module}.{name}")
     if whole is not None and len(whole.shape) == 3:
         n, rows, cols = whole.shape
         own = [[(whole.name, range(e * rows, (e + 1) * rows))] for e in range(n)]
-        return _Stack((n, rows, cols), False, own)
-    layers = {layer: part for layer, part in LAYERS.items() if part in STACKS.get(name, ())}
-    experts: dict[int, dict[str, str]] = {}
-    tail = f"{module.rpartition('.')[0].rpartition('.')[0]}."  # a layer: its module may be renamed
-    for own_name in ledger.weights:
-        piece = PIECE.fullmatch(own_name) if own_name.startswith(tail) else None
-        if piece is not None and piece[3] in layers and piece[4] == "weight":
-            experts.setdefault(int(piece[2]), {})[layers[piece[3]]] = own_name
-    if not experts or sorted(experts) != list(range(len(experts))):
+        return _Stack(name, (n, rows, cols), False, own)
+    experts, parts = singles.get(_layer(module), {}), STACKS.get(name, ())
+    numbered = [experts.get(str(i), {}) for i in range(len(experts))]
+    if not parts or not numbered or any(part not in one for one in numbered for part in parts):
         return None
-    pieces = []
-    for expert in range(len(experts)):
-        names = [experts[expert].get(part) for part in STACKS[name]]
-        if None in names:
-            return None
-        weights = [ledger.weights[str(one)] for one in names]
-        pieces.append([(w.name, range(w.shape[0])) for w in weights])
-    rows = sum(w.shape[0] for w in weights)
-    return _Stack((len(experts), rows, weights[0].shape[1]), False, pieces)
+    shapes = [[ledger.weights[one[part]].shape for part in parts] for one in numbered]
+    is_alike = all(one == shapes[0] for one in shapes) and len({s[1:] for s in shapes[0]}) == 1
+    if not is_alike or len(shapes[0][0]) != 2:
+        return None
+    pieces = [
+        [(one[part], range(shape[0])) for part, shape in zip(parts, shapes[0], strict=True)]
+        for one in numbered
+    ]
+    rows = sum(shape[0] for shape in shapes[0])
+    return _Stack(name, (len(pieces), rows, shapes[0][0][1]), False, pieces)
 
 
-def _fitting(adapter: Adapter, module: str, stacks: Mapping[str, _Stack]) -> _Stack:
+def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     """Return the stack whose shape is that of a product, as it lies or turned."""
-    a, b = adapter.modules[module]["A"], adapter.modules[module]["B"]
-    first = next(iter(stacks.values())).shape
-    lies = [s for s in stacks.values() if (s.shape[1], s.shape[2]) == (b.shape[0], a.shape[1])]
-    turned = [s for s in stacks.values() if (s.shape[2], s.shape[1]) == (b.shape[0], a.shape[1])]
-    n_lying = sum(1 for s in stacks.values() if s.shape[1] != s.shape[2] and s in lies)
+    made = _made(adapter, module)
+    lies = [stack for stack in stacks if stack.shape[1:] == made]
+    turned = [stack for stack in stacks if stack.shape[:0:-1] == made]
+    n_lying = sum(1 for stack in lies if stack.shape[1] != stack.shape[2])
     if lies and (n_lying or not turned or not _others_turned(adapter, stacks)):
         return lies[0]
     if turned:
         return turned[0]._replace(is_turned=True)
     raise adapter.error(
-        f"the factors of {module!r} make [{b.shape[0]}, {a.shape[1]}] of each expert, and those of"
-        f" the base are {list(first[1:])}"
+        f"the factors of {module!r} make {list(made)} of each expert, and those of the base are"
+        f" {list(stacks[0].shape[1:])}"
     )
 
 
-def _others_turned(adapter: Adapter, stacks: Mapping[str, _Stack]) -> bool:
+def _made(adapter: Adapter, module: str) -> tuple[int, int]:
+    a, b = _factors(adapter, module)
+    return b.shape[0], a.shape[1]
+
+
+def _others_turned(adapter: Adapter, stacks: Sequence[_Stack]) -> bool:
     """Tell whether a stack that is not square fits the adapter only when it is turned."""
     products = [
         (roles["B"].shape[0], roles["A"].shape[1])
         for roles in adapter.modules.values()
-        if "A" in roles and "B" in roles
+        if all(len(roles[x].shape) == 2 for x in "AB" if x in roles) and "A" in roles
     ]
-    return any(
-        s.shape[1] != s.shape[2] and (s.shape[2], s.shape[1]) in products for s in stacks.values()
-    )
+    return any(s.shape[1] != s.shape[2] and s.shape[:0:-1] in products for s in stacks)
 
 
 def _deltas(
     adapter: Adapter, module: str, stack: _Stack, weight: float
 ) -> Iterator[tuple[str, Delta]]:
-    a, b = adapter.modules[module]["A"], adapter.modules[module]["B"]
+    a, b = _factors(adapter, module)
     n = stack.shape[0]
-    rank, rest = divmod(a.shape[0], n)
+    rank, rest = divmod(a.shape[0], max(n, 1))
     if rest or b.shape[1] != a.shape[0] or rank == 0:
         raise adapter.error(f"the factors of {module!r} are of no {n:,} experts")
-    scale, strips = weight * adapter.scale(module, rank), Strips()
+    parameter = f"{module.replace(_BASE, '')}.{stack.name}"
+    scale, strips = weight * adapter.scale(module, rank, parameter), Strips()
     for expert, pieces in enumerate(stack.pieces):
         done = 0
         of_a = partial(_of_a, a, expert, rank)

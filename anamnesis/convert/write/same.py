@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 
 from anamnesis.base.errors import OutputError
-from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.lazy import np
 from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.checkpoint.open import open_checkpoint
+from anamnesis.convert.compare.values import compare_arrays
 from anamnesis.convert.plan.files import Job
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How, Request
@@ -57,7 +58,7 @@ class _Comparing:
 
     def __init__(self, plan: Plan, stored: Mapping[str, StoredTensor]) -> None:
         self._stored = dict(stored)
-        self._apart: list[tuple[str, int, int]] = []  # names, bytes that differ, the first of them
+        self._apart: dict[str, list[tuple[int, int, float]]] = {}
         self._unlike: dict[str, str] = {}
         planned = {part.name: part for made in plan.weights() for part in made.parts}
         for part in planned.values():
@@ -88,9 +89,10 @@ class _Comparing:
         there = self._stored[name]
         other = there.source.read(there.offset + place, len(raw))
         if other != raw:
-            pair: list[NDArray[np.uint8]] = [np.frombuffer(one, np.uint8) for one in (raw, other)]
-            at = np.flatnonzero(pair[0] != pair[1])
-            self._apart.append((name, len(at), place + int(at[0])))
+            kind = there.dtype.numpy()
+            found = compare_arrays(*(np.frombuffer(one, kind) for one in (other, raw)))
+            apart = found.differing, place // kind.itemsize + found.first, found.largest
+            self._apart.setdefault(name, []).append(apart)
 
     def abandon(self) -> None:
         """Nothing waits here."""
@@ -98,9 +100,11 @@ class _Comparing:
     def told(self) -> dict[str, str]:
         """Return what is not the same, by the names of the tensors, in words."""
         found = dict(self._unlike)
-        for name in dict.fromkeys(name for name, _, _ in self._apart):
-            n = sum(n for of, n, _ in self._apart if of == name)
-            first = min(at for of, _, at in self._apart if of == name)
-            n_bytes = self._stored[name].n_bytes
-            found[name] = f"{name!r} differs in {n:,} of {n_bytes:,} bytes, first at {first:,}"
+        for name, apart in self._apart.items():
+            n, first = sum(n for n, _, _ in apart), min(at for _, at, _ in apart)
+            there, largest = self._stored[name], max(largest for _, _, largest in apart)
+            unit = "values" if there.dtype.numpy_name else "bytes of codes"
+            n_all = there.n_bytes // there.dtype.numpy().itemsize
+            where = f"{n:,} of {n_all:,} {unit}, first at {first:,}"
+            found[name] = f"{name!r} differs in {where}, by at most {largest:.3g}"
         return found

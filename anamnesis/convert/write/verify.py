@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import anamnesis._core as _core
+import anamnesis._io as _io
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import OutputError
 from anamnesis.base.limits import Budget
@@ -177,5 +179,8 @@ class _Decoding:
                 out = scratch.room(-1, _F32.n_bytes(band.stop - band.start))
                 decode_run(weight, band, _F32, scratch, out, self._how.level)
                 values.append(out)
-            if values[0] != values[1]:
-                _differs(f"weight {self._name!r}")
+            if not _io.are_equal(*values):
+                found = _core.compare(values[0], values[1], self._how.level)
+                n = f"{found.n_different:,} of {band.stop - band.start:,} values of a band"
+                at = band.start + (found.first_different or 0)
+                _differs(f"weight {self._name!r}: {n} differ, the first at {at:,}")

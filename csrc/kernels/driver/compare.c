@@ -1,22 +1,30 @@
-/* Compares two arrays of float32, block by block. */
+/* Compares two arrays, block by block. */
 #include <float.h>
 #include <math.h>
 
-#include "../levels.h"
+#include "sources.h"
 
-#define BLOCK_PAIRS 2048 /* both halves of it stay in the first-level cache */
+#define BLOCK_PAIRS 4096
 
-static float value_at(const uint8_t *values, size_t i) {
-  return amn_f32_from_bits(amn_load_u32(values + 4 * i));
-}
+/* A block as float32. */
+typedef struct {
+  _Alignas(64) float a[BLOCK_PAIRS], b[BLOCK_PAIRS];
+} pairs;
 
-static int is_finite(float value) {
-  return fabsf(value) <= FLT_MAX;
-}
+typedef struct {
+  const amn_level *level;
+  amn_source source;
+  amn_comparison *found;
+} comparing;
 
-/* The levels' sums are of float32, which hold no square of 1e30 and of 1e-30. */
-static int is_within_float32(double sum) {
-  return fabs(sum) >= 0x1p-100 && fabs(sum) <= DBL_MAX;
+/* As they are decoded: those that were no float32 have one NaN. */
+static void widen(const comparing *job, const uint8_t *src, size_t n, float *values) {
+  if (job->source == AMN_SOURCE_F32) {
+    memcpy(values, src, n * sizeof *values);
+    return;
+  }
+  job->level->widen[sources[job->source].widen](src, (uint8_t *)values, n);
+  job->level->narrow[AMN_OUT_F32]((const uint8_t *)values, (uint8_t *)values, n);
 }
 
 static double sum_of(const double *lanes) {
@@ -24,82 +32,121 @@ static double sum_of(const double *lanes) {
          ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-/* The same for each level: what float32 cannot hold, and pairs that are in no sum. */
-static void compare_in_double(const uint8_t *a, const uint8_t *b, size_t n,
-                              amn_compare_lanes *lanes, amn_comparison *found) {
-  memset(lanes->sums, 0, sizeof lanes->sums);
-  memset(lanes->largest, 0, sizeof lanes->largest);
-  for (size_t i = 0; i < n; i++) {
-    const float x = value_at(a, i), y = value_at(b, i);
-    const size_t lane = i % AMN_COMPARE_LANES;
-    if (!is_finite(x) || !is_finite(y)) {
-      found->n_not_finite++;
-      continue;
-    }
-    const double left = x, right = y, error = left - right;
-    lanes->sums[AMN_COMPARE_ERROR][lane] += error * error;
-    lanes->sums[AMN_COMPARE_A][lane] += left * left;
-    lanes->sums[AMN_COMPARE_B][lane] += right * right;
-    lanes->sums[AMN_COMPARE_PRODUCT][lane] += left * right;
-    if (fabsf(x - y) > lanes->largest[lane]) lanes->largest[lane] = fabsf(x - y);
+/* Whether float32 holds the sums, of which that of no errors is 0. */
+static int add_lanes(const amn_compare_lanes *lanes, int are_equal, double *sums) {
+  int is_held = 1;
+  for (int i = 0; i < AMN_COMPARE_SUMS; i++) {
+    sums[i] = sum_of(lanes->sums[i]);
+    is_held &= (fabs(sums[i]) >= 0x1p-100 && fabs(sums[i]) <= DBL_MAX) ||
+               (i <= AMN_COMPARE_ERROR && are_equal);
   }
+  return is_held;
 }
 
-static void compare_block(const amn_level *level, const uint8_t *a, const uint8_t *b, size_t n,
-                          size_t at, amn_comparison *found) {
+static int is_finite(float value) {
+  return fabsf(value) <= FLT_MAX;
+}
+
+/* What float32 cannot hold, and pairs that are in no sum; n fills the lanes. Returns how many pairs
+ * are not finite. */
+static size_t compare_in_double(const pairs *block, size_t n, amn_compare_lanes *lanes) {
+  size_t n_not_finite = 0;
+  memset(lanes, 0, sizeof *lanes);
+  for (size_t i = 0; i < n; i += AMN_COMPARE_LANES)
+    for (int lane = 0; lane < AMN_COMPARE_LANES; lane++) {
+      const float a = block->a[i + (size_t)lane], b = block->b[i + (size_t)lane];
+      const int is_in = is_finite(a) & is_finite(b);
+      const float x = is_in ? a : 0, y = is_in ? b : 0, apart = fabsf(x - y);
+      const double error = (double)x - y;
+      lanes->sums[AMN_COMPARE_ABSOLUTE][lane] += fabs(error);
+      lanes->sums[AMN_COMPARE_ERROR][lane] += error * error;
+      lanes->sums[AMN_COMPARE_A][lane] += (double)x * x;
+      lanes->sums[AMN_COMPARE_B][lane] += (double)y * y;
+      lanes->sums[AMN_COMPARE_PRODUCT][lane] += (double)x * y;
+      lanes->n_equal[lane] += amn_f32_bits(a) == amn_f32_bits(b);
+      lanes->largest[lane] = apart > lanes->largest[lane] ? apart : lanes->largest[lane];
+      n_not_finite += !is_in;
+    }
+  return n_not_finite;
+}
+
+static size_t different_of(const amn_compare_lanes *lanes, size_t n) {
+  for (int i = 0; i < AMN_COMPARE_LANES; i++) n -= lanes->n_equal[i];
+  return n;
+}
+
+static void compare_block(const comparing *job, const uint8_t *a, const uint8_t *b, size_t n,
+                          size_t at) {
+  amn_comparison *found = job->found;
+  double sums[AMN_COMPARE_SUMS];
   amn_compare_lanes lanes;
   memset(&lanes, 0, sizeof lanes);
-  level->compare(a, b, n, &lanes);
-  size_t n_equal = 0;
-  for (int lane = 0; lane < AMN_COMPARE_LANES; lane++) n_equal += lanes.n_equal[lane];
-  /* a sum of errors that are all 0 is one, too */
-  for (int sum = n_equal == n ? AMN_COMPARE_A : 0; sum < AMN_COMPARE_SUMS; sum++)
-    if (!is_within_float32(sum_of(lanes.sums[sum]))) {
-      compare_in_double(a, b, n, &lanes, found);
-      break;
-    }
-  for (int sum = 0; sum < AMN_COMPARE_SUMS; sum++) found->sums[sum] += sum_of(lanes.sums[sum]);
-  if (n_equal < n && found->n_different == 0) found->first_different = at;
-  found->n_different += n - n_equal;
-  for (int lane = 0; lane < AMN_COMPARE_LANES; lane++)
-    if (lanes.largest[lane] > found->largest) {
-      found->largest = lanes.largest[lane];
+  job->level->compare[job->source](a, b, n, &lanes);
+  if (!add_lanes(&lanes, different_of(&lanes, n) == 0, sums)) {
+    pairs block;
+    widen(job, a, n, block.a);
+    widen(job, b, n, block.b);
+    found->n_not_finite += compare_in_double(&block, n, &lanes);
+    add_lanes(&lanes, 0, sums);
+  }
+  for (int i = 0; i < AMN_COMPARE_SUMS; i++) found->sums[i] += sums[i];
+  const size_t n_different = different_of(&lanes, n);
+  if (n_different != 0 && found->n_different == 0) found->first_different = at;
+  found->n_different += n_different;
+  for (int i = 0; i < AMN_COMPARE_LANES; i++)
+    if (lanes.largest[i] > found->largest) {
+      found->largest = lanes.largest[i];
       found->largest_at = at;
     }
 }
 
-/* From blocks to pairs, once for all. */
-static void find_places(const uint8_t *a, const uint8_t *b, amn_comparison *found) {
-  if (found->n_different != 0)
-    while (memcmp(a + 4 * found->first_different, b + 4 * found->first_different, 4) == 0)
-      found->first_different++;
-  if (found->largest == 0) return;
-  for (;; found->largest_at++) {
-    const float x = value_at(a, found->largest_at), y = value_at(b, found->largest_at);
-    if (is_finite(x) && is_finite(y) && fabsf(x - y) == found->largest) return;
-  }
+/* Whether it is the pair that is looked for: the first that differs, or that is so far apart. */
+static int is_place(float a, float b, float largest) {
+  if (largest == 0) return amn_f32_bits(a) != amn_f32_bits(b);
+  return fabsf(a - b) == largest && is_finite(a) && is_finite(b);
 }
 
-amn_status amn_compare(int level, amn_bytes a, amn_bytes b, amn_comparison *found) {
-  const amn_level *table = amn_level_at(level);
-  const size_t n = (size_t)(a.n_bytes / 4), whole = n / AMN_COMPARE_GROUP * AMN_COMPARE_GROUP;
+/* From the block at `at`, which has such a pair, to the pair. */
+static uint64_t place_of(const comparing *job, const uint8_t *a, const uint8_t *b, uint64_t n,
+                         uint64_t at, float largest) {
+  const size_t item_bytes = sources[job->source].item_bytes;
+  for (float x[256], y[256]; at < n;) {
+    const size_t count = (size_t)min_u64(n - at, 256);
+    widen(job, a + at * item_bytes, count, x);
+    widen(job, b + at * item_bytes, count, y);
+    for (size_t i = 0; i < count; i++, at++)
+      if (is_place(x[i], y[i], largest)) return at;
+  }
+  return at;
+}
+
+static void compare_all(const comparing *job, const uint8_t *a, const uint8_t *b, size_t n) {
+  const size_t item_bytes = sources[job->source].item_bytes, rest = n % AMN_COMPARE_GROUP;
+  amn_comparison *found = job->found;
+  for (size_t at = 0, count; at < n - rest; at += count) {
+    count = (size_t)min_u64(n - rest - at, BLOCK_PAIRS);
+    compare_block(job, a + at * item_bytes, b + at * item_bytes, count, at);
+  }
+  if (rest != 0) { /* and zeros after it */
+    uint8_t ends[2][4 * AMN_COMPARE_GROUP] = {{0}};
+    memcpy(ends[0], a + (n - rest) * item_bytes, rest * item_bytes);
+    memcpy(ends[1], b + (n - rest) * item_bytes, rest * item_bytes);
+    compare_block(job, ends[0], ends[1], AMN_COMPARE_GROUP, n - rest);
+  }
+  if (found->n_different != 0)
+    found->first_different = place_of(job, a, b, n, found->first_different, 0);
+  if (found->largest != 0)
+    found->largest_at = place_of(job, a, b, n, found->largest_at, found->largest);
+}
+
+amn_status amn_compare(int level, int source, amn_bytes a, amn_bytes b, amn_comparison *found) {
+  const comparing job = {amn_level_at(level), (amn_source)source, found};
   memset(found, 0, sizeof *found);
-  if (table == NULL) return AMN_BAD_LEVEL;
-  if (a.n_bytes % 4 || a.n_bytes != b.n_bytes) return AMN_SHORT_SRC;
-  if (n == 0) return AMN_OK;
+  if (job.level == NULL) return AMN_BAD_LEVEL;
+  if (source < 0 || source >= AMN_N_SOURCES) return AMN_BAD_DTYPE;
+  if (a.n_bytes % sources[source].item_bytes || a.n_bytes != b.n_bytes) return AMN_SHORT_SRC;
   const uint64_t fp_mode = amn_fp_mode_enter();
-  for (size_t at = 0; at < whole; at += BLOCK_PAIRS) {
-    const size_t left = whole - at;
-    compare_block(table, a.data + 4 * at, b.data + 4 * at, left < BLOCK_PAIRS ? left : BLOCK_PAIRS,
-                  at, found);
-  }
-  if (whole < n) { /* the rest, and zeros after it */
-    uint8_t rest[2][4 * AMN_COMPARE_GROUP] = {{0}};
-    memcpy(rest[0], a.data + 4 * whole, 4 * (n - whole));
-    memcpy(rest[1], b.data + 4 * whole, 4 * (n - whole));
-    compare_block(table, rest[0], rest[1], AMN_COMPARE_GROUP, whole, found);
-  }
-  find_places(a.data, b.data, found);
+  compare_all(&job, a.data, b.data, (size_t)(a.n_bytes / sources[source].item_bytes));
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

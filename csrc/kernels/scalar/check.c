@@ -13,7 +13,7 @@ void check_scalar(const uint8_t *src, size_t n, const amn_words *words, amn_chec
   const uint32_t magnitude_bits = UINT32_MAX >> (33 - 8 * words->n_bytes);
   for (size_t i = 0; i < n; i++, src += words->n_bytes, found->n++) {
     const uint32_t word = word_at(src, words->n_bytes), magnitude = word & magnitude_bits;
-    found->other |= word ^ found->first;
+    found->differs |= word != found->first;
     if (magnitude >= words->nan || word == words->other_nan)
       count(found->n, &found->n_nan, &found->first_nan);
     else if (magnitude >= words->infinity)

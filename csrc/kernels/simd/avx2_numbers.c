@@ -16,6 +16,8 @@ AMN_TARGET_BEGIN(AMN_AVX2)
 #define V_ENCODER /* AVX-512 takes them, too */
 #include "number_encoders.h"
 #include "amax.tpl.h"
+#include "compare.tpl.h"
+#include "check.tpl.h"
 
 AMN_TARGET_END
 

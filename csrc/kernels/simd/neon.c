@@ -13,6 +13,8 @@
 #define V_ENCODER static
 #include "number_encoders.h"
 #include "amax.tpl.h"
+#include "compare.tpl.h"
+#include "check.tpl.h"
 #include "block_encoders.h"
 
 #include "../level_table.h"

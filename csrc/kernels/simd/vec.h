@@ -1,7 +1,7 @@
 /* The vector vocabulary: what a level's vec_*.h provides, and all that the templates know of
  * vectors.
  *
- * A vec_*.h defines, inside its target region, V_LEVEL, V_NAME, V_LETTER, V_SUPPORTED, V_MEASURE
+ * A vec_*.h defines, inside its target region, V_LEVEL, V_NAME, V_LETTER, V_SUPPORTED, V_OF_NO_ROW
  * and V_STREAM (level_table.h says what they are), V_WIDE (wide.h does) and the types below; it
  * includes this header; then it defines every function declared here. One that is missing or has
  * other parameters fails to compile. For number_encoders.h it also defines

@@ -4,9 +4,7 @@
 #define V_NAME(kernel) kernel##_avx2
 #define V_LETTER(avx2, ...) avx2
 #define V_SUPPORTED amn_cpu_has_avx2_f16c
-#define V_MEASURE V_NAME(measure)
-#define V_COMPARE compare_scalar
-#define V_CHECK check_scalar
+#define V_OF_NO_ROW(kernel) V_NAME(kernel)
 #define V_STREAM V_NAME(stream)
 #define V_STREAM_END V_NAME(stream_end)
 #define V_WIDE "wide_8.h"

@@ -5,9 +5,7 @@
 #define V_NAME(kernel) kernel##_avx512
 #define V_LETTER(avx2, avx512, ...) avx512
 #define V_SUPPORTED amn_cpu_has_avx512
-#define V_MEASURE measure_avx2
-#define V_COMPARE compare_scalar
-#define V_CHECK check_scalar
+#define V_OF_NO_ROW(kernel) kernel##_avx2
 #define V_STREAM V_NAME(stream)
 #define V_STREAM_END V_NAME(stream_end)
 #define V_WIDE "wide_16.h"

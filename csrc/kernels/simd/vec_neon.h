@@ -4,9 +4,7 @@
 #define V_NAME(kernel) kernel##_neon
 #define V_LETTER(avx2, avx512, neon) neon
 #define V_SUPPORTED NULL
-#define V_MEASURE V_NAME(measure)
-#define V_COMPARE compare_scalar
-#define V_CHECK check_scalar
+#define V_OF_NO_ROW(kernel) V_NAME(kernel)
 #define V_STREAM NULL
 #define V_STREAM_END NULL
 #define V_WIDE "wide_8.h"
