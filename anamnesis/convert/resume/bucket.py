@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import OutputError
-from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, PARTS_SUFFIX, is_index
+from anamnesis.checkpoint.file_names import CONFIG_NAME, PARTS_SUFFIX, is_index
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan.files import OutputFile
 from anamnesis.convert.plan.plan import Plan
@@ -31,6 +31,7 @@ from anamnesis.convert.resume.destination import (
     local_destination,
 )
 from anamnesis.convert.resume.parts_folder import PLAN
+from anamnesis.convert.resume.staging import parsed_note
 from anamnesis.convert.write.sinks import copy_to
 from anamnesis.sources.bucket import failing, list_bucket, names_in, size_of, store_of
 from anamnesis.sources.urls import kind_of_url
@@ -68,12 +69,7 @@ class BucketParts:
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a note; None if it is not there."""
-        raw = get(self._url(name))
-        try:
-            told = json.loads(raw or b"")
-        except (ValueError, RecursionError):
-            return None
-        return told if isinstance(told, dict) else None
+        return parsed_note(get(self._url(name)))
 
     def note(self, name: str, told: Mapping[str, Any]) -> None:
         put(self._url(name), json.dumps(told).encode())
@@ -161,16 +157,11 @@ class BucketDestination(Destination):
 
     def check(self) -> None:
         self.refuse_input()
-        planned, present = self.names(), self._present()
+        present = self._present()
         made = {file.name.partition("/")[0] for file in self.plan.files}
         if not self.request.force and present and (present - made or not self.parts().names()):
             raise OutputError(f"{self.url}: exists", remedy="force=True replaces its files")
-        others = [n for n in present - planned if n.endswith(EXTENSION) or is_index(n)]
-        if others:
-            raise OutputError(
-                f"{self.url}: holds other weights ({min(others)}), which would mix with these; name"
-                " another output"
-            )
+        self.refuse_others(present)
 
     def refuse_input(self) -> None:
         mine = {store_of(self.url_of(name))[1] for name in self.names()}  # all of them are keys

@@ -73,6 +73,15 @@ class Destination(ABC):
     def refuse_input(self) -> None:
         """Refuse an output that is the input; the output must exist."""
 
+    def refuse_others(self, present: set[str]) -> None:
+        """Refuse weights in the place of the output that it does not replace."""
+        others = [n for n in present - self.names() if n.endswith(EXTENSION) or is_index(n)]
+        if others:
+            raise OutputError(
+                f"{self.shown}: holds other weights ({min(others)}), which would mix with these;"
+                " name another output"
+            )
+
     @abstractmethod
     def names(self) -> set[str]:
         """Return what files the output may have, relative to where they are staged."""
@@ -255,12 +264,7 @@ class DirectoryDestination(Destination):
             raise OutputError(
                 f"{self.out}: exists and is not empty", remedy="force=True replaces its files"
             )
-        others = sorted(n for n in present - self.names() if n.endswith(EXTENSION) or is_index(n))
-        if others:
-            raise OutputError(
-                f"{self.out}: holds other weights ({others[0]}), which would mix with these; name"
-                " another output"
-            )
+        self.refuse_others(present)
 
     def refuse_input(self) -> None:
         _refuse_input(self.out, self._root)

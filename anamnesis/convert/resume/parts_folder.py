@@ -14,7 +14,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTS_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.partial import PartialFolder, try_lock
-from anamnesis.convert.resume.staging import NO_ROOM, Staging, allocate, no_room
+from anamnesis.convert.resume.staging import NO_ROOM, Staging, allocate, no_room, parsed_note
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan.files import OutputFile
@@ -66,12 +66,7 @@ class PartsFolder:
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a note; None if it is not there, or was not written whole before a power cut."""
         with self._open() as home, home.inner(_NOTES) as notes:
-            raw = notes.read(f"{name}.json", _MOST)
-        try:
-            told = json.loads(raw or b"")
-        except (ValueError, RecursionError):
-            return None
-        return told if isinstance(told, dict) else None
+            return parsed_note(notes.read(f"{name}.json", _MOST))
 
     def note(self, name: str, told: Mapping[str, Any]) -> None:
         """Write a note, whole."""

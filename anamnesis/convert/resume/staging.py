@@ -145,7 +145,8 @@ class Staging:
             commit = home.read("commit", len(_SYNCED))
             with self._whole(SURVEYS):
                 surveys = read_surveys(home, plan["weights"]) if plan["surveys"] else {}
-        return Notes(_parsed(raw, most), commit is not None, commit == _SYNCED, surveys)
+        known = {} if raw is not None and len(raw) > most else parsed_note(raw)
+        return Notes(known, commit is not None, commit == _SYNCED, surveys)
 
     @contextmanager
     def _whole(self, name: str) -> Iterator[None]:
@@ -386,15 +387,13 @@ def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> No
             folder.move(own, target, new)
 
 
-def _parsed(raw: bytes | None, most: int) -> dict[str, Any] | None:
-    """Return what a plan's JSON says; None if it is unreadable."""
-    if raw is not None and len(raw) > most:
-        return {}
+def parsed_note(raw: bytes | None) -> dict[str, Any] | None:
+    """Return what a note says; None if there is none, or it is not whole."""
     try:
-        plan = json.loads(raw or b"")
+        told = json.loads(raw or b"")
     except (ValueError, RecursionError):
         return None
-    return plan if isinstance(plan, dict) else None
+    return told if isinstance(told, dict) else None
 
 
 def no_room(folder: Path, out: Path, need: int, code: int | None = errno.ENOSPC) -> OSError:
