@@ -14,7 +14,8 @@ from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTS_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.partial import PartialFolder, try_lock
-from anamnesis.convert.resume.staging import NO_ROOM, Staging, allocate, no_room, parsed_note
+from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
+from anamnesis.convert.resume.staging import Staging, parsed_note
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan.files import OutputFile

@@ -23,22 +23,20 @@ that the user named are followed, but OUT may not be one if it is a directory.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError
-from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
+from anamnesis.convert.resume.identity import boot_id
 from anamnesis.convert.resume.journal import (
     SURVEYS,
     BandJournal,
@@ -47,10 +45,9 @@ from anamnesis.convert.resume.journal import (
     read_surveys,
 )
 from anamnesis.convert.resume.partial import NOTES, PartialFolder
+from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
 from anamnesis.convert.write.sinks import write_at
 from anamnesis.sources.file import FileSource
-
-NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 _SYNCED = b"synced"
 _BOOT_BYTES = 100  # the most that the boot's id adds to a plan
@@ -394,33 +391,3 @@ def parsed_note(raw: bytes | None) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) else None
-
-
-def no_room(folder: Path, out: Path, need: int, code: int | None = errno.ENOSPC) -> OSError:
-    """Return the error that an output has no room in a folder."""
-    why = f"{os.strerror(code or 0)}: the output takes {format_size(need)}"
-    if code == errno.ENOSPC:
-        why += f", {format_size(shutil.disk_usage(folder).free)} are free"
-    return OSError(code, why, str(out))
-
-
-def allocate(fd: int, size: int) -> None:
-    """Give a file its length and, where the system can, its blocks."""
-    if size and hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(fd, 0, size)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise
-        else:
-            return
-    os.ftruncate(fd, size)
-
-
-def boot_id() -> str:
-    """Return what changes when the machine is started anew."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    # Elsewhere the minute of the start. Where the clock was set since, it looks like another boot,
-    # and a partial run is begun anew: slower, but right.
-    return str(round((time.time() - time.monotonic()) / 60))
