@@ -5,7 +5,9 @@ One row each. An encoding that gets a decoder loses its row.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
@@ -28,84 +30,26 @@ class _Row(NamedTuple):
     method: str = ""
 
 
-_FP8 = "F8_E4M3,F8_E5M2"
-
-# The first row that fits counts.
-_ROWS = (
-    _Row("INT4", "ComfyUI", "weight:U8 weight_scale comfy_quant"),
-    _Row("INT8", "", "weight:I8 weight_scale"),
-    _Row("INT8", "EETQ", "weight:I8 weight_scales"),
-    _Row("FP8", "Transformer Engine", f"weight:{_FP8} _extra_state"),
-    _Row("affine integers", "Metal", "weight scales qbiases"),
-    _Row("integers of up to 8 bits", "torchao", "_weight_qdata"),
-    _Row("integers of up to 8 bits", "torchao", "_qdata"),
-    _Row("SINQ", "", "W_q", method="sinq"),
-    _Row("HQQ", "", "W_q"),
-    _Row("QuIP#", "", "Qidxs"),
-    _Row("SpQR", "", "dense_weights"),
-    _Row("FP-Quant", "", "dqweight"),
-    _Row("FP-Quant", "", "qweight", method="fp_quant"),
-    _Row("SVDQuant", "Nunchaku", "qweight wscales"),
-    _Row("HIGGS", "", "weight scales tables"),
-    _Row("SqueezeLLM", "", "qweight lookup_table"),
-    _Row("OWQ", "", "oweight"),
-    _Row("SDNQ", "", "weight svd_up"),
-    _Row("scaled weights", "ComfyUI", "scale_weight"),
-    _Row("QQQ", "", "B:I32 s_channel"),
-)
-
-
 class _Whole(NamedTuple):
     """What a weight of an encoding that is read has."""
 
     encoding: str
     codes: str
-    needs: tuple[str, ...]
+    needs: str
     method: str = ""
 
 
-_STATE = "weight.quant_state.bitsandbytes__nf4|weight.quant_state.bitsandbytes__fp4"
-_OF_BNB = ("weight.absmax", "weight.quant_map", _STATE)
-_WHOLE = (
-    _Whole(
-        "packed integers (compressed-tensors)",
-        "weight_packed:I32",
-        ("weight_scale", "weight_shape"),
-    ),
-    _Whole("4-bit floats (compressed-tensors)", "weight_packed:U8", ("weight_scale",)),
-    _Whole("INT8", "weight:I8", ("weight_scale",), "compressed-tensors"),
-    _Whole("4-bit floats (ModelOpt)", "weight:U8", ("weight_scale",), "ModelOpt"),
-    _Whole("NF4 or FP4 (bitsandbytes)", "weight weight.absmax", _OF_BNB),
-    _Whole("NF4 or FP4 (bitsandbytes)", "weight:U8", _OF_BNB, "bitsandbytes"),
-    _Whole("INT8 (bitsandbytes)", "weight:I8", ("SCB",), "bitsandbytes"),
-    _Whole("GPTQ", "qweight:I32", ("qzeros", "scales"), "GPTQ"),
-    _Whole("AWQ", "qweight:I32", ("qzeros", "scales"), "AWQ"),
-    _Whole("AQLM", "codes", ("codebooks", "scales"), "AQLM"),
-    _Whole("HQQ", "W_q nbits", ("scale", "zero", "shape", "axis")),
-    _Whole("integers or floats (MLX)", "weight:U32", ("scales",), "MLX"),
-    _Whole("integers (quanto)", "weight._data:I8", ("weight._scale",)),
-)
 _ELSEWHERE = (
     "give the whole directory if it lies in another shard; allow_unknown=True copies the codes as"
     " they are stored, which gives no usable model"
 )
 
+# unread.json has a row for each. The first row that fits counts.
+_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_ROWS = tuple(_Row(*row) for row in _TABLE["unread"])
+_WHOLE = tuple(_Whole(*row) for row in _TABLE["whole"])
 # For encodings that only the config names: how it spells a method, and the usual spelling.
-_METHODS = {
-    **{name.lower(): name for name in ("AQLM", "VPTQ", "HIGGS", "SINQ", "SpQR", "EETQ", "HQQ")},
-    **{name.lower(): name for name in ("EXL2", "EXL3", "MLX", "Quark", "SDNQ", "GPTQ", "AWQ")},
-    **{name: name for name in ("compressed-tensors", "bitsandbytes", "torchao", "quanto")},
-    **dict.fromkeys(("fp_quant", "fp-quant"), "FP-Quant"),
-    **dict.fromkeys(("quip", "quip#", "quip_sharp"), "QuIP#"),
-    **dict.fromkeys(("auto-round", "intel/auto-round"), "AutoRound"),
-    "modelopt": "ModelOpt",
-    "bitnet": "BitNet",
-    "comfyui": "ComfyUI",
-    "fouroversix": "Four Over Six",
-    "quartet": "Quartet",
-    "svdquant": "SVDQuant",
-    "fbgemm_fp8": "FBGEMM",
-}
+_METHODS: Mapping[str, str] = _TABLE["methods"]
 
 
 def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str | None:
@@ -131,7 +75,7 @@ def missing_parts(
         if whole.method.lower() in by_config and _fits(whole.codes, parts):
             missing = [
                 ends
-                for ends in whole.needs
+                for ends in whole.needs.split()
                 if not any(f"{weight}.{end}" in stored for end in ends.split("|"))
             ]
             if missing:
