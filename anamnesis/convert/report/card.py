@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.json_table import json_table
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
 from anamnesis.checkpoint.hub_cache import repository_of
@@ -30,7 +29,7 @@ _OF_CLIP = ("llama.cpp (--mmproj)",)
 _OF_ADAPTERS = ("llama.cpp (--lora)",)
 _OF_IMAGES = ("ComfyUI-GGUF", "stable-diffusion.cpp")
 # By the method of the config and the encoding in words: its name in the table of programs.
-_STORED = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_STORED = json_table(__file__)
 
 
 class Card(NamedTuple):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from enum import Enum
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from anamnesis.base.arguments import word
 from anamnesis.base.dtypes import DTYPE_WORDS, DTypeLike, dtype_name
+from anamnesis.base.json_table import json_table
 from anamnesis.schemes.core.encoding import Encoding
 
 # A target or an encoding: by a name, gguf-py's member of an enum, or any library's dtype.
 Named: TypeAlias = "str | Encoding | Enum | DTypeLike"
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 # With `-` between words, whatever stands there.
 _WORDS = {**DTYPE_WORDS, **_TABLE["words"]}
 # What several targets are meant by; without any separator.

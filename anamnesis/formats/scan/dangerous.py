@@ -5,14 +5,14 @@ It only separates the dangerous from the unknown; what is safe is on an allow-li
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+
+from anamnesis.base.json_table import json_table
 
 LONGEST_NAME = 200  # characters of a module or a name; a longer one hides something
 
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 
 
 def _words(lines: Iterable[str]) -> frozenset[str]:

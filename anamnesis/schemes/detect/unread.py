@@ -5,12 +5,12 @@ One row each. An encoding that gets a decoder loses its row.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
+from functools import cache
 from typing import NamedTuple
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.json_table import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 
@@ -44,23 +44,34 @@ _ELSEWHERE = (
     " they are stored, which gives no usable model"
 )
 
-# unread.json has a row for each. The first row that fits counts.
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-_ROWS = tuple(_Row(*row) for row in _TABLE["unread"])
-_WHOLE = tuple(_Whole(*row) for row in _TABLE["whole"])
-# For encodings that only the config names: how it spells a method, and the usual spelling.
-_METHODS: Mapping[str, str] = _TABLE["methods"]
+
+class _Table(NamedTuple):
+    """What unread.json has: the first row that fits counts.
+
+    For encodings that only the config names, how it spells a method, and the usual spelling.
+    """
+
+    rows: tuple[_Row, ...]
+    wholes: tuple[_Whole, ...]
+    methods: Mapping[str, str]
+
+
+@cache
+def _table() -> _Table:
+    found = json_table(__file__)
+    rows = tuple(_Row(*row) for row in found["unread"])
+    return _Table(rows, tuple(_Whole(*row) for row in found["whole"]), found["methods"])
 
 
 def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str | None:
     """Return the encoding of a weight in words, or None if neither names nor config show it."""
     by_config = (facts.declared or "").partition(",")[0]
-    for row in _ROWS:
+    for row in _table().rows:
         if row.method.lower() in by_config.lower() and _fits(row.parts, parts):
-            producer = row.producer or _METHODS.get(by_config.lower(), "")
+            producer = row.producer or _table().methods.get(by_config.lower(), "")
             is_given = not producer or producer == row.encoding
             return row.encoding if is_given else f"{row.encoding} ({producer})"
-    return _METHODS.get(by_config.lower())
+    return _table().methods.get(by_config.lower())
 
 
 def missing_parts(
@@ -71,7 +82,7 @@ def missing_parts(
 ) -> AnamnesisError | None:
     """Return the error for a weight whose parts are missing; None if it is of no known kind."""
     by_config = (facts.declared or "").partition(",")[0].lower()
-    for whole in _WHOLE:
+    for whole in _table().wholes:
         if whole.method.lower() in by_config and _fits(whole.codes, parts):
             missing = [
                 ends

@@ -12,12 +12,12 @@ input, which names show as well.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
+
+from anamnesis.base.json_table import json_table
 
 Groups = tuple[tuple[str, ...], ...]
 
@@ -32,7 +32,7 @@ class _Row(NamedTuple):
     within: str = ""
 
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 _MERGED, _OTHERS = (
     tuple(_Row(tuple(layers.split()), *where) for layers, *where in _TABLE[key])
     for key in ("merged", "of one input")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from anamnesis.base.json_table import json_table
 
 _USUAL = "lm_head"
 # Of the names of the classes that have a head, which may be tied: others, as BertModel, have none.
@@ -17,7 +17,7 @@ _WITH_HEAD = (
 
 # Output heads that are not called `lm_head` and may be tied to an embedding (`_tied_weights_keys`),
 # with the types of transformers' models that have them.
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 HEADS = {head: tuple(types.split()) for head, types in _TABLE.items()}
 
 

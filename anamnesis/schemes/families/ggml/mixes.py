@@ -7,12 +7,12 @@ type for all tensors that no rule names. mixes.json has the rules of llama.cpp's
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+from anamnesis.base.json_table import json_table
+
+_TABLE = json_table(__file__)
 
 
 class Mix(NamedTuple):
