@@ -233,7 +233,13 @@ def amax(source: int, src: _Bytes, level: int | None = None) -> float | None: ..
 def blocks_amax(
     source: int, src: _Bytes, block: int, dst: _Bytes, level: int | None = None
 ) -> bool: ...
-def compare(a: _Bytes, b: _Bytes, level: int | None = None, source: int = ...) -> Compared: ...
+def compare(
+    a: _Bytes,
+    b: _Bytes,
+    level: int | None = None,
+    source: int = ...,
+    source_b: int | None = None,
+) -> Compared: ...
 def check_values(dtype: str, src: _Bytes, cols: int, level: int | None = None) -> Checked: ...
 
 @final

@@ -673,18 +673,21 @@ def blocks_amax(source, const uint8_t[::1] src, block, uint8_t[::1] dst, level=N
 
 def compare(
     const uint8_t[::1] a, const uint8_t[::1] b, level=None, source=SOURCES["F32"],
+    source_b=None,
 ) -> Compared:
     """Compare two arrays of as many numbers, as they are decoded to float32, at any address.
 
-    Levels give the same bits, and so do all sources of the same numbers. Raises ValueError if one
+    Both are of one source if only one is given. Levels give the same bits, and so do all sources of
+    the same numbers. Raises ValueError if one
     is longer, or not a whole number of elements.
     """
-    cdef int level_id = _level(level), source_id = _id(source)
+    cdef int level_id = _level(level), of_a = _id(source)
+    cdef int of_b = of_a if source_b is None else _id(source_b)
     cdef amn_bytes a_bytes = _bytes(a), b_bytes = _bytes(b)
     cdef amn_comparison found
     cdef amn_status status
     with nogil:
-        status = amn_compare(level_id, source_id, a_bytes, b_bytes, &found)
+        status = amn_compare(level_id, of_a, of_b, a_bytes, b_bytes, &found)
     _check(status)
     return Compared(
         found.n_different, found.first_different if found.n_different else None,

@@ -164,7 +164,8 @@ cdef extern from "kernels/kernels.h" nogil:
         double sums[AMN_COMPARE_SUMS]
 
     amn_status amn_compare(
-        int level, int source, amn_bytes a, amn_bytes b, amn_comparison *found) noexcept
+        int level, int source_a, int source_b, amn_bytes a, amn_bytes b,
+        amn_comparison *found) noexcept
 
     ctypedef struct amn_words:
         int n_bytes

@@ -97,7 +97,9 @@ class Planning:
         LimitExceeded, UnsupportedError, ParseError, ValueError
             If there can be no such output.
         """
-        from anamnesis.convert.planning import plan
+        from anamnesis.convert.decide.decide import decide
+        from anamnesis.convert.decide.renames import seen_as_asked
+        from anamnesis.convert.plan.outputs import make_plan
         from anamnesis.convert.request.resolve import resolve
 
         if measure is not True and whole_number("measure", measure, least=None) < 0:
@@ -105,7 +107,14 @@ class Planning:
         target = self._asked(to, None, options)
         asked = resolve(target, None, limits=self._limits, **options)
         with ExitStack() as opened:
-            return plan(self._checkpoint, self._edited(asked, opened), asked, measure)
+            seen = seen_as_asked(self._checkpoint, self._edited(asked, opened), asked)
+            made = make_plan(decide(seen))
+            if measure:
+                from anamnesis.convert.write import sample
+
+                n_bands = None if measure is True else measure
+                made.measured = sample.measure(made, n_bands, asked.how)
+        return made
 
     @checked
     def fit(

@@ -66,7 +66,7 @@ ROOMS = {
     ),
     "convert": (
         {"fit"},
-        {"conversion", "planning", "pipelines"},
+        {"conversion", "pipelines"},
         {"parts"},  # of many processes
         {"resume"},
         {"overview"},

@@ -28,8 +28,8 @@ from anamnesis.convert.request.options import OPTIONS
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
 from anamnesis.formats.writers import WRITERS
 from anamnesis.schemes.core.layout import Field
+from anamnesis.schemes.detect import unread
 from anamnesis.schemes.detect.registry import FAMILIES
-from anamnesis.schemes.detect.unread import _ROWS
 from anamnesis.schemes.encodings import ENCODINGS, GGUF, TAKING, made
 from anamnesis.schemes.families.integers.layouts import awq, gptq
 from anamnesis.schemes.ways import WAYS
@@ -486,10 +486,10 @@ def _takes(name: str) -> bool:
 
 def _unread() -> Iterable[tuple[str, str, str]]:
     """Yield what is known and not read, and how it shows."""
-    names = {row.encoding for row in _ROWS}
+    names = {row.encoding for row in unread._table().rows}
     if missing := set(UNREAD) - names:
         raise ValueError(f"not in the table of what is not read: {sorted(missing)}")
-    for row in _ROWS:
+    for row in unread._table().rows:
         parts = [part.partition(":") for part in row.parts.split()]
         listed = ", ".join(
             f"`{name}`" + f" ({' or '.join(dtypes.split(','))})" * bool(dtypes)

@@ -15,7 +15,7 @@ from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, 
 from anamnesis.architectures.llama_cpp import KEPT, kept_facts
 from anamnesis.architectures.model_facts import LAYERS_MAX, Facts
 from anamnesis.architectures.names import patterns
-from anamnesis.architectures.rope import (
+from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONG,
     LONGROPE,
@@ -293,7 +293,6 @@ def longrope_facts(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _match_factors(arch: Arch, config: dict[str, Any], weights: Mapping[str, Weight]) -> None:
-    """Say a scaling that gives the factors of the file."""
     if arch.extra is not scaled_factors:
         return
     if config["rope_parameters"]["rope_type"] in LONGROPE:

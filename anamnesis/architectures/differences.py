@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.rope import ENDS, LENGTHS, LONGROPE, scaled_factors
+from anamnesis.architectures.rope_factors import ENDS, LENGTHS, LONGROPE, scaled_factors
 from anamnesis.schemes.core.weight import Weight
 
 
@@ -138,6 +138,13 @@ def _is_of_another_width(case: Case) -> bool:
     return queries is not None and queries.shape[:1] != (case.key("embedding_length"),)
 
 
+def _unless(
+    fact: str, archs: str, values: Sequence[Any], does: str, loads: bool = True
+) -> Difference:
+    """Return the difference of a fact that is given, and none of these values."""
+    return Difference(fact, archs, lambda case: case.get(fact) not in (None, *values), does, loads)
+
+
 DIFFERENCES = (
     Difference(
         "norm_topk_prob",
@@ -179,43 +186,13 @@ DIFFERENCES = (
         "chooses groups of experts by their two best, not by their best",
         kept=(),
     ),
-    Difference(
-        "hidden_act",
-        _SILU_ARCHS,
-        lambda case: case.get("hidden_act") not in (None, *_SILU),
-        "takes silu",
-    ),
-    Difference(
-        "hidden_act",
-        "starcoder2",
-        lambda case: case.get("hidden_act") not in (None, *_TANH),
-        _BY_TANH,
-    ),
-    Difference(
-        "hidden_act",
-        "bert",
-        lambda case: case.get("hidden_act") not in (None, *_TANH, *_ERF),
-        _BY_TANH,
-    ),
+    _unless("hidden_act", _SILU_ARCHS, _SILU, "takes silu"),
+    _unless("hidden_act", "starcoder2", _TANH, _BY_TANH),
+    _unless("hidden_act", "bert", (*_TANH, *_ERF), _BY_TANH),
     Difference("hidden_act", "bert", lambda case: case.get("hidden_act") in _TANH, ""),
-    Difference(
-        "hidden_activation",
-        "gemma2 gemma3 gemma4",
-        lambda case: case.get("hidden_activation") not in (None, *_TANH),
-        _BY_TANH,
-    ),
-    Difference(
-        "swiglu_limit",
-        "gpt-oss",
-        lambda case: case.get("swiglu_limit") not in (None, 7),
-        "clamps at 7",
-    ),
-    Difference(
-        "swiglu_alpha",
-        "gpt-oss",
-        lambda case: case.get("swiglu_alpha") not in (None, 1.702),
-        "takes 1.702",
-    ),
+    _unless("hidden_activation", "gemma2 gemma3 gemma4", _TANH, _BY_TANH),
+    _unless("swiglu_limit", "gpt-oss", (7,), "clamps at 7"),
+    _unless("swiglu_alpha", "gpt-oss", (1.702,), "takes 1.702"),
     *(
         Difference(
             "sliding_window", archs, _is_windowed, "lets each token see all before it", kept=kept
@@ -286,13 +263,12 @@ DIFFERENCES = (
         "takes it to be linear_key_head_dim",
         loads=False,
     ),
-    Difference(
+    _unless(
         "moe_layer_freq",
         "deepseek2",
-        lambda case: case.get("moe_layer_freq") not in (None, 1),
+        (1,),
         "wants experts in all layers behind the first dense ones",
-        loads=False,
-    ),
+    )._replace(loads=False),
     Difference("q_lora_rank", "deepseek2", _is_lite, "takes it to be null", loads=False),
     Difference(
         "use_bias",

@@ -47,7 +47,6 @@ class Header:
         raise self.error(f"{self.word(key)} is {value!r}, not a number")
 
     def error(self, text: str) -> ParseError:
-        """Return the error that blames the file."""
         return ParseError(text, source=self.source)
 
 
@@ -86,7 +85,6 @@ def _evaluated(header: Header, dim: str, layer: int) -> int | None:
 
 
 def _number(header: Header, symbol: str, layer: int) -> int:
-    """Return what a symbol of the table stands for in a layer."""
     if symbol == VOCABULARY:
         if header.vocabulary is None:
             raise header.error("has no vocab_size, by which the rows of the embedding are known")

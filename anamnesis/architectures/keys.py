@@ -10,7 +10,7 @@ import numpy as np
 from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.model_facts import CONFIG, FLOAT32_MOST, Facts, missing, real
 from anamnesis.architectures.names import patterns
-from anamnesis.architectures.rope import (
+from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONGROPE,
     ORIGINAL,

@@ -77,7 +77,6 @@ def _ends(tail: str, weights: Mapping[str, Weight]) -> bool:
 
 
 def _kept(case: Case, facts: tuple[str, ...]) -> dict[str, Any]:
-    """Return facts as in config.json."""
     given = {
         **case.facts.values,
         "architectures": [case.arch.hf[0]],

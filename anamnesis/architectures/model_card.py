@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anamnesis.architectures.front_matter import front_matter
-from anamnesis.architectures.general import LISTS, OF_PARENT, PARENTS, TEXTS, parent
+from anamnesis.architectures.general_keys import LISTS, OF_PARENT, PARENTS, TEXTS, parent
 
 CARD_NAME = "README.md"
 _SPELLINGS = {"languages": "language"}  # the hub's, where it is not the first in the tables

@@ -83,12 +83,10 @@ class Facts:
 
     @property
     def n_layers(self) -> int:
-        """How many layers there are."""
         return self.limited(LAYERS_MAX, "num_hidden_layers")
 
     @property
     def head_dim(self) -> int:
-        """The values of a head."""
         if self.get("head_dim") is not None:
             return self.limited(HEAD_DIM_MAX, "head_dim")
         return self.number("hidden_size") // self.number("num_attention_heads")

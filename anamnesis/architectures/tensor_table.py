@@ -6,14 +6,14 @@ and say what differs; tensor_table.json has what all have in common.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
+
+from anamnesis.base.json_table import json_table
 
 HEADS = "attention.head_count"
 VOCABULARY, TYPES = "vocab", "types"  # which no key says
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 # What stands for the value of a key behind the architecture's name.
 KEYS: Mapping[str, str] = _TABLE["keys"]
 # By a tensor's name without `blk.N.` and `.weight`, outermost first; `?` is any number. A bias has

@@ -17,9 +17,9 @@ from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise
 from anamnesis.architectures.model_facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.names import Group, filled, groups, patterns, split
-from anamnesis.architectures.ops import Stack
 from anamnesis.architectures.pooling import pooling_type
 from anamnesis.architectures.reranker import TEMPLATE_KEYS, cut_head, is_reranker
+from anamnesis.architectures.rule_operations import Stack
 from anamnesis.architectures.tokenizers.folder import Folder, is_as_seen
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -252,7 +252,7 @@ def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:
 
 
 def _metadata(seen: AsGguf, facts: Facts, folder: Folder) -> dict[str, Any]:
-    from anamnesis.architectures.general import general_keys
+    from anamnesis.architectures.general_keys import general_keys
 
     return {
         "general.architecture": {"type": "string", "value": seen.arch.gguf},

@@ -53,7 +53,6 @@ class AnamnesisError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, and where."""
         return super().__str__()
 
     def __str__(self) -> str:

@@ -45,7 +45,6 @@ class StoredTensor(NamedTuple):
         return prod(self.shape)
 
     def read(self) -> bytes:
-        """Return all its bytes, for the small ones."""
         return self.source.read(self.offset, self.n_bytes)
 
     def numpy(self) -> NDArray[Any]:
@@ -67,7 +66,6 @@ class StoredTensor(NamedTuple):
         return self._replace(dtype=DTYPES["U8"], shape=shape)
 
     def __repr__(self) -> str:
-        """Return what it is, and not all that its source is."""
         return f"<{type(self).__name__} {self.name!r}, {self.describe()}>"
 
     def __str__(self) -> str:
@@ -112,5 +110,4 @@ class Part(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Its length in a file."""
         return self.dtype.n_bytes(prod(self.shape))

@@ -9,8 +9,7 @@ from anamnesis.base.arrays import array_of
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.formats.base import Container
-from anamnesis.sources.array import array_source
-from anamnesis.sources.memory import BufferSource
+from anamnesis.sources.memory import BufferSource, array_source
 
 NAME = "<arrays>"
 

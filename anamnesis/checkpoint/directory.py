@@ -294,7 +294,6 @@ class _Directory:
     def shard_of_tensors(
         self, indexes: list[Index], shards: dict[str, Container]
     ) -> dict[str, str]:
-        """Return which shard each tensor is in, according to the indexes."""
         if len(indexes) == 1:
             return indexes[0].weight_map
         told: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 CONFIG_NAME = "config.json"
 PARAMS_NAME = "params.json"  # Mistral's own config.json
@@ -30,6 +31,10 @@ OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollam
 
 DCP_METADATA_NAME = ".metadata"  # of PyTorch's distributed checkpoints
 DCP_EXTENSION = ".distcp"
+# Endings of what trainers leave, and of models, which are meant where both are there.
+_OF_TRAINERS = (DCP_METADATA_NAME, "latest", ".pt", ".pth", ".bin")
+_OF_MODELS = (EXTENSION, ".gguf", "pytorch_model.bin", ".index.json")
+_TORCHS_SHARD = "shard-"  # of torch's distributed writer of safetensors
 
 # In the names of indexes of shards.
 SAFETENSORS_INDEX = ".safetensors.index."
@@ -46,3 +51,10 @@ def indexed_directory(path: str) -> str | None:
     directory, name = os.path.split(path)
     names_all = is_index(name) or name == DCP_METADATA_NAME
     return (directory or os.curdir) if names_all and os.path.isfile(path) else None
+
+
+def may_be_trainers(names: Collection[str]) -> bool:
+    """Return whether a folder may be what a trainer has left, by its names alone."""
+    if any(name.endswith(_OF_MODELS) and not name.startswith(_TORCHS_SHARD) for name in names):
+        return False
+    return any(name.endswith(_OF_TRAINERS) or name.startswith(_TORCHS_SHARD) for name in names)

@@ -22,5 +22,4 @@ class Folder:
         """Open files that are parsed next."""
 
     def parse(self, name: str, budget: Budget, opening: Opening) -> Container:
-        """Parse the header of a file."""
         return parse_file(self.root / name, budget, opening)

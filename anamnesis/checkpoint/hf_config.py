@@ -101,7 +101,6 @@ def _quantizations(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def _leave_out(config: dict[str, Any], modules: Sequence[str]) -> None:
-    """Say of modules that they are not quantised."""
     sections = list(_quantizations(config))
     is_one = len(sections) == 1 and not sections[0].get("sparsity_config")
     key = _LEFT_KEYS.get(str(sections[0].get("quant_method")), "") if is_one else ""

@@ -56,7 +56,6 @@ class Index(NamedTuple):
         return self.name.replace(TORCH_INDEX, SAFETENSORS_INDEX, 1).removeprefix("pytorch_")
 
     def shards(self) -> set[str]:
-        """Return all shards that it names."""
         return set(self.weight_map.values())
 
     def is_of_source(self, stored: Mapping[str, object]) -> bool:
@@ -65,7 +64,6 @@ class Index(NamedTuple):
         return any(tensor.endswith(_EXL2_CODES) for tensor in stored)
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
-        """Return its tensors that are in no shard."""
         others = self.weight_map.keys() - stored.keys()
         return sorted(tensor for tensor in others if not _is_there(tensor, stored))
 

@@ -21,6 +21,7 @@ from anamnesis.checkpoint.file_names import (
     PARAMS_NAME,
     QUANT_FILES,
     indexed_directory,
+    may_be_trainers,
 )
 from anamnesis.checkpoint.metadata import all_described, all_metadata
 from anamnesis.formats.base import Container, TypedMetadata, names_below
@@ -128,7 +129,6 @@ class Checkpoint:
             container.source.base.check_unchanged()
 
     def close(self) -> None:
-        """Close all files."""
         for container in self.shards.values():
             container.source.close()
         if self.folder is not None:
@@ -166,7 +166,6 @@ class Checkpoint:
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
 
     def only(self, stored: dict[str, StoredTensor]) -> Checkpoint:
-        """Return the checkpoint with some of its tensors, and all of its files."""
         outside = [Dropped(name, OUTSIDE) for name in self.stored if name not in stored]
         return replace(
             self,
@@ -201,7 +200,7 @@ def open_checkpoint(
 
 def _take_config(checkpoint: Checkpoint, folder: str, budget: Budget) -> None:
     """Let the config and the tokenizer of a folder go with weights that have none."""
-    from anamnesis.checkpoint.trainers.beside import beside
+    from anamnesis.checkpoint.trainers.open import beside
 
     if checkpoint.has_config and not checkpoint.is_joined:
         raise ParseError("has a config.json of its own", source=str(checkpoint.root))
@@ -275,7 +274,6 @@ def _open_directory(
     from anamnesis.checkpoint.directory import read_directory
     from anamnesis.checkpoint.folder import Folder
     from anamnesis.checkpoint.pipelines import refuse_pipeline
-    from anamnesis.checkpoint.trainers.detect import may_be_trainers
 
     refuse_pipeline(os.fspath(where))
     root = Path(where)

@@ -43,7 +43,6 @@ class Pipeline(NamedTuple):
         return {**asked, "variant": None if os.path.basename(model) in lacking else variant}
 
     def lacking(self, variant: str) -> list[str]:
-        """Return the models that have no weights of a variant."""
         from anamnesis.checkpoint.variants import of_variant
 
         names = {model: os.listdir(os.path.join(self.root, model)) for model in self.models}

@@ -32,8 +32,8 @@ from anamnesis.checkpoint.walk import DIRECTORY_MAX_FILES, Files
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import Opening, parse_container
 from anamnesis.formats.safetensors.read import LENGTH_BYTES, SAFETENSORS_MAX_HEADER
-from anamnesis.sources.ranges import at_once
 from anamnesis.sources.remote import PAGE, open_remote
+from anamnesis.sources.retried_ranges import at_once
 from anamnesis.sources.urls import file_name, kind_of_url, shown_url, url_beside
 
 _AT_ONCE = 128  # files that are opened at the same time
@@ -68,7 +68,6 @@ class RemoteFolder(Folder):
         self.files = _files(base, names)
 
     def close(self) -> None:
-        """Remove the copies."""
         self._finish()
 
     @contextmanager

@@ -163,7 +163,6 @@ class Conversion:
         return self._report(plan, None, tally, is_written=False)
 
     def _plan(self) -> Plan:
-        """Return the plan."""
         made = make_plan(self.decided)
         strict = self.request.strict
         for verdict in () if strict is False else made.verdicts:
@@ -174,7 +173,6 @@ class Conversion:
         return made
 
     def _expected(self, plan: Plan) -> Plan:
-        """Return a plan whose output is what is expected."""
         if self.request.expect_same is not None:
             from anamnesis.convert.write.same import check_same
 

@@ -158,7 +158,6 @@ class Container:
         )
 
     def only(self, names: Collection[str]) -> Container:
-        """Return it with some of its tensors."""
         tied = [[name for name in group if name in names] for group in self.tied]
         return replace(
             self,

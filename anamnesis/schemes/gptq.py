@@ -14,7 +14,7 @@ from anamnesis.schemes.families.integers.arrays import (
     quantize_words,
 )
 from anamnesis.schemes.families.integers.layouts import gptq
-from anamnesis.schemes.families.integers.layouts.qweights import Parts
+from anamnesis.schemes.families.integers.layouts.gptq_and_awq import Parts
 from anamnesis.schemes.families.integers.packed import PackedWeight
 
 __all__ = ["Quantized", "dequantize", "quantize"]

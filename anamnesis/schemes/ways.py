@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
+from anamnesis.base.json_table import json_table
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
 
 
@@ -27,4 +26,4 @@ def _by_target(
 
 
 # By target and source: how codes come over, and why some of them do not; by tools/ways.py.
-WAYS = _by_target(json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")))
+WAYS = _by_target(json_table(__file__))

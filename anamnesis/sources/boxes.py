@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.lazy import np
-from anamnesis.base.source import Source
+from anamnesis.base.source import DerivedSource, Source
 
 BOXES_MAX_NEIGHBOURS = 1 << 22  # pairs of boxes that are compared, and 64 for each box
 
@@ -89,7 +89,7 @@ def _meeting(boxes: Sequence[Box], what: str) -> tuple[int, ...] | None:
     return None
 
 
-class BoxSource(Source):
+class BoxSource(DerivedSource):
     """The bytes of a whole tensor, row-major; as a part of the file `like`."""
 
     way = "boxes"
@@ -97,21 +97,13 @@ class BoxSource(Source):
     def __init__(
         self, like: Source, shape: tuple[int, ...], item_bytes: int, boxes: Iterable[Box]
     ) -> None:
-        self._like = like
-        self.name = like.name
+        super().__init__(like=like)
         self._shape = shape or (1,)
         self._item = item_bytes
         self._boxes = [box if shape else Box((0,), (1,), box.piece) for box in boxes]
         self._rows = [prod(self._shape[axis + 1 :]) for axis in range(len(self._shape))]
         self._unit = np.dtype(f"u{item_bytes}" if item_bytes in (1, 2, 4, 8) else f"V{item_bytes}")
         self.size = prod(self._shape) * item_bytes
-
-    @property
-    def base(self) -> Source:
-        return self._like.base
-
-    def stamp(self) -> list[int | str]:
-        return self._like.stamp()
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         n = min(len(view), self.size - offset)

@@ -63,12 +63,10 @@ class RowOrder:
 
     @property
     def n_rows(self) -> int:
-        """Rows of the result."""
         return self.n_groups * self._ends[-1] if self.runs else 0
 
     @property
     def per_group(self) -> int:
-        """Rows of a group of the result."""
         return self._ends[-1] if self.runs else 0
 
     @property

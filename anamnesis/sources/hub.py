@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from anamnesis.base.errors import ParseError
 from anamnesis.sources.http import HttpRanges
-from anamnesis.sources.ranges import extra
+from anamnesis.sources.retried_ranges import extra
 from anamnesis.sources.urls import HubPlace
 
 _IS_COMMIT = re.compile("[0-9a-f]{40}")

@@ -1,10 +1,11 @@
-"""Bytes in memory: anything with the buffer protocol."""
+"""Bytes and arrays in memory, read as if row-major and little-endian."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import anamnesis._io as _io
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import Source
 
 
@@ -29,3 +30,32 @@ class BufferSource(Source):
         if offset + (len(view) // row_bytes - 1) * stride + row_bytes > self.size:
             super()._read_rows(offset, stride, row_bytes, view)  # says where it ends
         _io.copy_rows(self._view, offset, stride, row_bytes, view)
+
+
+class ArraySource(Source):
+    """An array of any strides and byte order; what is asked for is copied, and no more."""
+
+    def __init__(self, array: NDArray[Any], name: str) -> None:
+        self._array = array
+        self._item = array.dtype.itemsize
+        self.name = name
+        self.size = array.nbytes
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        first, last = offset // self._item, -(-(offset + len(view)) // self._item)
+        items = self._array.flat[first:last]
+        raw = items.astype(items.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
+        part = raw[offset - first * self._item :][: len(view)]
+        view[: len(part)] = part
+        return len(part)
+
+
+def array_source(array: NDArray[Any], name: str) -> Source:
+    """Return the row-major, little-endian bytes of an array; it is not copied."""
+    if not array.nbytes:
+        return BufferSource(b"", name)
+    # Little-endian is also what has one byte an item, and no order.
+    is_little = array.dtype.newbyteorder("<") == array.dtype
+    if is_little and array.flags.c_contiguous:
+        return BufferSource(array.reshape(-1).view(np.uint8), name)
+    return ArraySource(array, name)

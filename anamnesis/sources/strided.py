@@ -66,7 +66,6 @@ class Strips:
                 self._n_bytes -= len(self._strips.popitem(last=False)[1])
 
     def keep(self, source: StridedSource, index: int, strip: memoryview) -> None:
-        """Keep a strip."""
         self.make_room(len(strip))
         with self._lock:
             self._strips[source, index] = strip

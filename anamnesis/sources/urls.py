@@ -84,6 +84,5 @@ class HubPlace(NamedTuple):
         return cls(found[1], revision, (found[3] or "").rstrip("/"))
 
     def __str__(self) -> str:
-        """Return the address."""
         revision = f"@{self.revision.replace('/', '%2F')}" if self.revision else ""
         return f"hf://{self.repository}{revision}{f'/{self.path}' if self.path else ''}"

@@ -396,8 +396,9 @@ typedef struct {
   double sums[AMN_COMPARE_SUMS]; /* |a - b|, (a - b)^2, a^2, b^2, a * b */
 } amn_comparison;
 
-/* `source` is the id of an "amax" kernel. */
-amn_status amn_compare(int level, int source, amn_bytes a, amn_bytes b, amn_comparison *found);
+/* Sources are ids of "amax" kernels. */
+amn_status amn_compare(int level, int source_a, int source_b, amn_bytes a, amn_bytes b,
+                       amn_comparison *found);
 
 /* Floats as words of 1, 2 or 4 bytes, of which the uppermost bit is the sign and the others are the
  * magnitude: infinite from `infinity` on, a NaN from `nan` on. `other_nan` is a NaN of 1 byte

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from anamnesis.architectures.general import general_keys
+from anamnesis.architectures.general_keys import general_keys
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
 from helpers import general_cases

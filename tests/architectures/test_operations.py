@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 import anamnesis as an
 from anamnesis.architectures import operations as ops
 from anamnesis.architectures import shapes
-from anamnesis.architectures.values import FUNCTIONS
+from anamnesis.architectures.operations import FUNCTIONS
 from anamnesis.base.dtypes import BLOCK_DTYPES, OUTPUT_DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes import ggml
 from anamnesis.schemes.core.arrays import decode
+from anamnesis.schemes.core.band_sizes import cut_into
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.budget import cut_into
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.encodings import find

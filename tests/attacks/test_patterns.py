@@ -39,7 +39,7 @@ USERS = {
     *("anamnesis.schemes.libraries.endings", "anamnesis.schemes.libraries.mlx_models"),
     *(
         "anamnesis.schemes.families.integers.layouts.gptq",
-        "anamnesis.schemes.families.integers.layouts.qweights",
+        "anamnesis.schemes.families.integers.layouts.gptq_and_awq",
     ),
 }
 

@@ -19,7 +19,7 @@ import pytest
 import anamnesis as an
 from anamnesis.base.printable import shortened
 from anamnesis.cli.app import main
-from anamnesis.schemes.detect import names
+from anamnesis.schemes.detect import not_weights
 from helpers.gguf_handmade import STRING, U32, Raw, Tensor, gguf_bytes
 from helpers.handmade import Entry, safetensors_bytes
 from helpers.npy_cases import archive, header, with_header
@@ -59,9 +59,14 @@ def pickled(*items: tuple[str, bytes]) -> bytes:
 
 
 def of_safetensors(evil: str) -> Iterator[Files]:
-    auxiliary = [*names._ALWAYS, *names._ALWAYS_SUFFIXES, *names._STACKED_SUFFIXES, "input_scale"]
-    for other in [*names._AS_INTEGERS, *names._WITH]:
-        auxiliary += [other, *names._WITH.get(other, ())]
+    auxiliary = [
+        *not_weights._ALWAYS,
+        *not_weights._ALWAYS_SUFFIXES,
+        *not_weights._STACKED_SUFFIXES,
+        "input_scale",
+    ]
+    for other in [*not_weights._AS_INTEGERS, *not_weights._WITH]:
+        auxiliary += [other, *not_weights._WITH.get(other, ())]
     for dtype, n in (("F32", 4), ("U8", 1), ("I32", 4), ("F8_E4M3", 1)):
         entries: dict[str, Entry] = {
             f"{evil}.{name}".replace("..", "."): (dtype, (2, 2), bytes(4 * n)) for name in auxiliary

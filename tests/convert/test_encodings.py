@@ -12,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.exact_sum import ExactSum
-from anamnesis.schemes.core.budget import cut_into
+from anamnesis.schemes.core.band_sizes import cut_into
 from anamnesis.schemes.core.encoding import Encoding
 from helpers.handmade import write_safetensors
 from helpers.toys import in_halves, read_summed
@@ -118,7 +118,7 @@ def test_losses(model: an.Model, out: Path, rows: Encoding) -> None:
         for name, loss in report.loss.weights.items():
             values = model[name].numpy("f32").astype(np.float64)
             parts = [written.stored[name + end] for end in ("", ".toy_scale", ".toy_note")]
-            reopened = rows.reopen(name, values.shape, tuple(parts))
+            reopened = rows.layout.weight(name, values.shape, tuple(parts))
             error = np.abs(values - reopened.values())  # type: ignore[attr-defined]
             assert loss.n == values.size
             assert loss.largest == error.max()

@@ -102,7 +102,7 @@ def encode_in_bands(
         losses.append(encoding.encode(part, Task(band, shape, found, level_id, True), places))
 
     run(iter(bands), lambda: encode, threads)
-    for place, data in encoding.constants("q.weight", shape, found).items():
+    for place, data in encoding.laid_out("q.weight", shape, found)[1].items():
         outs[place][:] = data
     n, absolute, squared, power = (
         sum(getattr(loss, name) for loss in losses)
@@ -117,5 +117,5 @@ def reopened(encoding: Encoding, shape: tuple[int, int], outs: list[bytes]) -> N
         StoredTensor(p.name, p.dtype, p.shape, len(out), 0, BufferSource(memoryview(out), ""))
         for p, out in zip(encoding.parts("q.weight", shape), outs, strict=True)
     )
-    weight = encoding.reopen("q.weight", shape, stored)
+    weight = encoding.layout.weight("q.weight", shape, stored)
     return arrays.decode(weight, OURS["F32"], None, 1, _core.LEVELS[LEVELS[-1]])

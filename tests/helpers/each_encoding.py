@@ -88,6 +88,6 @@ def _reopened(name: str, model: an.Model, weight: str, shape: tuple[int, ...]) -
     if is_turned:
         shape = (*shape[:-2], shape[-1], shape[-2])
     parts = tuple(model.stored[part.name] for part in made.parts(weight, shape))
-    opened = made.reopen(weight, shape, parts)
+    opened = made.layout.weight(weight, shape, parts)
     values = arrays.decode(opened, DTYPES["F32"], None, 1, resolve_level(None))
     return values.swapaxes(-1, -2) if is_turned else values

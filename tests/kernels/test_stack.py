@@ -43,6 +43,8 @@ def decode():
         _core.encode_blocks(kind, src, 1, COLS, src, dst, True, LEVEL)
         if _core.encoder_weights(kind) != 2:
             _core.encode_blocks(kind, src, 1, COLS, b"", dst, True, LEVEL)
+    for source in _core.SOURCES.values():
+        _core.compare(bytes(4 * COLS), bytes(4 * COLS), LEVEL, source)  # zeros, by doubles
     print("decoded")
 
 

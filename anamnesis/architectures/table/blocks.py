@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anamnesis.architectures.arch import Op, Rule
-from anamnesis.architectures.ops import Halves, Stack
+from anamnesis.architectures.rule_operations import Halves, Stack
 
 
 def layer(hf: str, gguf: str, *ops: Op) -> Rule:

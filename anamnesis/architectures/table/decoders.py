@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.ops import Stack
+from anamnesis.architectures.rule_operations import Stack
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,

@@ -11,7 +11,7 @@ from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.config_of_keys import needed, shortest
 from anamnesis.architectures.differences import lacks_query_rank
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.ops import PerHead, Turn
+from anamnesis.architectures.rule_operations import PerHead, Turn
 from anamnesis.architectures.table.blocks import EXPERTS, MLP, NORMS, OUTER, plain
 from anamnesis.base.errors import UnsupportedError
 
@@ -69,17 +69,12 @@ _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.")
 
 
-def layer_number(name: str) -> int:
-    """Return which layer a tensor is of; -1 if of none."""
-    found = _LAYER.match(name)
-    return -1 if found is None else int(found[1])
-
-
 def _left(facts: Facts, name: str) -> bool:
     """Return whether llama.cpp does not take a tensor: a tied head, layers behind the last one."""
     if name == "lm_head.weight":
         return bool(facts.get("tie_word_embeddings"))
-    layer = layer_number(name)
+    found = _LAYER.match(name)
+    layer = -1 if found is None else int(found[1])
     if layer < facts.number("num_hidden_layers"):
         return False
     return f"model.layers.{layer}.eh_proj.weight" in facts.names  # it predicts further tokens

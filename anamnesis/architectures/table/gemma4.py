@@ -93,7 +93,6 @@ def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
 
 
 def _head_dim(facts: Facts) -> int:
-    """Return the values of a head with full attention."""
     n = _of_full(facts, "head_dim", "global_head_dim") or _GLOBAL_HEAD_DIM
     if type(n) is not int or not 0 < n <= HEAD_DIM_MAX:
         raise ParseError(

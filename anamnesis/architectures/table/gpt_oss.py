@@ -7,7 +7,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.ops import Alternate, Reshape, Turn
+from anamnesis.architectures.rule_operations import Alternate, Reshape, Turn
 from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, OUTER, plain
 from anamnesis.architectures.table.patterns import types_by_window, window_pattern
 

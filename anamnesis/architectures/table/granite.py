@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Key
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.ops import Halves
+from anamnesis.architectures.rule_operations import Halves
 from anamnesis.architectures.table.blocks import NORMS, OUTER, apart, layer
 from anamnesis.architectures.table.llama import BIASES, KEYS, LLAMA, PERMUTED, kv_heads
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.ops import Permute
-from anamnesis.architectures.rope import scaled_factors
+from anamnesis.architectures.rope_factors import scaled_factors
+from anamnesis.architectures.rule_operations import Permute
 from anamnesis.architectures.table.blocks import (
     ATTENTION_BIASES,
     MLP,

@@ -8,7 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
 from anamnesis.architectures.config_of_keys import longrope_facts
 from anamnesis.architectures.model_facts import Facts, real
-from anamnesis.architectures.rope import (
+from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONGROPE,
     ORIGINAL,

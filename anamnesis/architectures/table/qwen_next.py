@@ -10,7 +10,7 @@ from typing import Any
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.ops import Mapped, Reshape
+from anamnesis.architectures.rule_operations import Mapped, Reshape
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
@@ -192,13 +192,6 @@ class _Further:
         return f"mtp.layers.{int(given[1]) - n}.{given[2]}"
 
 
-def _n_predicting(facts: Facts) -> int:
-    """Return how many such layers are stored."""
-    n = facts.number("num_hidden_layers")
-    numbers = [int(m[1]) for name in facts.names if (m := _LAYER.match(name))]
-    return max(0, *(i + 1 - n for i in numbers)) if numbers else 0
-
-
 # --- keys -----------------------------------------------------------------------------------------
 
 _KEYS = (
@@ -216,7 +209,9 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
     check_sparse(facts)
-    n_further = _n_predicting(facts)
+    n = facts.number("num_hidden_layers")
+    numbers = [int(m[1]) for name in facts.names if (m := _LAYER.match(name))]
+    n_further = max(0, *(i + 1 - n for i in numbers)) if numbers else 0
     interval = facts.number("full_attention_interval")
     recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
     part = real(facts.rope, "partial_rotary_factor", _PARTIAL)

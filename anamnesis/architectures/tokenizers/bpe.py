@@ -18,7 +18,7 @@ import numpy as np
 from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
 from anamnesis.architectures.tokenizers.decoded import decoder_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder, section
-from anamnesis.architectures.tokenizers.merges_json import merge_text
+from anamnesis.architectures.tokenizers.merges import merge_text
 from anamnesis.architectures.tokenizers.tokens import (
     ADDED_SCORE,
     TokenType,
@@ -143,7 +143,11 @@ def merges_of(folder: Folder) -> Strings:
         return folder.merges
     given = section(folder.json(FAST) or {}, "model").get("merges")
     if not isinstance(given, list) or not given:
-        return Strings(_merges_txt(folder))
+        lines = (folder.text("merges.txt") or "").split("\n")
+        if lines[0].strip().startswith("#"):
+            del lines[0]
+        pairs = (line.split(None, 3) for line in lines)
+        return Strings([f"{pair[0]} {pair[1]}" for pair in pairs if len(pair) == 2])
     for merge in given:
         match merge:
             case str() | [str(), str()]:
@@ -152,11 +156,3 @@ def merges_of(folder: Folder) -> Strings:
     found = [merge_text(merge) for merge in given]
     check_text(str(folder.root), found)
     return Strings(found)
-
-
-def _merges_txt(folder: Folder) -> list[str]:
-    lines = (folder.text("merges.txt") or "").split("\n")
-    if lines[0].strip().startswith("#"):
-        del lines[0]
-    pairs = (line.split(None, 3) for line in lines)
-    return [f"{pair[0]} {pair[1]}" for pair in pairs if len(pair) == 2]

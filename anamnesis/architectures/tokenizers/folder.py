@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anamnesis.architectures.tokenizers.merges_json import cut_merges
+from anamnesis.architectures.tokenizers.merges import cut_merges
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.hub_cache import repository_of
@@ -39,7 +39,6 @@ class Folder:
         self._merges: Strings | None = None
 
     def has(self, name: str) -> bool:
-        """Return whether there is such a file."""
         path = self.root / name
         self.seen[name] = _state(path)
         return path.is_file() and Path(os.path.realpath(path)).is_relative_to(self._fence)
@@ -66,7 +65,6 @@ class Folder:
         return self._merges
 
     def raw(self, name: str) -> bytes | None:
-        """Return a file's bytes."""
         if not self.has(name):
             return None
         with FileSource(self.root / name) as source:
@@ -101,7 +99,6 @@ class Folder:
         return [f"{folder}/{name}" for name in found]
 
     def malformed(self, name: str, what: str) -> ParseError:
-        """Return the error that a file is not as it should be."""
         return ParseError(what, source=str(self.root / name))
 
 

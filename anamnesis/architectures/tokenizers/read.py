@@ -19,9 +19,13 @@ from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
 from anamnesis.architectures.tokenizers.tiktoken import RANKS, merges_of_ranks, ranked, ranks_of
-from anamnesis.architectures.tokenizers.tokens import TokenType, declared_size, text_config
+from anamnesis.architectures.tokenizers.tokens import (
+    TokenType,
+    Vocabulary,
+    declared_size,
+    text_config,
+)
 from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
-from anamnesis.architectures.tokenizers.wordpiece import wordpiece
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.strings import Strings
 
@@ -215,3 +219,12 @@ KINDS: Mapping[str, Callable[[_Asked], dict[str, Any]]] = {
     "t5": _t5,
     "unigram": _unigram,
 }
+
+
+def wordpiece(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
+    """Return the vocabulary of a tokenizer.json."""
+    found = byte_level(folder, config)
+    for i in (found.types != TokenType.CONTROL).nonzero()[0].tolist():
+        text = found.tokens[i]
+        found.tokens[i] = text[2:] if text.startswith("##") else f"\u2581{text}"
+    return found

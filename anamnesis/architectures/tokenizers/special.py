@@ -1,4 +1,4 @@
-"""Special tokens, templates and normalisers of a tokenizer, as keys of a GGUF.
+"""Special tokens and normalisers of a tokenizer, as keys of a GGUF.
 
 What is said twice differently: an id of tokenizer_config.json goes before one of config.json, and
 a post-processor's template before `add_bos_token` and the like.
@@ -7,27 +7,15 @@ a post-processor's template before `add_bos_token` and the like.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from string import ascii_letters, digits
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import SPECIAL_NAMES, content
+from anamnesis.architectures.tokenizers.chat_templates import chat_templates
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
-from anamnesis.architectures.tokenizers.tokens import check_text
+from anamnesis.architectures.tokenizers.tokens import ID_KEYS
 from anamnesis.base.errors import ParseError
 
-# GGUF's keys of ids; `cls` has none.
-_ID_KEYS = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "unk": "unknown_token_id",
-    "sep": "seperator_token_id",
-    "pad": "padding_token_id",
-    "mask": "mask_token_id",
-    "eot": "eot_token_id",
-    "eom": "eom_token_id",
-}
 _ADD_KEYS = ("bos", "eos", "sep")
-_NAME_CHARS = frozenset(ascii_letters + digits)
 
 
 def special_keys(
@@ -42,7 +30,7 @@ def special_keys(
     reading = _Reading(folder, names)
     ids = _Ids(str(folder.root), n_vocab)
     for name, text in reading.named():
-        ids.put(name, reading.id_of(text))
+        ids.put(name, reading.ids.get(text))
     inner = section(config, "text_config")
     for name in reading.names:
         key = f"{name}_token_id"
@@ -52,12 +40,12 @@ def special_keys(
         ids.put(name, i)
     found: dict[str, Any] = {}
     for name, i in ids.found.items():
-        if name in _ID_KEYS:
-            found[f"tokenizer.ggml.{_ID_KEYS[name]}"] = i
+        if name in ID_KEYS and name != "cls":  # which llama.cpp's converter leaves out
+            found[f"tokenizer.ggml.{ID_KEYS[name]}"] = i
     for name, value in reading.add.items():
         if name in _ADD_KEYS:
             found[f"tokenizer.ggml.add_{name}_token"] = value
-    found |= _templates(folder)
+    found |= chat_templates(folder)
     return found | _normalizer(section(folder.json(FAST) or {}, "normalizer"))
 
 
@@ -97,12 +85,7 @@ class _Reading:
             self._read_template(self.tokenizer)
         self._read_config()
 
-    def id_of(self, text: str) -> Any:
-        """Return the id of an added token."""
-        return self.ids.get(text)
-
     def named(self) -> Iterator[tuple[str, str]]:
-        """Yield the special tokens that have names and texts."""
         for name in self.names:
             text = content((self.config or {}).get(f"{name}_token"))
             if text is not None:
@@ -235,52 +218,3 @@ def _steps(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from _steps(inner)
     else:
         yield given
-
-
-# --- chat templates -----------------------------------------------------------------------------
-
-
-def _templates(folder: Folder) -> dict[str, Any]:
-    """Return one template, or several by their names, of which `default` has no name in a GGUF."""
-    config = folder.json(CONFIG)
-    if not config:
-        return {}
-    given = config["chat_template"] if "chat_template" in config else _beside(folder)
-    if isinstance(given, str):
-        check_text(CONFIG, [given])
-        return {"tokenizer.chat_template": given} if given else {}
-    found: dict[str, Any] = {}
-    names: dict[str, None] = {}
-    default = None
-    for choice in objects(given):
-        name, template = choice.get("name"), choice.get("template")
-        if not isinstance(name, str) or not isinstance(template, str):
-            continue
-        check_text(CONFIG, [template])
-        name = "".join(char if char in _NAME_CHARS else "_" for char in name)
-        if name == "default":
-            default = template
-        elif name:
-            names[name] = None
-            if template:  # a GGUF of the reference has no empty strings
-                found[f"tokenizer.chat_template.{name}"] = template
-    if names:
-        found["tokenizer.chat_templates"] = list(names)
-    if default:
-        found["tokenizer.chat_template"] = default
-    return found
-
-
-def _beside(folder: Folder) -> Any:
-    """Return the templates that are files of their own."""
-    template = folder.text("chat_template.jinja")
-    if template is None:
-        return (folder.json("chat_template.json") or {}).get("chat_template")
-    others = folder.names("additional_chat_templates", ".jinja")
-    if not others:
-        return template
-    named: list[dict[str, Any]] = [{"name": "default", "template": template}]
-    for path in others:
-        name = path.rpartition("/")[2].removesuffix(".jinja")
-        named.append({"name": name, "template": folder.text(path)})
-    return named

@@ -12,6 +12,7 @@ import numpy as np
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
 from anamnesis.architectures.tokenizers.tokens import (
     HALF,
+    ID_KEYS,
     VOCABULARY_MAX_TOKENS,
     TokenType,
     check_unique,
@@ -26,17 +27,6 @@ if TYPE_CHECKING:
 
 MERGES_MAX_COUNT = 2_000_000  # Gemma 4 has half a million
 
-_KEYS = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "unk": "unknown_token_id",
-    "sep": "seperator_token_id",
-    "pad": "padding_token_id",
-    "cls": "cls_token_id",
-    "mask": "mask_token_id",
-    "eot": "eot_token_id",
-    "eom": "eom_token_id",
-}
 _NONE = (-1, (1 << 32) - 1)  # what llama.cpp itself writes for a token that there is not
 _MERGING = ("gpt2", "gemma4")
 _UNMERGED = "kimi-k2"
@@ -130,12 +120,10 @@ class StoredVocabulary:
         return n
 
     def of_types(self, *types: int) -> list[int]:
-        """Return the ids of tokens of these types."""
         found: list[int] = np.isin(self.types, types).nonzero()[0].tolist()
         return found
 
     def merges(self) -> Iterator[tuple[str, str]]:
-        """Yield merges by their halves."""
         return map(_pair, self._merges)
 
     def added(self) -> dict[int, bool]:
@@ -159,7 +147,7 @@ class StoredVocabulary:
     def _ids(self) -> dict[str, int]:
         found = dict(_IDS.get(self.model, {}))
         found = {name: i for name, i in found.items() if i < len(self.tokens)}
-        for name, key in _KEYS.items():
+        for name, key in ID_KEYS.items():
             given = token_id(self._metadata, f"tokenizer.ggml.{key}", len(self.tokens))
             if given is not None:
                 found[name] = given

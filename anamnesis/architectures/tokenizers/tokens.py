@@ -21,6 +21,18 @@ VOCABULARY_MAX_TOKENS = 1_000_000  # Gemma has 262,144
 VOCABULARY_MAX_PADDING = 100_000  # rows of a model that no token has
 _TOKEN_BYTES = 100  # that each takes in Python, with its score and its type
 
+# GGUF's keys of the ids of special tokens.
+ID_KEYS = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",
+    "pad": "padding_token_id",
+    "cls": "cls_token_id",
+    "mask": "mask_token_id",
+    "eot": "eot_token_id",
+    "eom": "eom_token_id",
+}
 PAD_SCORE = -10000.0
 ADDED_SCORE = -1000.0
 
@@ -58,7 +70,6 @@ class Vocabulary:
         return len(self.tokens)
 
     def put(self, i: int, text: str, kind: int, score: float = 0.0) -> None:
-        """Set a token."""
         self.tokens[i] = text
         self.types[i] = kind
         self.scores[i] = score
@@ -66,7 +77,6 @@ class Vocabulary:
     def put_all(
         self, texts: Mapping[int, str], kind: int, scores: float | NDArray[np.float32]
     ) -> None:
-        """Set tokens by their ids."""
         for i, text in texts.items():
             self.tokens[i] = text
         ids = np.fromiter(texts, np.intp, len(texts))

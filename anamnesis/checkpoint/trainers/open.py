@@ -1,4 +1,4 @@
-"""Which trainer has left a folder, and its files as one model."""
+"""Which trainer has left a folder: its files as one model, and what goes along."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from anamnesis.base.dropped import Dropped
+from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.checkpoint.file_names import (
@@ -15,8 +16,9 @@ from anamnesis.checkpoint.file_names import (
     DCP_EXTENSION,
     DCP_METADATA_NAME,
     MODEL_STEM,
+    is_index,
 )
-from anamnesis.checkpoint.trainers.beside import beside
+from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.trainers.dcp import STATE, is_of_optimizer, read_dcp
 from anamnesis.checkpoint.trainers.hf_shards import find_hf_shards, join_hf_shards
 from anamnesis.checkpoint.trainers.ranks import find_ranks, join_ranks
@@ -73,3 +75,21 @@ def _parsed(root: Path, names: list[str], budget: Budget, opening: Opening) -> d
 
 def _plain(files: Mapping[str, Source]) -> dict[str, Container]:
     return {name: Container("torch", "PyTorch pieces", file, {}) for name, file in files.items()}
+
+
+_ENDINGS = (".json", ".txt", ".model", ".jinja", ".md")
+
+
+def beside(folder: str, budget: Budget) -> dict[str, Any]:
+    """Return a folder's config and other files, in the fields that `Checkpoint` has."""
+    root = Path(folder)
+    if not (root / CONFIG_NAME).is_file():
+        raise ParseError(f"has no {CONFIG_NAME}", source=folder)
+    names = sorted(entry.name for entry in os.scandir(root) if entry.is_file())
+    others = [name for name in names if name.endswith(_ENDINGS) and not is_index(name)]
+    return {
+        "root": root,
+        "config": read_json(root / CONFIG_NAME, budget),
+        "has_config": True,
+        "sidecars": [name for name in others if name != CONFIG_NAME],
+    }

@@ -224,7 +224,6 @@ def _cut(runs: Sequence[range], begin: int, end: int) -> list[range]:
 def _agreeing(
     name: str, parts: Sequence[StoredTensor], shardings: Sequence[Sharding | None]
 ) -> StoredTensor:
-    """Return a tensor that each rank has all of."""
     for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
         if sharding is not None or part[1:4] != parts[0][1:4]:
             raise _unlike(name, rank, part)

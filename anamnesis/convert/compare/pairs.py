@@ -161,7 +161,7 @@ def _join_experts(one: Side, other: Side) -> None:
     """Put experts together that one model has one by one, and the other as stacks."""
     if not any(".experts.0." in name for name in one.weights):
         return
-    from anamnesis.schemes.libraries.joined_experts import every_stack_of_singles
+    from anamnesis.schemes.libraries.stacked_experts import every_stack_of_singles
 
     types = frozenset(_model_types(one.config)) | frozenset(_model_types(other.config))
     for stacks in ("transformers", "mlx-lm"):

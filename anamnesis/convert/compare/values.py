@@ -22,8 +22,8 @@ from anamnesis.convert.compare.difference import Difference
 from anamnesis.convert.compare.pairs import Pair
 from anamnesis.convert.report.report import WeightLoss
 from anamnesis.convert.request.request import How
+from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
@@ -215,11 +215,12 @@ class _Decoding:
         kinds = [_stored_as(weight) for _, weight in both]
         if any(kind is not None and kind.name not in _core.SOURCES for kind in kinds):
             return compare_arrays(*(self._array(k, weight, band) for k, weight in both))
-        is_raw = kinds[0] is not None and kinds[0] is kinds[1]
-        values = self._stored if is_raw else self._decoded
-        a, b = (values(k, weight, band) for k, weight in both)
-        source = _core.SOURCES[kinds[0].name if is_raw and kinds[0] else "F32"]
-        found = _core.compare(a, b, self._how.level, source)
+        a, b = (
+            self._decoded(k, weight, band) if kinds[k] is None else self._stored(k, weight, band)
+            for k, weight in both
+        )
+        of_a, of_b = (_core.SOURCES["F32" if kind is None else kind.name] for kind in kinds)
+        found = _core.compare(a, b, self._how.level, of_a, of_b)
         sums = found.absolute, found.error, found.power_a, found.power_b, found.product
         first = found.first_different or 0
         return _Band(found.n_different, found.n_not_finite, first, found.largest, sums)

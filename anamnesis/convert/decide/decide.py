@@ -107,7 +107,6 @@ def _with_experts(named: Named, asked: Asked, seen: Seen, *, may_join: bool) -> 
 
 
 def _wishes(named: Named, asked: Asked) -> list[Wish]:
-    """Return what is asked of each weight."""
     if not (asked.encodings or asked.request.overrides or asked.others):
         return [NOTHING] * len(named.weights)
     asked = replace(asked, left={**asked.left, **named.left}) if named.left else asked
@@ -163,6 +162,5 @@ def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:
 
 
 def _has_bytes(tensor: StoredTensor) -> bool:
-    """Return whether an unreadable tensor has bytes of its own."""
     # torch's sparse and quantised tensors have none, for they are made of others.
     return tensor.dtype.name in DTYPES or tensor.n_bytes > 0

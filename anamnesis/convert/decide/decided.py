@@ -21,7 +21,7 @@ from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.plain_encoding import plain_encoding
-from anamnesis.schemes.detect.names import is_auxiliary
+from anamnesis.schemes.detect.not_weights import is_auxiliary
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.mix import Mix
@@ -41,7 +41,6 @@ class Decided:
 
     @property
     def request(self) -> Request:
-        """What is asked for."""
         return self.asked.request
 
     @property

@@ -11,7 +11,7 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.convert.request.mix import AskedMix
+from anamnesis.convert.request.mix_options import AskedMix
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
@@ -155,7 +155,6 @@ def _type_of(override: tuple[str, Encoding | None] | None) -> str | None:
 
 
 def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
-    """Return whether the override, not the mix, decides a weight."""
     # So it is where ggml has no such type, or where the very name of a weight is given that the mix
     # leaves. A glob that asks for a type reaches what the mix quantises alone, and no norm or
     # router.

@@ -19,7 +19,7 @@ from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
-    from anamnesis.schemes.libraries.joined_experts import MadeStack
+    from anamnesis.schemes.libraries.stacked_experts import MadeStack
 
 _KEEP = "experts='keep' leaves them as they are"
 _IN_GGUF = re.compile(r"(^|\.)ffn_(gate|up|down|gate_up)_exps\.weight$")
@@ -60,7 +60,7 @@ def taken_apart(
     """Return the weights with stacks of experts as a tool saves them, and which are encoded so."""
     # A module is taken apart where something of it is to be encoded; what else there is of it stays
     # plain, matrix by matrix.
-    from anamnesis.schemes.libraries.experts import stacked_experts
+    from anamnesis.schemes.libraries.split_experts import stacked_experts
 
     tool = asked.experts_tool
     assert tool is not None  # nobody else takes any apart
@@ -92,7 +92,7 @@ def codes_apart(named: Named, asked: Asked, ledger: Ledger, moves: Mapping[str, 
     """Return the weights with all stacks in codes apart, if one of them is not moved whole."""
     if not named.left:
         return named
-    from anamnesis.schemes.libraries.experts import IN_CODES
+    from anamnesis.schemes.libraries.split_experts import IN_CODES
 
     moved = {name for name, move in moves.items() if isinstance(move, Repack)}
     if all(name in moved for name, why in named.left.items() if why == IN_CODES):
@@ -117,7 +117,7 @@ def put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
     """Return the weights with experts as the stacks that the model's own class has."""
     if not any(".experts.0." in f".{weight.name}" for weight in weights):
         return Named(weights)
-    from anamnesis.schemes.libraries.joined_experts import joined_experts
+    from anamnesis.schemes.libraries.stacked_experts import joined_experts
 
     by_name = {weight.name: weight for weight in weights}
     return _with_stacks(
@@ -151,7 +151,7 @@ def as_asked(weights: list[Weight], asked: Asked, ledger: Ledger, container: str
 
 def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
     """Return the weights with every stack as matrices, of codes too."""
-    from anamnesis.schemes.libraries.experts import every_stack
+    from anamnesis.schemes.libraries.split_experts import every_stack
 
     by_name = {weight.name: weight for weight in weights}
     pieces: dict[str, list[Weight]] = {}
@@ -170,7 +170,7 @@ def _all_taken_apart(weights: list[Weight], ledger: Ledger) -> Named:
 def _all_put_together(weights: list[Weight], asked: Asked, ledger: Ledger) -> Named:
     """Return the weights with all single experts as stacks."""
     # Codes are joined where they lie, because they may be moved.
-    from anamnesis.schemes.libraries.joined_experts import every_stack_of_singles
+    from anamnesis.schemes.libraries.stacked_experts import every_stack_of_singles
 
     encoding = asked.request.encoding
     by_name = {weight.name: weight for weight in weights}

@@ -66,7 +66,6 @@ class Fate(NamedTuple):
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """All that it is written as."""
         return (self.piece, *self.rest)
 
     @property
@@ -194,7 +193,6 @@ class Possible:
         return Fate(piece.weight, "passed", piece)
 
     def _same(self, stored: Iterable[StoredTensor]) -> tuple[Piece, ...]:
-        """Return stored tensors as they are."""
         same = [(Plain(one.name, one.shape, (one,)), plain_encoding(one.dtype)) for one in stored]
         return tuple([self._piece(*one) for one in same])
 
@@ -251,5 +249,4 @@ def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
 
 
 def _holds_all(own: DType, dtype: DType) -> bool:
-    """Return whether a dtype has all values of another."""
     return own is dtype or dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)

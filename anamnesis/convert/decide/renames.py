@@ -17,7 +17,7 @@ from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.request.mix import asked_mix
+from anamnesis.convert.request.mix_options import asked_mix
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.targets import encoding as encoding_named
 from anamnesis.formats.base import CARRIED_HEADER, Container

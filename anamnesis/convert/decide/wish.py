@@ -62,7 +62,6 @@ class Asked:
 
     @cached_property
     def encodings(self) -> list[Encoding]:
-        """All that are asked for by name."""
         given = (self.request.encoding, *(encoding for _, encoding in self.request.overrides))
         return [encoding for encoding in given if encoding is not None]
 

@@ -73,7 +73,6 @@ class Journal:
                 raise OutputError(f"{where}: is not a journal of errors") from None
 
     def add(self, weight: str, errors: Mapping[str, float]) -> None:
-        """Add the errors of a weight."""
         self.errors.setdefault(weight, {}).update(errors)
         if self._file is not None:
             for type, error in errors.items():
@@ -85,7 +84,6 @@ class Journal:
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 

@@ -23,7 +23,7 @@ from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
 from anamnesis.convert.fit.recipe_text import literal, recipe_text
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.request.mix import block_type
+from anamnesis.convert.request.mix_options import block_type
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.resolve import resolve
@@ -108,7 +108,6 @@ class Fit:
 
     @property
     def error(self) -> float:
-        """The sum of all squared errors."""
         return sum(self.errors.values())
 
     def __repr__(self) -> str:
@@ -176,7 +175,6 @@ class _Fitting:
         )
 
     def fit(self) -> Fit:
-        """Measure, and choose."""
         errors = self._errors()
         options = {
             name: [Option(t, self._n_bytes(weight, t), errors[name][t]) for t in self._types[name]]
@@ -337,7 +335,6 @@ def _seen(source: Source) -> tuple[str, list[int | str]]:
 
 
 def _bits(type: str) -> float:
-    """Return the bits that a value takes."""
     dtype = BLOCK_DTYPES.get(type) or DTYPES[type]
     return 8 * dtype.n_bytes(_LARGEST_BLOCK) / _LARGEST_BLOCK
 
@@ -347,7 +344,6 @@ def _padded(n_bytes: int) -> int:
 
 
 def _named_types(words: Iterable[str]) -> list[str]:
-    """Return types by their names and those of families."""
     found: dict[str, None] = {}
     for word in words:
         own = FAMILIES.get(word.lower())

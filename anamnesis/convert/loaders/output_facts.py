@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from anamnesis.convert.loaders.gguf_facts import OF_LLAMA_CPP, lacks
 from anamnesis.convert.loaders.table import CELLS, ONE_BY_ONE, SPLIT_BY_TOOLS
 from anamnesis.schemes.libraries.mlx_models import CLASSES, class_of
 from anamnesis.schemes.libraries.stacks import is_of_an_expert
@@ -104,7 +103,6 @@ def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
 
 
 def _model_types(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return the model types that config.json gives for the model and its sections."""
     sections = [config, *(section for section in config.values() if isinstance(section, dict))]
     return frozenset(
         kind for section in sections if isinstance(kind := section.get("model_type"), str)
@@ -169,3 +167,21 @@ def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
         yield "elsewhere"
     elif encodings and output.container == "safetensors" and not output.has_config:
         yield "mistral" if output.has_params else "lone"
+
+
+OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
+_OF_HUGGING_FACE = re.compile(
+    r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
+)
+
+
+def lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what llama.cpp needs and a GGUF lacks."""
+    if not any(OF_LLAMA_CPP.match(name) for name in names) and any(
+        _OF_HUGGING_FACE.search(name) for name in names
+    ):
+        yield "hf-names"
+    elif "general.architecture" not in metadata:
+        yield "no-architecture"
+    elif "token_embd.weight" in names and "tokenizer.ggml.model" not in metadata:
+        yield "no-tokenizer"

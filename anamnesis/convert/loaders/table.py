@@ -7,12 +7,11 @@ docs/loading.md is made of them, and tests/convert/test_loads_table.py runs the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Literal, NamedTuple
 
+from anamnesis.base.json_table import json_table
 from anamnesis.schemes.libraries.stacks import OF_MIXTRAL
 
 Outcome = Literal["loads", "otherwise", "refuses", "wrong", "unwritten"]
@@ -40,7 +39,7 @@ class Cell(NamedTuple):
     needs: str = ""
 
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 PROGRAMS = {name: Program(**row) for name, row in _TABLE["programs"].items()}
 KINDS: dict[str, str] = _TABLE["kinds"]
 PLACES = frozenset({"mistral", "lone", "elsewhere"})  # kinds by which nothing else matters any more

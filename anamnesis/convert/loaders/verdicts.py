@@ -41,7 +41,6 @@ class Verdict(NamedTuple):
         return sentence([self.program], self.outcome, self.why, self.instead)
 
     def to_dict(self) -> dict[str, str]:
-        """Return the verdict as JSON."""
         return {name: getattr(self, name) for name in ("program", "outcome", "why", "instead")}
 
 

@@ -14,8 +14,8 @@ from anamnesis.base.lazy import np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 Matrix = Callable[[], Any]  # of float32

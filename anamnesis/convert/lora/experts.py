@@ -19,7 +19,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter
 from anamnesis.convert.lora.deltas import Delta, Factor
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.libraries.joined_experts import LAYERS, PIECE, STACKS
+from anamnesis.schemes.libraries.stacked_experts import LAYERS, PIECE, STACKS
 from anamnesis.sources.strided import Strips, strided
 
 _BASE = ".base_layer"

@@ -16,8 +16,8 @@ from anamnesis.base.version import __version__
 from anamnesis.convert.parts.parts import Parts
 from anamnesis.convert.request.request import How
 from anamnesis.convert.resume.destination import Destination
+from anamnesis.convert.resume.identity import boot_id
 from anamnesis.convert.resume.protocol import Run
-from anamnesis.convert.resume.staging import boot_id
 from anamnesis.convert.write.tally import Tally
 
 _SECONDS = 30  # until a scheduler counts as gone

@@ -14,13 +14,12 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.convert.request.request import How
 from anamnesis.convert.request.share import Share
 from anamnesis.convert.resume.destination import Destination
-from anamnesis.convert.resume.identity import difference, identity
+from anamnesis.convert.resume.identity import boot_id, difference, identity
 from anamnesis.convert.resume.parts_folder import PLAN
-from anamnesis.convert.resume.staging import boot_id
 from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys
 from anamnesis.convert.write.tally import Made, Tally
-from anamnesis.sources.ranges import at_once
+from anamnesis.sources.retried_ranges import at_once
 
 _AT_ONCE = 8  # notes that are read
 

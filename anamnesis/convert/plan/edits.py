@@ -130,7 +130,6 @@ def _by_function(
     function: Callable[[Any], Any],
     tensor_of: Callable[[Weight], Any],
 ) -> Edited:
-    """Return a weight with the values that a function makes of it."""
     tensor = tensor_of(weight)
     hold(limits, [(f"the edited tensor {weight.name!r}", tensor.nbytes)])
     seen: set[int] = set()
@@ -241,7 +240,6 @@ def _check_dtype(weight: Weight, dtype: DType) -> None:
 
 
 def _digest(array: StoredTensor) -> Callable[[], str]:
-    """Return a function that returns a hash of an array."""
 
     @cache
     def digest() -> str:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.convert.decide.possible import Piece
-from anamnesis.convert.plan.shard_names import Named
+from anamnesis.convert.plan.shards import Named
 from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer
+from anamnesis.schemes.core.band_sizes import band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.bands import Band, Bands
-from anamnesis.schemes.core.budget import band_bytes, encoded_band_bytes
 
 _NONE: dict[int, bytes] = {}  # of the constants of values
 
@@ -32,7 +32,6 @@ class Slice(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes of all pieces."""
         return self.n_bytes * self.pieces
 
     def places(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
@@ -56,7 +55,6 @@ class Job(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes of all slices."""
         return sum([piece.total for piece in self.slices])
 
 
@@ -86,13 +84,12 @@ class OutputWeight:
         self.settle(b"")
 
     def settle(self, found: bytes) -> None:
-        """Take what the survey found."""
         self.found, self._bands = found, None
-        shape = self.weight.shape
-        self.parts = self.encoding.parts(self.name, shape, found)
-        self.constants = (
-            _NONE if self.is_plain else self.encoding.constants(self.name, shape, found)
-        )
+        of = self.name, self.weight.shape, found
+        if self.is_plain:
+            self.parts, self.constants = self.encoding.parts(*of), _NONE
+        else:
+            self.parts, self.constants = self.encoding.laid_out(*of)
         self.n_bytes = sum([part.n_bytes for part in self.parts])
 
     def check(self, writer: Writer) -> None:
@@ -187,7 +184,6 @@ class OutputFile:
         return list(self.writer.finish([crc for w in self.given for crc in sums[w.index]]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         return {
             "name": self.name,
             "format": self.writer.id,
@@ -229,16 +225,3 @@ class DirectoryOutput:
     config: bytes | None = None
     config_edits: dict[str, Any] = field(default_factory=dict)
     named: list[Named] = field(default_factory=list)
-
-
-def split_by_size(weights: Iterable[OutputWeight], limit: int) -> list[list[OutputWeight]]:
-    """Cut a sequence of weights into shards of at most `limit` bytes; a larger one gets its own."""
-    shards: list[list[OutputWeight]] = [[]]
-    size = 0
-    for weight in weights:
-        if shards[-1] and size + weight.n_bytes > limit:
-            shards.append([])
-            size = 0
-        shards[-1].append(weight)
-        size += weight.n_bytes
-    return shards

@@ -31,9 +31,9 @@ from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.decide.account import account_of
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.keeping import check_kept
-from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight, split_by_size
+from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shard_names import Named, shard_names
+from anamnesis.convert.plan.shards import DEFAULT_SHARD_SIZE, Named, shard_names, split_by_size
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
@@ -41,9 +41,6 @@ from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
-_USUAL_SHARD = (
-    5 * 10**9
-)  # bytes, where the input has no shards: as transformers wrote them for long
 _WEIGHT = ".weight"
 _DESCRIPTION = "description of the quantisation"
 
@@ -107,10 +104,9 @@ class _Directory:
         self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
 
     def plan(self) -> Plan:
-        """Return the plan."""
         limit, decided = self.request.max_shard_size, self.decided
         if limit is None and self.checkpoint.is_joined:
-            limit = _USUAL_SHARD
+            limit = DEFAULT_SHARD_SIZE
         files = self._same_shards() if limit is None else self._new_shards(limit)
         describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
         gone = describing if decided.dense else []
@@ -266,7 +262,6 @@ class _Directory:
         return list(zip(names, named, strict=True))
 
     def _named(self, files: list[OutputFile], directory: DirectoryOutput) -> list[Named]:
-        """Return all files of the output, and what each is made of."""
         names = [Named(f.name, self.shard_of.get(f.name, "a shard")) for f in files]
         names += [Named(name, name) for name in directory.sidecars]
         old = [index.name for index in self.checkpoint.indexes] or ["the index"]

@@ -21,7 +21,7 @@ from anamnesis.convert.decide.account import Account
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.report.report import Measured
-from anamnesis.schemes.core.budget import THREAD_BYTES, band_bytes, encoded_band_bytes
+from anamnesis.schemes.core.band_sizes import THREAD_BYTES, band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.weight import Weight
@@ -112,7 +112,6 @@ class Plan:
         return settled
 
     def _together(self, surveyed: Iterable[OutputWeight]) -> Iterator[list[OutputWeight]]:
-        """Yield those that depend on each other."""
         by_encoding: dict[str, dict[str, OutputWeight]] = {}
         for made in surveyed:
             by_encoding.setdefault(made.encoding.id, {})[made.weight.name] = made
@@ -242,7 +241,6 @@ class Plan:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         account, directory = self.account, self.directory
         outcome = {k: list(v) if type(v) is tuple else v for k, v in account.outcome().items()}
         return {
@@ -269,7 +267,6 @@ class Plan:
         }
 
     def weights(self) -> Iterator[OutputWeight]:
-        """Yield the weights of all files."""
         for file in self.files:
             yield from file.weights
 
@@ -290,7 +287,6 @@ class Plan:
                     ordinal += len(bands)
 
     def count_jobs(self) -> int:
-        """Return the number of bands."""
         return sum(len(weight.bands()) for weight in self.weights())
 
     def digest(self) -> str:

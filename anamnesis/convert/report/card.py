@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError
+from anamnesis.base.json_table import json_table
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
 from anamnesis.checkpoint.hub_cache import repository_of
@@ -28,33 +29,7 @@ _OF_CLIP = ("llama.cpp (--mmproj)",)
 _OF_ADAPTERS = ("llama.cpp (--lora)",)
 _OF_IMAGES = ("ComfyUI-GGUF", "stable-diffusion.cpp")
 # By the method of the config and the encoding in words: its name in the table of programs.
-_STORED = (
-    ("fp8", "fine-grained FP8 (E4M3), 128x128 blocks", "fp8-block"),
-    ("fp8", "per-tensor FP8 (E4M3)", "fp8-tensor"),
-    ("gptq", "GPTQ 4-bit, groups of", "gptq-4bit"),
-    ("gptq", "GPTQ 8-bit, groups of", "gptq-8bit"),
-    ("awq", "AWQ 4-bit, groups of", "awq-4bit"),
-    ("bitsandbytes", "BitsAndBytes NF4", "bnb-nf4"),
-    ("bitsandbytes", "BitsAndBytes FP4", "bnb-fp4"),
-    ("bitsandbytes", "BitsAndBytes INT8", "bnb-int8"),
-    ("mxfp4", "MXFP4 (gpt-oss)", "gptoss-mxfp4"),
-    ("compressed-tensors", "fine-grained FP8 (E4M3), 128x128 blocks", "fp8-block-ct"),
-    ("compressed-tensors", "per-channel FP8 (E4M3)", "fp8-channel"),
-    ("compressed-tensors", "per-tensor FP8 (E4M3)", "fp8-tensor-ct"),
-    ("compressed-tensors", "INT8, per channel", "int8"),
-    ("compressed-tensors", "INT4, groups of 128, zero points", "int4-asym"),
-    ("compressed-tensors", "INT4, groups of 128", "int4"),
-    ("compressed-tensors", "NVFP4 (compressed-tensors)", "nvfp4"),
-    ("compressed-tensors", "MXFP4", "mxfp4"),
-    ("compressed-tensors", "MXFP8 (E4M3)", "mxfp8"),
-    ("modelopt", "NVFP4 (ModelOpt)", "nvfp4-modelopt"),
-    ("modelopt", "MXFP8 (E4M3)", "mxfp8-modelopt"),
-    *(
-        (None, f"INT{n}, groups of {g}, biases (MLX)", f"mlx-{n}bit")
-        for n in (2, 3, 4, 5, 6, 8)
-        for g in (32, 64, 128)
-    ),
-)
+_STORED = json_table(__file__)
 
 
 class Card(NamedTuple):
@@ -96,7 +71,7 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
 
 
 def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
-    from anamnesis.convert.loaders.gguf_facts import lacks
+    from anamnesis.convert.loaders.output_facts import lacks
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":

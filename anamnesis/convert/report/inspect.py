@@ -47,6 +47,9 @@ def inspect_claim(
     quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
     plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
     scales = [part for w in quantised for part in w.parts[1:]]
+    n_bytes_out = sum(
+        plain_dtype(w, wanted, cast=False).n_bytes(w.n_elements) for w in ledger.weights.values()
+    )
     lost = [_TRAINED_BYTES * w.n_elements - w.n_bytes for w in quantised]
     tied = tuple(tuple(names) for container in containers for names in container.tied)
     n_bytes = sum(t.n_bytes for t in ledger.stored.values())
@@ -70,11 +73,7 @@ def inspect_claim(
         dropped=tuple(ledger.dropped),
         problems=problems,
         n_bytes=n_bytes,
-        n_bytes_out=sum(
-            plain_dtype(w, wanted, cast=False).n_bytes(w.n_elements)
-            for w in ledger.weights.values()
-        )
-        + sum(t.n_bytes for t in unread),
+        n_bytes_out=n_bytes_out + sum(t.n_bytes for t in unread),
         dtype_out=wanted.name,
         quantized_as=", ".join(counted_up(w.family for w in quantised)),
         metadata=metadata_summary(containers),
@@ -106,7 +105,7 @@ def _card(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) ->
 
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.gguf_facts import lacks
+    from anamnesis.convert.loaders.output_facts import lacks
 
     if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
         return ()

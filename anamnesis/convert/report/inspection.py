@@ -155,7 +155,6 @@ class Inspection:
         return "\n".join(f"{label:<13}{shortened(text, _LONGEST)}" for label, text in rows)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
         from anamnesis.base.html import html_table
 
         return html_table(self.rows())
@@ -228,7 +227,6 @@ class Inspection:
         yield from self._torch_rows()
 
     def _about_rows(self) -> Iterable[tuple[str, str]]:
-        """Rows for what a model says of itself."""
         template = {True: "has a template", False: "no template", None: None}
         rows = {
             "Name": self.name and ", ".join(filter(None, (self.name, self.size_label))),
@@ -268,7 +266,6 @@ class Inspection:
         return "nothing that can be read" if self.problems else words
 
     def _torch_rows(self) -> Iterable[tuple[str, str]]:
-        """Rows for what other containers have not."""
         if "byte_order" in self.facts:
             yield "Byte order", f"{self.facts['byte_order']}-endian"
         for names in self.tied[:_SHOWN]:

@@ -42,7 +42,6 @@ class Meter:
 
     @property
     def fraction(self) -> float:
-        """The part that is done."""
         return min(1.0, self.done / self.total) if self.total else 0.0
 
     @property

@@ -27,7 +27,6 @@ class PartReport(Report):
     missing: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         names = ("path", "part", "files", "missing", "n_files", "n_bytes", "seconds")
         return {name: getattr(self, name) for name in names}
 

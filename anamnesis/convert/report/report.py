@@ -42,7 +42,6 @@ class WeightLoss:
 
     @property
     def mean(self) -> float:
-        """The mean absolute error."""
         return self.absolute / self.n if self.n else 0.0
 
     @property
@@ -90,7 +89,6 @@ class Losses:
 
     @property
     def total(self) -> WeightLoss:
-        """Of all of them."""
         each = list(self.weights.values())
         largest = [loss.largest for loss in each]
         return WeightLoss(
@@ -126,7 +124,6 @@ class Losses:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         weights = {name: loss.to_dict() for name, loss in self.weights.items()}
         return {"total": self.total.to_dict(), "weights": weights}
 
@@ -149,16 +146,13 @@ class Measured:
 
     @property
     def total(self) -> WeightLoss:
-        """Of all bands that were measured."""
         return self.losses.total
 
     @property
     def is_sample(self) -> bool:
-        """Whether there are bands that were not."""
         return self.n_bands < self.n_bands_in_all
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         return {"is_sample": self.is_sample, **self.losses.to_dict()}
 
 
@@ -303,7 +297,6 @@ class Report(Outcome):
         return len(self.repacked)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         outcome = self.outcome()
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in outcome}
         return {

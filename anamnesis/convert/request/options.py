@@ -31,17 +31,14 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """The flag that messages use."""
         return self.flags.split()[-1].partition("/")[0]
 
     @property
     def name(self) -> str:
-        """Its name in Python."""
         return self.dest or self.flag.strip("-").replace("-", "_")
 
     @property
     def key(self) -> str:
-        """Its key in a recipe."""
         return "tensors" if self.name == "overrides" else self.name.replace("_", "-")
 
     def check(self, value: Any) -> None:

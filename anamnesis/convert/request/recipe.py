@@ -80,7 +80,6 @@ class _Reader:
             raise ValueError(f"{name}: {_TOO_DEEP}") from None
 
     def read(self) -> Recipe:
-        """Return the options."""
         made: Any = {}
         for key, value in self._values.items():
             known = key.replace("_", "-")

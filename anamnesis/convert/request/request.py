@@ -16,7 +16,7 @@ from anamnesis.base.levels import LevelName
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import chooser
 from anamnesis.convert.request.form import Form
-from anamnesis.convert.request.mix import AskedMix, MixOptions
+from anamnesis.convert.request.mix_options import AskedMix, MixOptions
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.share import check_executor
 from anamnesis.convert.request.spellings import Named
@@ -43,7 +43,6 @@ class How(NamedTuple):
     cancel: Cancel | None = None
 
     def tell(self, done: int, total: int) -> None:
-        """Report the progress."""
         if self.progress is not None:
             self.progress(done, total)
 
@@ -159,12 +158,10 @@ class Request:
                 raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
 
     def writer(self) -> Writer:
-        """Return a writer for one file."""
         return make_writer(self.form.container)
 
     @property
     def how(self) -> How:
-        """How its bands are made."""
         return How(self.threads, self.level, self.progress, self.cancel)
 
     @property

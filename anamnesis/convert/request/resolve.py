@@ -10,7 +10,7 @@ from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.printable import shown
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request.form import check_ending, form_of
-from anamnesis.convert.request.mix import MIX_OPTIONS, asked_mix
+from anamnesis.convert.request.mix_options import MIX_OPTIONS, asked_mix
 from anamnesis.convert.request.request import ConvertOptions, Request, check_options
 from anamnesis.convert.request.spellings import Named
 from anamnesis.convert.request.targets import KEEP, Target, encoding, target

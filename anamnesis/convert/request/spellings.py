@@ -8,55 +8,17 @@ from typing import Any, TypeAlias
 
 from anamnesis.base.arguments import word
 from anamnesis.base.dtypes import DTYPE_WORDS, DTypeLike, dtype_name
+from anamnesis.base.json_table import json_table
 from anamnesis.schemes.core.encoding import Encoding
 
 # A target or an encoding: by a name, gguf-py's member of an enum, or any library's dtype.
 Named: TypeAlias = "str | Encoding | Enum | DTypeLike"
 
+_TABLE = json_table(__file__)
 # With `-` between words, whatever stands there.
-_WORDS = {
-    "fp8-fine-grained": "fp8-block",
-    "fp8-per-channel": "fp8-channel",
-    "fp8-per-tensor": "fp8-tensor",
-    "fp8-dynamic": "fp8-channel",  # llm-compressor
-    "w4a16": "int4",
-    "w4a16-asym": "int4-asym",
-    "w8a8-int8": "int8",
-    "nf4": "bnb-nf4",
-    "bnb-8bit": "bnb-int8",
-    "llm-int8": "bnb-int8",
-    "gptq-int4": "gptq-4bit",
-    "gptq-int8": "gptq-8bit",
-    "awq": "awq-4bit",
-    "awq-int4": "awq-4bit",
-    **DTYPE_WORDS,
-    "gguf-auto": "gguf",  # as llama.cpp's converter calls what a model is in
-    "gguf-keep": "gguf",
-    "pt": "torch",
-    "pth": "torch",
-    "pytorch": "torch",
-    "q6": "gguf-q6_k",
-    "q8": "gguf-q8_0",
-}
-
+_WORDS = {**DTYPE_WORDS, **_TABLE["words"]}
 # What several targets are meant by; without any separator.
-_SEVERAL = {
-    "fp8": ("fp8-block", "fp8-channel", "fp8-tensor", "comfy-fp8", "mxfp8"),
-    "4bit": ("gguf-q4_k_m", "gptq-4bit", "awq-4bit", "bnb-nf4", "int4", "mlx-4bit"),
-    "8bit": ("gguf-q8_0", "gptq-8bit", "bnb-int8", "int8", "fp8-block", "mlx-8bit"),
-    "fp4": ("nvfp4", "mxfp4", "bnb-fp4"),
-    "q2": ("gguf-q2_k", "gguf-q2_k_s"),
-    "q3": ("gguf-q3_k_m", "gguf-q3_k_s", "gguf-q3_k_l"),
-    "q4": ("gguf-q4_k_m", "gguf-q4_k_s", "gguf-q4_0"),
-    "q5": ("gguf-q5_k_m", "gguf-q5_k_s", "gguf-q5_0"),
-    "gptq": ("gptq-4bit", "gptq-8bit"),
-    "bnb": ("bnb-nf4", "bnb-int8", "bnb-fp4"),
-    "bitsandbytes": ("bnb-nf4", "bnb-int8", "bnb-fp4"),
-    "mlx": ("mlx-4bit", "mlx-8bit", "mlx-6bit"),
-    "comfy": ("comfy-fp8", "comfy-nvfp4", "comfy-int8"),
-    "comfyui": ("comfy-fp8", "comfy-nvfp4", "comfy-int8"),
-    "modelopt": ("nvfp4-modelopt", "fp8-block-modelopt", "mxfp8-modelopt"),
-}
+_SEVERAL = {word: tuple(targets.split()) for word, targets in _TABLE["several"].items()}
 
 
 def several(text: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import OutputError
-from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, PARTS_SUFFIX, is_index
+from anamnesis.checkpoint.file_names import CONFIG_NAME, PARTS_SUFFIX, is_index
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan.files import OutputFile
 from anamnesis.convert.plan.plan import Plan
@@ -31,6 +31,7 @@ from anamnesis.convert.resume.destination import (
     local_destination,
 )
 from anamnesis.convert.resume.parts_folder import PLAN
+from anamnesis.convert.resume.staging import parsed_note
 from anamnesis.convert.write.sinks import copy_to
 from anamnesis.sources.bucket import failing, list_bucket, names_in, size_of, store_of
 from anamnesis.sources.urls import kind_of_url
@@ -63,25 +64,17 @@ class BucketParts:
             delete([self._where.url_of(name) for name in sorted(self._where.entries())])
 
     def names(self) -> set[str]:
-        """Return the names of all notes."""
         found = map(_NOTE.fullmatch, list_bucket(self.path))
         return {note[1] for note in found if note} - {_COMMIT}
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a note; None if it is not there."""
-        raw = get(self._url(name))
-        try:
-            told = json.loads(raw or b"")
-        except (ValueError, RecursionError):
-            return None
-        return told if isinstance(told, dict) else None
+        return parsed_note(get(self._url(name)))
 
     def note(self, name: str, told: Mapping[str, Any]) -> None:
-        """Write a note."""
         put(self._url(name), json.dumps(told).encode())
 
     def forget(self, name: str) -> None:
-        """Remove a note."""
         delete([self._url(name)])
 
     def _url(self, name: str) -> str:
@@ -158,23 +151,17 @@ class BucketDestination(Destination):
         return {name for name in self.names() if name == CONFIG_NAME or is_index(name)}
 
     def _present(self) -> set[str]:
-        """Return what is at the place of the output."""
         if self.plan.directory is None:
             return {name for name in self.names() if size_of(self.url_of(name)) is not None}
         return {name for name in names_in(self.url) if not name.startswith(".")}
 
     def check(self) -> None:
         self.refuse_input()
-        planned, present = self.names(), self._present()
+        present = self._present()
         made = {file.name.partition("/")[0] for file in self.plan.files}
         if not self.request.force and present and (present - made or not self.parts().names()):
             raise OutputError(f"{self.url}: exists", remedy="force=True replaces its files")
-        others = [n for n in present - planned if n.endswith(EXTENSION) or is_index(n)]
-        if others:
-            raise OutputError(
-                f"{self.url}: holds other weights ({min(others)}), which would mix with these; name"
-                " another output"
-            )
+        self.refuse_others(present)
 
     def refuse_input(self) -> None:
         mine = {store_of(self.url_of(name))[1] for name in self.names()}  # all of them are keys
@@ -230,7 +217,6 @@ class _Stream:
         self._stream, self._url = stream, url
 
     def write(self, data: bytes) -> int:
-        """Write all."""
         with failing(self._url):
             self._stream.write(data)
         return len(data)

@@ -18,7 +18,7 @@ from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan.files import DirectoryOutput, OutputFile
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shard_names import check_distinct, check_writable
+from anamnesis.convert.plan.shards import check_distinct, check_writable
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.resume.folder import Folder
 from anamnesis.convert.resume.parts_folder import PartsFolder
@@ -50,7 +50,6 @@ class Destination(ABC):
 
     @property
     def shown(self) -> str:
-        """What messages call it."""
         return str(self.out)
 
     def parts(self) -> Any:
@@ -74,6 +73,15 @@ class Destination(ABC):
     def refuse_input(self) -> None:
         """Refuse an output that is the input; the output must exist."""
 
+    def refuse_others(self, present: set[str]) -> None:
+        """Refuse weights in the place of the output that it does not replace."""
+        others = [n for n in present - self.names() if n.endswith(EXTENSION) or is_index(n)]
+        if others:
+            raise OutputError(
+                f"{self.shown}: holds other weights ({min(others)}), which would mix with these;"
+                " name another output"
+            )
+
     @abstractmethod
     def names(self) -> set[str]:
         """Return what files the output may have, relative to where they are staged."""
@@ -83,7 +91,6 @@ class Destination(ABC):
         """Return where a file of the plan ends."""
 
     def told_path(self) -> str | Path:
-        """Return what to open the output by."""
         return self.out
 
     @abstractmethod
@@ -257,12 +264,7 @@ class DirectoryDestination(Destination):
             raise OutputError(
                 f"{self.out}: exists and is not empty", remedy="force=True replaces its files"
             )
-        others = sorted(n for n in present - self.names() if n.endswith(EXTENSION) or is_index(n))
-        if others:
-            raise OutputError(
-                f"{self.out}: holds other weights ({others[0]}), which would mix with these; name"
-                " another output"
-            )
+        self.refuse_others(present)
 
     def refuse_input(self) -> None:
         _refuse_input(self.out, self._root)
@@ -280,7 +282,6 @@ class DirectoryDestination(Destination):
             staging.add(name, raw)
 
     def copied(self) -> list[str]:
-        """Return the files that are copied as they are."""
         return [name for name in self.directory.sidecars if name != self.directory.params]
 
     def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
@@ -325,7 +326,6 @@ def _is_same(source: Path, copy: Path) -> bool:
 
 
 def _has_bytes(path: Path, raw: bytes | bytearray) -> bool:
-    """Tell whether a file is there, and has these bytes."""
     try:
         with FileSource(path) as source:
             return source.size == len(raw) and source.read(0, len(raw)) == raw

@@ -81,7 +81,6 @@ class Folder:
         return None
 
     def names(self) -> list[str]:
-        """Return the names in the folder."""
         return sorted(os.listdir(self._fd if _RELATIVE else self.path))
 
     def walk(self) -> Iterator[str]:
@@ -177,7 +176,6 @@ class Folder:
             return os.open(path, flags, 0o666, **where)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        """Open a file that exists."""
         self.check_file(name, self.status(name))
         with self._at(name) as (path, where):
             fd = os.open(path, flags | _SAFELY, **where)
@@ -251,7 +249,6 @@ class Folder:
             os.unlink(path, **where)
 
     def remove_empty(self, name: str) -> None:
-        """Remove an empty folder."""
         with self._at(name) as (path, where):
             os.rmdir(path, **where)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from anamnesis.base.version import __version__
@@ -38,3 +41,12 @@ def identity(checkpoint: Checkpoint, plan: Plan, record: str) -> dict[str, Any]:
         "surveys": len(plan.to_survey),
         "sources": [[name, *c.source.stamp()] for name, c in shards.items()],
     }
+
+
+def boot_id() -> str:
+    """Return what changes when the machine is started anew."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    # Elsewhere the minute of the start. Where the clock was set since, it looks like another boot,
+    # and a partial run is begun anew: slower, but right.
+    return str(round((time.time() - time.monotonic()) / 60))

@@ -37,7 +37,6 @@ class _Journal:
                 rest = rest[os.write(self._fd, rest) :]
 
     def clear(self) -> None:
-        """Forget all."""
         os.ftruncate(self._fd, 0)
 
     def close(self) -> None:
@@ -56,7 +55,6 @@ class BandJournal(_Journal):
         self._n_bands = n_bands
 
     def append(self, record: bytes) -> None:
-        """Note a band."""
         self._append(record)
 
     def records(self) -> Iterator[bytes]:

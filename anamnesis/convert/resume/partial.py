@@ -63,7 +63,6 @@ class PartialFolder:
             ) from None
 
     def _open(self, stack: ExitStack, *, make: bool) -> tuple[Folder, Folder, Folder]:
-        """Open the folder of the output, the folder that this one is in, and this one."""
         around = parent = stack.enter_context(Folder.named(self._out.parent))
         if self._inside:
             around = stack.enter_context(parent.inner(self._out.name))

@@ -14,7 +14,8 @@ from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTS_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.partial import PartialFolder, try_lock
-from anamnesis.convert.resume.staging import NO_ROOM, Staging, allocate, no_room
+from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
+from anamnesis.convert.resume.staging import Staging, parsed_note
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan.files import OutputFile
@@ -56,7 +57,6 @@ class PartsFolder:
             yield home
 
     def names(self) -> set[str]:
-        """Return the names of all notes."""
         with suppress(FileNotFoundError), self._partial.seen() as home:
             if home is not None:
                 with home.inner(_NOTES) as notes:
@@ -67,12 +67,7 @@ class PartsFolder:
     def read(self, name: str) -> dict[str, Any] | None:
         """Return a note; None if it is not there, or was not written whole before a power cut."""
         with self._open() as home, home.inner(_NOTES) as notes:
-            raw = notes.read(f"{name}.json", _MOST)
-        try:
-            told = json.loads(raw or b"")
-        except (ValueError, RecursionError):
-            return None
-        return told if isinstance(told, dict) else None
+            return parsed_note(notes.read(f"{name}.json", _MOST))
 
     def note(self, name: str, told: Mapping[str, Any]) -> None:
         """Write a note, whole."""
@@ -83,7 +78,6 @@ class PartsFolder:
             notes.move(new, notes, f"{name}.json")
 
     def forget(self, name: str) -> None:
-        """Remove a note."""
         with self._open() as home, home.inner(_NOTES) as notes:
             notes.remove(f"{name}.json")
 

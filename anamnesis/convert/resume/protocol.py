@@ -45,7 +45,8 @@ from anamnesis.base.source import Source
 from anamnesis.convert.plan.files import Job
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.identity import identity
-from anamnesis.convert.resume.staging import ANEW, NO_ROOM, Staging
+from anamnesis.convert.resume.room import NO_ROOM
+from anamnesis.convert.resume.staging import ANEW, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.tally import Made, Tally
 from anamnesis.convert.write.verify import Differs, compared, verify

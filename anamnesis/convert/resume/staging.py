@@ -23,22 +23,20 @@ that the user named are followed, but OUT may not be one if it is a directory.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError
-from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
+from anamnesis.convert.resume.identity import boot_id
 from anamnesis.convert.resume.journal import (
     SURVEYS,
     BandJournal,
@@ -47,10 +45,9 @@ from anamnesis.convert.resume.journal import (
     read_surveys,
 )
 from anamnesis.convert.resume.partial import NOTES, PartialFolder
+from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
 from anamnesis.convert.write.sinks import write_at
 from anamnesis.sources.file import FileSource
-
-NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 _SYNCED = b"synced"
 _BOOT_BYTES = 100  # the most that the boot's id adds to a plan
@@ -145,7 +142,8 @@ class Staging:
             commit = home.read("commit", len(_SYNCED))
             with self._whole(SURVEYS):
                 surveys = read_surveys(home, plan["weights"]) if plan["surveys"] else {}
-        return Notes(_parsed(raw, most), commit is not None, commit == _SYNCED, surveys)
+        known = {} if raw is not None and len(raw) > most else parsed_note(raw)
+        return Notes(known, commit is not None, commit == _SYNCED, surveys)
 
     @contextmanager
     def _whole(self, name: str) -> Iterator[None]:
@@ -263,7 +261,6 @@ class Staging:
             folder.move(last + ".new", folder, last)
 
     def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
-        """Write bytes at an offset of a reserved file."""
         fd = self._fds.get(name)
         if fd is None:
             with self._position:
@@ -306,7 +303,6 @@ class Staging:
     # --- committing ----------------------------------------------------------------------------
 
     def commit_file(self, name: str) -> None:
-        """Give a single file its final name."""
         self._finish([name])
         with self._place(name) as (folder, last):
             if folder.status(last) is not None:
@@ -341,7 +337,6 @@ class Staging:
         self._after_commit()
 
     def _finish(self, names: Iterable[str]) -> None:
-        """Note that all is written."""
         self._close_files()
         home = self._partial.home
         if self.sync:
@@ -389,42 +384,10 @@ def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> No
             folder.move(own, target, new)
 
 
-def _parsed(raw: bytes | None, most: int) -> dict[str, Any] | None:
-    """Return what a plan's JSON says; None if it is unreadable."""
-    if raw is not None and len(raw) > most:
-        return {}
+def parsed_note(raw: bytes | None) -> dict[str, Any] | None:
+    """Return what a note says; None if there is none, or it is not whole."""
     try:
-        plan = json.loads(raw or b"")
+        told = json.loads(raw or b"")
     except (ValueError, RecursionError):
         return None
-    return plan if isinstance(plan, dict) else None
-
-
-def no_room(folder: Path, out: Path, need: int, code: int | None = errno.ENOSPC) -> OSError:
-    """Return the error that an output has no room in a folder."""
-    why = f"{os.strerror(code or 0)}: the output takes {format_size(need)}"
-    if code == errno.ENOSPC:
-        why += f", {format_size(shutil.disk_usage(folder).free)} are free"
-    return OSError(code, why, str(out))
-
-
-def allocate(fd: int, size: int) -> None:
-    """Give a file its length and, where the system can, its blocks."""
-    if size and hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(fd, 0, size)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise
-        else:
-            return
-    os.ftruncate(fd, size)
-
-
-def boot_id() -> str:
-    """Return what changes when the machine is started anew."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    # Elsewhere the minute of the start. Where the clock was set since, it looks like another boot,
-    # and a partial run is begun anew: slower, but right.
-    return str(round((time.time() - time.monotonic()) / 60))
+    return told if isinstance(told, dict) else None

@@ -16,8 +16,8 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
+from anamnesis.schemes.core.band_sizes import THREAD_BYTES
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.budget import THREAD_BYTES
 from anamnesis.schemes.core.codes import VALUES_SLOT, Survey, Task
 from anamnesis.schemes.core.weight import Scratch, decode_run
 
@@ -62,7 +62,6 @@ def run_plan(
 
 
 def _pending(runs: Iterator[list[Job]], done: bytearray | None) -> Iterator[list[Job]]:
-    """Yield what an earlier run has not done."""
     if done is None:
         yield from runs
         return
@@ -101,7 +100,6 @@ class _Room:
             yield jobs
 
     def leave(self, shares: int) -> None:
-        """Give shares back."""
         with self._change:
             self._free += shares
             self._change.notify_all()

@@ -79,7 +79,6 @@ class _Comparing:
             self._unlike[part.name] = f"{there.describe()} {part.name!r} would be {made}"
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        """Compare."""
         for piece, raw in zip(job.slices, data, strict=True):
             for place, some in piece.places(raw):
                 self._compare(piece.part.name, place, some)

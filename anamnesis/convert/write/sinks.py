@@ -80,13 +80,11 @@ class FileSink:
         self._position = threading.Lock()
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        """Write."""
         for piece, raw in zip(job.slices, data, strict=True):
             for place, some in piece.places(raw):
                 self.put(piece.begin + place, some)
 
     def put(self, offset: int, data: bytes | memoryview) -> None:
-        """Write bytes at an offset."""
         write_at(self._file.fileno(), offset, data, self._position)
 
     def abandon(self) -> None:

@@ -35,7 +35,6 @@ class LossSum:
         self.power = ExactSum()
 
     def add(self, loss: Loss) -> None:
-        """Add a band's."""
         with self._lock:
             self.n += loss.n
             self.absolute.add(loss.absolute)
@@ -47,7 +46,6 @@ class LossSum:
                 self.largest = loss.largest
 
     def result(self) -> WeightLoss:
-        """Return all together."""
         sums = (self.absolute.value, self.largest, self.squared.value, self.power.value)
         return WeightLoss(self.n, *sums)
 
@@ -66,7 +64,6 @@ class Made:
         self.record = struct.Struct(f"<QQ{loss}{self.n_sums}I")
 
     def pack(self, ordinal: int, loss: Loss, sums: Sequence[int]) -> bytes:
-        """Return the record of a band."""
         measured = loss[1:] if self.measures else ()
         padding = (0,) * (self.n_sums - len(sums))
         return self.record.pack(ordinal, loss.overflows, *measured, *sums, *padding)
@@ -96,7 +93,6 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self, ordinal: int, loss: Loss, sums: Sequence[int], n_bytes: int = 0) -> None:
-        """Count a band, and its bytes."""
         if not (loss.overflows or loss.n or sums):
             self.count_bytes(n_bytes)
             return

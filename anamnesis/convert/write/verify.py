@@ -109,7 +109,6 @@ class _Comparing:
         self._sources = sources
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        """Compare."""
         source = self._sources[job.file.name]
         for piece, raw in zip(job.slices, data, strict=True):
             for place, some in piece.places(raw):
@@ -143,7 +142,7 @@ def _check_values(
         if made.is_plain:
             continue
         parts = tuple(stored[part.name] for part in made.parts)
-        meant = made.encoding.reopen(made.name, made.weight.shape, parts)
+        meant = made.encoding.layout.weight(made.name, made.weight.shape, parts)
         found = ledger.weights.get(made.name)
         if isinstance(found, Transposed):  # a Conv1D's, which was turned before it was encoded
             found = found.stored

@@ -36,7 +36,6 @@ class Text(str):
     __slots__ = ()
 
     def as_type(self, kind: ValueType) -> Any:
-        """Return the value that it is where one of a type belongs."""
         if kind is ValueType.STRING:
             return str(self)
         value = guessed(str(self))
@@ -98,7 +97,6 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
 
 
 def _keys_of_architecture(values: Mapping[str, Value]) -> list[str]:
-    """Return the keys that begin with the name of the architecture."""
     name = values.get(ARCHITECTURE_KEY)
     if name is None or name.type is not ValueType.STRING:
         return []

@@ -303,7 +303,6 @@ class _FieldScanner:
         return Span(start, reader.offset - start, item_type, n_items)
 
     def arrays(self, key: str, n: int, depth: int) -> None:
-        """Step over arrays in an array."""
         reader = self.reader
         self.n_nested += n
         if self.n_nested > GGUF_MAX_NESTED_ARRAYS:

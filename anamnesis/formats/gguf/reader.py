@@ -111,7 +111,6 @@ class HeaderReader:
         return value
 
     def raw(self, n_bytes: int) -> bytes:
-        """Return the next bytes."""
         pos = self._take(n_bytes)
         return bytes(self._buffer[pos : pos + n_bytes])
 

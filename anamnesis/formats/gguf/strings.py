@@ -50,7 +50,6 @@ class Strings:
     __hash__ = None  # type: ignore[assignment]
 
     def tolist(self) -> list[str]:
-        """Return them as a list of Python's."""
         return list(self)
 
     def __repr__(self) -> str:

@@ -69,7 +69,10 @@ def typed(value: Any) -> Value:
     if isinstance(value, Value):
         return value
     if isinstance(value, Strings):
-        return _of_strings(value)
+        _, n = _parse.skip_strings(value.raw, 0, len(value), _LENGTH.size, False, GGUF_MAX_STRING)
+        if n < len(value):
+            raise ValueError(f"a string of over {GGUF_MAX_STRING:,} bytes, which are allowed")
+        return _of_items(ValueType.STRING, n, bytes(value.raw))
     if isinstance(value, Mapping):
         if set(value) != {"type", "value"}:
             raise ValueError('a typed value is written {"type": "uint32", "value": 7}')
@@ -79,13 +82,6 @@ def typed(value: Any) -> Value:
     if hasattr(value, "dtype") and hasattr(value, "tolist") and not isinstance(value, type):
         return _of_numpy(value)
     return of_type(_scalar_type(value), value)
-
-
-def _of_strings(value: Strings) -> Value:
-    _, n = _parse.skip_strings(value.raw, 0, len(value), _LENGTH.size, False, GGUF_MAX_STRING)
-    if n < len(value):
-        raise ValueError(f"a string of over {GGUF_MAX_STRING:,} bytes, which are allowed")
-    return _of_items(ValueType.STRING, n, bytes(value.raw))
 
 
 def _of_items(kind: ValueType, n: int, items: bytes) -> Value:
@@ -342,7 +338,6 @@ class _Recoder:
         return b"".join(map(_string, strings))
 
     def array(self) -> bytes:
-        """Return the next array."""
         number, n = self.head.unpack_from(self.raw, self.pos)
         self.pos += self.head.size
         if number not in ValueType.__members__.values() or n > len(self.raw):

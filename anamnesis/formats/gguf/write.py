@@ -131,7 +131,6 @@ def key_bytes(key: str, value: Value) -> bytes:
 
 
 def _table(parts: Sequence[Part], begins: Sequence[int]) -> list[bytes]:
-    """Return a row for each tensor."""
     layouts: dict[tuple[DType, tuple[int, ...]], bytes] = {}  # a model has few, and each often
     rows = []
     for (name, dtype, shape), begin in zip(parts, begins, strict=True):

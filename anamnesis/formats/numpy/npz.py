@@ -97,7 +97,6 @@ class _Arrays:
         )
 
     def add_foreign(self, name: str, source: Source, start: int, n_bytes: int) -> None:
-        """List a member that is no array."""
         dtype = DType("no array", 0, None, "no array", "unknown", 1, 0)
         self._refuse(name, "is not a NumPy array")
         self.tensors[name] = StoredTensor(name, dtype, (), n_bytes, start, source)
@@ -122,7 +121,6 @@ class _Arrays:
         return strided(source, start, shape, column_major(shape), width, self._strips)
 
     def container(self, form: str, facts: dict[str, Any]) -> Container:
-        """Return what was added."""
         facts = {
             **facts,
             "column_major": self._n_column_major,

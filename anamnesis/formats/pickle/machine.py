@@ -204,9 +204,13 @@ class PickleMachine:
             self._exceeded()
 
     def payload(self, pos: int, n_bytes: int) -> bytes:
-        """Return the bytes of a string, accounted for."""
         if n_bytes > self.max_payload:
-            self._refuse_payload(n_bytes)
+            if n_bytes <= PICKLE_MAX_PAYLOAD:
+                self._budget.alloc(n_bytes, f"{self.name}: a string")
+            raise LimitExceeded(
+                "PICKLE_MAX_PAYLOAD",
+                f"{self.name}: a string of {n_bytes:,} bytes; {PICKLE_MAX_PAYLOAD:,} are allowed",
+            )
         end = pos + n_bytes
         if end > len(self.data):
             raise OutOfData
@@ -214,14 +218,6 @@ class PickleMachine:
         if self.working_set > self.allowed:
             self._exceeded()
         return self.data[pos:end]
-
-    def _refuse_payload(self, n_bytes: int) -> NoReturn:
-        if n_bytes <= PICKLE_MAX_PAYLOAD:
-            self._budget.alloc(n_bytes, f"{self.name}: a string")
-        raise LimitExceeded(
-            "PICKLE_MAX_PAYLOAD",
-            f"{self.name}: a string of {n_bytes:,} bytes; {PICKLE_MAX_PAYLOAD:,} are allowed",
-        )
 
     def text(self, pos: int, n_bytes: int) -> int:
         """Push a string of UTF-8; return where it ends."""

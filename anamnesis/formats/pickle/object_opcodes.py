@@ -17,6 +17,7 @@ from anamnesis.formats.pickle.opcodes import (
     Problem,
     Read,
     decimal,
+    of_line,
     opcode,
 )
 
@@ -159,11 +160,7 @@ def _long_binget(machine: PickleMachine, pos: int) -> int:
     return pos + 4
 
 
-@opcode(b"g", SLOT)
-def _get(machine: PickleMachine, pos: int) -> int:
-    raw, pos = machine.line(pos)
-    machine.stack.append(machine.memo[decimal(raw)])
-    return pos
+opcode(b"g", SLOT)(of_line(lambda machine, raw: machine.memo[decimal(raw)]))
 
 
 @opcode(b"q", ENTRY)
@@ -262,11 +259,7 @@ def _build(machine: PickleMachine, pos: int) -> int:
     return pos
 
 
-@opcode(b"P", CONTAINER)
-def _persid(machine: PickleMachine, pos: int) -> int:
-    raw, pos = machine.line(pos)
-    machine.stack.append(machine.persistent_load(raw.decode()))
-    return pos
+opcode(b"P", CONTAINER)(of_line(lambda machine, raw: machine.persistent_load(raw.decode())))
 
 
 @opcode(b"Q", CONTAINER)

@@ -150,20 +150,6 @@ def _long(machine: PickleMachine, pos: int, n_bytes: int) -> int:
     return pos + n_bytes
 
 
-@opcode(b"I", NUMBER)
-def _int(machine: PickleMachine, pos: int) -> int:
-    raw, pos = machine.line(pos)
-    machine.stack.append(raw == b"01" if raw in (b"00", b"01") else _literal(raw))
-    return pos
-
-
-@opcode(b"L", NUMBER)
-def _long_text(machine: PickleMachine, pos: int) -> int:
-    raw, pos = machine.line(pos)
-    machine.stack.append(_literal(raw.removesuffix(b"L")))
-    return pos
-
-
 def decimal(raw: bytes) -> int:
     """Return an integer in decimal digits, not too many."""
     if len(raw) > 2 * PICKLE_MAX_INT:
@@ -178,11 +164,24 @@ def _literal(raw: bytes) -> int:
     return int(raw, 16) if raw[:2] in (b"0x", b"0X") else decimal(raw)
 
 
-@opcode(b"F", NUMBER)
-def _float(machine: PickleMachine, pos: int) -> int:
-    raw, pos = machine.line(pos)
-    machine.stack.append(float(raw))
-    return pos
+def of_line(value: Callable[[PickleMachine, bytes], Any]) -> Handler:
+    """Return the handler of a value that is spelled in a line of text."""
+
+    def push(machine: PickleMachine, pos: int) -> int:
+        raw, pos = machine.line(pos)
+        machine.stack.append(value(machine, raw))
+        return pos
+
+    return push
+
+
+def _int(_: PickleMachine, raw: bytes) -> int:
+    return raw == b"01" if raw in (b"00", b"01") else _literal(raw)
+
+
+opcode(b"I", NUMBER)(of_line(_int))
+opcode(b"L", NUMBER)(of_line(lambda _, raw: _literal(raw.removesuffix(b"L"))))
+opcode(b"F", NUMBER)(of_line(lambda _, raw: float(raw)))
 
 
 # --- strings
@@ -198,7 +197,6 @@ def _text_behind(read: Read, width: int) -> Handler:
 
 
 def _bytes_behind(read: Read, width: int, value: Callable[[bytes], Any] = bytes) -> Handler:
-    """Return the handler of bytes with their length before them."""
 
     def push(machine: PickleMachine, pos: int) -> int:
         (n_bytes,) = read(machine.data, pos)
@@ -226,19 +224,17 @@ opcode(b"U", NUMBER)(_bytes_behind(U8, 1, _string_of_python_2))
 opcode(b"T", NUMBER)(_bytes_behind(I32, 4, _string_of_python_2))
 
 
-@opcode(b"V", NUMBER)
-def _unicode(machine: PickleMachine, pos: int) -> int:
-    raw, pos = machine.line(pos)
+def _unicode(machine: PickleMachine, raw: bytes) -> str:
     machine.charge(4 * len(raw))
-    machine.stack.append(str(raw, "raw-unicode-escape"))
-    return pos
+    return str(raw, "raw-unicode-escape")
 
 
-@opcode(b"S", NUMBER)
-def _string(machine: PickleMachine, pos: int) -> int:
-    raw, pos = machine.line(pos)
+def _string(machine: PickleMachine, raw: bytes) -> str | bytes:
     if len(raw) < 2 or raw[0] != raw[-1] or raw[:1] not in (b"'", b'"'):
         raise Problem("a string without quotes")
     machine.charge(len(raw))
-    machine.stack.append(_string_of_python_2(codecs.escape_decode(raw[1:-1])[0]))
-    return pos
+    return _string_of_python_2(codecs.escape_decode(raw[1:-1])[0])
+
+
+opcode(b"V", NUMBER)(of_line(_unicode))
+opcode(b"S", NUMBER)(of_line(_string))

@@ -140,7 +140,10 @@ class _HeaderScanner:
         more = self.peek() != b"}" or self.another(b"}")
         while more:
             start = self.pos
-            if self.usual_entries(tensors):
+            # Returns whether there was one and a comma after the last.
+            entries, self.pos, another = _parse.tensor_entries(self.raw, self.pos, _BATCH)
+            self.add(tensors, entries)
+            if bool(entries) and another:
                 more = True
             elif self.pos > start:
                 more = self.another(b"}")
@@ -158,13 +161,6 @@ class _HeaderScanner:
         if self.pos != len(self.raw):
             raise self.error("something follows the header's closing '}'")
         return tensors, metadata or {}
-
-    def usual_entries(self, tensors: dict[str, StoredTensor]) -> bool:
-        """Scan entries that are spelt as usual, as many as follow each other (up to `_BATCH`)."""
-        # Returns whether there was one and a comma after the last.
-        entries, self.pos, another = _parse.tensor_entries(self.raw, self.pos, _BATCH)
-        self.add(tensors, entries)
-        return bool(entries) and another
 
     def add(self, tensors: dict[str, StoredTensor], entries: Iterable[_Entry]) -> None:
         """Check tensors in the order of their entries, and keep them."""
@@ -269,7 +265,6 @@ class _HeaderScanner:
         return found
 
     def layout(self, name: str, dtype_name: str, shape: tuple[int, ...], start: int) -> _Layout:
-        """Return dtype, shape and length of a tensor."""
         dtype = self.dtype(name, dtype_name, start)
         n_bits = bits_of(shape, dtype)
         if n_bits is None:
@@ -287,7 +282,6 @@ class _HeaderScanner:
         return dtype
 
     def integers(self, name: str, key: str, text: bytes, start: int) -> tuple[int, ...]:
-        """Return the integers of a JSON list."""
         if text.count(b",") >= SAFETENSORS_MAX_DIMS:
             raise LimitExceeded(
                 "SAFETENSORS_MAX_DIMS",

@@ -5,64 +5,30 @@ It only separates the dangerous from the unknown; what is safe is on an allow-li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from anamnesis.base.json_table import json_table
 
 LONGEST_NAME = 200  # characters of a module or a name; a longer one hides something
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+_TABLE = json_table(__file__)
+
+
+def _words(lines: Iterable[str]) -> frozenset[str]:
+    return frozenset(" ".join(lines).split())
 
 
 # Whole modules, with all that is in or below them: processes, the system and other machines; files;
 # code; and gadgets that lead there.
-DANGEROUS_MODULES = _words("""
-    os nt posix sys subprocess commands popen2 pty signal multiprocessing _posixsubprocess
-    socket ssl socketserver http httplib urllib urllib2 requests aiohttp httpx ftplib telnetlib
-    smtplib poplib imaplib nntplib xmlrpc asyncio webbrowser antigravity paramiko fabric
-    _osx_support _aix_support platform sysconfig _winapi winreg msvcrt resource
-
-    shutil tempfile fileinput io _io _pyio zipfile tarfile dbm shelve sqlite3 mmap fcntl linecache
-    filecmp distutils setuptools pip ensurepip venv zipapp uuid
-
-    ctypes _ctypes cffi importlib imp runpy pkgutil zipimport code codeop pdb bdb cProfile profile
-    pstats timeit trace doctest unittest test pydoc inspect dis marshal pickle _pickle cPickle dill
-    cloudpickle joblib jsonpickle yaml pickletools lib2to3 idlelib _pyrepl rlcompleter readline
-    atexit threading _thread sched concurrent gc weakref operator _operator functools types site
-
-    numpy.f2py numpy.testing numpy.distutils numpy.ctypeslib pandas.io logging.config
-    torch.jit.unsupported_tensor_ops torch.jit._serialization torch.package torch.hub torch.fx
-    torch.distributed.rpc torch.utils.bottleneck torch.utils.collect_env torch.utils._config_module
-    torch.utils.data torch.utils.cpp_extension torch._dynamo torch._inductor torch.ops
-    torch.multiprocessing torch.library IPython ipykernel nturl2path turtle tkinter
-""")
-
-_BUILTINS = _words("""
-    eval exec execfile compile open file input raw_input __import__ getattr setattr delattr hasattr
-    globals locals vars dir apply reload breakpoint map filter type super classmethod staticmethod
-    property memoryview print help exit quit object
-""")
-
+DANGEROUS_MODULES = _words(_TABLE["modules"])
+_BUILTINS = _words(_TABLE["builtins"])
 # Single names of modules whose others may be harmless.
-DANGEROUS_NAMES: dict[str, frozenset[str]] = {
+DANGEROUS_NAMES = {
     "builtins": _BUILTINS,
     "__builtin__": _BUILTINS,
-    "copyreg": frozenset(("__newobj__", "__newobj_ex__")),
-    "codecs": frozenset(("open", "EncodedFile")),
-    "collections": frozenset(("namedtuple",)),
-    "logging": frozenset(("FileHandler", "Logger", "Handler")),
-    "numpy": frozenset(
-        ("load", "loads", "save", "savez", "fromfile", "memmap", "genfromtxt", "loadtxt", "lib")
-    ),
-    "torch": frozenset(("load", "save", "compile", "classes", "ops", "import_ir_module")),
-    "torch.serialization": frozenset(("load", "save", "_load", "_legacy_load", "os", "_open_file")),
-    "torch.storage": frozenset(("_load_from_bytes",)),
-    "pandas": frozenset(("read_pickle", "eval", "DataFrame.query")),
-    "re": frozenset(("Scanner",)),
-    "string": frozenset(("Formatter",)),
+    **{module: frozenset(names.split()) for module, names in _TABLE["names"].items()},
 }
-
-
 _LONGEST_MODULE = max(map(len, DANGEROUS_MODULES))
 
 

@@ -91,7 +91,6 @@ class ScanMachine(PickleMachine):
         self.stack.append(self.keep(module, name))
 
     def keep(self, module: Any, name: Any) -> Global:
-        """Return a global, and keep what is found of it."""
         is_computed = type(module) is not str or type(name) is not str
         if is_computed:
             module, name = "(computed)", "(computed)"

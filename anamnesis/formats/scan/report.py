@@ -95,7 +95,6 @@ class Scan:
         return [_NEEDS_CONSENT] if any(g.module.startswith(_OF_TORCHAO) for g in safe) else []
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as values that JSON has."""
         pickles = [{"verdict": p.verdict, **asdict(p)} for p in self.pickles]
         given = {"verdict": self.verdict, "pickles": pickles, "problems": self.problems}
         return {**given, "notes": self.notes}
@@ -110,7 +109,6 @@ class Scan:
         return "\n".join(self.lines("scan"))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
         from anamnesis.base.html import html_table
 
         rows = [
@@ -126,7 +124,6 @@ class Scan:
         return html_table(rows, head=head, caption=f"{self.verdict}: {len(self.pickles):,} pickles")
 
     def lines(self, path: str) -> Iterator[str]:
-        """Yield the lines on a file, for people."""
         yield f"{printable(path)}: {self.verdict}"
         for pickle in self.pickles:
             yield _cut(f"  {printable(pickle.name)}")

@@ -57,7 +57,6 @@ class Sharding(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the part is all of the tensor."""
         return all(placed.dim is None or placed.n_ranks == 1 for placed in self.placements)
 
 

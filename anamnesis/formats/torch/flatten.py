@@ -23,6 +23,7 @@ from anamnesis.formats.pickle.costs import (
 )
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
+from anamnesis.formats.torch.plain_values import plain, plain_list, value_cost
 from anamnesis.formats.torch.values import Attributed, Refused, Storage, TorchTensor, Wrapper, whole
 
 if TYPE_CHECKING:
@@ -39,9 +40,8 @@ PTH_MAX_VISITS, _VISITS_PER_BYTE = 50_000, 3
 _NAME_BYTES = 256  # of a name that counts as one visit
 _LEAF = ENTRY + 2 * NUMBER  # bytes that a leaf takes beside the characters of its name
 
-# What is listed in one leaf, of tuples the empty one; and what of it JSON has as it is.
+# What is listed in one leaf, of tuples the empty one.
 _PLAIN = SCALARS | {tuple}
-_AS_IN_JSON = frozenset((bool, int, float, str))
 
 # A module's attributes in which its tensors are; its state dictionary does without them.
 _TRANSPARENT = ("_parameters", "_buffers", "_modules")
@@ -83,7 +83,7 @@ class Flattened:
         elif kind is Wrapper:
             self._walk_wrapper(value, _called(name, "tensor"))
         elif kind in SCALARS or isinstance(value, Global):
-            self._add(self.others, _called(name, "value"), _plain(value))
+            self._add(self.others, _called(name, "value"), plain(value))
         elif id(value) in self._open:
             self._add(self.others, _called(name, "value"), "(refers to its own container)")
         else:
@@ -123,7 +123,6 @@ class Flattened:
             self._add(self.tensors, name, tensor)
 
     def _walk_container(self, value: Any, name: str | None) -> None:
-        """Add what is in a value, and its attributes."""
         if len(self._open) >= PICKLE_MAX_DEPTH:
             raise self.too_deep()
         self._open.add(id(value))
@@ -144,7 +143,6 @@ class Flattened:
         self._open.discard(id(value))
 
     def too_deep(self) -> LimitExceeded:
-        """Return the error for values in values in values."""
         return LimitExceeded(
             "PICKLE_MAX_DEPTH", f"{self._source_name}: values more than {PICKLE_MAX_DEPTH} deep"
         )
@@ -174,8 +172,8 @@ class Flattened:
                 return None
         elif type(key) is not int:
             return None
-        self._tell(_value_cost(key) + (SLOT * len(key) if type(key) is tuple else 0))
-        return str(key) if type(key) is int else ", ".join(str(_plain(part)) for part in key)
+        self._tell(value_cost(key) + (SLOT * len(key) if type(key) is tuple else 0))
+        return str(key) if type(key) is int else ", ".join(str(plain(part)) for part in key)
 
     def _walk_items(self, items: Any, name: str | None) -> None:
         self._visit(len(items))
@@ -184,8 +182,8 @@ class Flattened:
             tuple not in kinds or not any(type(one) is tuple and one for one in items)
         ):
             self._charge_list(items, kinds)
-            self._tell(_value_cost(items))
-            self._add(self.others, _called(name, "value"), _plain_list(items, kinds), is_given=True)
+            self._tell(value_cost(items))
+            self._add(self.others, _called(name, "value"), plain_list(items, kinds), is_given=True)
             return
         self._foresee(len(items))
         for i, item in enumerate(items):
@@ -199,7 +197,7 @@ class Flattened:
                 return self._walk_array(made, name)
             value = self._read(read_value, made, name)
             if value is not None:
-                return self._add(self.others, _called(name, "value"), _plain(value))
+                return self._add(self.others, _called(name, "value"), plain(value))
         return self._walk_object(made, name)
 
     def _read(self, read: Callable[[Call], Any], made: Call, name: str | None) -> Any:
@@ -286,7 +284,7 @@ class Flattened:
         self, leaves: dict[str, Any], name: str, value: Any, *, is_given: bool = False
     ) -> None:
         is_given = is_given or leaves is not self.others
-        self._tell(text_cost(name) + (0 if is_given else _value_cost(value)))
+        self._tell(text_cost(name) + (0 if is_given else value_cost(value)))
         if name in self.tensors or name in self.others:
             raise ParseError(f"two values would both be called {name!r}", source=self._source_name)
         self._budget.items(1, "the values")
@@ -294,7 +292,6 @@ class Flattened:
         leaves[name] = value
 
     def add_tensor(self, name: str, tensor: TorchTensor | PickledArray | Refused) -> None:
-        """Add a tensor of another tree."""
         self._add(self.tensors, name, tensor)
 
     def _charge_list(self, items: Any, kinds: set[type]) -> None:
@@ -361,26 +358,6 @@ def _called(name: str | None, usual: str) -> str:
     return usual if name is None else name
 
 
-def _value_cost(value: Any) -> int:
-    """Return a leaf's cost in bytes: of a long integer its bits, for digits take their square."""
-    kind = type(value)
-    if kind is str:
-        return text_cost(value)
-    if kind is int:
-        return value.bit_length() // 64 * 64  # type: ignore[no-any-return]
-    n_bytes = 0
-    if kind is list or kind is tuple:
-        for item in value:  # not a list of all their costs: there may be millions
-            part = type(item)
-            if part is str:
-                n_bytes += text_cost(item)
-            elif part is int:
-                n_bytes += item.bit_length() // 64 * 64
-            elif part is list or part is tuple:
-                n_bytes += _value_cost(item) if item else 0
-    return n_bytes
-
-
 def _has_parts(arg: Any) -> bool:
     """Return whether an object's argument is more than a plain value."""
     return type(arg) not in SCALARS and arg != () and not isinstance(arg, Global)
@@ -397,23 +374,3 @@ def _is_of_slots(state: Any) -> bool:
         and len(state) == 2
         and all(part is None or type(part) is dict for part in state)
     )
-
-
-def _plain_list(items: Any, kinds: set[type]) -> list[Any]:
-    """Return a list of plain values, of those kinds, as one that JSON has."""
-    if kinds <= _AS_IN_JSON:
-        return list(items)
-    return ["None" if item is None else _plain(item) for item in items]
-
-
-def _plain(value: Any) -> Any:
-    """Return a leaf as a value that JSON has."""
-    if type(value) in _AS_IN_JSON:
-        return value
-    if value is None:
-        return "None"  # the same string each time, which `str` does not give
-    if type(value) is bytes:
-        return f"({len(value):,} bytes)"
-    if type(value) is tuple:
-        return "()"
-    return str(value)[:200]

@@ -29,7 +29,6 @@ _LONGEST_KEY = 256  # characters
 
 
 def _other(name: str, bits: int) -> DType:
-    """Return a dtype that only torch has."""
     return DType(name.upper(), bits, None, name, "unknown", 1, max(1, bits // 8))
 
 

@@ -67,7 +67,6 @@ class PickleStream:
         persistent_load: PersistentLoad,
         make_machine: Callable[..., PickleMachine] = PickleMachine,
     ) -> Any:
-        """Run the next pickle and return its value."""
         if self.pos == self._start + len(self._data):
             self._read_on()
         while True:
@@ -148,7 +147,6 @@ class _LegacyFile:
         return self.stream.load(self._find_global, self._nothing)
 
     def container(self) -> Container:
-        """Return the tensors and what else there is."""
         if self._next() != MAGIC:
             raise ParseError("not a PyTorch file", offset=0, source=self.source.name)
         protocol = self._next()

@@ -74,7 +74,6 @@ class _Archive:
         return ParseError(message, source=self.source.name)
 
     def container(self) -> Container:
-        """Return the tensors and what else there is."""
         value, machine = self._load(_PICKLE, "data/")
         flattened = flatten(value, self.source.name, self.budget, machine)
         if self.is_script:

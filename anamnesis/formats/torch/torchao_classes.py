@@ -7,10 +7,10 @@ settings (dataclasses, named tuples, layouts, functions for activations), which 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from anamnesis.base.json_table import json_table
 
 # What attributes may be, in words, which errors have; all others are settings.
 SIZES, DTYPE, FLAG, SETTINGS = (
@@ -52,7 +52,7 @@ OF_OTHER_VERSIONS = frozenset(  # of how to multiply with a weight, or how it wa
 )
 FIELDS = {"torchao.float8.inference.Float8MMConfig": ("emulate", "use_fast_accum", "pad_inner_dim")}
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 READ = {path: _class(row) for path, row in _TABLE["read"].items()}
 WHY = {path: why for why, rows in _TABLE["unread"].items() for path in _paths(rows)}
 ENUMS: Mapping[str, list[str]] = _TABLE["enums"]

@@ -135,7 +135,6 @@ class _Archive:
         self._piece_at = 0
 
     def add(self, name: str, content: bytes) -> None:
-        """Add a member that is known."""
         crc = crc32(content)
         header, lengths = self._begin(name, len(content), crc)
         self._put(header + content + _DESCRIPTOR.pack(_DESCRIPTOR_MAGIC, crc) + lengths)
@@ -153,7 +152,6 @@ class _Archive:
         return begin
 
     def close(self) -> None:
-        """End a piece."""
         if self._piece:
             self.pieces.append((self._piece_at, b"".join(self._piece)))
             self._piece = []
@@ -220,7 +218,6 @@ class _StateDict:
         self._forms: dict[tuple[DType, tuple[int, ...]], _Form] = {}
 
     def pickled(self, parts: Sequence[Part]) -> bytes:
-        """Return it all."""
         self._global("collections", "OrderedDict")
         self._out += b")R"
         self._memoize()

@@ -17,8 +17,8 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.printable import shown
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.base.workers import default_threads, run
+from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band, cut
-from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.codes import Extent, Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
@@ -176,9 +176,9 @@ def encode(
 
         run(iter(bands), lambda: see, threads)
         found = survey.found()
-    parts = encoding.parts("array", shape, found)
+    parts, constants = encoding.laid_out("array", shape, found)
     outs = [aligned_bytes(part.n_bytes) for part in parts]
-    for place, data in encoding.constants("array", shape, found).items():
+    for place, data in constants.items():
         outs[place][:] = np.frombuffer(data, np.uint8)
 
     def encode_band(band: Band) -> None:

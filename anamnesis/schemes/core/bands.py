@@ -19,7 +19,6 @@ class Run(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many there are."""
         return self.stop - self.start
 
 
@@ -91,7 +90,6 @@ class Bands:
             row = bottom
 
     def _around(self, row: int) -> Run:
-        """Return the rows of the bands that hold a row."""
         top = row // self.rows * self.rows
         end = top + self.rows
         if self.stripe:

@@ -69,17 +69,14 @@ class Item(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Its length."""
         return self.dtype.n_bytes(self.n)
 
     def out(self, shape: tuple[int, ...]) -> Out:
-        """Return this item for all blocks of a weight."""
         *lead, rows, cols = shape
         grid = (*lead, -(-rows // self.rows), -(-cols // self.cols) * self.n)
         return Out(self.role, self.dtype, grid)
 
     def of_rows(self, first: int, last: int, cols: int) -> Extent:
-        """Return where the items of some rows lie."""
         across = -(-cols // self.cols) * self.n_bytes
         first, last = first // self.rows, -(-last // self.rows)
         return Extent(first * across, (last - first) * across)
@@ -108,7 +105,6 @@ class Blockwise(FloatCodes):
 
     @property
     def has_one_scale(self) -> bool:
-        """Whether one scale is for all of a weight."""
         return False
 
     @abstractmethod
@@ -122,7 +118,6 @@ class Blockwise(FloatCodes):
 
     @property
     def scale_dtype(self) -> DType:
-        """What scales are stored in."""
         named = {"reciprocal": "F32", "power of two": "F8_E8M0"}.get(self.rule)
         return DTYPES[named] if named else self.dtype
 

@@ -56,7 +56,6 @@ class NotFinite(UnsupportedError):
         self.of = name
 
     def named(self, name: str, encoding: str) -> NotFinite:
-        """Return the error for a weight and an encoding."""
         return NotFinite(*self._said, name=name, encoding=encoding)
 
 
@@ -92,7 +91,6 @@ class Task(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many values there are."""
         return self.band.stop - self.band.start
 
     @property
@@ -107,7 +105,6 @@ class Task(NamedTuple):
         *,
         what: str = "the values",
     ) -> Loss:
-        """Return what a kernel has measured."""
         if errors is None:
             raise NotFinite(why, name=what)
         return Loss(0, self.n if self.measures else 0, *errors)
@@ -158,7 +155,6 @@ class Codes(ABC):
 
     @property
     def unencodable(self) -> str:
-        """What of a weight it has no code for, in words."""
         return USUAL
 
     @property

@@ -37,7 +37,7 @@ class Edited(PlainMatrix):
         return self.was.family
 
     @property
-    def own_dtype(self) -> DType | None:
+    def own_dtype(self) -> DType | None:  # type: ignore[override]
         return self.was.own_dtype
 
     def decode(

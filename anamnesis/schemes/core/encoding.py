@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.base.stored import Part
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Codes, Extent, Importance, Loss, NotFinite, Task
 from anamnesis.schemes.core.layout import Layout, Moves, Repack, Unmovable
@@ -45,11 +45,9 @@ class Encoding:
 
     @property
     def values(self) -> DType:
-        """The dtype of the values that are encoded."""
         return _F32 if self.codes is None else self.codes.values
 
     def fitted(self, dtype: DType) -> Encoding:
-        """Return the encoding of weights of another dtype."""
         codes = None if self.codes is None else self.codes.fitted(dtype)
         layout = self.layout.fitted(dtype)
         if codes is self.codes and layout is self.layout:
@@ -75,16 +73,19 @@ class Encoding:
         """
         return self.layout.parts(name, shape, self.encoder.outs(shape, found), found)
 
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[int, bytes]:
-        """Return the bytes of the parts, by their place in `parts`, that no band writes to."""
+    def laid_out(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> tuple[tuple[Part, ...], dict[int, bytes]]:
+        """Return the parts, and the bytes, by their places, of those that no band writes to."""
         outs = self.encoder.outs(shape, found)
         try:
             by_role = self.encoder.constants(shape, found)
         except NotFinite as error:
             raise error.named(name, self.id) from None
         made = {i: by_role[out.role] for i, out in enumerate(outs) if out.role in by_role}
+        parts = self.layout.parts(name, shape, outs, found)
         own = self.layout.constants(name, shape, found)
-        return made | dict(enumerate(own.values(), len(outs)))
+        return parts, made | dict(enumerate(own.values(), len(outs)))
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return which bytes of each part a band fills; of a constant one `Extent(0, 0)`."""
@@ -107,13 +108,6 @@ class Encoding:
         except NotFinite as error:
             raise error.named(weight.name, self.id) from None
 
-    def repack(self, weight: Weight) -> Repack | None:
-        """Return a weight's own codes in this layout; None if they are of another kind."""
-        found = self.repacks([weight]).get(weight.name)
-        if isinstance(found, Unmovable):
-            raise found
-        return found
-
     def repacks(self, weights: Iterable[Weight]) -> Moves:
         """Return the codes of those weights of a model that can be moved, by their names.
 
@@ -129,7 +123,3 @@ class Encoding:
             else:
                 views |= {} if view is None else {weight.name: view}
         return {**unseen, **(self.layout.write_all(views, self) if views else {})}
-
-    def reopen(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        """Return what was written as a weight, to be decoded again."""
-        return self.layout.weight(name, shape, parts)

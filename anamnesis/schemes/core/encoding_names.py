@@ -26,7 +26,6 @@ class Setting(NamedTuple):
     ids_alone: Mapping[Any, str] = {}
 
     def spelt(self, value: Any) -> str:
-        """Return the word for a value."""
         for words in (self.words, self.ids_alone):
             if value in words:
                 return words[value]

@@ -103,7 +103,6 @@ class Field(NamedTuple):
         return self.name.startswith("{weight}")
 
     def named(self, weight: str) -> str:
-        """Return the name of this part of a weight."""
         return (weight if self.is_suffix else module_of(weight)) + self.name.partition("}")[2]
 
     def part(self, weight: str, dtype: DType, shape: tuple[int, ...]) -> Part:

@@ -28,7 +28,7 @@ class Plain(Weight):
         return self.parts[0].dtype.name
 
     @property
-    def own_dtype(self) -> DType | None:
+    def own_dtype(self) -> DType | None:  # type: ignore[override]
         return self.parts[0].dtype
 
     def with_rows(

@@ -41,13 +41,8 @@ class Rounding(NamedTuple):
 IN_OUTPUT = Rounding(in_output=True)
 
 
-def check_math(math: str) -> None:
-    """Refuse a math that there is not."""
-    if math not in MATHS:
-        raise ValueError(f"math must be {' or '.join(map(repr, MATHS))}, not {math!r}")
-
-
 def by_math(weight: Weight, math: str, dtype: DType) -> Weight:
     """Return a weight as it is decoded to `dtype` by a math."""
-    check_math(math)
+    if math not in MATHS:
+        raise ValueError(f"math must be {' or '.join(map(repr, MATHS))}, not {math!r}")
     return weight.by_reference(dtype) if math == "reference" else weight

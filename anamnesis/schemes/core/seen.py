@@ -29,7 +29,6 @@ class Seen(Weight, Generic[W]):
 
     @property
     def way(self) -> str:
-        """What is done with them."""
         return ""
 
     @property
@@ -50,7 +49,7 @@ class Seen(Weight, Generic[W]):
         return self.stored.family
 
     @property
-    def own_dtype(self) -> DType | None:
+    def own_dtype(self) -> DType | None:  # type: ignore[override]
         own = self.stored.own_dtype
         return own if all(piece.own_dtype is own for piece in self.pieces) else None
 

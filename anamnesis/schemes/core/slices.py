@@ -19,8 +19,8 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.indexing import Box
 from anamnesis.base.workers import run
 from anamnesis.schemes.core.arrays import empty, usual_threads
+from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band, Bands
-from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.weight import Scratch, Weight
 
 _SPARSE = 1 << 14  # elements that are decoded with what is between, at a time, where most is that
@@ -142,7 +142,6 @@ class _Cutting:
         yield job
 
     def fills_stripe(self, job: list[_Piece]) -> bool:
-        """Return whether most of a stripe is wanted."""
         n = sum(piece.stop - piece.start for piece in job)
         return 2 * n >= self.usual.stripe * self.usual.cols
 

@@ -19,8 +19,8 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band, Bands, Cut, Run
-from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.sources.gathered import RowOrder
 
@@ -132,6 +132,8 @@ class Weight(ABC):
     """One weight of a model. (Not frozen, which would take twice the time to make.)"""
 
     has_ranges: ClassVar[bool] = False
+    # What its values are stored in; None of codes. It is asked so often that no call is made.
+    own_dtype: ClassVar[DType | None] = None
 
     name: str
     shape: tuple[int, ...]
@@ -154,18 +156,12 @@ class Weight(ABC):
 
     @property
     def n_elements(self) -> int:
-        """Product of the shape."""
         return prod(self.shape)
 
     @property
     def n_bytes(self) -> int:
         """The size of all of its parts."""
         return sum(part.n_bytes for part in self.parts)
-
-    @property
-    def own_dtype(self) -> DType | None:
-        """What its values are stored in; None if it is stored as codes."""
-        return None
 
     @property
     def shown(self) -> Shown | None:

@@ -110,7 +110,6 @@ class QuantFacts:
 
     @property
     def types(self) -> frozenset[str]:
-        """The types that the model and its parts are of."""
         return frozenset(kind for _, kind in self.model_types)
 
     def given(
@@ -178,7 +177,6 @@ def read_facts(
 
 
 def _first(found: Iterable[T | None]) -> T | None:
-    """Return what the first section says that says anything."""
     return next(filter(None, found), None)
 
 
@@ -188,7 +186,6 @@ def _by_name(layers: Iterable[Mapping[str, T]]) -> dict[str, T]:
 
 
 def _blocks(group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield the blocks that share a scale."""
     for key in (_BLOCK_SIZE, "block_structure"):
         block = pair(group.get(key))
         if block:
@@ -296,7 +293,6 @@ def _is_transform(key: str) -> bool:
 
 
 def _says(value: Any) -> bool:
-    """Return whether an entry has any content."""
     if isinstance(value, dict):
         return any(_says(item) for item in value.values())
     return value != [] and value not in _NOTHING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import TABLES
+from anamnesis.schemes.detect.not_weights import TABLES
 
 _HEAD = "lm_head.weight"
 

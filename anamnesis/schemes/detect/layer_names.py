@@ -196,7 +196,6 @@ def _unnamed_in_config(ledger: Ledger, facts: QuantFacts) -> list[Weight]:
 
 
 def _retract_nearest(ledger: Ledger, may_be: list[Weight], by: str, missed: list[str]) -> None:
-    """Refuse the weight whose name is nearest to names that no layer has."""
     if may_be:
         nearest = max(may_be, key=lambda weight: common_end(weight.name, missed[0]))
         _retract(ledger, [nearest], by, missed)

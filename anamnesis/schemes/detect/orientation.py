@@ -15,7 +15,7 @@ from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.views.transposed import Transposed, transposed
 
 # Names of modules that are a Conv1D in some model: the last part, and the one before it.

@@ -8,7 +8,12 @@ from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import is_auxiliary, looks_like_codes, module_of, weight_of
+from anamnesis.schemes.detect.not_weights import (
+    is_auxiliary,
+    looks_like_codes,
+    module_of,
+    weight_of,
+)
 from anamnesis.schemes.detect.unread import missing_parts, name_encoding, refuse_encoding
 
 

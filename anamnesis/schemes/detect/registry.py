@@ -10,10 +10,10 @@ from types import ModuleType
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.detect.input_scales import settle_input_scales
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import Ranges, activation_side, looks_like_codes
+from anamnesis.schemes.detect.not_weights import Ranges, activation_side, looks_like_codes
 from anamnesis.schemes.detect.orphans import refuse_orphans
+from anamnesis.schemes.detect.pre_quant_scale import settle_input_scales
 
 # The folders of the families in the order of their turns, each with what its checkpoints have in a
 # name, or in a dtype of `_hints`: where none of these appears, it need not be imported.

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from anamnesis.base.json_table import json_table
+
 Groups = tuple[tuple[str, ...], ...]
 
 _WEIGHT = ".weight"
@@ -30,49 +32,19 @@ class _Row(NamedTuple):
     within: str = ""
 
 
-_QKV = ("q_proj", "k_proj", "v_proj")
-
-_MERGED = (
-    _Row(_QKV),
-    _Row(("gate_proj", "up_proj")),
-    _Row(("q_a_proj", "kv_a_proj_with_mqa")),
-    _Row(("w1", "w3")),
-    _Row(("wq_a", "wkv", "wkv_a_with_mqa", "wgate")),
-    _Row(("query", "key", "value")),
-    _Row(("q", "k", "v"), within="attn"),
-    _Row(("wq", "wk", "wv")),
-    _Row(("wk", "weights_proj")),
-    _Row(("key_proj", "value_proj")),
-    _Row(("query_net", "key_net", "value_net")),
-    _Row(("to_q", "to_k", "to_v")),
-    _Row(("add_q_proj", "add_k_proj", "add_v_proj")),
-    _Row(("wq_du", "wk_dv", "wv_dv", "wr_du")),
-    _Row(("c_fc_0", "c_fc_1")),
-    _Row(("fc1", "fc3")),
-    _Row(("gate_proj", "dense_h_to_4h")),
-    _Row((*_QKV, "index_q_proj", "index_k_proj"), beside="index_q_proj"),
-    # Linear attention: Qwen's; Kimi's, Bailing's and OLMo's.
-    _Row(("in_proj_qkv", "in_proj_z")),
-    _Row(("in_proj_b", "in_proj_a")),
-    _Row((*_QKV, "b_proj", "f_a_proj", "g_a_proj", "f_proj", "g_proj", "a_proj"), beside="b_proj"),
-    _Row(("f_b_proj", "g_b_proj")),
-    _Row(("q_a_proj", "kv_a_proj_with_mqa", "g_proj"), beside="kv_a_proj_with_mqa"),
+_TABLE = json_table(__file__)
+_MERGED, _OTHERS = (
+    tuple(_Row(tuple(layers.split()), *where) for layers, *where in _TABLE[key])
+    for key in ("merged", "of one input")
 )
-
-# Of one input, and merged by nobody.
-_ONE_INPUT = (
-    *_MERGED,
-    _Row(("q", "k", "v")),
-    _Row(("q_lin", "k_lin", "v_lin")),
-    _Row(("wi_0", "wi_1")),
-)
+_ONE_INPUT = (*_MERGED, *_OTHERS)  # the latter are merged by nobody
 # Attention to what an encoder gives: keys and values of all blocks have that for an input.
 _CROSS = re.compile(r"(^|\.)(encoder_attn|EncDecAttention|cross_?attn|crossattention)(\.|$)")
 _NUMBER = re.compile(r"\.[0-9]+(?=\.|$)")
 _KEYS = frozenset({"k_proj", "v_proj", "k", "v", "key", "value"})
 # The layers that a block of a single norm begins with: its attention and what is beside it.
 _NORM = re.compile(r"norm|^ln_", re.IGNORECASE)
-_FIRST = frozenset({*_QKV, "gate_proj", "up_proj", "fc1", "fc_in"})
+_FIRST = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "fc1", "fc_in"})
 
 
 @lru_cache(maxsize=8)

@@ -42,7 +42,8 @@ def mlx_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
 def left_in(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) -> Mapping[str, str]:
     """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
     kind = class_of(config)
-    keeps_kv_b = not KEEPS_KV_B.isdisjoint(_classes(config))
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    keeps_kv_b = not KEEPS_KV_B.isdisjoint({class_of(part) for part in parts})
     rows = dict(_rows(shapes, config))
     left = {name: row.why for name, row in rows.items() if row.way == "plain"}
     for name in shapes:
@@ -87,9 +88,3 @@ def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tupl
         row = next((row for row in rows if row.fits(module, shapes)), None)
         if row is not None:
             yield name, row
-
-
-def _classes(config: Mapping[str, Any]) -> set[str]:
-    """Return the types of a model and of what it is made of."""
-    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
-    return {class_of(part) for part in parts}

@@ -7,12 +7,12 @@ scales there, so that it can only be plain in a file with the names of transform
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+from anamnesis.base.json_table import json_table
 
 
 class Row(NamedTuple):
@@ -41,7 +41,7 @@ def _types(lines: Iterable[str]) -> frozenset[str]:
     return frozenset(" ".join(lines).split())
 
 
-_TABLE = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_TABLE = json_table(__file__)
 # Of every model, and before its own.
 _OF_ALL = (Row(r"(^|\.)lm_head", "plain", "tied to the embedding", when="tie_word_embeddings"),)
 # The first row that fits is that of a layer. Routers that no row fits are plain: in many classes

@@ -72,7 +72,6 @@ def _counts(config: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
 
 
 def _counted(config: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[int, int]]:
-    """Yield what sections of a config say of their layers."""
     first = config.get("num_hidden_layers")
     drafts = [n for key in _COUNTS if type(n := config.get(key)) is int and n > 0]
     if type(first) is int and first > 0 and drafts:

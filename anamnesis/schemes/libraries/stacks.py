@@ -42,7 +42,6 @@ class Stacks(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its weights."""
         return tuple(self.projections.values())
 
 

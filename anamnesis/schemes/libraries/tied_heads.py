@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from anamnesis.base.json_table import json_table
+
 _USUAL = "lm_head"
 # Of the names of the classes that have a head, which may be tied: others, as BertModel, have none.
 _WITH_HEAD = (
@@ -15,35 +17,8 @@ _WITH_HEAD = (
 
 # Output heads that are not called `lm_head` and may be tied to an embedding (`_tied_weights_keys`),
 # with the types of transformers' models that have them.
-HEADS = {
-    "cls.predictions.decoder": (
-        *("bert", "big_bird", "deberta", "deberta-v2", "ernie", "fnet", "layoutlm", "lxmert"),
-        *("megatron-bert", "mobilebert", "mra", "nomic_bert", "nystromformer", "roc_bert"),
-        *("roformer", "squeezebert", "tapas", "visual_bert", "yoso"),
-    ),
-    "lm_head.decoder": (
-        *("bert-generation", "camembert", "data2vec-text", "esm", "gte", "ibert"),
-        *("jina_embeddings_v3", "longformer", "mpnet", "roberta", "roberta-prelayernorm"),
-        *("xlm-roberta", "xlm-roberta-xl", "xmod"),
-    ),
-    "proj_out": ("canary", "cohere_asr", "moonshine", "moonshine_streaming", "whisper"),
-    "output_projection": ("biogpt", "trocr"),
-    "generator_lm_head": ("convbert", "electra"),
-    "decoder": ("modernbert", "modernbert-decoder"),
-    "pred_layer.proj": ("flaubert", "xlm"),
-    "lm_head.out_proj": ("t5gemma", "t5gemma2"),
-    "predictions.decoder": ("albert",),
-    "entity_predictions.decoder": ("luke",),
-    "vocab_projector": ("distilbert",),
-    "text_decoder.cls.predictions.decoder": ("blip",),
-    "text_decoder_postnet.lm_head": ("speecht5",),
-    "text_model.lm_head": ("kosmos-2",),
-    "unembedding_projection": ("neomme",),
-    "head.decoder": ("ultrabert",),
-    "head": ("rwkv",),
-    "lm_loss": ("xlnet",),
-    "output": ("git",),
-}
+_TABLE = json_table(__file__)
+HEADS = {head: tuple(types.split()) for head, types in _TABLE.items()}
 
 
 def head_of(config: Mapping[str, Any]) -> str | None:

@@ -91,7 +91,6 @@ def unstacked(words: StoredTensor, bits: int) -> StoredTensor:
 
 
 def _packed(lines: NDArray[Any], bits: int, row_bytes: int) -> NDArray[Any]:
-    """Return rows of bytes as rows of a dense stream of bits."""
     rows, cols = lines.shape
     if cols % _TOGETHER or cols // _TOGETHER * bits != row_bytes:
         wide = np.zeros((rows, -(-cols // 32) * 32), np.uint8)

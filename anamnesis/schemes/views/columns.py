@@ -66,7 +66,6 @@ class TimesColumns(Seen[Weight]):
         )
 
     def _in_float32(self, scratch: Scratch, level: int) -> NDArray[Any]:
-        """Return the factors of all columns."""
         factors = self._factors
         raw = scratch.read(_FACTORS, factors, 0, factors.n_bytes)
         wide = bytearray(_F32.n_bytes(factors.shape[0]))

@@ -38,12 +38,10 @@ class ScaleGrid(NamedTuple):
 
     @property
     def grid_rows(self) -> int:
-        """Rows of one matrix's grid of scales."""
         return -(-self.rows // self.block_rows)
 
     @property
     def grid_cols(self) -> int:
-        """Scales in a row of the grid."""
         return -(-self.cols // self.block_cols)
 
 

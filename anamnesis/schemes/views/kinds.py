@@ -39,7 +39,6 @@ class Words(NamedTuple):
         return [self.group, *larger, all_of_a_row]
 
     def refused(self, why: str) -> Unmovable:
-        """Return why it cannot be repacked."""
         return unmovable(self.codes, self.name, self.shape, why, is_cast=self.is_cast)
 
 
@@ -58,7 +57,6 @@ class Rows(NamedTuple):
     is_cast: bool = False
 
     def refused(self, why: str) -> Unmovable:
-        """Return why it cannot be repacked."""
         return unmovable(self.codes, self.name, self.shape, why, is_cast=self.is_cast)
 
 
@@ -85,7 +83,6 @@ class Integers(NamedTuple):
 
     @property
     def n_groups(self) -> int:
-        """Of a row."""
         return self.scales.shape[-1]
 
     def refused(self, why: str) -> Unmovable:
@@ -106,5 +103,4 @@ class Floats(NamedTuple):
     has_minus_zero: bool = True
 
     def refused(self, why: str) -> Unmovable:
-        """Return why it cannot be repacked."""
         return unmovable(self.codes, self.name, self.shape, why)

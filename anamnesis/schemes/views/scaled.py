@@ -29,7 +29,6 @@ class Scaled(TiledWeight):
 
     @property
     def codes(self) -> StoredTensor:
-        """One byte for each value."""
         return self.parts[0]
 
     @property
@@ -79,13 +78,11 @@ class Scaled(TiledWeight):
 
     @property
     def _has_bytes(self) -> bool:
-        """Whether each value has a byte that is stored."""
         return 0 < self.n_elements == self.parts[0].n_bytes
 
     def _grids_stacked(
         self, pieces: Sequence[Weight], per_matrix: int, alternates: bool
     ) -> tuple[StoredTensor, ...]:
-        """Return the scales of matrices as those of a stack."""
         if self.scales is None:
             return ()
         shape = (self.grid.grid_rows, self.grid.grid_cols)
@@ -130,7 +127,6 @@ class Scaled(TiledWeight):
         out: memoryview,
         level: int,
     ) -> int:
-        """Decode the codes of rows x cols of a matrix of the batch."""
         grid = self.grid
         first_row, row_phase = divmod(rows.start, grid.block_rows)
         first_col, col_phase = divmod(cols.start, grid.block_cols)

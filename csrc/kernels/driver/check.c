@@ -2,12 +2,14 @@
 #include "../levels.h"
 #include "sizes.h"
 
-/* Zeros have any sign, but where that makes a NaN. */
-static int is_zero_row(const amn_words *words, const uint8_t *row, uint64_t n_bytes) {
-  const int last_byte = words->other_nan == 0x80 ? 0xff : 0x7f;
-  for (uint64_t i = 0; i < n_bytes; i++)
-    if (row[i] & ((i + 1) % (unsigned)words->n_bytes ? 0xff : last_byte)) return 0;
-  return 1;
+/* Most rows that are none begin with a word whose uppermost byte says so. */
+static int is_zero_row(const amn_level *level, const amn_words *words, const uint8_t *row,
+                       size_t cols) {
+  amn_check found;
+  if (row[words->n_bytes - 1] & 0x7f) return 0;
+  memset(&found, 0, sizeof found);
+  level->check(row, cols, words, &found);
+  return found.n_zero == cols;
 }
 
 amn_status amn_check_values(int level, const amn_words *words, amn_bytes src, uint64_t cols,
@@ -25,7 +27,7 @@ amn_status amn_check_values(int level, const amn_words *words, amn_bytes src, ui
   table->check(src.data, (size_t)(src.n_bytes / (uint64_t)words->n_bytes), words, found);
   if (found->n_zero < cols) return AMN_OK;
   for (uint64_t row = src.n_bytes / row_bytes; row-- > 0;)
-    if (is_zero_row(words, src.data + row * row_bytes, row_bytes)) {
+    if (is_zero_row(table, words, src.data + row * row_bytes, (size_t)cols)) {
       found->n_zero_rows++;
       found->first_zero_row = row;
     }

@@ -13,18 +13,27 @@ typedef struct {
 
 typedef struct {
   const amn_level *level;
-  amn_source source;
+  amn_source a, b;
   amn_comparison *found;
 } comparing;
 
 /* As they are decoded: those that were no float32 have one NaN. */
-static void widen(const comparing *job, const uint8_t *src, size_t n, float *values) {
-  if (job->source == AMN_SOURCE_F32) {
+static void widen(const comparing *job, amn_source source, const uint8_t *src, size_t n,
+                  float *values) {
+  if (source == AMN_SOURCE_F32) {
     memcpy(values, src, n * sizeof *values);
     return;
   }
-  job->level->widen[sources[job->source].widen](src, (uint8_t *)values, n);
+  job->level->widen[sources[source].widen](src, (uint8_t *)values, n);
   job->level->narrow[AMN_OUT_F32]((const uint8_t *)values, (uint8_t *)values, n);
+}
+
+/* Where float32 lie already, or in `room`; of NaNs the levels' sums say nothing. */
+static const uint8_t *as_float32(const comparing *job, amn_source source, const uint8_t *src,
+                                 size_t n, float *room) {
+  if (source == AMN_SOURCE_F32) return src;
+  job->level->widen[sources[source].widen](src, (uint8_t *)room, n);
+  return (const uint8_t *)room;
 }
 
 static double sum_of(const double *lanes) {
@@ -37,7 +46,7 @@ static int add_lanes(const amn_compare_lanes *lanes, int are_equal, double *sums
   int is_held = 1;
   for (int i = 0; i < AMN_COMPARE_SUMS; i++) {
     sums[i] = sum_of(lanes->sums[i]);
-    is_held &= (fabs(sums[i]) >= 0x1p-100 && fabs(sums[i]) <= DBL_MAX) ||
+    is_held &= (fabs(sums[i]) >= 0x1p-110 && fabs(sums[i]) <= DBL_MAX) ||
                (i <= AMN_COMPARE_ERROR && are_equal);
   }
   return is_held;
@@ -80,12 +89,16 @@ static void compare_block(const comparing *job, const uint8_t *a, const uint8_t 
   amn_comparison *found = job->found;
   double sums[AMN_COMPARE_SUMS];
   amn_compare_lanes lanes;
+  pairs block;
   memset(&lanes, 0, sizeof lanes);
-  job->level->compare[job->source](a, b, n, &lanes);
+  if (job->a == job->b)
+    job->level->compare[job->a](a, b, n, &lanes);
+  else
+    job->level->compare[AMN_SOURCE_F32](as_float32(job, job->a, a, n, block.a),
+                                        as_float32(job, job->b, b, n, block.b), n, &lanes);
   if (!add_lanes(&lanes, different_of(&lanes, n) == 0, sums)) {
-    pairs block;
-    widen(job, a, n, block.a);
-    widen(job, b, n, block.b);
+    widen(job, job->a, a, n, block.a);
+    widen(job, job->b, b, n, block.b);
     found->n_not_finite += compare_in_double(&block, n, &lanes);
     add_lanes(&lanes, 0, sums);
   }
@@ -109,11 +122,11 @@ static int is_place(float a, float b, float largest) {
 /* From the block at `at`, which has such a pair, to the pair. */
 static uint64_t place_of(const comparing *job, const uint8_t *a, const uint8_t *b, uint64_t n,
                          uint64_t at, float largest) {
-  const size_t item_bytes = sources[job->source].item_bytes;
+  const size_t a_bytes = sources[job->a].item_bytes, b_bytes = sources[job->b].item_bytes;
   for (float x[256], y[256]; at < n;) {
     const size_t count = (size_t)min_u64(n - at, 256);
-    widen(job, a + at * item_bytes, count, x);
-    widen(job, b + at * item_bytes, count, y);
+    widen(job, job->a, a + at * a_bytes, count, x);
+    widen(job, job->b, b + at * b_bytes, count, y);
     for (size_t i = 0; i < count; i++, at++)
       if (is_place(x[i], y[i], largest)) return at;
   }
@@ -121,16 +134,17 @@ static uint64_t place_of(const comparing *job, const uint8_t *a, const uint8_t *
 }
 
 static void compare_all(const comparing *job, const uint8_t *a, const uint8_t *b, size_t n) {
-  const size_t item_bytes = sources[job->source].item_bytes, rest = n % AMN_COMPARE_GROUP;
+  const size_t a_bytes = sources[job->a].item_bytes, b_bytes = sources[job->b].item_bytes;
+  const size_t rest = n % AMN_COMPARE_GROUP;
   amn_comparison *found = job->found;
   for (size_t at = 0, count; at < n - rest; at += count) {
     count = (size_t)min_u64(n - rest - at, BLOCK_PAIRS);
-    compare_block(job, a + at * item_bytes, b + at * item_bytes, count, at);
+    compare_block(job, a + at * a_bytes, b + at * b_bytes, count, at);
   }
   if (rest != 0) { /* and zeros after it */
     uint8_t ends[2][4 * AMN_COMPARE_GROUP] = {{0}};
-    memcpy(ends[0], a + (n - rest) * item_bytes, rest * item_bytes);
-    memcpy(ends[1], b + (n - rest) * item_bytes, rest * item_bytes);
+    memcpy(ends[0], a + (n - rest) * a_bytes, rest * a_bytes);
+    memcpy(ends[1], b + (n - rest) * b_bytes, rest * b_bytes);
     compare_block(job, ends[0], ends[1], AMN_COMPARE_GROUP, n - rest);
   }
   if (found->n_different != 0)
@@ -139,14 +153,22 @@ static void compare_all(const comparing *job, const uint8_t *a, const uint8_t *b
     found->largest_at = place_of(job, a, b, n, found->largest_at, found->largest);
 }
 
-amn_status amn_compare(int level, int source, amn_bytes a, amn_bytes b, amn_comparison *found) {
-  const comparing job = {amn_level_at(level), (amn_source)source, found};
+static int is_source(int source) {
+  return source >= 0 && source < AMN_N_SOURCES;
+}
+
+amn_status amn_compare(int level, int source_a, int source_b, amn_bytes a, amn_bytes b,
+                       amn_comparison *found) {
+  const comparing job = {amn_level_at(level), (amn_source)source_a, (amn_source)source_b, found};
   memset(found, 0, sizeof *found);
   if (job.level == NULL) return AMN_BAD_LEVEL;
-  if (source < 0 || source >= AMN_N_SOURCES) return AMN_BAD_DTYPE;
-  if (a.n_bytes % sources[source].item_bytes || a.n_bytes != b.n_bytes) return AMN_SHORT_SRC;
+  if (!is_source(source_a) || !is_source(source_b)) return AMN_BAD_DTYPE;
+  const uint64_t n = a.n_bytes / sources[source_a].item_bytes;
+  if (a.n_bytes % sources[source_a].item_bytes || b.n_bytes % sources[source_b].item_bytes ||
+      n != b.n_bytes / sources[source_b].item_bytes)
+    return AMN_SHORT_SRC;
   const uint64_t fp_mode = amn_fp_mode_enter();
-  compare_all(&job, a.data, b.data, (size_t)(a.n_bytes / sources[source].item_bytes));
+  compare_all(&job, a.data, b.data, (size_t)n);
   amn_fp_mode_leave(fp_mode);
   return AMN_OK;
 }

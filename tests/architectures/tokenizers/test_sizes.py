@@ -14,7 +14,7 @@ import pytest
 import anamnesis as an
 from anamnesis.architectures.tokenizers import folder, vocabulary_files
 from anamnesis.architectures.tokenizers.json_text import Rows, json_text, quoted
-from anamnesis.architectures.tokenizers.merges_json import cut_merges
+from anamnesis.architectures.tokenizers.merges import cut_merges
 from anamnesis.architectures.tokenizers.sentencepiece import parse_model
 from anamnesis.base.limits import Budget
 from anamnesis.checkpoint.json_file import read_json

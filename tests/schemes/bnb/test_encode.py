@@ -215,8 +215,8 @@ def encode_in_bands(
     step, total = max(n // grain, 1) * grain, int(np.prod(shape))
     bands = [Band(start, min(start + step, total)) for start in range(0, total, step)]
     survey = encoding.encoder.survey(shape)
-    assert list(encoding.constants("q.weight", shape)) == list(  # as they are planned
-        encoding.constants("q.weight", shape, np.float32(0.05).tobytes())
+    assert list(encoding.laid_out("q.weight", shape)[1]) == list(  # as they are planned
+        encoding.laid_out("q.weight", shape, np.float32(0.05).tobytes())[1]
     )
     if survey is not None:
         for band in reversed(bands):
@@ -235,7 +235,7 @@ def encode_in_bands(
         losses.append(encoding.encode(part, Task(band, shape, found, level_id, True), places))
 
     run(iter(bands), lambda: encode, threads)
-    for place, data in encoding.constants("q.weight", shape, found).items():
+    for place, data in encoding.laid_out("q.weight", shape, found)[1].items():
         outs[place][:] = data
     sums = [
         sum(getattr(loss, name) for loss in losses)
@@ -269,7 +269,7 @@ def test_any_bands_and_threads(encoding: Encoding, block: int) -> None:
     for level in LEVELS:
         for n, threads in ((1, 3), (100_000, 2), (weight.numel(), 1)):
             assert encode_in_bands(encoding, values, shape, n, threads, level) == whole
-    again = encoding.reopen("q.weight", shape, tuple(stored(encoding, shape, whole[0])))
+    again = encoding.layout.weight("q.weight", shape, tuple(stored(encoding, shape, whole[0])))
     assert again.shape == shape
     decoded = arrays.decode(again, OURS["F32"], None, 1, _core.LEVELS[LEVELS[-1]])
     error, loss = np.abs(decoded - weight.float().numpy()), whole[1]
@@ -349,7 +349,7 @@ def test_real_files_come_back(path: Path) -> None:
         assert made.absmax.tobytes() == raw(want[f"{name}.absmax"])
         state = f"{name}.quant_state.bitsandbytes__{kind}"
         encoding = four_bit(kind, made.blocksize, has_second_zero=kind == "fp4")
-        assert encoding.constants(name, made.shape)[3] == raw(want[state])
+        assert encoding.laid_out(name, made.shape)[1][3] == raw(want[state])
 
 
 def with_other_blocks(
@@ -393,9 +393,9 @@ def test_nested_absmax_of_real_files_come_back(path: Path) -> None:
         assert bytes(outs[0][: codes.numel()]) == raw(codes)
         assert bytes(outs[1][: absmax.numel()]) == raw(absmax)
         assert bytes(outs[3]) == largest.tobytes()
-    constants = four_bit(told["quant_type"], block, is_nested=True).constants(
+    constants = four_bit(told["quant_type"], block, is_nested=True).laid_out(
         name, tuple(told["shape"]), offset.tobytes()
-    )
+    )[1]
     assert constants[2] == raw(want[f"{name}.quant_map"])
     assert constants[4] == raw(want[f"{name}.nested_quant_map"])
     assert constants[5] == raw(want[state])

@@ -112,7 +112,7 @@ def test_what_is_not_finite_is_refused_by_name(encoding: Encoding, bad: float) -
             encoding.take(weight, Task(band, weight.shape, b"", level), Scratch(), outs)
         else:
             survey.see(memoryview(array.reshape(-1).view(np.uint8)), band, level)  # type: ignore[arg-type]
-            encoding.constants(plain.name, (256, 256), survey.found())
+            encoding.laid_out(plain.name, (256, 256), survey.found())
 
     with pytest.raises(an.UnsupportedError, match=r"layers\.0\.q\.weight: an infinity or a NaN"):
         survey_or_take()

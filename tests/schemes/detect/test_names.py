@@ -10,7 +10,7 @@ import pytest
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field
-from anamnesis.schemes.detect.names import is_auxiliary
+from anamnesis.schemes.detect.not_weights import is_auxiliary
 from anamnesis.sources.memory import BufferSource
 
 WEIGHT = "model.layers.0.mlp.up_proj.weight"

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import anamnesis as an
-from anamnesis.schemes.detect.unread import _ROWS
+from anamnesis.schemes.detect.unread import _table
 from helpers.claims import NORM, Q, Tensors, described, directory, empty, refusal
 from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 
@@ -166,7 +166,7 @@ def of_row(row: Any) -> Tensors:
     return tensors
 
 
-@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row.encoding}-{row.producer}")
+@pytest.mark.parametrize("row", _table().rows, ids=lambda row: f"{row.encoding}-{row.producer}")
 def test_each_row_is_reached(row: Any, root: Path) -> None:
     """No other row stands in its way, and nothing of it is read or passes for a weight."""
     # Without a config, INT8 is read as compressed-tensors'.

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.schemes.families.fp4 import cast
+from anamnesis.schemes.families.fp4 import mxfp4_nvfp4
 from helpers.gguf_handmade import Tensor, gguf_bytes
 from helpers.handmade import Entry, safetensors_bytes
 from helpers.repacks import blocks_of, entry, f32, folder, stored
@@ -37,8 +37,8 @@ ROW = np.concatenate([RNG.integers(0, 256, 16), np.arange(0, 256, 17)]).astype(n
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scales are surveyed in several pieces."""
-    monkeypatch.setattr(cast, "_PIECE", 24)
-    monkeypatch.setattr(cast, "_FINE", 8)
+    monkeypatch.setattr(mxfp4_nvfp4, "_PIECE", 24)
+    monkeypatch.setattr(mxfp4_nvfp4, "_FINE", 8)
 
 
 def mxfp4(source: str, name: str, codes: Array, scales: Array) -> dict[str, Entry]:

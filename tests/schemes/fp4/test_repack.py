@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import anamnesis as an
+from anamnesis.schemes.families.fp4.equal_scales import match
 from anamnesis.schemes.families.fp4.formats import FORMATS
-from anamnesis.schemes.families.fp4.second_scale import match
 from helpers.gguf_handmade import Tensor, gguf_bytes
 from helpers.handmade import safetensors_bytes
 from helpers.repacks import (

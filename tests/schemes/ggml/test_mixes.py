@@ -8,7 +8,15 @@ import pytest
 
 from anamnesis import UnsupportedError
 from anamnesis.schemes.families.ggml.choose import TYPES, Given, Options, choose, type_named
-from anamnesis.schemes.families.ggml.mixes import ALIASES, COPY, FALLBACKS, MIXES, RULES, ModelFacts
+from anamnesis.schemes.families.ggml.mixes import (
+    ALIASES,
+    CONDITIONS,
+    COPY,
+    FALLBACKS,
+    MIXES,
+    RULES,
+    ModelFacts,
+)
 from helpers import mix_records
 
 LLAMA = ModelFacts("llama", 32, 32, 8)
@@ -47,6 +55,9 @@ def test_every_type_that_data_name_is_one() -> None:
     assert named <= set(TYPES)
     mixes = {mix for rules in RULES.values() for rule in rules for mix in rule.mixes}
     assert mixes | set(ALIASES.values()) <= set(MIXES)
+    assert {name for rules in RULES.values() for rule in rules for name in rule.when} == {
+        *CONDITIONS
+    }
 
 
 def test_types_are_named_in_either_case() -> None:

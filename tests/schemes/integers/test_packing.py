@@ -50,7 +50,7 @@ def encode_in_bands(
             for i in range(extent.pieces):
                 at, n = extent.offset + i * extent.stride, extent.n_bytes
                 out[at : at + n] = room[i * n : (i + 1) * n]
-    for place, constant in encoding.constants("q.weight", SHAPE).items():
+    for place, constant in encoding.laid_out("q.weight", SHAPE)[1].items():
         outs[place][:] = constant
     n, absolute, squared, power = (
         sum(getattr(loss, name) for loss in losses)
@@ -72,7 +72,7 @@ def test_any_bands(encoding: Encoding, rng: np.random.Generator) -> None:
         StoredTensor(p.name, p.dtype, p.shape, len(out), 0, BufferSource(memoryview(out), ""))
         for p, out in zip(encoding.parts("q.weight", SHAPE), whole, strict=True)
     )
-    weight = encoding.reopen("q.weight", SHAPE, stored)
+    weight = encoding.layout.weight("q.weight", SHAPE, stored)
     decoded = arrays.decode(weight, DTYPES["F32"], None, 1, _core.LEVELS[LEVELS[-1]])
     error = np.abs(decoded - values)
     assert loss.n == values.size

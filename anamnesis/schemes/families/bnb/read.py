@@ -9,7 +9,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.families.bnb.layouts import (
     FourBitLayout,
     Int8Layout,

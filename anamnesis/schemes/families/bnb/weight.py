@@ -263,7 +263,6 @@ class Int8Weight(TiledWeight):
         return view if isinstance(view, kind) else None
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut by rows."""
         rows, cols = self.shape
         return cut(rows, cols, n_bytes // dtype.n_bytes(1), step=64)
 

@@ -83,7 +83,10 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     length, rows, cols = layer
     for part in (centroids, res_centroids):
         if part is not None:
-            _check_centroids(part, codes, length)
+            if part.dtype.name not in FLOATS or len(part.shape) != 2 or 0 in part.shape:
+                raise part.misshapen("floats [groups, entries * rows]")
+            if part.shape[0] != codes.shape[0] or part.shape[1] % length:
+                raise part.misshapen(f"[{codes.shape[0]}, entries * {length}]")
     check_size(centroids, res_centroids)
     entries = centroids.shape[1] // length
     corrections = 0 if res_centroids is None else res_centroids.shape[1] // length
@@ -96,13 +99,6 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     optional = (res_indices, res_centroids, perm, scale, bias)
     parts = (codes, centroids, *(part for part in optional if part is not None))
     return VptqWeight(name, (rows, cols), parts, length, centroids, *optional)
-
-
-def _check_centroids(part: StoredTensor, codes: StoredTensor, length: int) -> None:
-    if part.dtype.name not in FLOATS or len(part.shape) != 2 or 0 in part.shape:
-        raise part.misshapen("floats [groups, entries * rows]")
-    if part.shape[0] != codes.shape[0] or part.shape[1] % length:
-        raise part.misshapen(f"[{codes.shape[0]}, entries * {length}]")
 
 
 def _check_indices(

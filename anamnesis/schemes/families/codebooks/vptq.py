@@ -130,7 +130,6 @@ class VptqWeight(CodebookWeight):
     def _lines(
         self, stored: StoredTensor, vectors: Run, slot: int, scratch: Scratch
     ) -> NDArray[Any]:
-        """Read the lines of some vectors, of all groups."""
         n_groups, n_vectors, width = stored.shape
         n_bytes = width * stored.dtype.n_bytes(1)
         first, stride = vectors.start * n_bytes, n_vectors * n_bytes

@@ -11,8 +11,8 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
-from anamnesis.schemes.core.budget import band_bytes
 from anamnesis.schemes.core.weight import Scratch, Weight
 
 CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them

@@ -28,7 +28,6 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> Exl2Weight:
-    """Return the weight that codes are of."""
     absent = missing(Exl2.fields, found)
     if absent:
         raise codes.unsupported(

@@ -28,8 +28,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
 from anamnesis.schemes.core.bands import Band, Bands, Run
-from anamnesis.schemes.core.budget import band_bytes, stripe_bytes
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight
 
 MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits
@@ -269,7 +269,6 @@ def _no_order(order: StoredTensor) -> ParseError:
 
 
 def _steps(rows: Run, n: int) -> Iterator[Run]:
-    """Cut rows into runs of n."""
     for start in range(rows.start, rows.stop, n):
         yield Run(start, min(start + n, rows.stop))
 
@@ -281,7 +280,6 @@ def _whole_units(rows: int) -> int:
 
 
 def _read_lines(scratch: Scratch, slot: int, stored: StoredTensor, items: Run) -> memoryview:
-    """Read some items of each line of a stored matrix of words."""
     n_lines, stride = stored.shape[0], stored.shape[1] * _WORD_BYTES
     first, n_bytes = items.start * _WORD_BYTES, items.n * _WORD_BYTES
     return scratch.read_rows(slot, stored, first, stride, n_bytes, n_lines)

@@ -35,7 +35,6 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _weight(codes: StoredTensor, name: str, find: Find, given: str | None) -> Exl3Weight:
-    """Return the weight that codes are of."""
     factors = [_one_of(codes, name, find, ways) for ways in _FACTORS]
     markers = {
         field.named("weight"): marker for field in _MARKERS if (marker := find(field.named(name)))

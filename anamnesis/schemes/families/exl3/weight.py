@@ -13,8 +13,8 @@ from typing import ClassVar
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
+from anamnesis.schemes.core.band_sizes import stripe_bytes
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
-from anamnesis.schemes.core.budget import stripe_bytes
 from anamnesis.schemes.core.weight import Scratch, TiledWeight
 
 BLOCK = _core.TRELLIS_BLOCK
@@ -47,7 +47,6 @@ class Exl3Weight(TiledWeight):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
         return self.parts[_TRELLIS].shape[2] // TILE
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:

@@ -30,7 +30,7 @@ from anamnesis.schemes.core.blockwise import Groups, Kernel
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4
 from anamnesis.schemes.views.nibbles import swapped
-from anamnesis.schemes.views.tiled_codes import TiledGroups
+from anamnesis.schemes.views.tiles import TiledGroups
 
 _F32 = struct.Struct("<f")
 _LEAST_SECOND = 2.0**-126  # of ComfyUI's

@@ -37,7 +37,6 @@ class Fp4Format:
 
     @property
     def words(self) -> str:
-        """The encoding in words."""
         return f"{self.kind} ({self.producer})" if self.producer else self.kind
 
     @property

@@ -18,9 +18,9 @@ from anamnesis.schemes.core.layout import (
     unmovable,
 )
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.fp4.cast import Cast, to_mxfp4, to_nvfp4
+from anamnesis.schemes.families.fp4.equal_scales import Match, match
 from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS, Fp4Format
-from anamnesis.schemes.families.fp4.second_scale import Match, match
+from anamnesis.schemes.families.fp4.mxfp4_nvfp4 import Cast, to_mxfp4, to_nvfp4
 from anamnesis.schemes.families.fp4.view import Fp4Codes, seen
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.views.views import constant, forbidding, retyped
@@ -51,7 +51,6 @@ class Fp4Layout(Layout):
 
     @property
     def has_second(self) -> bool:
-        """Whether scales have a scale."""
         return any(one.role == "second" for one in self.fields)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
@@ -130,7 +129,6 @@ class Fp4Layout(Layout):
         return one
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
-        """Return the tensors of codes that are fitted."""
         name = view.name_as_stored
         is_bare = self.bare and module_of(name) == f"{name}."
         fields = self.bare if is_bare else self.fields

@@ -1,7 +1,7 @@
 """How each producer stores 4-bit floats: names, dtypes, shapes and configs.
 
 The codes of one are those of all, and so are the scales; only the second scale of NVFP4 may be
-another number for the same product (see `second_scale`). Code 8 stays code 8, which ModelOpt,
+another number for the same product (see `equal_scales`). Code 8 stays code 8, which ModelOpt,
 DeepSeek and ggml read as +0 and the others as -0.
 """
 
@@ -18,8 +18,8 @@ from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, StacksOf, module_of
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.fp4.cast import Cast
 from anamnesis.schemes.families.fp4.layout import Fp4Layout, refused
+from anamnesis.schemes.families.fp4.mxfp4_nvfp4 import Cast
 from anamnesis.schemes.families.fp4.stored import nibbles_swapped
 from anamnesis.schemes.families.fp4.view import Fp4Codes, to_ggml
 from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt

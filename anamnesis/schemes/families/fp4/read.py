@@ -8,14 +8,13 @@ from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Finder, Ledger
 from anamnesis.schemes.detect.markers import drop_marker, layer_of
-from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.fp4.formats import GROUPS, Fp4Format
@@ -105,7 +104,6 @@ def _by(layout: Fp4Layout, fields: Sequence[Field]) -> Finder:
 
 
 def _as_bytes(words: StoredTensor) -> StoredTensor:
-    """Return words as the bytes that they are."""
     per_word = words.dtype.bits // 8
     shape = (*words.shape[:-1], per_word * words.shape[-1])
     return words._replace(dtype=DTYPES["U8"], shape=shape)
@@ -171,7 +169,8 @@ def _mlx(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     *rows, words = codes.shape
     # Of 16 and of 32 codes of 4 bits, and of 32 of 8 bits, which another scheme reads.
     if scale.shape not in [(*rows, words // n) for n in (2, 4, 8) if words % n == 0]:
-        raise _ungrouped(scale, codes)
+        expected = "a scale for each 16 or 32 codes of 4 bits, or each 32 of 8 bits,"
+        raise scale.misshapen(expected, codes)
     as_bytes = _as_bytes(codes)
     is_ours = _codes_per_scale(as_bytes, scale) == GROUPS[found.format.kind]
     if is_ours and second is not None and second.shape not in ((), codes.shape[:-2]):
@@ -236,8 +235,3 @@ def _check_second(second: StoredTensor, codes: StoredTensor) -> None:
         raise second.malformed(
             f"{second} must be one F32, or one for each of the {n:,} matrices of {codes}"
         )
-
-
-def _ungrouped(scale: StoredTensor, codes: StoredTensor) -> ParseError:
-    expected = "a scale for each 16 or 32 codes of 4 bits, or each 32 of 8 bits,"
-    return scale.misshapen(expected, codes)

@@ -36,7 +36,6 @@ def in_rows(
 
 
 def _matrix(part: StoredTensor, row_bytes: int) -> StoredTensor:
-    """Return bytes as rows of so many."""
     return retyped(part, part.name, "U8", (part.n_bytes // max(row_bytes, 1), row_bytes))
 
 

@@ -51,7 +51,6 @@ class ComfyUi(OfComfyUi, OfFloats):
 
     @property
     def comfy_format(self) -> str:
-        """What ComfyUI calls it."""
         return _FORMATS[self.format]
 
     def said(self, shape: tuple[int, ...]) -> bytes:

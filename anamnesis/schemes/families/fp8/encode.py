@@ -19,7 +19,7 @@ from anamnesis.base.lazy import np
 from anamnesis.schemes.core.blockwise import Blockwise, Groups, Item, Kernel
 from anamnesis.schemes.core.codes import Loss, NotFinite, Task
 from anamnesis.schemes.views.grid import MX_BLOCK
-from anamnesis.schemes.views.tiled_codes import TiledGroups
+from anamnesis.schemes.views.tiles import TiledGroups
 
 _AMAX = Struct("<f")
 _LEAST_SCALE = 1e-12  # of ComfyUI's

@@ -190,7 +190,6 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
 
     @property
     def algorithm(self) -> str:
-        """What ModelOpt calls it."""
         return _MODELOPT[self.kind]
 
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:

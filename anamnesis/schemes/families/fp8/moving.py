@@ -33,11 +33,9 @@ class _Blocks(NamedTuple):
 
     @property
     def counts(self) -> list[int]:
-        """Blocks of each dimension."""
         return [-(-n // one) for n, one in zip(self.sizes, self.each, strict=True)]
 
     def __str__(self) -> str:
-        """Return what messages call a block."""
         if self.each[1:] == self.sizes[1:]:
             return "all" if prod(self.counts) == 1 else "each matrix"
         if self.each == (1, 1, self.sizes[2]):
@@ -171,6 +169,5 @@ def _as_f32(scales: StoredTensor) -> StoredTensor:
 def _made(
     scales: StoredTensor, dtype: str, make: Callable[[range, NDArray[Any]], NDArray[Any]]
 ) -> StoredTensor:
-    """Return each scale made of one."""
     n = scales.n_bytes * 8 // scales.dtype.bits
     return made_of(Part(scales.name, DTYPES[dtype], (n,)), [scales], n, make)

@@ -34,7 +34,6 @@ class OfMxfp8(OfFloats):
         return super().weight(name, shape, (self.as_bytes(parts[0], shape), parts[1]))
 
     def as_bytes(self, codes: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
-        """Return stored codes as one for each value."""
         return codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:

@@ -156,12 +156,10 @@ class _Cast(NamedTuple):
 
     @property
     def n_cols(self) -> int:
-        """Groups of a row."""
         return self.view.shape[-1] // self.group
 
     @property
     def n_rows(self) -> int:
-        """Rows of all matrices."""
         return prod(self.view.shape[:-1])
 
     @property
@@ -175,7 +173,6 @@ class _Cast(NamedTuple):
 
     @property
     def per_block(self) -> int:
-        """Groups of a row that are in a block."""
         if self.grid.kind == "tensor":
             return self.n_cols
         return min(-(-self.grid.block_cols // self.group), self.n_cols)
@@ -194,7 +191,6 @@ class _Cast(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why a block has no scale."""
         own = self.view.scales
         may_be_none = own is not None and own.dtype.name != _E8M0.name
         return f"a scale is no power of two, or {_TOO_WIDE}" if may_be_none else _TOO_WIDE
@@ -289,7 +285,6 @@ class _Cast(NamedTuple):
         return made_of(self._part, [self.view.codes], n, lambda _, codes: table.take(codes))
 
     def scales_of_pairs(self) -> StoredTensor:
-        """Return one scale for two groups."""
         n = self.exponents.n_bytes // 2
         given = [self.exponents, self.view.codes]
         part = Part(self.view.name, _E8M0, (n,))
@@ -319,7 +314,6 @@ class _Cast(NamedTuple):
 
 
 def _looked_up(table: NDArray[Any], codes: Bytes, exponents: Bytes, scales: Bytes) -> NDArray[Any]:
-    """Return two codes for each byte of groups [groups, bytes]."""
     steps = exponents.astype(np.int16) - scales - (_LEAST - 1)
     lines = steps.clip(0, len(table) - 1).astype(np.uint8)
     found = np.empty(codes.size, table.dtype)
@@ -328,7 +322,6 @@ def _looked_up(table: NDArray[Any], codes: Bytes, exponents: Bytes, scales: Byte
 
 
 def _needs_of(exponents: Bytes, codes: Bytes, group: int) -> _Needs:
-    """Return what each group needs by itself."""
     bits, least, most = _reach()
     words = bits.take(codes.reshape(-1)).view("<u8").reshape(-1, group // 16)
     seen = words[:, 0] if group == 16 else words[:, 0] | words[:, 1]

@@ -19,7 +19,7 @@ from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import drop_marker, has_markers, layer_of
-from anamnesis.schemes.detect.names import TABLES, is_auxiliary, sibling
+from anamnesis.schemes.detect.not_weights import TABLES, is_auxiliary, sibling
 from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.fp8 import layouts, mx_layouts

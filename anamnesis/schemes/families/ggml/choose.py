@@ -28,7 +28,6 @@ from anamnesis.schemes.families.ggml.mixes import (
     PINNED,
     ROLES,
     RULES,
-    RULES_OF_MXFP4_MOE,
     WORDS,
     ModelFacts,
     Place,
@@ -165,16 +164,10 @@ class _Chooser:
             role = "output"
         if role == "output" and self.asked.output is not None:
             return self._whole(given, self.asked.output)
-        place, rules = self._place(given, role), RULES[role]
-        if self.mix == "mxfp4_moe" and role != "output":
-            rules = RULES_OF_MXFP4_MOE
-        for rule in rules:
-            holds = not rule.mixes or self.mix in rule.mixes
-            if holds and all(when(place) for when in rule.when):
-                found = rule.type or self.base
-                break
-        else:
-            found = self.base
+        place = self._place(given, role)
+        rules = RULES[self.mix if self.mix == "mxfp4_moe" and role != "output" else role]
+        types = (rule.type for rule in rules if rule.holds(self.mix, place))
+        found = next(types, None) or self.base
         if role == "v" and self.model.is_70b and self.mix not in LOW:
             found = IN_70B.get(found, found)
         return found, OWN if found == self.base else f"for {WORDS[role]}"

@@ -34,7 +34,6 @@ class BlockCodes(Codes):
 
     @property
     def dtype(self) -> DType:
-        """The dtype of what is written."""
         return BLOCK_DTYPES[self.block_type]
 
     @property
@@ -59,7 +58,7 @@ class BlockCodes(Codes):
             return (
                 f"{self.block_type} needs an importance matrix" if self.needs_importance else None
             )
-        found, wanted = self.importance.values.nbytes // _F32_BYTES, _matrices(shape) * shape[-1]
+        found, wanted = self.importance.values.nbytes // _F32_BYTES, prod(shape[:-2]) * shape[-1]
         if found != wanted:
             return f"its importance matrix has {found:,} values, and its columns are {wanted:,}"
         return None
@@ -103,10 +102,6 @@ class BlockCodes(Codes):
             runs.append((start - task.band.start, stop - task.band.start, weights))
             start = stop
         return runs
-
-
-def _matrices(shape: tuple[int, ...]) -> int:
-    return prod(shape[:-2])
 
 
 def _joined(a: Loss, b: Loss) -> Loss:

@@ -12,7 +12,7 @@ from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
-from anamnesis.schemes.families.integers.layouts import mlx, qweights
+from anamnesis.schemes.families.integers.layouts import gptq_and_awq, mlx
 from anamnesis.schemes.families.integers.packed import PackedWeight
 from anamnesis.schemes.families.integers.rows import row_bytes, zero_words
 from anamnesis.schemes.families.integers.weight import IntegerWeight
@@ -88,16 +88,16 @@ def declared_sizes(group_size: int | None) -> frozenset[int]:
 
 def dequantize_words(
     arrays: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
-    weight_of: Callable[[qweights.Parts], PackedWeight],
+    weight_of: Callable[[gptq_and_awq.Parts], PackedWeight],
     **options: Unpack[memory.DequantizeOptions],
 ) -> NDArray[Any]:
     """Decode what `weight_of` makes of `qweight`, `qzeros`, `scales` and `g_idx`."""
     qweight, qzeros, scales, g_idx = arrays
-    parts = qweights.Parts(
+    parts = gptq_and_awq.Parts(
         "",
         stored(qweight, "qweight", ("I32",)),
         stored(qzeros, "qzeros", ("I32",)),
-        stored(scales, "scales", qweights.SCALES),
+        stored(scales, "scales", gptq_and_awq.SCALES),
         None if g_idx is None else stored(g_idx, "g_idx", ("I32",)),
     )
     with memory.as_arguments():

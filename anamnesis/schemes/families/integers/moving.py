@@ -137,17 +137,12 @@ def columns(words: Words) -> dict[str, StoredTensor]:
     if zeros is None or not words.less_one:
         plain = _plain_zeros(words)
         if zeros is not None:
-            _check_zeros(words, plain)
+            for piece in _pieces(plain):
+                if has_zero(np.frombuffer(piece, np.uint8), words.bits):
+                    raise words.refused(NO_ZERO)
         zeros = less_one(plain, words.bits)
     groups, scales = words.listed or _runs(words), _scales(words, "GPTQ")
     return {"codes": codes, "zeros": zeros, "scales": scales, "groups": groups}
-
-
-def _check_zeros(words: Words, plain: StoredTensor) -> None:
-    """Refuse a zero point of 0: programs differ in what they make of one that is stored less 1."""
-    for piece in _pieces(plain):
-        if has_zero(np.frombuffer(piece, np.uint8), words.bits):
-            raise words.refused(NO_ZERO)
 
 
 def across(words: Words) -> dict[str, StoredTensor]:

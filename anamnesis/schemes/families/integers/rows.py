@@ -14,7 +14,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Scratch, Weight
-from anamnesis.schemes.families.integers.symmetry import SYMMETRIC_REMEDY, check_symmetric
+from anamnesis.schemes.families.integers.checks import SYMMETRIC_REMEDY, check_symmetric
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD, _WORD_BITS = 4, 32
@@ -91,12 +91,10 @@ class IntegerRows(Weight):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
         return self.planes.bits if self.planes else bits_of(self.kernel)
 
     @property
     def has_codes_in_rows(self) -> bool:
-        """Whether codes are, at least."""
         return type(self)._codes is IntegerRows._codes
 
     def decode_codes(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
@@ -196,7 +194,6 @@ class IntegerRows(Weight):
 
     @property
     def _line_bytes(self) -> int:
-        """Of planes."""
         return self._stored[-1] * self.planes.width if self.planes else 0
 
     def _decode(
@@ -277,7 +274,6 @@ class IntegerRows(Weight):
         return scratch.read(_CODES, codes, begin, end - begin), stride, phase
 
     def scale_items(self, start: int, n: int, scratch: Scratch) -> memoryview:
-        """Return n scales of the grid, row by row."""
         return _items(scratch, _SCALES, self.parts[_SCALES], start, n)
 
     def _line_of(self, row: int) -> int:

@@ -106,7 +106,6 @@ class _Grid:
         self.n_rows, self.shape = prod(lead), (*lead, n_groups)
 
     def scales(self) -> StoredTensor:
-        """Return scales."""
         weight, stored = self._weight, self._weight.parts[1]
         if weight.is_in_order:
             return self.of(stored)
@@ -138,7 +137,6 @@ class _Grid:
 
 
 def _first(numbers: NDArray[Any], n_rows: int, n: int) -> NDArray[Any]:
-    """Return the first numbers of each row."""
     return numbers.reshape(n_rows, -1)[:, :n]
 
 
@@ -152,7 +150,6 @@ def _each_run(units: range, length: int) -> Iterator[Run]:
 
 
 def _codes(weight: IntegerRows, bits: int, half: int) -> StoredTensor:
-    """Return codes as bytes [..., rows, cols]."""
     stored, kernel = weight.parts[0], weight.kernel
     *lead, cols = weight.matrix or weight.shape
     n = prod(lead)

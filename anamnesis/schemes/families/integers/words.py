@@ -22,11 +22,11 @@ from typing import NamedTuple
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
-from anamnesis.schemes.core.budget import band_bytes, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, convert_part
-from anamnesis.schemes.families.integers.symmetry import check_symmetric
+from anamnesis.schemes.families.integers.checks import check_symmetric
 
 _WORD_BITS = 32
 _WORD_BYTES = 4
@@ -136,7 +136,9 @@ class PackedWords(TiledWeight):
         row, col = divmod(band.start, self.shape[1])
         cols = Run(col, min(self.shape[1], col + band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
-        whole = self._whole_words(rows)
+        step = self.packing.step
+        start, stop = rows.start // step * step, -(-rows.stop // step) * step
+        whole = Run(start, min(stop, self.out_features))
         if whole == rows:
             return self._decode_rows(rows, cols, dtype.name, scratch, out, level)
         row_bytes = 4 * cols.n
@@ -169,11 +171,6 @@ class PackedWords(TiledWeight):
         kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
         first = cols.start - whole.start
         return convert_part(values, first, whole.n, cols.n, dtype, kept, out, level)
-
-    def _whole_words(self, rows: Run) -> Run:
-        step = self.packing.step
-        start, stop = rows.start // step * step, -(-rows.stop // step) * step
-        return Run(start, min(stop, self.out_features))
 
     def _read_with(self, rows: Run, cols: Run, reads_ahead: bool) -> Run:
         """Return the rows that are read with these: a stripe's, or all if that reads nothing."""

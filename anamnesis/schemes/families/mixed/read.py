@@ -70,7 +70,9 @@ def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, d
         values = parts.values
         raise values.unsupported(f"{values.name} is {parts.name}, but that is stored as well")
     shape = _read_shape(parts)
-    dense = _dense(parts, shape)
+    matrix = Sparse(*shape, parts.values, parts.mask, parts.starts, shape[1] // 2)
+    source = ExpandedSource(matrix)
+    dense = StoredTensor(parts.name, parts.values.dtype, shape, source.size, 0, source)
     beside = [ledger.find(parts.name + end) for end in _BESIDE]
     within = Ledger({part.name: part for part in (dense, *beside) if part is not None})
     fp8.find_all(within, facts)
@@ -91,7 +93,6 @@ def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, d
 
 
 def _read_shape(parts: _Parts) -> tuple[int, int]:
-    """Return the shape, of which the other parts are a proof."""
     shape, mask, values = parts.shape, parts.mask, parts.values
     kind = _SIZES.get(shape.dtype.name)
     if kind is None or shape.shape not in ((2,), (2, 1)):
@@ -112,10 +113,3 @@ def _read_shape(parts: _Parts) -> tuple[int, int]:
     if len(values.shape) != 1 or values.shape[0] > rows * cols:
         raise values.misshapen(f"[at most {rows * cols}]")
     return rows, cols
-
-
-def _dense(parts: _Parts, shape: tuple[int, int]) -> StoredTensor:
-    """Return the matrix as if it were stored dense."""
-    matrix = Sparse(*shape, parts.values, parts.mask, parts.starts, shape[1] // 2)
-    source = ExpandedSource(matrix)
-    return StoredTensor(parts.name, parts.values.dtype, shape, source.size, 0, source)

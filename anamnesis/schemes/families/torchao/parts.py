@@ -38,11 +38,9 @@ class Parts(NamedTuple):
     described: Described
 
     def is_one_of(self, *kinds: str) -> bool:
-        """Return whether it may be of one of these classes."""
         return not self.described.kind or self.described.kind in kinds
 
     def has_input_scale(self, ledger: Ledger) -> bool:
-        """Return whether inputs are to be multiplied by something."""
         return self.prefix + _INPUT_SCALE in ledger.stored
 
     def drop_activation_scales(self, ledger: Ledger) -> None:
@@ -92,7 +90,6 @@ def _check(
 
 
 def _shape(said: Described, codes: StoredTensor) -> tuple[int, ...]:
-    """Return the shape of the weight that codes are of."""
     per_byte = 2 if said.kind in ("Int4Tensor", "NVFP4Tensor") else 1
     if said.kind == "MXTensor":
         element = said.element or (_FP4 if codes.dtype.name == "U8" else codes.dtype.torch_name)

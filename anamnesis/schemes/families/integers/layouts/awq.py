@@ -27,7 +27,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import check_one_of
 from anamnesis.schemes.families.integers.layouts import awq_gemv
-from anamnesis.schemes.families.integers.layouts.qweights import (
+from anamnesis.schemes.families.integers.layouts.gptq_and_awq import (
     GROUP_SIZES,
     InModules,
     Parts,
@@ -105,7 +105,6 @@ SETTINGS = (Setting("group_size", 128, form="number", ids_alone={-1: "channel"})
 
 
 def _encoding(layout: Gemm) -> Encoding:
-    """Return what words that are there already are in."""
     return Encoding(spelt("awq-4bit", vars(layout), SETTINGS), layout)
 
 

@@ -23,7 +23,7 @@ GEMV-fast are found again in the products; its kernel adds these to code * scale
 from __future__ import annotations
 
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.families.integers.layouts.qweights import OF_A_FILE, SCALES, Parts
+from anamnesis.schemes.families.integers.layouts.gptq_and_awq import OF_A_FILE, SCALES, Parts
 from anamnesis.schemes.families.integers.ordered import FastWeight, GemvWeight
 from anamnesis.schemes.families.integers.weight import IntegerWeight
 

@@ -202,7 +202,6 @@ SETTINGS = (
 
 
 def _encoding(layout: PackQuantized) -> Encoding:
-    """Return what codes that are there already are in."""
     name = "int4" if layout.bits == 4 else "int8-packed"
     return Encoding(spelt(name, vars(layout), SETTINGS), layout)
 

@@ -33,9 +33,9 @@ from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import TABLES
+from anamnesis.schemes.detect.not_weights import TABLES
 from anamnesis.schemes.families.integers.checks import check_one_of
-from anamnesis.schemes.families.integers.layouts.qweights import (
+from anamnesis.schemes.families.integers.layouts.gptq_and_awq import (
     GROUP_SIZES,
     IN_BLOCK,
     OF_A_FILE,
@@ -125,7 +125,6 @@ class Gptq(InModules):
 
 @lru_cache(maxsize=8)  # asked for each band of a weight
 def _runs(n: int, group_size: int) -> bytes:
-    """Return the group of each of n in features."""
     return struct.pack(f"<{n}i", *[i // group_size for i in range(n)])
 
 
@@ -159,7 +158,6 @@ SETTINGS = (
 
 
 def _encoding(layout: Gptq) -> Encoding:
-    """Return what words that are there already are in."""
     return Encoding(spelt(f"gptq-{layout.bits}bit", vars(layout), SETTINGS), layout)
 
 

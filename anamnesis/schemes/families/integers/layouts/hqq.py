@@ -24,7 +24,7 @@ from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.names import sibling
+from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.families.integers.checks import SCALES
 from anamnesis.schemes.families.integers.rows import Planes
 from anamnesis.schemes.families.integers.weight import IntegerWeight

@@ -5,7 +5,7 @@
     weight_scale F32 | F16 | BF16 [..., rows, groups]
 
 One multiplication and one rounding. W4A8 has a `weight_scale_2`, which only its runtime's weights
-of 8 bits have. Where inputs are scaled before (`pre_quant_scale`), `input_scales` says so.
+of 8 bits have. Inputs may be scaled before: `pre_quant_scale`.
 """
 
 from __future__ import annotations

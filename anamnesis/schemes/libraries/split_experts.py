@@ -272,7 +272,6 @@ def _is_floats(weight: Weight) -> bool:
 
 
 def _fit(stacks: Stacks, weights: Mapping[str, Weight]) -> bool:
-    """Return whether each stack has a bias, with a value for each of its outputs."""
     for name in stacks.names:
         experts, *sizes = weights[name].shape
         bias = weights.get(f"{name}_bias")
@@ -285,7 +284,6 @@ def _fit(stacks: Stacks, weights: Mapping[str, Weight]) -> bool:
 def _layers(
     stacks: Stacks, weights: Mapping[str, Weight], alternates: bool
 ) -> Iterator[tuple[str, tuple[_Layer, ...]]]:
-    """Yield the layers that a stack has, and those that its bias has."""
     for projection, name in stacks.projections.items():
         n_outs = weights[name].shape[2 if stacks.orientation == "transposed" else 1]
         for stored, kind in ((name, "weight"), (f"{name}_bias", "bias")):
@@ -313,7 +311,6 @@ def _rows(name: str, stack: StoredTensor, expert: int, layer: _Layer) -> Weight:
 
 
 def _turned(name: str, stack: StoredTensor, expert: int, layer: _Layer) -> Weight:
-    """Return the transpose of some columns."""
     n, rows, _ = stack.shape
     own = rows_of(stack, n, rows, Cut(expert, 0, rows))
     shape = (rows, layer.n)

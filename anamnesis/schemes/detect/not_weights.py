@@ -312,7 +312,6 @@ class Ranges:
         self._per_head = per_head
 
     def has(self, tensor: StoredTensor) -> bool:
-        """Return whether a tensor that is called like a range is one."""
         module, _, last = tensor.name.rpartition(".")
         if last in _CACHE:
             lies = self._kv_cache or module.removesuffix(".attn") in self._attentions

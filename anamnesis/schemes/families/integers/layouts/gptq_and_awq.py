@@ -128,7 +128,6 @@ class Parts(NamedTuple):
 
     @property
     def weight_name(self) -> str:
-        """The name of what they make."""
         return f"{self.module}weight"
 
     @property

@@ -164,7 +164,6 @@ class Turn:
     which: tuple[int, ...] | None = None
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(.., rows, cols) -> (.., cols, rows)."""
         return [
             shapes.turned(w, w.name) if self.which is None or i in self.which else w
             for i, w in enumerate(weights)

@@ -60,7 +60,6 @@ class _Way(NamedTuple):
     of_bias: str = "_bias"
 
     def bias(self, name: str) -> str:
-        """Return the name of a stack's bias."""
         return f"{name.removesuffix('.weight') if self.of_bias[0] == '.' else name}{self.of_bias}"
 
 
@@ -152,7 +151,6 @@ def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
 
 
 def _lacks_one(found: _Found) -> bool:
-    """Return whether an expert lacks one of its weights."""
     return len({frozenset(experts) for experts in found.values()}) > 1
 
 

@@ -1,4 +1,4 @@
-"""All names of a directory that is written, and that no two of them meet."""
+"""Shards of a directory: their sizes and names, and that no two files of it meet."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.variants import without_variant
 
+if TYPE_CHECKING:
+    from anamnesis.convert.plan.files import OutputWeight
+
+# Bytes, where the input has no shards: as transformers wrote them for long.
+DEFAULT_SHARD_SIZE = 5 * 10**9
 _TORCH_PREFIX = "pytorch_"
 
 
@@ -23,6 +28,19 @@ class Named(NamedTuple):
 
     name: str
     origin: str
+
+
+def split_by_size(weights: Iterable[OutputWeight], limit: int) -> list[list[OutputWeight]]:
+    """Cut a sequence of weights into shards of at most `limit` bytes; a larger one gets its own."""
+    shards: list[list[OutputWeight]] = [[]]
+    size = 0
+    for weight in weights:
+        if shards[-1] and size + weight.n_bytes > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(weight)
+        size += weight.n_bytes
+    return shards
 
 
 def shard_names(shards: Iterable[str], variant: str | None = None) -> dict[str, str]:

@@ -101,7 +101,6 @@ def _typed(kind: str, value: Any) -> dict[str, Any]:
 
 
 def _named(root: Path, config: Mapping[str, Any], n_parameters: int) -> Iterator[NameParts]:
-    """Yield what names say, the best first."""
     given = config.get("_name_or_path")
     if isinstance(given, str) and given.count("/") <= 1:  # else a path on somebody's machine
         yield name_parts(given, n_parameters)

@@ -22,8 +22,8 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
+from anamnesis.schemes.families.fp4.equal_scales import same_scales
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4, Fp4Format
-from anamnesis.schemes.families.fp4.second_scale import same_scales
 from anamnesis.schemes.families.fp4.view import Fp4Codes
 from anamnesis.schemes.views.views import made_of
 
@@ -176,11 +176,9 @@ class _Halves(NamedTuple):
 
     @property
     def n_codes(self) -> int:
-        """Bytes of codes of a group."""
         return GROUPS["MXFP4"] // 2
 
     def pieces(self, at_once: int) -> Iterator[tuple[range, Bytes]]:
-        """Yield groups, and their scales."""
         n = GROUPS["MXFP4"] // self.view.group
         start = 0
         for some in _pieces(self.view.scales, n * at_once):
@@ -217,7 +215,6 @@ class _Halves(NamedTuple):
 
 
 def _read(codes: StoredTensor, units: range, n_bytes: int) -> Bytes:
-    """Return the codes of some groups."""
     raw = codes.source.read(codes.offset + units.start * n_bytes, len(units) * n_bytes)
     return np.frombuffer(raw, np.uint8)
 
@@ -251,7 +248,6 @@ def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
 
 
 def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
-    """Return whether a group with a scale is not all zeros."""
     start = 0
     for some in _pieces(view.scales, _FINE):
         is_one = some == scale
