@@ -59,12 +59,12 @@ function show(slot, found) {
   const all = [made("h2", `${NAMES[slot]}: ${found.name}`), made("p", part, { className: "soft count" }), body];
   if (found.tensors.length) all.push(tableOf(found.tensors));
   at(`found-${slot}`).replaceChildren(...all);
-  say("Ready");
 }
 
 function compare(html) {
   at("comparison").innerHTML = html;
   if (html) at("comparison").prepend(made("h2", "A and B compared"));
+  say("Ready");
 }
 
 worker.onerror = (event) => say(`Python does not start here: ${event.message ?? "no worker"}`, 0);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -22,7 +23,8 @@ from anamnesis.sources.http import HttpRanges
 from anamnesis.sources.ranges import PassingError, Ranges
 from anamnesis.sources.urls import shown_url
 
-remote.at_once = lambda do, items, most: map(do, items)  # type: ignore[assignment] # no threads
+if sys.platform == "emscripten":  # which starts no threads
+    remote.at_once = lambda do, items, most: map(do, items)
 
 _FIRST = 4096  # bytes of a file that are read at first
 _WITHOUT_PICKLES = ("gguf", "safetensors")
@@ -94,7 +96,8 @@ def read_file(slot: str, name: str, size: int, read: Callable[[int, int], Bytes]
 
 def read_address(slot: str, url: str, ask: Callable[[int, int], Answer]) -> str:
     """Return what a slot shows of what is at an address, as JSON."""
-    return _shown(slot, url, lambda: PageSource(OfAddress(url, ask), url, None, remote.PAGE))
+    address = OfAddress(url, ask)
+    return _shown(slot, address.name, lambda: PageSource(address, url, None, remote.PAGE))
 
 
 def problem(slot: str, url: str, why: str) -> str:
@@ -103,7 +106,7 @@ def problem(slot: str, url: str, why: str) -> str:
     def opened() -> Source:
         raise UnsupportedError(why)
 
-    return _shown(slot, url, opened)
+    return _shown(slot, shown_url(url), opened)
 
 
 def compare() -> str:
