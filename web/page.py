@@ -27,7 +27,7 @@ if sys.platform == "emscripten":  # which starts no threads
     remote.at_once = lambda do, items, most: map(do, items)
 
 _FIRST = 4096  # bytes of a file that are read at first
-_WITHOUT_PICKLES = ("gguf", "safetensors")
+_WITHOUT_PICKLES = {"gguf", "safetensors"}
 _models: dict[str, an.Model] = {}  # by slot
 
 
@@ -123,7 +123,7 @@ def _shown(slot: str, name: str, opened: Callable[[], Source]) -> str:
     _models.pop(slot, None)
     shown: dict[str, Any] = {"name": printable(name), "size": -1, "html": "", "tensors": []}
     try:
-        source = opened()
+        source: Any = opened()
         shown["size"] = source.size
         if an.detect_format(source) not in _WITHOUT_PICKLES:
             shown["html"] = _verdict(an.scan(source))

@@ -58,7 +58,7 @@ async function firstOf(url, count) {
     return answerOf(answer.status, get, new Uint8Array(await answer.arrayBuffer()), count);
   }
   stop.abort();
-  return { ...answerOf(answer.status, get, new Uint8Array(), count), length_remaining: null };
+  return { ...answerOf(answer.status, get, new Uint8Array(), count), length_remaining: undefined }; // None in Python, where null is not
 }
 
 function askerOf(url, first, count) {

@@ -25,7 +25,7 @@ from helpers.npy_cases import npy
 from helpers.web_page import all_shown, as_array, text_of
 
 REAL = os.environ.get("ANAMNESIS_REAL")
-ARRAYS = {
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "model.layers.0.mlp.up_proj.weight": np.ones((128, 128), np.float32),
     "model.norm.weight": np.zeros(128, np.float16),
 }
