@@ -67,7 +67,7 @@ function compare(html) {
   say("Ready");
 }
 
-worker.onerror = (event) => say(`Python does not start here: ${event.message ?? "no worker"}`, 0);
+worker.onerror = (event) => say(`Python does not run here: ${event.message ?? "no worker starts"}`);
 worker.onmessage = ({ data }) => {
   if (data.text) say(data.text, data.share);
   else if (data.found) show(data.slot, data.found);

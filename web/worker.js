@@ -95,15 +95,20 @@ async function shown(page, { slot, file, url }) {
   return { ...JSON.parse(found), ...count };
 }
 
+function fail(error) {
+  const line = error.message.trim().split("\n").at(-1); // the rest is a traceback
+  say(`Python does not run here: ${line}; load this page again`, 1);
+}
+
+async function answer(data) {
+  const page = await ready;
+  postMessage({ slot: data.slot, found: await shown(page, data) });
+  postMessage({ comparison: page.compare() });
+}
+
 const ready = start();
-ready.catch((error) => say(`Python does not start here: ${error.message}`, 0));
-let last = ready;
+let last = ready.catch(fail); // one question after the other
 
 onmessage = ({ data }) => {
-  last = last.then(async () => {
-    const page = await ready;
-    const found = await shown(page, data);
-    postMessage({ slot: data.slot, found });
-    postMessage({ comparison: page.compare() });
-  });
+  last = last.then(() => answer(data)).catch(fail);
 };
