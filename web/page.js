@@ -20,7 +20,7 @@ function say(text, share = 1) {
 function ask(slot, what) {
   at(`found-${slot}`).replaceChildren();
   at("comparison").replaceChildren();
-  say(`Reading ${what.file ? what.file.name : what.url}`);
+  say(`Reading ${what.file ? what.file.name : what.address}`);
   worker.postMessage({ slot, ...what });
 }
 
@@ -79,7 +79,7 @@ for (const slot of Object.keys(NAMES)) {
   form.file.onchange = () => form.file.files.length && ask(slot, { file: form.file.files[0] });
   form.onsubmit = (event) => {
     event.preventDefault();
-    ask(slot, { url: form.url.value });
+    ask(slot, { address: form.url.value });
   };
 }
 

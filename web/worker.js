@@ -4,9 +4,10 @@ import { loadPyodide } from "./pyodide.mjs";
 
 const FIRST = 128 << 10; // bytes of an address that are asked for at first
 const HEADERS = ["Content-Range", "Content-Encoding", "ETag", "Last-Modified", "Retry-After"];
+const ELSE = "download the file and choose it here";
 const UNREACHABLE =
   "cannot be read from this page: there is no such server, or it does not let pages of other sites" +
-  " read it (CORS); download the file and choose it here";
+  ` read it (CORS); ${ELSE}`;
 
 async function start() {
   say("Loading Python", 0.1);
@@ -24,6 +25,13 @@ async function start() {
 
 function say(text, share) {
   postMessage({ text, share });
+}
+
+// What the hub calls hf://, and the page that it shows of a file, stand for the file.
+function addressOf(url) {
+  const hub = /^hf:\/\/([^/]+\/[^/@]+)(?:@([^/]+))?\/(.+)$/.exec(url);
+  if (hub) return `https://huggingface.co/${hub[1]}/resolve/${hub[2] ?? "main"}/${hub[3]}`;
+  return url.replace(/^(https:\/\/huggingface\.co\/[^/]+\/[^/]+)\/blob\//, "$1/resolve/");
 }
 
 function readerOf(file, count) {
@@ -51,7 +59,7 @@ async function firstOf(url, count) {
   });
   const get = (name) => answer.headers.get(name);
   if (answer.status === 206 && !get("Content-Range")) {
-    throw new Error("the server does not show pages of other sites how long the file is");
+    throw new Error(`the server does not show pages of other sites how long the file is; ${ELSE}`);
   }
   const is_short = answer.status === 206 || Number(get("Content-Length") ?? FIRST + 1) <= FIRST;
   if (is_short) {
@@ -78,12 +86,13 @@ function askerOf(url, first, count) {
   };
 }
 
-async function shown(page, { slot, file, url }) {
+async function shown(page, { slot, file, address }) {
   const count = { bytes: 0, reads: 0 };
   if (file) {
     const found = page.read_file(slot, file.name, file.size, readerOf(file, count));
     return { ...JSON.parse(found), ...count };
   }
+  const url = addressOf(address);
   let first;
   try {
     first = await firstOf(url, count);

@@ -45,12 +45,20 @@ class PageHandler(Handler):
 class OpenHandler(Handler):
     """Lets pages of other sites read."""
 
+    shows = "Content-Range"
+
     def _reply(
         self, status: int, body: bytes = b"", cut: int | None = None, /, **headers: Any
     ) -> None:
         headers["Access_Control_Allow_Origin"] = "*"
-        headers["Access_Control_Expose_Headers"] = "Content-Range"
+        headers["Access_Control_Expose_Headers"] = self.shows
         super()._reply(status, body, cut, **headers)
+
+
+class SilentHandler(OpenHandler):
+    """Does not let them see how long a file is."""
+
+    shows = "ETag"
 
 
 @pytest.fixture(scope="module")
@@ -131,21 +139,36 @@ def test_two_files_are_compared_at_any_width(drive: Drive, models: Path) -> None
 
 
 def test_addresses_are_read_by_ranges(drive: Drive, models: Path) -> None:
-    with serving(models) as server, serving(models) as closed, serving(models) as whole:
-        server.RequestHandlerClass = whole.RequestHandlerClass = OpenHandler
-        whole.fault = lambda handler, n: "200"
-        there, lost = f"{server.url}/a.safetensors", f"{server.url}/none.gguf"
-        steps = [("url", "a", url) for url in (there, lost, f"{closed.url}/a.npz")]
-        seen = drive(
-            *steps, ("url", "a", f"{whole.url}/a.npz"), ("url", "b", f"{server.url}/a.pth")
-        )
-    texts = [state["found-a"] for state in seen["states"]]
-    assert "model.layers.0.mlp.up_proj.weight" in texts[0]
-    assert bytes_of(texts[0]) == 128 << 10
-    assert "no such file (HTTP 404)" in texts[1]
-    assert "(CORS); download the file" in texts[2]
-    assert "gives all of the file where a range is asked for" in texts[3]
-    pth = seen["states"][4]["found-b"]
+    with serving(models) as server:
+        server.RequestHandlerClass = OpenHandler
+        names = ("a.safetensors", "none.gguf", "a.pth")
+        seen = drive(*(("url", "a", f"{server.url}/{name}") for name in names))
+    there, lost, pth = (state["found-a"] for state in seen["states"])
+    assert "model.layers.0.mlp.up_proj.weight" in there
+    assert bytes_of(there) == 128 << 10
+    assert "no such file (HTTP 404)" in lost
     assert "Pickles: safe" in pth
-    sent = sum(one.n_bytes for one in server.log if one.path == "/a.pth" and one.status == 206)
+    sent = sum(one.n_bytes for one in server.log if one.path == "/a.pth")
     assert bytes_of(pth) == sent < MIB + MIB // 4
+
+
+def test_servers_that_do_not_let_a_page_read(drive: Drive, models: Path) -> None:
+    with serving(models) as closed, serving(models) as whole, serving(models) as silent:
+        whole.RequestHandlerClass, silent.RequestHandlerClass = OpenHandler, SilentHandler
+        whole.fault = lambda handler, n: "200"
+        seen = drive(*(("url", "a", f"{one.url}/a.npz") for one in (closed, whole, silent)))
+        sent = sum(one.n_bytes for one in closed.log + silent.log)
+    texts = [state["found-a"] for state in seen["states"]]
+    assert "(CORS); download the file" in texts[0]
+    assert "gives all of the file where a range is asked for" in texts[1]
+    assert "does not show pages of other sites how long the file is; download" in texts[2]
+    assert sent <= 256 << 10
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["hf://org/model@v1/a.gguf", "https://huggingface.co/org/model/blob/v1/a.gguf"],
+)
+def test_addresses_of_the_hub(drive: Drive, address: str) -> None:
+    seen = drive(("url", "a", address))
+    assert "https://huggingface.co/org/model/resolve/v1/a.gguf" in seen["requests"]
