@@ -141,8 +141,10 @@ def _shown(slot: str, name: str, opened: Callable[[], Source]) -> str:
 
 
 def _verdict(scan: Scan) -> str:
-    """Return what the pickles refer to; nothing if there are none."""
-    return section(f"Pickles: {scan.verdict}", scan._repr_html_()) if scan.pickles else ""
+    """Return what pickles refer to, and what was not looked into; nothing of files without."""
+    if not (scan.pickles or scan.problems):
+        return ""
+    return section(f"Pickles: {scan.verdict}", scan._repr_html_())
 
 
 def _problem(error: Exception, name: str) -> str:

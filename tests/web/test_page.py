@@ -22,6 +22,7 @@ from helpers import web_page
 from helpers.gguf_handmade import STRING, Array, gguf_bytes
 from helpers.handmade import safetensors_bytes
 from helpers.npy_cases import npy
+from helpers.pickle_handmade import zipped
 from helpers.web_page import all_shown, as_array, text_of
 
 REAL = os.environ.get("ANAMNESIS_REAL")
@@ -40,6 +41,7 @@ MADE = {
     "words.gguf": gguf_bytes({"words": Array(STRING, ["a", "\N{SNOWMAN}"])}),
     "array.npy": npy(ARRAYS["model.norm.weight"]),
     "attack.pkl": b"cos\nsystem\n(S'true'\ntR.",
+    "nested.npz": zipped({"inner.zip": zipped({"a": b"b"})}),
     "empty.pth": b"",
     "page.gguf": b"<!doctype html>",
 }
@@ -66,6 +68,7 @@ def test_all_containers_need_neither_numpy_nor_more_of_c_than_the_stubs(tmp_path
         assert len(by_name[name]["tensors"]) == 2
     assert "2 are alike" in text_of(shown[3]), "the GGUF beside the safetensors"
     assert "os.system" in text_of(by_name["attack.pkl"]["html"])
+    assert "an archive inside the archive" in text_of(by_name["nested.npz"]["html"])
     assert "truncated" in text_of(by_name["cut.safetensors"]["html"])
     assert "numpy" not in json.dumps(shown).replace("numpy.load", "")
 
