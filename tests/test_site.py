@@ -19,7 +19,7 @@ from anamnesis import schemes
 from anamnesis.schemes.core.weight import Weight
 
 PROJECT = Path(__file__).parents[1]
-BUILT_FROM = ("anamnesis", "docs", "tools", ".ci")
+BUILT_FROM = ("anamnesis", "docs", "tools", "web", ".ci")
 
 
 def build(project: Path, into: Path) -> subprocess.CompletedProcess[str]:
@@ -90,6 +90,7 @@ def test_the_site_needs_no_network(tmp_path: Path) -> None:
     index = (site / "index.html").read_text()
     assert 'src="assets/iframe-worker-shim.js"' in index
     assert (site / "search" / "search_index.js").stat().st_size > 100_000
+    assert (site / "inspect" / "anamnesis.zip").stat().st_size > 100_000
 
 
 REAL = os.environ.get("ANAMNESIS_REAL")

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anamnesis.architectures.arch import Arch, Find, Key
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, model_keys, why_not
 from anamnesis.architectures.llama_cpp import KEPT, kept_facts
@@ -30,6 +27,7 @@ from anamnesis.architectures.rope_factors import (
 from anamnesis.architectures.tokenizers.stored import token_id
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.printable import shortened
 from anamnesis.formats.base import n_items
 from anamnesis.schemes.core.weight import Weight

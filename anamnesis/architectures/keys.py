@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from anamnesis.architectures.arch import Arch, Key
 from anamnesis.architectures.model_facts import CONFIG, FLOAT32_MOST, Facts, missing, real
 from anamnesis.architectures.names import patterns
@@ -20,6 +18,7 @@ from anamnesis.architectures.rope_factors import (
     scaled_factors,
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.lazy import np
 from anamnesis.formats.gguf.values import typed
 
 BLOCK_COUNT = Key("block_count", "num_hidden_layers")

@@ -6,11 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
 from anamnesis.base.errors import ParseError
+from anamnesis.base.lazy import NDArray, np
 
 LONGROPE = ("longrope", "su")  # the second is Phi-3's older word
 ORIGINAL, ATTENTION_FACTOR = "rope.scaling.original_context_length", "rope.scaling.attn_factor"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.model_facts import CONFIG, HEAD_DIM_MAX, Facts, real
 from anamnesis.architectures.table.blocks import (
@@ -27,6 +25,7 @@ from anamnesis.architectures.table.patterns import (
     of_kind,
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.lazy import np
 
 _PERIOD, _GLOBAL_HEAD_DIM = 6, 512  # transformers' own
 _PARTIAL, _STILL = 0.25, 1e30

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from anamnesis.architectures.tokenizers.added import Added, added_tokens, special_texts
 from anamnesis.architectures.tokenizers.decoded import decoder_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder, section
@@ -28,6 +26,7 @@ from anamnesis.architectures.tokenizers.tokens import (
     looks_special,
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.lazy import np
 from anamnesis.formats.gguf.strings import Strings
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from anamnesis.base.errors import LimitExceeded
+from anamnesis.base.lazy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

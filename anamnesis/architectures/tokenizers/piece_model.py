@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import TokenType
+from anamnesis.base.lazy import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from anamnesis.architectures.tokenizers.added import content
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
 from anamnesis.architectures.tokenizers.sentencepiece import Pieces, SentencePieceModel, parse_model
@@ -18,6 +16,7 @@ from anamnesis.architectures.tokenizers.tokens import (
     looks_special,
 )
 from anamnesis.base.errors import ParseError
+from anamnesis.base.lazy import np
 
 MODEL = "tokenizer.model"
 

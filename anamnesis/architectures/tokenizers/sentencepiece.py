@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from anamnesis.base.errors import ParseError
+from anamnesis.base.lazy import np
 from anamnesis.base.limits import Budget
 
 if TYPE_CHECKING:

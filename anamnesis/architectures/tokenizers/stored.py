@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
 from anamnesis.architectures.tokenizers.tokens import (
     HALF,
@@ -18,6 +16,7 @@ from anamnesis.architectures.tokenizers.tokens import (
     check_unique,
 )
 from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.lazy import np
 from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.formats.gguf.values import packed_array

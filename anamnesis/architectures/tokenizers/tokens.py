@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.lazy import np
 from anamnesis.base.limits import Budget
 from anamnesis.base.printable import shortened
 from anamnesis.formats.gguf.strings import Strings

@@ -7,8 +7,6 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from anamnesis.architectures.tokenizers.added import (
     Added,
     added_tokens,
@@ -25,6 +23,7 @@ from anamnesis.architectures.tokenizers.tokens import (
     declared_size,
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.lazy import np
 
 _XLM_MODEL = "sentencepiece.bpe.model"
 # fairseq's own tokens stand before the pieces in XLM-R, without the pieces' own first three.
