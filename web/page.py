@@ -16,11 +16,12 @@ from anamnesis.base.source import Source
 from anamnesis.cli.errors import describe_error
 from anamnesis.comparing import input_of
 from anamnesis.convert.overview.overview import Overview
+from anamnesis.convert.overview.page import overview_page
 from anamnesis.convert.report.page import section, text
 from anamnesis.formats.scan.report import Scan
 from anamnesis.sources import remote
 from anamnesis.sources.http import HttpRanges
-from anamnesis.sources.ranges import PassingError, Ranges
+from anamnesis.sources.retried_ranges import PassingError, Ranges
 from anamnesis.sources.urls import shown_url
 
 if sys.platform == "emscripten":  # which starts no threads
@@ -129,7 +130,9 @@ def _shown(slot: str, name: str, opened: Callable[[], Source]) -> str:
             shown["html"] = _verdict(an.scan(source))
         model = an.parse(source)
         weights = tuple(input_of(model).ledger.weights.values())
-        shown["html"] += Overview(name, model.inspect(), weights, (), None, {})._repr_html_()
+        shown["html"] += overview_page(
+            Overview(name, model.inspect(), weights, (), None, {})
+        )._repr_html_()
         shown["tensors"] = [
             (printable(t.name), t.dtype.name, str(list(t.shape)), format_size(t.n_bytes))
             for t in model.stored.values()
