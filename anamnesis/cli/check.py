@@ -23,8 +23,8 @@ _MOST = 20  # findings of one kind that are shown
     "check",
     "amn check Qwen3-8B/",
     "amn check model.safetensors --manifest model.hashes.json",
-    "amn check model-fp8/ --same-codes model-bf16/",
-    "amn check base/ --lora adapter/",
+    "amn check model-Q4_K_M.gguf --same-codes Qwen3-8B/",
+    "amn check Qwen3-8B/ --lora adapter/",
     exit_codes=["0 if all models are sound, 1 if any has problems, 2 if any cannot be read"],
     on_failure=UNREADABLE,
 )

@@ -27,9 +27,9 @@ _EQUAL, _NONE = "█", "·"
 
 @verb(
     "diff",
-    "amn diff model-bf16.safetensors model-fp8.safetensors",
-    "amn diff Qwen3-0.6B/ Qwen3-0.6B-Q4_K_M.gguf --values",
-    "amn diff base/ tuned/ --values --only '*.mlp.*' --json",
+    "amn diff Qwen3-8B/ Qwen3-8B-FP8/",
+    "amn diff Qwen3-8B/ model-Q4_K_M.gguf --values",
+    "amn diff Qwen3-8B/ Qwen3-8B-FP8/ --values --only '*.mlp.*' --json",
     exit_codes=["0 if nothing differs, 1 if anything does, 2 if there is a problem"],
     on_failure=UNREADABLE,
 )

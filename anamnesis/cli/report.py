@@ -20,7 +20,7 @@ _DOCTYPE = b"<!doctype html"
 @verb(
     "report",
     "amn report Qwen3-8B/ -o report.html",
-    "amn report Qwen3-8B/ Qwen3-8B-Q4_K_M.gguf --values -o report.html",
+    "amn report Qwen3-8B/ model-Q4_K_M.gguf --values -o report.html",
 )
 def command(
     paths: tuple[str, ...],

@@ -19,7 +19,14 @@ from anamnesis.cli.app import COMMANDS, cli
 from anamnesis.cli.demo_models import DEMOS
 from helpers.cli_runs import environment
 
-EXIT = {"amn scan uploads/ --untrusted": 1, "amn scan -q uploads/": 1, "amn scan *.pkl --json": 1}
+EXIT = {
+    "amn scan uploads/ --untrusted": 1,
+    "amn scan -q uploads/": 1,
+    "amn scan *.pkl --json": 1,
+    "amn diff Qwen3-8B/ Qwen3-8B-FP8/": 1,
+    "amn diff Qwen3-8B/ model-Q4_K_M.gguf --values": 1,
+    "amn diff Qwen3-8B/ Qwen3-8B-FP8/ --values --only '*.mlp.*' --json": 1,
+}
 # Writes for a shell that need not be there; finishes what other commands have begun.
 SKIPPED = ("completion fish", "amn commit")
 
