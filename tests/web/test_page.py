@@ -21,8 +21,7 @@ from anamnesis import _parse
 from helpers import web_page
 from helpers.gguf_handmade import STRING, Array, gguf_bytes
 from helpers.handmade import safetensors_bytes
-from helpers.npy_cases import npy
-from helpers.pickle_handmade import zipped
+from helpers.npy_cases import archive, npy
 from helpers.web_page import all_shown, as_array, text_of
 
 REAL = os.environ.get("ANAMNESIS_REAL")
@@ -41,7 +40,7 @@ MADE = {
     "words.gguf": gguf_bytes({"words": Array(STRING, ["a", "\N{SNOWMAN}"])}),
     "array.npy": npy(ARRAYS["model.norm.weight"]),
     "attack.pkl": b"cos\nsystem\n(S'true'\ntR.",
-    "nested.npz": zipped({"inner.zip": zipped({"a": b"b"})}),
+    "nested.npz": archive({"inner.zip": archive({"a": b"b"})}),
     "empty.pth": b"",
     "page.gguf": b"<!doctype html>",
 }
