@@ -92,8 +92,7 @@ def lines(found: Comparison, width: int) -> Iterator[str]:
     yield from _kinds(found, width)
     if found.values:
         yield from _map(found, width)
-    shown = [one for one in found.differing if one.state != "other encoding"]
-    yield from _worst(shown, width)
+    yield from _worst(found.worst, width)
     for letter, side in (("A", found.a), ("B", found.b)):
         yield from _only(letter, side, width)
     yield from _changes("config", found.config, width)

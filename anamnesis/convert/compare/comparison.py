@@ -176,6 +176,11 @@ class Comparison:
         return sorted(differing, key=lambda weight: -weight.noise)
 
     @property
+    def worst(self) -> list[Compared]:
+        """Those of which more is to say than that their encodings differ."""
+        return [weight for weight in self.differing if weight.state != "other encoding"]
+
+    @property
     def total(self) -> Difference | None:
         """All weights that are not of the same bytes; None if no values were compared."""
         return together(one.difference for one in self.weights) if self.values else None

@@ -47,7 +47,7 @@ def _sections(found: Comparison) -> Iterator[str]:
     yield section("Signal to noise by layer", _map(found))
     for letter, kind in (("A", "a"), ("B", "b")):
         yield section(f"Bits per value of {letter} by layer", _bits(found, kind))
-    yield section("The worst twenty", _worst(found.differing[:_WORST]))
+    yield section("The worst twenty", _worst(found.worst[:_WORST]))
     for letter, side in (("A", found.a), ("B", found.b)):
         yield section(f"Only in {letter}", _names(side.only))
         yield section(f"Left out of {letter}", _names(side.left_out))
