@@ -88,6 +88,13 @@ def test_experts_one_by_one_and_as_stacks(tmp_path: Path) -> None:
         assert sum("tensors" in weight.note for weight in found.weights) == 4
 
 
+def test_stacks_of_two_kinds(tmp_path: Path) -> None:
+    ours, mlx = mixture(tmp_path / "ours", stacked=True), mixture(tmp_path / "mlx", stacked="mlx")
+    found = an.compare(ours, mlx, values=True)
+    assert found.same, str(found)
+    assert len(found.weights) == 1 + 2 * 3 * 4
+
+
 def test_a_head_that_is_the_embeddings(tmp_path: Path) -> None:
     arrays = weights()
     arrays["lm_head.weight"] = arrays["model.embed_tokens.weight"].copy()

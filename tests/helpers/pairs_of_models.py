@@ -55,13 +55,18 @@ def llama(
     return folder
 
 
-def mixture(folder: Path, *, stacked: bool) -> Path:
-    """Write a small model with experts, one by one or as transformers 5 stacks them."""
+def mixture(folder: Path, *, stacked: bool | str) -> Path:
+    """Write a small model with experts: one by one, or as transformers 5 or mlx-lm stacks them."""
     rng = np.random.default_rng(0)
     arrays: Arrays = {"model.embed_tokens.weight": rng.standard_normal((32, 16))}
     for layer in range(2):
         at = f"model.layers.{layer}.mlp.experts"
         gate, up, down = (rng.standard_normal(s) for s in ((4, 32, 16), (4, 32, 16), (4, 16, 32)))
+        if stacked == "mlx":
+            of_mlx = at.replace("experts", "switch_mlp")
+            named = {"gate_proj": gate, "up_proj": up, "down_proj": down}
+            arrays |= {f"{of_mlx}.{name}.weight": stack for name, stack in named.items()}
+            continue
         if stacked:
             arrays[f"{at}.gate_up_proj"] = np.concatenate([gate, up], axis=1)
             arrays[f"{at}.down_proj"] = down

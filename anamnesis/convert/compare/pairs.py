@@ -98,6 +98,7 @@ def match(
     sides = _of_one_kind([side_of(*a), side_of(*b)], [a[1], b[1]], limits, notes)
     for one, other in (sides, sides[::-1]):
         _join_experts(one, other)
+    _take_apart(*sides)
     first, second = sides
     _rename(first, second, notes)
     pairs = [Pair(n, w, second.weights[n]) for n, w in first.weights.items() if n in second.weights]
@@ -181,6 +182,27 @@ def _join_experts(one: Side, other: Side) -> None:
             one.joined[stack.name] = len(pieces)
         if made:
             return
+
+
+def _take_apart(a: Side, b: Side) -> None:
+    """Take stacks apart that both models have, each in its own way."""
+    from anamnesis.schemes.libraries.split_experts import every_stack
+
+    types = frozenset(_model_types(a.config)) | frozenset(_model_types(b.config))
+    made: list[dict[str, list[Weight]]] = []
+    for one, other in ((a, b), (b, a)):
+        only = {name: w for name, w in one.weights.items() if name not in other.weights}
+        try:
+            found = [stacks.taken_apart(only) for stacks in every_stack(only, types)]
+        except UnsupportedError:
+            return
+        made.append({name: pieces for some in found for name, pieces in some.items()})
+    for side, pieces in zip((a, b), made if all(made) else (), strict=False):
+        side.weights = {
+            one.name: one
+            for name, weight in side.weights.items()
+            for one in pieces.get(name, [weight])
+        }
 
 
 def _model_types(config: Mapping[str, Any]) -> Iterator[str]:
