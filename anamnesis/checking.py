@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import Lora, checked
 from anamnesis.base.cancel import Cancel, check_cancel
-from anamnesis.base.errors import AnamnesisError, OutputError
+from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.workers import default_threads
 from anamnesis.comparing import input_of, opened
@@ -96,31 +96,34 @@ def _others(
     model: Model, same_codes: str | os.PathLike[str] | None, lora: Lora | None, how: How
 ) -> Iterator[tuple[str, Callable[[], list[Finding]]]]:
     if lora is not None:
-        yield "lora", lambda: _failing("lora", lambda: model.plan("f32", lora=lora))
+        yield "lora", lambda: _found("lora", lambda: _unfit(model, lora))
     if same_codes is not None:
-        yield "codes", lambda: _codes(model, os.fspath(same_codes), how)
+        yield "codes", lambda: _found("codes", lambda: _unlike(model, os.fspath(same_codes), how))
 
 
-def _codes(model: Model, source: str, how: How) -> list[Finding]:
-    """Return the tensors that quantising a model again does not give."""
+def _found(kind: str, work: Callable[[], Iterable[str]]) -> list[Finding]:
+    """Return as problems what some work finds, or the error that it ends with."""
+    try:
+        texts = list(work())
+    except Cancelled:
+        raise
+    except (AnamnesisError, ValueError) as error:
+        texts = [str(error)]
+    return [Finding("problem", kind, (), text) for text in texts]
+
+
+def _unfit(model: Model, lora: Lora) -> Iterable[str]:
+    model.plan("f32", lora=lora)
+    return ()
+
+
+def _unlike(model: Model, source: str, how: How) -> Iterable[str]:
+    """Return the tensors that quantising a model again does not give, in words."""
     from anamnesis.convert.check.codes import wanted_of
     from anamnesis.convert.write.same import unlike_tensors
 
     own = input_of(model)
-    try:
-        wanted = wanted_of(own)
-        with parse(source) as whole:
-            plan = whole.plan(wanted.to, overrides=wanted.overrides)
-            unlike, _ = unlike_tensors(plan, own.path, how._replace(progress=None))
-    except (AnamnesisError, ValueError) as error:
-        return [Finding("problem", "codes", (), str(error))]
-    return [Finding("problem", "codes", (), text) for text in unlike.values()]
-
-
-def _failing(kind: str, work: Callable[[], Any]) -> list[Finding]:
-    """Return the problem that some work ends with; none if it ends well."""
-    try:
-        work()
-    except (AnamnesisError, OutputError, ValueError) as error:
-        return [Finding("problem", kind, (), str(error))]
-    return []
+    wanted = wanted_of(own)
+    with parse(source) as whole:
+        plan = whole.plan(wanted.to, overrides=wanted.overrides)
+        return unlike_tensors(plan, own.path, how._replace(progress=None))[0].values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,14 @@ def test_what_is_not_checked_is_said_without_options_of_another_verb(tmp_path: P
     done = an.check(llama(tmp_path / "a", arrays), values=False).done["config"]
     assert done.startswith("not checked: 'model.other.weight' is no tensor of llama")
     assert "drop" not in done
+
+
+def test_quantising_again_can_be_cancelled(tmp_path: Path) -> None:
+    an.convert(llama(tmp_path / "a"), tmp_path / "q", "fp8-block")
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(an.Cancelled):
+        an.check(tmp_path / "q", values=False, same_codes=tmp_path / "a", cancel=stop)
 
 
 def test_what_is_not_expected_is_said_in_values(tmp_path: Path) -> None:
