@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import Lora, checked
-from anamnesis.base.cancel import Cancel, check_cancel
+from anamnesis.base.cancel import Cancel
 from anamnesis.base.errors import AnamnesisError, Cancelled
-from anamnesis.base.levels import LevelName, resolve_level
-from anamnesis.base.workers import default_threads
-from anamnesis.comparing import input_of, opened
+from anamnesis.base.levels import LevelName
+from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.check.check import check as check_input
 from anamnesis.convert.check.findings import Check, Finding
 from anamnesis.convert.request.request import How, Progress
@@ -82,8 +81,7 @@ def check(
     Cancelled
         If `cancel` is set.
     """
-    check_cancel(cancel)
-    how = How(threads or default_threads(), resolve_level(level), progress, cancel)
+    how = how_of(threads, level, progress, cancel)
     path = None if manifest is None else os.fspath(manifest)
     with opened(where, options) as model:
         others = list(_others(model, same_codes, lora, how))

@@ -72,11 +72,21 @@ def compare(
     Cancelled
         If `cancel` is set.
     """
-    check_cancel(cancel)
-    how = How(threads or default_threads(), resolve_level(level), progress, cancel)
+    how = how_of(threads, level, progress, cancel)
     with opened(a, options) as first, opened(b, options) as second:
         inputs = [input_of(model) for model in (first, second)]
         return compare_inputs(inputs[0], inputs[1], first._limits, how if values else None)
+
+
+def how_of(
+    threads: int | None, level: LevelName | None, progress: Progress | None, cancel: Cancel | None
+) -> How:
+    """Return how values are read, with the usual threads and kernels where none are given."""
+    check_cancel(cancel)
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    n = default_threads() if threads is None else threads
+    return How(n, resolve_level(level), progress, cancel)
 
 
 @contextmanager
@@ -91,7 +101,7 @@ def opened(where: Where | Model, options: ParseOptions) -> Iterator[Model]:
 
 
 def input_of(model: Model) -> Input:
-    """Return a model as what compares and checks it takes it."""
+    """Return a model and what it is called, as comparing and checking take it."""
     where = model._origin.where
     name = _below_here(where) if isinstance(where, str) else next(iter(model.files))
     return Input(name, model._checkpoint, model._ledger)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import checked
-from anamnesis.base.cancel import Cancel, check_cancel
-from anamnesis.base.levels import LevelName, resolve_level
-from anamnesis.base.workers import default_threads
-from anamnesis.comparing import input_of, opened
+from anamnesis.base.cancel import Cancel
+from anamnesis.base.levels import LevelName
+from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.compare.compare import compare as compare_inputs
 from anamnesis.convert.overview.overview import Overview, overview
 from anamnesis.convert.overview.page import overview_page, pair_page
 from anamnesis.convert.report.page import Page
-from anamnesis.convert.request.request import How, Progress
+from anamnesis.convert.request.request import Progress
 from anamnesis.model import Model
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def report(
     Cancelled
         If `cancel` is set.
     """
-    check_cancel(cancel)
-    how = How(threads or default_threads(), resolve_level(level), progress, cancel)
+    how = how_of(threads, level, progress, cancel)
 
     def looked_at(model: Model) -> Overview:
         inspection = model.inspect()

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+
+
+def exact_sum(values: Iterable[float]) -> float:
+    """Return a sum that is rounded once; infinity where it is too large for a double."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.inf
 
 
 class ExactSum:
@@ -27,6 +36,10 @@ class ExactSum:
         for other in partials:
             large, small = (value, other) if abs(value) >= abs(other) else (other, value)
             value = large + small
+            if math.isinf(value):
+                partials.clear()
+                self._beyond += value
+                return
             rest = small - (value - large)
             if rest:
                 partials[kept] = rest

@@ -92,6 +92,24 @@ def test_values_too_large_for_a_sum_are_no_error(tmp_path: Path, size: float, si
     assert found.page().to_html()
 
 
+def test_sums_that_are_too_large_are_no_error(tmp_path: Path) -> None:
+    pairs = {"a": np.array([1e154]), "b": np.array([1.2e154]), "c": np.full(300_000, 1e153)}
+    for name, factor in (("a", 1), ("b", -2)):
+        an.save({n: v * factor for n, v in pairs.items()}, tmp_path / f"{name}.npz")
+    found = an.compare(tmp_path / "a.npz", tmp_path / "b.npz", values=True)
+    assert found.total is not None
+    assert found.total.loss.power == np.inf
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert "Two models" in found.page().to_html()
+
+
+def test_threads_are_at_least_one(tmp_path: Path) -> None:
+    path = llama(tmp_path / "a")
+    for call in (lambda **how: an.compare(path, path, **how), lambda **how: an.check(path, **how)):
+        with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+            call(threads=0)
+
+
 def test_one_value_of_many_is_found_named_and_counted(tmp_path: Path) -> None:
     a = RNG.standard_normal((1000, 3000)).astype(BF16)
     b = a.copy()

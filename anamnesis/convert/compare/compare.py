@@ -18,7 +18,7 @@ from anamnesis.schemes.detect.ledger import Ledger
 
 
 class Input(NamedTuple):
-    """One of two models, and what it is called."""
+    """A model, and what it is called."""
 
     path: str
     checkpoint: Checkpoint

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from anamnesis.base.exact_sum import exact_sum
 from anamnesis.convert.report.report import WeightLoss
 
 __all__ = ["Difference"]
@@ -21,7 +22,8 @@ class Difference:
     loss : WeightLoss
         Of the second weight against the first: mean and largest difference, NMSE, SNR.
     differing : int
-        Values of other bits: -0 differs from 0, and a NaN from one with another payload.
+        Values of other bits: -0 differs from 0, and a float32 NaN from one with another payload;
+        all NaNs of halves are one.
     not_finite : int
         Pairs of values of which one is infinite or no number; no sum counts them.
     power_b, product : float
@@ -59,15 +61,15 @@ def together(differences: Iterable[Difference | None]) -> Difference:
     each = [one for one in differences if one is not None]
     loss = WeightLoss(
         sum(one.loss.n for one in each),
-        math.fsum(one.loss.absolute for one in each),
+        exact_sum(one.loss.absolute for one in each),
         max((one.loss.largest for one in each), default=0.0),
-        math.fsum(one.loss.squared for one in each),
-        math.fsum(one.loss.power for one in each),
+        exact_sum(one.loss.squared for one in each),
+        exact_sum(one.loss.power for one in each),
     )
     return Difference(
         loss,
         sum(one.differing for one in each),
         sum(one.not_finite for one in each),
-        math.fsum(one.power_b for one in each),
-        math.fsum(one.product for one in each),
+        exact_sum(one.power_b for one in each),
+        exact_sum(one.product for one in each),
     )

@@ -15,7 +15,7 @@ import anamnesis._core as _core
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, Cancelled
-from anamnesis.base.exact_sum import ExactSum
+from anamnesis.base.exact_sum import ExactSum, exact_sum
 from anamnesis.base.lazy import np
 from anamnesis.base.workers import run
 from anamnesis.convert.compare.difference import Difference
@@ -266,7 +266,7 @@ def compare_arrays(a: Any, b: Any) -> _Band:
         int((~finite).sum()),
         int(unlike.argmax()) if unlike.any() else 0,
         float(d.max(initial=0.0)),
-        tuple(map(_sum, sums)),  # type: ignore[arg-type]
+        tuple(map(exact_sum, sums)),  # type: ignore[arg-type]
     )
 
 
@@ -283,11 +283,3 @@ def _unlike(a: Any, b: Any, wide: Any) -> Any:
 
 def _bits_differ(a: Any, b: Any) -> Any:
     return (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)
-
-
-def _sum(values: Any) -> float:
-    """Return a sum that is rounded once; infinity where it is too large for a float."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):
-        return math.inf
