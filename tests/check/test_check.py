@@ -80,6 +80,19 @@ def test_damage_is_found(tmp_path: Path, name: str, dtype: str) -> None:
     assert found.ok is (severity == "note")
 
 
+def test_copies_are_found_without_decoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from anamnesis.convert.compare import values
+
+    monkeypatch.setattr(values, "decode_run", None)
+    one = np.zeros((64, 64), np.float32)
+    arrays = {name: one.copy() for name in "abcd"}
+    for name, value in zip("abcd", (1, 2, 1, 1), strict=True):
+        arrays[name][5, 7] = value
+    an.save(arrays, tmp_path / "w.safetensors")
+    copies = [one for one in an.check(tmp_path / "w.safetensors").notes if one.kind == "copies"]
+    assert [one.names for one in copies] == [("a", "c", "d")]
+
+
 @pytest.mark.parametrize("to", ["fp8-block", "int8", "gguf-q8_0", "gguf-f16", "nvfp4", "mlx-4bit"])
 def test_damage_is_found_in_what_is_decoded(tmp_path: Path, to: str) -> None:
     out = tmp_path / ("b.gguf" if to.startswith("gguf") else "b")

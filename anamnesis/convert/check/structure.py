@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.limits import ParseLimits
 from anamnesis.base.printable import numbered
 from anamnesis.base.workers import run
 from anamnesis.checkpoint.hub_cache import repository_of
@@ -16,8 +16,8 @@ from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.check.findings import Finding
 from anamnesis.convert.compare.compare import Input
-from anamnesis.convert.compare.pairs import EMBEDDINGS, Pair
-from anamnesis.convert.compare.values import compare_values
+from anamnesis.convert.compare.pairs import EMBEDDINGS, Pair, seen_as_gguf
+from anamnesis.convert.compare.values import compare_values, have_same_bytes
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
@@ -44,13 +44,7 @@ def against_config(model: Input, limits: ParseLimits) -> tuple[list[Finding], st
         if not checkpoint.self_contained:
             if not checkpoint.read_config():
                 return [], "not checked: there is no config.json"
-            from anamnesis.architectures.to_gguf import tensors_as_gguf, weights_as_gguf
-
-            if checkpoint.root is None:
-                tensors_as_gguf(checkpoint.config, ledger)
-            else:
-                checkpoint.complete()
-                weights_as_gguf(checkpoint, ledger, Budget(limits))
+            seen_as_gguf(checkpoint, ledger, limits)
         else:
             from anamnesis.architectures.from_gguf import tensors_as_hf
 
@@ -120,12 +114,15 @@ def copies(ledger: Ledger, how: How) -> Iterator[Finding]:
         kind = (weight.id, weight.shape, len(weight.parts), part.n_bytes)
         sample = part.source.read(middle, 64), part.source.read(part.offset, 64)
         groups.setdefault((*kind, sample), []).append(weight)
-    for first, *others in groups.values():
-        pairs = [Pair(first.name, first, other) for other in others]
-        found = compare_values(pairs, how._replace(progress=None)) if pairs else []
-        same = [p.b.name for p, values in zip(pairs, found, strict=True) if values.same_bytes]
-        if same:
-            yield Finding("note", "copies", (first.name, *same), "have the same bytes")
+    pairs = [
+        Pair(first.name, first, other) for first, *others in groups.values() for other in others
+    ]
+    found: dict[str, list[str]] = {}
+    for pair, is_copy in zip(pairs, have_same_bytes(pairs, how), strict=True):
+        if is_copy:
+            found.setdefault(pair.name, [pair.name]).append(pair.b.name)
+    for names in found.values():
+        yield Finding("note", "copies", tuple(names), "have the same bytes")
 
 
 def against_hub(checkpoint: Checkpoint, how: How) -> tuple[list[Finding], str] | None:

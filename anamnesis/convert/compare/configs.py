@@ -24,6 +24,7 @@ _LEFT = {
     *("use_cache", "output_router_logits", "output_attentions", "output_hidden_states"),
     *("return_dict", "gradient_checkpointing"),
 }
+_OTHERS = ("general", "tokenizer", "split", "quantize")  # keys of a GGUF, of no architecture
 _ARRAY = 8  # items of an array that are shown
 
 
@@ -74,9 +75,6 @@ def _of_architecture(metadata: Mapping[str, Any]) -> dict[str, Any]:
     name = f"{metadata.get('general.architecture')}."
     keys = [key for key in metadata if key.startswith(name) or name == "None."]
     return {key: metadata[key] for key in keys if key.partition(".")[0] not in _OTHERS}
-
-
-_OTHERS = ("general", "tokenizer", "split", "quantize")
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
@@ -24,6 +24,9 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.mtp import drafts_of
 from anamnesis.schemes.libraries.tied_heads import head_of, says_tied
+
+if TYPE_CHECKING:
+    from anamnesis.architectures.to_gguf import AsGguf
 
 _VOCABULARY = re.compile(
     r"embed|wte|shared\.weight|lm_head|output\.weight|head|decoder\.(weight|bias)"
@@ -96,9 +99,10 @@ def match(
     """Return the weights of two models, matched one by one."""
     notes: list[str] = []
     sides = _of_one_kind([side_of(*a), side_of(*b)], [a[1], b[1]], limits, notes)
+    types = frozenset(kind for side in sides for kind in _model_types(side.config))
     for one, other in (sides, sides[::-1]):
-        _join_experts(one, other)
-    _take_apart(*sides)
+        _join_experts(one, other, types)
+    _take_apart(sides, types)
     first, second = sides
     _rename(first, second, notes)
     pairs = [Pair(n, w, second.weights[n]) for n, w in first.weights.items() if n in second.weights]
@@ -141,30 +145,32 @@ def _of_one_kind(
 
 
 def _as_gguf(side: Side, ledger: Ledger, limits: ParseLimits) -> Side:
-    from anamnesis.architectures.to_gguf import tensors_as_gguf, weights_as_gguf
-
-    checkpoint = side.checkpoint
-    if checkpoint.root is None:
-        seen = tensors_as_gguf(side.config, ledger)[0]
-    else:
-        checkpoint.complete()
-        with checkpoint.named():
-            seen = weights_as_gguf(checkpoint, ledger, Budget(limits))[0]
+    seen = seen_as_gguf(side.checkpoint, ledger, limits)
     left = seen.ledger.dropped[len(ledger.dropped) :]
     joined = {name: len(made) for name, made in seen.names.items() if len(made) > 1}
     return replace(side, weights=seen.ledger.weights, left=left, keys=seen.metadata, joined=joined)
 
 
+def seen_as_gguf(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> AsGguf:
+    """Return the weights of a model of transformers as llama.cpp has them."""
+    from anamnesis.architectures.to_gguf import tensors_as_gguf, weights_as_gguf
+
+    if checkpoint.root is None:
+        return tensors_as_gguf(checkpoint.read_config(), ledger)[0]
+    checkpoint.complete()
+    with checkpoint.named():
+        return weights_as_gguf(checkpoint, ledger, Budget(limits))[0]
+
+
 # --- experts --------------------------------------------------------------------------------------
 
 
-def _join_experts(one: Side, other: Side) -> None:
+def _join_experts(one: Side, other: Side, types: frozenset[str]) -> None:
     """Put experts together that one model has one by one, and the other as stacks."""
     if not any(".experts.0." in name for name in one.weights):
         return
     from anamnesis.schemes.libraries.stacked_experts import every_stack_of_singles
 
-    types = frozenset(_model_types(one.config)) | frozenset(_model_types(other.config))
     for stacks in ("transformers", "mlx-lm"):
         try:
             made = list(
@@ -184,20 +190,21 @@ def _join_experts(one: Side, other: Side) -> None:
             return
 
 
-def _take_apart(a: Side, b: Side) -> None:
+def _take_apart(sides: list[Side], types: frozenset[str]) -> None:
     """Take stacks apart that both models have, each in its own way."""
     from anamnesis.schemes.libraries.split_experts import every_stack
 
-    types = frozenset(_model_types(a.config)) | frozenset(_model_types(b.config))
     made: list[dict[str, list[Weight]]] = []
-    for one, other in ((a, b), (b, a)):
+    for one, other in (sides, sides[::-1]):
         only = {name: w for name, w in one.weights.items() if name not in other.weights}
         try:
             found = [stacks.taken_apart(only) for stacks in every_stack(only, types)]
         except UnsupportedError:
             return
         made.append({name: pieces for some in found for name, pieces in some.items()})
-    for side, pieces in zip((a, b), made if all(made) else (), strict=False):
+    if not all(made):  # what one of them alone has as stacks, the other lacks
+        return
+    for side, pieces in zip(sides, made, strict=True):
         side.weights = {
             one.name: one
             for name, weight in side.weights.items()

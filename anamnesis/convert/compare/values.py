@@ -43,17 +43,20 @@ class Values(NamedTuple):
 
 def compare_values(pairs: Sequence[Pair], how: How) -> list[Values]:
     """Return what the values of each pair are to one another."""
-    like = [i for i, pair in enumerate(pairs) if _are_stored_alike(pair)]
-    n_all = sum(_n_bytes(pair) for pair in pairs)
-    done = _Progress(how, n_all)
-    unlike: set[int] = set(range(len(pairs))).difference(like)
-    run(_pieces(pairs, like), lambda: _Bytes(pairs, unlike, done), how.threads)
-    sums = {i: _Sums() for i in sorted(unlike)}
+    done = _Progress(how, sum(_n_bytes(pair) for pair in pairs))
+    sums = {i: _Sums() for i in sorted(_unlike_bytes(pairs, how, done))}
     run(_bands(pairs, sums), lambda: _Decoding(pairs, sums, how, done), how.threads)
     return [
         sums[i].result(pairs[i]) if i in sums else Values(same_bytes=True)
         for i in range(len(pairs))
     ]
+
+
+def have_same_bytes(pairs: Sequence[Pair], how: How) -> list[bool]:
+    """Return which pairs are the same encoding of the same bytes; nothing is decoded."""
+    how = how._replace(progress=None)
+    unlike = _unlike_bytes(pairs, how, _Progress(how, 0))
+    return [i not in unlike for i in range(len(pairs))]
 
 
 class _Progress:
@@ -84,6 +87,14 @@ def _are_stored_alike(pair: Pair) -> bool:
 
 def _n_bytes(pair: Pair) -> int:
     return pair.a.n_bytes + pair.b.n_bytes
+
+
+def _unlike_bytes(pairs: Sequence[Pair], how: How, done: _Progress) -> set[int]:
+    """Return which pairs have other bytes, or are stored otherwise."""
+    like = [i for i, pair in enumerate(pairs) if _are_stored_alike(pair)]
+    unlike: set[int] = set(range(len(pairs))).difference(like)
+    run(_pieces(pairs, like), lambda: _Bytes(pairs, unlike, done), how.threads)
+    return unlike
 
 
 class _Piece(NamedTuple):
