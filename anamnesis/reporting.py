@@ -8,8 +8,8 @@ from anamnesis.base.arguments import checked
 from anamnesis.base.cancel import Cancel
 from anamnesis.base.levels import LevelName
 from anamnesis.comparing import how_of, input_of, opened
-from anamnesis.convert.compare.compare import compare as compare_inputs
-from anamnesis.convert.overview.overview import Overview, overview
+from anamnesis.convert.compare.compare import compare
+from anamnesis.convert.overview.overview import counted, overview
 from anamnesis.convert.overview.page import overview_page, pair_page
 from anamnesis.convert.report.page import Page
 from anamnesis.convert.request.request import Progress
@@ -63,15 +63,11 @@ def report(
         If `cancel` is set.
     """
     how = how_of(threads, level, progress, cancel)
-
-    def looked_at(model: Model) -> Overview:
-        inspection = model.inspect()
-        return overview(input_of(model), inspection, model._limits, how, values=values)
-
     with opened(a, options) as first:
+        of_a, limits = input_of(first), first._limits
         if b is None:
-            return overview_page(looked_at(first))
+            return overview_page(overview(of_a, first.inspect(), limits, how, values=values))
         with opened(b, options) as second:
-            inputs = input_of(first), input_of(second)
-            compared = compare_inputs(*inputs, first._limits, how if values else None)
-            return pair_page(compared, looked_at(first), looked_at(second))
+            inputs = of_a, input_of(second)
+            compared = compare(*inputs, limits, how if values else None)
+            return pair_page(compared, *[counted(one, how) for one in inputs if values])

@@ -130,9 +130,7 @@ def _shown(slot: str, name: str, opened: Callable[[], Source]) -> str:
             shown["html"] = _verdict(an.scan(source))
         model = an.parse(source)
         weights = tuple(input_of(model).ledger.weights.values())
-        shown["html"] += overview_page(
-            Overview(name, model.inspect(), weights, (), None, {})
-        )._repr_html_()
+        shown["html"] += overview_page(Overview(name, model.inspect(), weights, ()))._repr_html_()
         shown["tensors"] = [
             (printable(t.name), t.dtype.name, str(list(t.shape)), format_size(t.n_bytes))
             for t in model.stored.values()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -15,13 +17,13 @@ from anamnesis.cli.options import verb
 if TYPE_CHECKING:
     from anamnesis.cli.opening import OpenModel
     from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
+    from anamnesis.convert.report.charts import Scale
 
 _COLUMNS, _MOST_COLUMNS = 80, 120
 _GAP = "  "
 _LEAST = 16  # columns of a name
 _WORST, _MOST_NAMES, _MOST_CHANGES = 10, 5, 20
 _BLOCKS = "▁▂▃▄▅▆▇"
-_SCALE = (10.0, 60.0)  # dB, of the lowest and the highest block
 _EQUAL, _NONE = "█", "·"
 
 
@@ -47,10 +49,15 @@ def command(
     whatever encoding and under whatever names.
     """
     from anamnesis.base.printable import printable
+    from anamnesis.cli.progress import metered
+    from anamnesis.comparing import compare
 
     if len(paths) != 2:
         raise click.UsageError(f"name two models: {len(paths)} given")
-    found = compared(paths, open_model, values=values, threads=threads, quiet=bool(as_json))
+    with open_model(paths[0]) as a, open_model(paths[1]) as b:
+        shown = metered("Comparing", sys.stderr) if values and not as_json else nullcontext()
+        with shown as meter:
+            found = compare(a, b, values=values, threads=threads, progress=meter)
     if as_json:
         import json
 
@@ -63,29 +70,10 @@ def command(
     click.get_current_context().exit(0 if found.same else FOUND)
 
 
-def compared(
-    paths: Sequence[str],
-    open_model: OpenModel,
-    *,
-    values: bool,
-    threads: int | None,
-    quiet: bool,
-) -> Comparison:
-    """Compare two models by their paths, with progress on a terminal."""
-    import sys
-    from contextlib import nullcontext
-
-    from anamnesis.cli.progress import metered
-    from anamnesis.comparing import compare
-
-    with open_model(paths[0]) as a, open_model(paths[1]) as b:
-        shown = metered("Comparing", sys.stderr) if values and not quiet else nullcontext()
-        with shown as meter:
-            return compare(a, b, values=values, threads=threads, progress=meter)
-
-
 def lines(found: Comparison, width: int) -> Iterator[str]:
     """Yield what a terminal shows of a comparison."""
+    from anamnesis.convert.compare.difference import NOT_QUALITY
+
     yield from _heads(found)
     yield found.outcome
     yield from found.notes
@@ -99,7 +87,7 @@ def lines(found: Comparison, width: int) -> Iterator[str]:
     yield from _changes("metadata", found.metadata, width)
     if found.values and found.differing:
         yield ""
-        yield "This is weight error: it does not measure quality."
+        yield NOT_QUALITY
     if not found.values and found.same:
         yield "The headers are alike; --values compares what the weights hold, too."
 
@@ -186,6 +174,7 @@ def _largest(value: float) -> str:
 
 def _map(found: Comparison, width: int) -> Iterator[str]:
     """Yield a line for each module, with a character for each layer."""
+    from anamnesis.convert.report.charts import DECIBELS
     from anamnesis.convert.report.layers import in_columns, map_of, worst_of
 
     modules, layers = map_of((one.name, one.snr_db) for one in found.weights)
@@ -201,20 +190,18 @@ def _map(found: Comparison, width: int) -> Iterator[str]:
     ends += f"{layers[-1]}".rjust(len(columns) - len(ends)) if len(columns) > 1 else ""
     yield f"{'SNR by layer':<{label}}{_GAP}{ends}{_GAP}worst"
     for name, row in modules.items():
-        cells = "".join(_block(worst_of(row, column)) for column in columns)
+        cells = "".join(_block(worst_of(row, column), DECIBELS) for column in columns)
         yield f"{_tail(name, label):<{label}}{_GAP}{cells}{_GAP}{min(row.values()):.1f} dB"
-    low, high = (f"{figure:.0f} dB" for figure in _SCALE)
+    low, high = (f"{figure:g} {DECIBELS.unit}" for figure in DECIBELS[:2])
     yield f"{_BLOCKS[0]} {low} and less … {_BLOCKS[-1]} {high} and more, {_EQUAL} equal"
 
 
-def _block(figure: float | None) -> str:
+def _block(figure: float | None, scale: Scale) -> str:
     if figure is None:
         return _NONE
     if figure == math.inf:
         return _EQUAL
-    low, high = _SCALE
-    step = int((figure - low) / (high - low) * len(_BLOCKS))
-    return _BLOCKS[max(0, min(len(_BLOCKS) - 1, step))]
+    return _BLOCKS[scale.place(figure, len(_BLOCKS))]
 
 
 # --- lists ----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_what_differs_is_named(tuned: tuple[Path, Path]) -> None:
     assert "21 weights in both: 20 with the same bytes, 1 with other values" in done.stdout
     assert "model.layers.1.mlp.up_proj.weight: 1 of 131,072 values, first at [3, 5]" in done.stdout
     assert "mlp.up_proj  █" in done.stdout
-    assert "does not measure quality" in done.stdout
+    assert "does not measure the quality" in done.stdout
 
 
 def test_all_fits_80_columns(tuned: tuple[Path, Path], tmp_path: Path) -> None:

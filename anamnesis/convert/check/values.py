@@ -28,15 +28,15 @@ _HUGE = 2.0**14  # beyond what trained weights are; a damaged scale or exponent 
 _SLOT = -5
 
 
-def look_at(weights: Sequence[Weight], how: How) -> dict[str, Seen]:
+def look_at(weights: Sequence[Weight], how: How) -> dict[str, ValueCounts]:
     """Return what the values of weights come to, by their names; of integers and the like none."""
-    seen = {weight.name: Seen() for weight in weights if _words(weight) is not None}
+    seen = {weight.name: ValueCounts() for weight in weights if _words(weight) is not None}
     jobs = _Jobs([weight for weight in weights if weight.name in seen], how)
     run(jobs.bands(), lambda: _Looking(seen, jobs, how), how.threads)
     return seen
 
 
-def findings_of(weights: Sequence[Weight], seen: Mapping[str, Seen]) -> list[Finding]:
+def findings_of(weights: Sequence[Weight], seen: Mapping[str, ValueCounts]) -> list[Finding]:
     """Return what is to be said of the values of weights, and of their scales; problems first."""
     found: Found = {}
     for weight in weights:
@@ -93,26 +93,37 @@ def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     return prod(shape[:-1]), (shape[-1] if shape else 1)
 
 
-class Seen:
+class ValueCounts:
     """What the bands of a weight came to."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.n = self.nans = self.infinities = self.zeros = self.zero_rows = self.largest = 0
         self.first = sys.maxsize  # value that is a NaN or an infinity
-        self.words: set[bytes] = set()  # of bands whose values are all alike; two say that not all
+        self.is_constant = True
+        self.word: bytes | None = None  # the first value of a band, which constants have in each
         self.problem = ""
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether all values are alike."""
-        return len(self.words) == 1
+    def add(self, start: int, n: int, word: bytes, found: _core.Checked) -> None:
+        """Add what a band comes to."""
+        odd = [at for at in (found.first_nan, found.first_infinite) if at is not None]
+        with self.lock:
+            self.n += n
+            self.nans += found.n_nan
+            self.infinities += found.n_infinite
+            self.zeros += found.n_zero
+            self.zero_rows += found.n_zero_rows
+            self.largest = max(self.largest, found.largest)
+            if odd:
+                self.first = min(start + min(odd), self.first)
+            self.is_constant &= found.is_constant and self.word in (None, word)
+            self.word = word
 
 
 class _Looking:
     """One thread's part."""
 
-    def __init__(self, seen: dict[str, Seen], jobs: _Jobs, how: How) -> None:
+    def __init__(self, seen: dict[str, ValueCounts], jobs: _Jobs, how: How) -> None:
         self._seen, self._jobs, self._how = seen, jobs, how
         self._scratch = Scratch()
 
@@ -128,7 +139,7 @@ class _Looking:
         except AnamnesisError as error:
             state.problem = str(error)
 
-    def _look(self, weight: Weight, band: Band, state: Seen) -> None:
+    def _look(self, weight: Weight, band: Band, state: ValueCounts) -> None:
         n = band.stop - band.start
         if _is_raw(weight):
             part = weight.parts[0]
@@ -143,20 +154,10 @@ class _Looking:
         kind = _words(weight)
         assert kind is not None  # of others there are no jobs
         found = _core.check_values(kind, words, cols, self._how.level)
-        odd = [at for at in (found.first_nan, found.first_infinite) if at is not None]
-        with state.lock:
-            state.n += n
-            state.nans += found.n_nan
-            state.infinities += found.n_infinite
-            state.zeros += found.n_zero
-            state.zero_rows += found.n_zero_rows
-            state.largest = max(state.largest, found.largest)
-            if odd:
-                state.first = min(band.start + min(odd), state.first)
-            state.words.update([bytes(words[:n_bytes])] if found.is_constant else [b"", b"\0"])
+        state.add(band.start, n, bytes(words[:n_bytes]), found)
 
 
-def _said(weight: Weight, state: Seen) -> Iterator[tuple[Severity, str, str]]:
+def _said(weight: Weight, state: ValueCounts) -> Iterator[tuple[Severity, str, str]]:
     """Yield what is to be said of a weight: its severity, what it is, and in words."""
     if state.problem:
         yield "problem", "unreadable", state.problem

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
-from anamnesis.convert.compare.difference import together
-from anamnesis.convert.report.charts import BITS, Scale
+from anamnesis.convert.compare.difference import NOT_QUALITY, together
+from anamnesis.convert.report.charts import BITS, DECIBELS
 from anamnesis.convert.report.layers import map_of
 from anamnesis.convert.report.name_groups import groups
 from anamnesis.convert.report.page import (
@@ -26,12 +26,7 @@ from anamnesis.convert.report.page import (
 if TYPE_CHECKING:
     from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
 
-_DECIBELS = Scale(10, 60, "dB")
 _WORST, _LONGEST = 20, 120
-NOT_QUALITY = (
-    "This is weight error: how far the numbers lie apart. It does not measure the quality of what"
-    " a model answers."
-)
 
 
 def comparison_page(found: Comparison) -> Page:
@@ -83,7 +78,7 @@ def _map(found: Comparison) -> str:
     if not found.values:
         return ""
     rows, columns = map_of((one.name, one.snr_db) for one in found.weights)
-    return layers(rows, columns, _DECIBELS, "signal to noise in dB, by layer and module")
+    return layers(rows, columns, DECIBELS, "signal to noise in dB, by layer and module")
 
 
 def _bits(found: Comparison, side: str) -> str:

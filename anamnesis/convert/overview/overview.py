@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from anamnesis.base.limits import ParseLimits
 from anamnesis.convert.check.check import check
 from anamnesis.convert.check.findings import Finding
-from anamnesis.convert.check.values import Seen, findings_of, look_at
+from anamnesis.convert.check.values import ValueCounts, findings_of, look_at
 from anamnesis.convert.compare.compare import Input
 from anamnesis.convert.overview.numbers import Numbers, numbers_of
 from anamnesis.convert.report.inspection import Inspection
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.weight import Weight
+
+
+class Counted(NamedTuple):
+    """What the values of a model come to, by encoding in a word."""
+
+    numbers: Mapping[str, Numbers]
+    zeros: Mapping[str, tuple[int, int]]  # values that are zero, and all
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +35,15 @@ class Overview:
     weights : tuple of Weight
     findings : tuple of Finding
         What a check of its headers found, and of its values if they were read.
-    numbers : mapping of str to Numbers or None
-        By encoding in a word; None if values were not read.
-    zeros : mapping of str to (int, int)
-        By encoding: values that are zero, and all; empty if values were not read.
+    counted : Counted or None
+        None if values were not read.
     """
 
     path: str
     inspection: Inspection
     weights: tuple[Weight, ...]
     findings: tuple[Finding, ...]
-    numbers: Mapping[str, Numbers] | None
-    zeros: Mapping[str, tuple[int, int]]
+    counted: Counted | None = None
 
 
 def overview(
@@ -48,18 +53,23 @@ def overview(
     weights = tuple(model.ledger.weights.values())
     findings = check(model, limits, how, values=False).findings
     if not values:
-        return Overview(model.path, inspection, weights, findings, None, {})
+        return Overview(model.path, inspection, weights, findings)
     seen = look_at(weights, how)
     findings += tuple(findings_of(weights, seen))
-    zeros = _zeros(weights, seen)
-    return Overview(model.path, inspection, weights, findings, numbers_of(weights), zeros)
+    return Overview(model.path, inspection, weights, findings, _counted(weights, seen, how))
 
 
-def _zeros(weights: tuple[Weight, ...], seen: Mapping[str, Seen]) -> dict[str, tuple[int, int]]:
-    found: dict[str, tuple[int, int]] = {}
+def counted(model: Input, how: How) -> Counted:
+    """Return what the values of a model come to."""
+    weights = tuple(model.ledger.weights.values())
+    return _counted(weights, look_at(weights, how), how)
+
+
+def _counted(weights: tuple[Weight, ...], seen: Mapping[str, ValueCounts], how: How) -> Counted:
+    zeros: dict[str, tuple[int, int]] = {}
     for weight in weights:
         if weight.name in seen:
-            zeros, n = found.get(weight.family, (0, 0))
+            n_zero, n = zeros.get(weight.family, (0, 0))
             one = seen[weight.name]
-            found[weight.family] = zeros + one.zeros, n + one.n
-    return found
+            zeros[weight.family] = n_zero + one.zeros, n + one.n
+    return Counted(numbers_of(weights, how), zeros)

@@ -8,7 +8,7 @@ from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.convert.compare.comparison import Comparison
 from anamnesis.convert.compare.page import comparison_page
-from anamnesis.convert.overview.overview import Overview
+from anamnesis.convert.overview.overview import Counted, Overview
 from anamnesis.convert.report.charts import BITS, histogram
 from anamnesis.convert.report.layers import map_of
 from anamnesis.convert.report.name_groups import groups
@@ -33,12 +33,12 @@ def overview_page(found: Overview) -> Page:
     return Page(found.path, tuple(filter(None, _sections(found))))
 
 
-def pair_page(compared: Comparison, a: Overview, b: Overview) -> Page:
-    """Return a page about two models, with what the numbers of each show."""
+def pair_page(compared: Comparison, *counted: Counted) -> Page:
+    """Return a page about two models, with what the numbers of each show if they were read."""
     page = comparison_page(compared)
     more = [
         part
-        for letter, found in (("A", a), ("B", b))
+        for letter, found in zip("AB", counted, strict=False)
         for part in _of_numbers(found, f" of {letter}")
         if part
     ]
@@ -51,14 +51,14 @@ def _sections(found: Overview) -> Iterator[str]:
     yield section("Problems and notes", _findings(found))
     yield section("Bytes by encoding", sizes({"": _kinds(found)}))
     yield section("Bits per value by layer", _map(found))
-    yield from _of_numbers(found)
+    yield from _of_numbers(found.counted) if found.counted is not None else ()
     yield section("Every weight", details("Weights that are alike are one row", _account(found)))
     yield section("Metadata", details("What the files say of themselves", _metadata(found)))
-    if found.numbers is None:
+    if found.counted is None:
         yield paragraph("Headers alone were read, not values.")
 
 
-def _of_numbers(found: Overview, whose: str = "") -> Iterator[str]:
+def _of_numbers(found: Counted, whose: str = "") -> Iterator[str]:
     yield section(f"Scales{whose}", _scales(found))
     yield section(f"Zeros{whose}, and codes at the end of their range", _numbers(found))
 
@@ -94,20 +94,20 @@ def _map(found: Overview) -> str:
     return layers(rows, columns, BITS, "bits per value, by layer and module")
 
 
-def _scales(found: Overview) -> str:
+def _scales(found: Counted) -> str:
     charts = [
         f"<p>{text(kind)}: {sum(numbers.scales.values()):,} scales by their power of two</p>"
         + histogram(numbers.scales, f"scales of {kind} by their power of two")
-        for kind, numbers in (found.numbers or {}).items()
+        for kind, numbers in found.numbers.items()
         if numbers.scales
     ]
     return "".join(charts)
 
 
-def _numbers(found: Overview) -> str:
+def _numbers(found: Counted) -> str:
     rows = []
     for kind, (zeros, n) in found.zeros.items():
-        numbers = (found.numbers or {}).get(kind)
+        numbers = found.numbers.get(kind)
         last = ""
         if numbers is not None and numbers.n_codes:
             last = f"{numbers.n_last:,} ({numbers.n_last / numbers.n_codes:.3%})"

@@ -22,15 +22,17 @@ class Scale(NamedTuple):
     high: float
     unit: str
 
+    def place(self, figure: float, steps: int) -> int:
+        """Return on which of some steps a figure is; beyond the ends it is the first or last."""
+        at = int((figure - self.low) / (self.high - self.low) * steps)
+        return max(0, min(steps - 1, at))
+
     def step(self, figure: float) -> str:
         """Return the class of a figure's colour."""
-        if figure == float("inf"):
-            return "eq"
-        at = int((figure - self.low) / (self.high - self.low) * STEPS)
-        return f"s{max(0, min(STEPS - 1, at))}"
+        return "eq" if figure == float("inf") else f"s{self.place(figure, STEPS)}"
 
 
-BITS = Scale(2, 18, "bits")
+BITS, DECIBELS = Scale(2, 18, "bits"), Scale(10, 60, "dB")
 
 
 def label(text: str) -> str:

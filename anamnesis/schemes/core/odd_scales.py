@@ -91,12 +91,17 @@ class OddScales:
                 self._found[part.name] = counts
 
 
+def scale_dtype(weight: Weight, part: StoredTensor) -> DType:
+    """Return what scales of a weight are stored in, also where that is called bytes."""
+    if part.dtype.name != "U8":
+        return part.dtype
+    names = (name for key, name in _AS_BYTES.items() if weight.family.startswith(key))
+    return DTYPES[next(names, "U8")]
+
+
 def _scales(weight: Weight) -> Iterator[tuple[StoredTensor, DType]]:
     for role, part in zip(roles(weight), weight.parts, strict=True):
-        dtype = part.dtype
-        if dtype.name == "U8":
-            names = (name for key, name in _AS_BYTES.items() if weight.family.startswith(key))
-            dtype = DTYPES[next(names, "U8")]
+        dtype = scale_dtype(weight, part)
         if role.endswith("scales") and dtype.name in _FORMS:
             yield part, dtype
 
