@@ -36,9 +36,22 @@ def write_text(path: str, text: str, *, force: bool = False) -> None:
         try:
             file.write(text)
             file.close()
-            os.replace(partial, path)
-        except BaseException:
+            _rename(partial, path, force=force)
+        finally:
             with suppress(OSError):
                 file.close()
-            os.unlink(partial)
-            raise
+            with suppress(FileNotFoundError):
+                os.unlink(partial)
+
+
+def _rename(partial: str, path: str, *, force: bool) -> None:
+    """Give a file its name, without `force` unless there is one of that name by now."""
+    if not force:
+        try:
+            os.link(partial, path)
+            return
+        except FileExistsError:
+            raise OutputError(f"{path}: exists", remedy="force=True replaces it") from None
+        except OSError:  # a file system without links
+            check_writable(path)
+    os.replace(partial, path)

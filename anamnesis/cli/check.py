@@ -49,8 +49,9 @@ def command(
     from anamnesis.cli.inputs import with_components
     from anamnesis.cli.progress import metered
 
-    if manifest is not None and len(paths) > 1:
-        raise click.UsageError("--manifest is of one model")
+    found_paths = with_components(paths)
+    if manifest is not None and len(found_paths) > 1:
+        raise click.UsageError(f"--manifest is of one model, not of {len(found_paths)}")
     sound: list[bool] = []
 
     def work(path: str) -> dict[str, Any]:
@@ -73,7 +74,7 @@ def command(
             print(printable(line))
         return {}
 
-    failures = run_batch(with_components(paths), work, as_json=as_json, headings=True)
+    failures = run_batch(found_paths, work, as_json=as_json, headings=True)
     sys.stdout.flush()
     if failures or not all(sound):
         click.get_current_context().exit(UNREADABLE if failures else FOUND)

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
+from click.testing import CliRunner
 
 import anamnesis as an
+from anamnesis.cli.app import cli
 from helpers.pairs_of_models import BF16, llama, weights
 
 
@@ -109,7 +111,8 @@ def test_no_other_file_is_touched_and_none_is_left(
     def fails(*_: object) -> None:
         raise OSError("full")
 
-    monkeypatch.setattr(os, "replace", fails)
+    for name in ("replace", "link"):
+        monkeypatch.setattr(os, name, fails)
     with pytest.raises(OSError, match="full"):
         an.check(a, manifest=tmp_path / "m.json", values=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "m.json.amn-partial"]
@@ -125,4 +128,18 @@ def test_a_weight_that_cannot_be_decoded_is_a_problem_and_no_manifest(tmp_path: 
         file.write(b"\xff\xff\xff\x7f")
     found = an.check(tmp_path / "q", manifest=tmp_path / "m.json")
     assert {problem.kind for problem in found.problems} == {"manifest", "unreadable"}
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_a_manifest_is_of_one_model(tmp_path: Path) -> None:
+    for name in ("unet", "vae"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        file = tmp_path / name / "diffusion_pytorch_model.safetensors"
+        an.save({"w": np.ones((2, 2), np.float32)}, file)
+    parts = {"unet": ["diffusers", "UNet2DModel"], "vae": ["diffusers", "AutoencoderKL"]}
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "Pipe", **parts}))
+    args = ["check", str(tmp_path), "--manifest", str(tmp_path / "m.json")]
+    done = CliRunner().invoke(cli, args)
+    assert (done.exit_code, "--manifest is of one model, not of 2" in done.stderr) == (2, True)
     assert not (tmp_path / "m.json").exists()

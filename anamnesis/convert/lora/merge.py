@@ -27,6 +27,7 @@ from anamnesis.convert.plan.edits import replaced_by
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.libraries.tied_heads import says_tied
 
 _HEAD = "lm_head.weight"
 _F32 = OUTPUT_DTYPES["f32"]
@@ -98,8 +99,8 @@ class _Merge:
 
     def _with_tied(self, name: str, others: set[str]) -> list[str]:
         """Return a weight and, of tied embeddings, the head where it is stored too."""
-        is_tied = self.config.get("tie_word_embeddings") is True and _HEAD in self.ledger.weights
-        is_tied = is_tied and name.endswith("embed_tokens.weight") and _HEAD not in others
+        is_of_both = name.endswith("embed_tokens.weight") and _HEAD not in others
+        is_tied = is_of_both and _HEAD in self.ledger.weights and says_tied(self.config)
         return [name, _HEAD] if is_tied else [name]
 
     def _weight(self, adapter: Adapter, name: str) -> Weight:
