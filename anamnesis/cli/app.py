@@ -161,13 +161,19 @@ class _Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:
-            from anamnesis.cli.errors import complain, describe_error, wants_traceback
+            from anamnesis.cli.errors import StdoutError, complain, error_dict, wants_traceback
+            from anamnesis.cli.streams import print_json
 
             if wants_traceback():
                 raise
-            complain(describe_error(error))
+            shown = error_dict(error)
+            complain(shown["message"])
+            code, as_json = ctx.meta.get(ON_FAILURE, (FAILED, False))
+            if as_json and not isinstance(error, StdoutError):
+                with suppress(OSError):  # stderr and the exit code say that it fails
+                    print_json({"path": shown["file"], "error": shown}, as_json)
             _forget_stdout()
-            ctx.exit(ctx.meta.get(ON_FAILURE, FAILED))
+            ctx.exit(code)
 
 
 def _is_path(word: str) -> bool:

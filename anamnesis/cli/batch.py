@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from anamnesis.base.printable import printable
 from anamnesis.cli.errors import StdoutError, complain, describe_error, error_dict, wants_traceback
 from anamnesis.cli.exit_codes import FAILED
+from anamnesis.cli.streams import print_json
 
 
 def run_batch(
@@ -28,7 +28,7 @@ def run_batch(
 
     def add(result: dict[str, Any]) -> None:
         if in_lines:
-            print(json.dumps(result, allow_nan=False), flush=True)
+            print_json(result, as_json)
         else:
             results.append(result)
 
@@ -50,7 +50,7 @@ def run_batch(
     finally:
         if as_json and not in_lines and (results or listed):
             shown = results if listed or len(paths) > 1 else results[0]
-            print(json.dumps(shown, indent=2, allow_nan=False))
+            print_json(shown)
     return failures
 
 

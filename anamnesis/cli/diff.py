@@ -50,6 +50,7 @@ def command(
     """
     from anamnesis.base.printable import printable
     from anamnesis.cli.progress import metered
+    from anamnesis.cli.streams import print_json
     from anamnesis.comparing import compare
 
     if len(paths) != 2:
@@ -59,10 +60,7 @@ def command(
         with shown as meter:
             found = compare(a, b, values=values, threads=threads, progress=meter)
     if as_json:
-        import json
-
-        indent = None if as_json == "lines" else 2
-        print(json.dumps(found.to_dict(), indent=indent, allow_nan=False))
+        print_json(found.to_dict(), as_json)
     else:
         width = min(shutil.get_terminal_size((_COLUMNS, 24)).columns, _MOST_COLUMNS)
         for line in lines(found, width):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from anamnesis.cli.options import verb
+from anamnesis.cli.streams import print_json
 
 _DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
 
@@ -17,7 +17,7 @@ def command(as_json: bool) -> None:
 
     facts = _facts()
     if as_json:
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     for name, value in facts.items():
         text = value

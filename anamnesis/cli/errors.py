@@ -137,7 +137,7 @@ def _remedy(error: BaseException) -> str | None:
     return in_options(remedy) if remedy else None
 
 
-def error_dict(error: BaseException, path: str) -> dict[str, Any]:
+def error_dict(error: BaseException, path: str | None = None) -> dict[str, Any]:
     """Return an error for JSON: `error` in docs/json.md."""
     file = getattr(error, "source", None) or getattr(error, "filename", None)
     return {

@@ -6,4 +6,4 @@ WRONG_USAGE = 2
 UNREADABLE = 2  # of commands whose 1 is a result
 INTERRUPTED = 130  # what shells report of a process that SIGINT ended
 
-ON_FAILURE = "anamnesis.on_failure"  # key of a command's own code, in a context
+ON_FAILURE = "anamnesis.on_failure"  # key of a command's own code, and of its --json, in a context

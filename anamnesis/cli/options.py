@@ -64,7 +64,7 @@ def verb(
 def _failing(function: _Function, code: int) -> _Function:
     @wraps(function)
     def run(**given: Any) -> None:
-        click.get_current_context().meta[ON_FAILURE] = code
+        click.get_current_context().meta[ON_FAILURE] = code, given.get("as_json", False)
         function(**given)
 
     return run

@@ -50,6 +50,14 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def print_json(value: object, as_json: bool | str = True) -> None:
+    """Write a result to stdout: indented, or with --jsonl as one line, at once."""
+    import json
+
+    in_lines = as_json == "lines"
+    print(json.dumps(value, indent=None if in_lines else 2, allow_nan=False), flush=in_lines)
+
+
 def is_nameless(path: str) -> bool:
     """Whether no output can be named after an input."""
     return path in _STDIN or is_pipe(path)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
+
+from anamnesis.cli.streams import print_json
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
@@ -22,7 +23,7 @@ def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -
 
     rows = [row for row in listed() if kind in (None, row.kind)]
     if as_json:
-        print(json.dumps([row._asdict() for row in rows], indent=2))
+        print_json([row._asdict() for row in rows])
         return
     head = ("target" if kind is None else "encoding", "written to", "loaded by")
     marks = {"layout": " *"}
@@ -49,7 +50,7 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
     if as_json:
         keys = ("source", "way", "unless")
         listed = [dict(zip(keys, (source, *way), strict=True)) for source, way in rows.items()]
-        print(json.dumps(listed, indent=2))
+        print_json(listed)
         return
     width = max(map(len, (*rows, "all others")))
     print(f"Codes of other encodings, written as {name}:\n")

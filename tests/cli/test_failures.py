@@ -376,6 +376,23 @@ def test_a_full_stdout_is_an_error(
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux: /dev/full")
+@pytest.mark.parametrize("option", ["--json", "--jsonl"])
+def test_a_failure_that_a_full_stdout_cannot_take(tmp_path: Path, option: str) -> None:
+    none = tmp_path / "none"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command("diff", none, none, option),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"amn: error: {none}: No such file or directory\n"
+
+
 def test_an_interrupt_before_a_command_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,9 @@ def test_errors(tmp_path: Path, models: list[Path]) -> None:
         check("error", verb, *bad)
     check("error", "remember", models[1])
     check("error", "scan", tmp_path / "none")
+    check("error", "commit", tmp_path / "none")
+    for pair in ([models[0], bad[0]], [bad[1], models[0]]):
+        check("error", "diff", *pair)
 
 
 def test_env() -> None:

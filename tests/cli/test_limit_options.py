@@ -82,3 +82,5 @@ def test_errors_in_json(tmp_path: Path, write_model: WriteModel) -> None:
     assert cut["message"] == run("parse", tmp_path / "cut.safetensors").stderr[12:-1]
     none = error_of("parse", tmp_path / "none")
     assert (none["class"], none["file"]) == ("FileNotFoundError", str(tmp_path / "none"))
+    second = error_of("diff", path, tmp_path / "cut.safetensors")
+    assert second == cut
