@@ -24,7 +24,8 @@ def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> Com
         return layer
     by_marker = read_marker(marker)
     if layer is not None and layer.rotation != by_marker.rotation:
-        raise marker.malformed(f"{marker.name} and __metadata__ {COMFY_METADATA_KEY} disagree on {_ROTATION}")
+        others = f"{marker.name} and __metadata__ {COMFY_METADATA_KEY}"
+        raise marker.malformed(f"{others} disagree on {_ROTATION}")
     return layer or by_marker
 
 

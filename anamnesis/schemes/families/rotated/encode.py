@@ -33,7 +33,8 @@ class RotatedCodes(Codes):
             return "not a matrix"
         if shape[-1] % whole:
             return f"rows are not in whole groups of {whole}"
-        return f"{shape[-1]:,} values of a row depend on each other" * (shape[-1] > _LONGEST) or None
+        is_long = shape[-1] > _LONGEST
+        return f"{shape[-1]:,} values of a row depend on each other" if is_long else None
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         *rows, cols = shape

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import prod
 from typing import Any, ClassVar
 
-from anamnesis.base.dtypes import DType
+import anamnesis._core as _core
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
@@ -59,12 +58,14 @@ class ComfyRotated(OfComfyUi):
             other = type(self)(view.group).encoding()
             return other.layout.write(view, other)
         codes, scales = self.codes_of(view), self._scales(view)
+        if codes is None:
+            return None
         parts = self.moved(view.name, {"codes": codes, "scales": scales})
         own = [constant(part, raw, codes) for part, raw in self.beside(view.name, view.shape)]
         return Repack((encoding,), (*parts, *own), is_cast=codes is not view.codes)
 
-    def codes_of(self, view: Rotated) -> StoredTensor:
-        """Return codes as they are stored here; raise Unmovable if they are wider."""
+    def codes_of(self, view: Rotated) -> StoredTensor | None:
+        """Return codes as they are stored here; None if they are wider."""
         return view.spread
 
     def _scales(self, view: Rotated) -> StoredTensor:
@@ -106,10 +107,8 @@ class ComfyInt4Rotated(ComfyRotated):
     )
     comfy_format, encoding_name, bits = "convrot_w4a4", "comfy-convrot-w4a4", 4
 
-    def codes_of(self, view: Rotated) -> StoredTensor:
-        if view.bits != self.bits:
-            raise view.refused("its codes have 8 bits")
-        return view.codes
+    def codes_of(self, view: Rotated) -> StoredTensor | None:
+        return view.codes if view.bits == self.bits else None
 
     @staticmethod
     def scale_shape(rows: int) -> tuple[int, ...]:
@@ -140,8 +139,7 @@ def int4(group: int = GROUP) -> Encoding:
 
 
 def _made(kind: type[ComfyRotated], group: int) -> Encoding:
-    import anamnesis._core as _core
-
     if group not in _core.ROTATIONS:
-        raise ValueError(f"group must be one of {', '.join(map(str, _core.ROTATIONS))}; got {group}")
+        known = ", ".join(map(str, _core.ROTATIONS))
+        raise ValueError(f"group must be one of {known}; got {group}")
     return kind(group).encoding()

@@ -75,7 +75,8 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
         raise correction.unsupported(f"{correction}: codes of W4A8 that are corrected are not read")
     found = _parts(ComfyLevels.fields, codes, ledger)
     scales, channels, book = (found.get(r) for r in ("scales", "row scales", "codebook"))
-    assert scales is not None and channels is not None
+    assert scales is not None
+    assert channels is not None
     size = layer.block or _SIZE
     *lead, width = codes.shape
     cols = scales.shape[-1] * size if scales.shape else 0
@@ -93,8 +94,9 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
 
 
 _KINDS: Mapping[str, Callable[[StoredTensor, ComfyLayer, Ledger], RotatedWeight]] = {
-    **{"int8_tensorwise": _int8, "": _int8},
-    **{"convrot_w4a4": _int4, "asym_w4a8_int8": _levels},
+    **dict.fromkeys(("int8_tensorwise", ""), _int8),
+    "convrot_w4a4": _int4,
+    "asym_w4a8_int8": _levels,
 }
 
 

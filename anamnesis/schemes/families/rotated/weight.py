@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import prod
+from math import lcm, prod
 from typing import Any, ClassVar, TypeVar
 
 import anamnesis._core as _core
@@ -56,6 +56,11 @@ class RotatedWeight(Weight):
     def _has_one_scale(self) -> bool:
         return self.parts[_SCALES].n_elements == 1 != prod(self.shape[:-1])
 
+    @property
+    def _step(self) -> int:
+        """Columns of which pieces of a row are whole ones."""
+        return self.group
+
     def view(self, kind: type[V]) -> V | None:
         view = self._rotated() if kind is Rotated else None
         return view if isinstance(view, kind) else None
@@ -80,7 +85,7 @@ class RotatedWeight(Weight):
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         *lead, rows, cols = self.shape
-        return cut(rows, cols, n_bytes * 8 // dtype.bits, step=self.group, batch=prod(lead))
+        return cut(rows, cols, n_bytes * 8 // dtype.bits, step=self._step, batch=prod(lead))
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
@@ -88,7 +93,8 @@ class RotatedWeight(Weight):
         row, col = divmod(band.start, self.shape[-1])
         cols = Run(col, min(self.shape[-1], col + band.stop - band.start))
         rows = Run(row, row + (band.stop - band.start) // cols.n)
-        around = Run(col // self.group * self.group, -(-cols.stop // self.group) * self.group)
+        step = self._step
+        around = Run(col // step * step, -(-cols.stop // step) * step)
         if around == cols:
             return self._decode(rows, cols, dtype, scratch, out, level)
         item = dtype.n_bytes(1)
@@ -101,7 +107,7 @@ class RotatedWeight(Weight):
     def _decode(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        return _core.dequantize_rotated(
+        overflows: int = _core.dequantize_rotated(
             _core.OUTPUTS[dtype.name],
             self._codes(rows, cols, scratch),
             out,
@@ -111,6 +117,7 @@ class RotatedWeight(Weight):
             self.group,
             level,
         )
+        return overflows
 
     def _row_scales(self, rows: Run, scratch: Scratch) -> memoryview:
         """Return the scales of some rows, in float32."""
@@ -127,7 +134,7 @@ class RotatedWeight(Weight):
         per_byte = 8 // self.bits
         place = Run(cols.start // per_byte, cols.stop // per_byte)
         read = self._read(_CODES, self.parts[_CODES], rows, place, scratch)
-        return read if per_byte == 1 else _nibbles(True)[np.frombuffer(read, np.uint8)].data.cast("B")
+        return read if per_byte == 1 else _of_bytes(_signed(), read).data
 
     def _read(
         self, slot: int, part: StoredTensor, rows: Run, place: Run, scratch: Scratch
@@ -161,6 +168,10 @@ class LevelsWeight(RotatedWeight):
         rows, cols = self.shape[-2:]
         return Shown("int", self.bits, (rows, cols), (rows, cols // self.size))
 
+    @property
+    def _step(self) -> int:
+        return lcm(self.group, self.size)
+
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
         levels = self._values(self._levels(rows, cols, scratch), scratch)
         scales = self.parts[_GROUPS]
@@ -175,16 +186,16 @@ class LevelsWeight(RotatedWeight):
             codes[codes != codes] = 0
         return codes.astype(np.int8).view(np.uint8).reshape(-1).data
 
-    def _levels(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
+    def _levels(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[np.uint8]:
         low = Run(cols.start // 2, cols.stop // 2)
         read = self._read(_CODES, self.parts[_CODES], rows, low, scratch)
-        levels: NDArray[Any] = _nibbles(False)[np.frombuffer(read, np.uint8)].view(np.uint8)
+        levels = _of_bytes(_nibbles(), read)
         if self.bits == 4:
             return levels
         whole = self.shape[-1] // 2
         high = Run(whole + cols.start // 4, whole + cols.stop // 4)
         read = self._read(_HIGH, self.parts[_CODES], rows, high, scratch)
-        return levels | _highest()[np.frombuffer(read, np.uint8)].view(np.uint8)
+        return levels | _of_bytes(_highest(), read)
 
     def _values(self, levels: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
         """Return what levels stand for, in float32."""
@@ -195,21 +206,30 @@ class LevelsWeight(RotatedWeight):
         return values[levels]
 
 
+def _of_bytes(table: NDArray[Any], read: memoryview) -> NDArray[np.uint8]:
+    """Return the codes of each byte, of a table that has those of all bytes."""
+    return table[np.frombuffer(read, np.uint8)].view(np.uint8).reshape(-1)
+
+
 @cache
-def _nibbles(is_signed: bool) -> NDArray[Any]:
+def _nibbles() -> NDArray[Any]:
     """Return the two codes of each byte, the low nibble first."""
-    pairs = np.arange(256, dtype=np.uint16)
-    halves = [pairs & 15, pairs >> 4]
-    if is_signed:
-        halves = [(half ^ 8) - 8 & 255 for half in halves]
-    return (halves[0] | halves[1] << 8).astype("<u2")
+    pairs = np.arange(256)
+    return (pairs & 15 | pairs >> 4 << 8).astype("<u2")
+
+
+@cache
+def _signed() -> NDArray[Any]:
+    """Return them in two's complement."""
+    nibbles = _nibbles().view(np.int8)
+    return np.where(nibbles > 7, nibbles - 16, nibbles).astype(np.int8).view("<u2")
 
 
 @cache
 def _highest() -> NDArray[Any]:
     """Return the high bits of the four codes of each byte, the lowest first."""
-    four = np.arange(256, dtype=np.uint32)
-    return sum((four >> 2 * i & 3) << 8 * i + 4 for i in range(4)).astype("<u4")
+    four = np.arange(256)[:, None] >> np.arange(0, 8, 2)
+    return ((four & 3) << 4).astype(np.uint8).view("<u4").reshape(-1)
 
 
 def _floats(raw: memoryview, part: StoredTensor) -> NDArray[Any]:
