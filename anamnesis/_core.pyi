@@ -184,6 +184,17 @@ def dequantize_integers(
     rounded: int | None = None,
     roundings: int = 0,
 ) -> int: ...
+def rotate(src: Buffer, dst: Buffer, group: int, level: int | None = None) -> None: ...
+def dequantize_rotated(
+    out: int,
+    src: Buffer,
+    dst: Buffer,
+    rows: int,
+    cols: int,
+    scales: Buffer,
+    group: int,
+    level: int | None = None,
+) -> int: ...
 def dequantize_trellis(
     code: int,
     out: int,

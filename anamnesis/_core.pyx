@@ -16,6 +16,7 @@ from anamnesis._kernels cimport (
     AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_pack,
     amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
     amn_encoding, amn_encode_blocks, amn_encoder_weights, AMN_BAD_ALIGNMENT, AMN_BAD_WEIGHTS,
+    amn_rotate, amn_rotation, amn_dequantize_rotated,
     amn_trellis, amn_dequantize_trellis, AMN_TRELLIS_BLOCK, AMN_TRELLIS_WORK,
     amn_comparison, amn_compare, AMN_COMPARE_ABSOLUTE, AMN_COMPARE_ERROR, AMN_COMPARE_A,
     AMN_COMPARE_B,
@@ -536,6 +537,46 @@ def dequantize_integers(
     with nogil:
         status = amn_dequantize_integers(
             level_id, code_id, out_id, &integers, dst_buffer, &n_overflow)
+    _check(status)
+    return n_overflow
+
+
+def rotate(const uint8_t[::1] src, uint8_t[::1] dst, group, level=None) -> None:
+    """dst = float32 numbers of src in groups of `group`, a power of 4, times H / sqrt(group).
+
+    H is the regular Hadamard matrix of ConvRot, whose fourth order is 1 and, where the digits of
+    row and column are 3 together, -1. Raises ValueError for a group of another size, for numbers
+    that are not in whole groups, for a dst too short and where either is not aligned.
+    """
+    cdef int level_id = _level(level)
+    cdef uint64_t group_size = size_of(group, "group")
+    cdef amn_bytes src_bytes = _bytes(src)
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_status status
+    with nogil:
+        status = amn_rotate(level_id, src_bytes, dst_buffer, group_size)
+    _check(status)
+
+
+def dequantize_rotated(
+    out, const uint8_t[::1] src, uint8_t[::1] dst, rows, cols, const uint8_t[::1] scales, group,
+    level=None,
+) -> int:
+    """dst = out(rotated(float32(src) * scale)): int8 codes with a float32 scale for each row.
+
+    Columns are rotated in groups, as `rotate` does it. Returns how many finite values the rounding
+    to `out` made infinite. Raises ValueError as `rotate` does, and for a buffer too short.
+    """
+    cdef int level_id = _level(level), out_id = _id(out)
+    cdef amn_rotation how
+    cdef amn_buffer dst_buffer = _buffer(dst)
+    cdef amn_status status
+    cdef uint64_t n_overflow = 0
+    how.codes, how.scales = _bytes(src), _bytes(scales)
+    how.rows, how.cols = size_of(rows, "rows"), size_of(cols, "cols")
+    how.group = size_of(group, "group")
+    with nogil:
+        status = amn_dequantize_rotated(level_id, out_id, &how, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
 

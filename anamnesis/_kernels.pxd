@@ -114,6 +114,13 @@ cdef extern from "kernels/kernels.h" nogil:
     amn_status amn_dequantize_integers(
         int level, int code, int out, const amn_integers *integers, amn_buffer dst,
         uint64_t *n_overflow) noexcept
+    amn_status amn_rotate(int level, amn_bytes src, amn_buffer dst, uint64_t group) noexcept
+    ctypedef struct amn_rotation:
+        amn_bytes codes, scales
+        uint64_t rows, cols, group
+    amn_status amn_dequantize_rotated(
+        int level, int out, const amn_rotation *how, amn_buffer dst,
+        uint64_t *n_overflow) noexcept
     ctypedef struct amn_trellis:
         amn_bytes tiles, in_scales, out_scales
         int bits

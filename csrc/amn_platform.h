@@ -79,6 +79,15 @@
 #define AMN_TARGET_END
 #endif
 
+/* Before a loop whose steps compilers would otherwise mix until their registers do not suffice. */
+#if defined(__clang__)
+#define AMN_KEEP_LOOP AMN_PRAGMA(clang loop unroll(disable))
+#elif defined(__GNUC__)
+#define AMN_KEEP_LOOP AMN_PRAGMA(GCC unroll 1)
+#else
+#define AMN_KEEP_LOOP
+#endif
+
 /* Loads and stores at any address. */
 static inline uint16_t amn_load_u16(const uint8_t *p) {
   uint16_t value;

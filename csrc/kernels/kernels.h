@@ -349,6 +349,19 @@ typedef struct {
 amn_status amn_pack(int level, const amn_packing_plan *how, amn_bytes src, amn_buffer codes,
                     amn_buffer scales, amn_buffer shifts, amn_loss *loss);
 
+/* Groups of float32 numbers times a regular Hadamard matrix over the root of `group`, a power of 4:
+ * ConvRot, which is its own inverse but for rounding. */
+amn_status amn_rotate(int level, amn_bytes src, amn_buffer dst, uint64_t group);
+
+/* 8-bit codes [rows, cols] times a float32 scale for each row, each group of columns rotated. */
+typedef struct {
+  amn_bytes codes, scales;
+  uint64_t rows, cols, group;
+} amn_rotation;
+
+amn_status amn_dequantize_rotated(int level, int out, const amn_rotation *how, amn_buffer dst,
+                                  uint64_t *n_overflow);
+
 /* Whether an encoder of GGUF blocks looks at how important columns are. */
 typedef enum { AMN_WEIGHTS_IGNORED = 0, AMN_WEIGHTS_OPTIONAL, AMN_WEIGHTS_REQUIRED } amn_weights;
 

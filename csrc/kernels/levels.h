@@ -297,6 +297,29 @@ typedef void (*amn_compare_fn)(const uint8_t *a, const uint8_t *b, size_t n,
 typedef void (*amn_check_fn)(const uint8_t *src, size_t n, const amn_words *words,
                              amn_check *found);
 
+/* Groups of numbers, a power of 4 in each, times H / sqrt(group): H4 is 1, and -1 where the digits
+ * of row and column are 3 together, and H is its Kronecker power. Sums are in order within a panel,
+ * and so are the sums of panels; of 4 numbers, those of even ones and of odd ones are added. */
+#define AMN_ROTATION_LARGEST 4096
+#define AMN_ROTATION_PANEL(group) ((group) == 256 ? (size_t)128 : (size_t)192)
+
+/* Whether H has -1 there: digits are 3 together where both of their bits differ. */
+static inline int amn_is_turned(size_t row, size_t column) {
+  size_t both = row ^ column;
+  both &= both >> 1 & 0x5555;
+  both ^= both >> 8;
+  both ^= both >> 4;
+  return (int)((both ^ both >> 2) & 1);
+}
+
+static inline float amn_rotation_norm(size_t group) {
+  float norm = 1;
+  for (; group > 1; group /= 4) norm /= 2;
+  return norm;
+}
+
+typedef void (*amn_rotate_fn)(const float *src, float *dst, size_t n_groups, size_t group);
+
 /* How many rows the table of kernels has: a kernel to float32 and its kind straight to another
  * output have one each. */
 enum {
@@ -345,6 +368,7 @@ typedef struct {
   amn_block_bf16_fn block_bf16[AMN_N_BLOCKS]; /* NULL: by way of float32 */
   amn_encode_fn encode[AMN_N_ENCODERS];
   amn_measure_fn measure; /* what they make */
+  amn_rotate_fn rotate;
   amn_check_fn check;
 } amn_level;
 
