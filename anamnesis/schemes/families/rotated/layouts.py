@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import anamnesis._core as _core
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Repack
-from anamnesis.schemes.families.rotated.weight import RotatedWeight
+from anamnesis.schemes.families.rotated.weight import ROTATIONS, RotatedWeight
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.integer_casts import in_float32
 from anamnesis.schemes.views.kinds import Rotated
@@ -139,7 +138,7 @@ def int4(group: int = GROUP) -> Encoding:
 
 
 def _made(kind: type[ComfyRotated], group: int) -> Encoding:
-    if group not in _core.ROTATIONS:
-        known = ", ".join(map(str, _core.ROTATIONS))
+    if group not in ROTATIONS:
+        known = ", ".join(map(str, ROTATIONS))
         raise ValueError(f"group must be one of {known}; got {group}")
     return kind(group).encoding()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import prod
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field, missing, stored_parts
@@ -18,7 +17,7 @@ from anamnesis.schemes.families.rotated.layouts import (
     ComfyLevels,
     ComfyRotated,
 )
-from anamnesis.schemes.families.rotated.weight import LevelsWeight, RotatedWeight
+from anamnesis.schemes.families.rotated.weight import ROTATIONS, LevelsWeight, RotatedWeight
 from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 
 _LEVELS = 16  # of a codebook
@@ -37,10 +36,10 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> RotatedWeig
     layer = layer_of(codes.name, ledger, facts.comfy_layers) if is_weight else None
     if layer is None or not layer.rotation:
         return None
-    if layer.rotation not in _core.ROTATIONS:
+    if layer.rotation not in ROTATIONS:
         raise codes.unsupported(
             f"{codes}: columns are rotated in groups of {layer.rotation:,}; of "
-            f"{', '.join(map(str, _core.ROTATIONS))} they are read"
+            f"{', '.join(map(str, ROTATIONS))} they are read"
         )
     if len(codes.shape) < 2 or 0 in codes.shape:
         raise codes.misshapen(f"a matrix of {layer.format or 'rotated'} codes")

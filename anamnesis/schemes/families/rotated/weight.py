@@ -21,6 +21,7 @@ from anamnesis.schemes.views.views import made_of
 # Parts, and slots of a worker's scratch.
 _CODES, _SCALES, _GROUPS, _BOOK, _HIGH, _AROUND = range(6)
 _LARGEST = 127
+ROTATIONS = tuple(4**n for n in range(1, 7))  # columns of a group that the kernels rotate
 
 V = TypeVar("V")
 
@@ -107,7 +108,7 @@ class RotatedWeight(Weight):
     def _decode(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        overflows: int = _core.dequantize_rotated(
+        return _core.dequantize_rotated(
             _core.OUTPUTS[dtype.name],
             self._codes(rows, cols, scratch),
             out,
@@ -117,7 +118,6 @@ class RotatedWeight(Weight):
             self.group,
             level,
         )
-        return overflows
 
     def _row_scales(self, rows: Run, scratch: Scratch) -> memoryview:
         """Return the scales of some rows, in float32."""
