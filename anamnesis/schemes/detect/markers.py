@@ -29,6 +29,11 @@ def layer_of(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> Com
     return layer or by_marker
 
 
+def is_said(name: str, ledger: Ledger, layers: Mapping[str, ComfyLayer]) -> bool:
+    """Return whether anything is said of the layer that a tensor belongs to."""
+    return name.rpartition(".")[0] in layers or has_marker(name, ledger)
+
+
 def has_marker(name: str, ledger: Ledger) -> bool:
     """Return whether the layer that a tensor belongs to has a marker."""
     return _beside(name) in ledger.stored
