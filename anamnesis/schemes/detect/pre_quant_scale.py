@@ -1,4 +1,4 @@
-"""Scales of a layer's inputs, which ModelOpt stores beside the weight; ComfyUI has its NVFP4 too.
+"""Scales of inputs that lie beside the weight, of ModelOpt and in ComfyUI's NVFP4.
 
     pre_quant_scale F32 | F16 | BF16 [cols], beside the weight
 

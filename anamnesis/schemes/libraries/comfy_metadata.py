@@ -33,6 +33,8 @@ _ROTATED = "convrot"  # columns in groups, by a Hadamard matrix
 _ROTATES = ("int8_tensorwise", "")  # what is rotated where that is said
 _ALWAYS_ROTATED = ("convrot_w4a4", "asym_w4a8_int8")
 _GROUP = 256
+# Of SVDQuant, what proj_down is multiplied with; files of experiments have smoothed inputs.
+_BASIS, _USUAL_BASIS = "lowrank_branch_input_basis", "raw"
 # What markers of ComfyUI-INT8-Fast say in place of a format: the dtypes of the parts tell it.
 _WITHOUT_FORMAT = ("per_row", _ROTATED)
 
@@ -44,6 +46,7 @@ class ComfyLayer(NamedTuple):
     shape: tuple[int, int] | None
     block: int | None = None
     rotation: int = 0
+    shifts: bool = False
 
 
 UNMARKED = ComfyLayer("", None)
@@ -61,7 +64,10 @@ def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
     is_whole = "format" in layer or not any(key in layer for key in _WITHOUT_FORMAT)
     name = str(layer["format"]).lower() if is_whole else ""
     name, rotation = _rotation(name, given)
-    return ComfyLayer(name, _shape(layer.get("orig_shape")), block, rotation)
+    if (basis := given.get(_BASIS, _USUAL_BASIS)) != _USUAL_BASIS:
+        name = f"{name} with {_BASIS} {basis}"
+    shape, shifts = _shape(layer.get("orig_shape")), bool(given.get("act_unsigned", False))
+    return ComfyLayer(name, shape, block, rotation, shifts)
 
 
 def _shape(shape: Any) -> tuple[int, int] | None:
