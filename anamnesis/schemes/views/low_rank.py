@@ -76,16 +76,23 @@ class LowRank(Seen[Weight]):
         self, values: NDArray[Any], rows: Run, cols: Run, scratch: Scratch, level: int
     ) -> None:
         rank = self._up.shape[1]
-        left = _lines(scratch, _UP, self._up, rows).reshape(-1)
-        down = _lines(scratch, _DOWN, self.parts[-2], Run(0, self.shape[1]))
-        step = max(_AT_ONCE // rank // _core.PANEL, 1) * _core.PANEL
+        left = _lines(scratch, _UP, self._up, rows).reshape(-1, rank)
+        down = _lines(scratch, _DOWN, self.parts[-2], Run(0, self.shape[1])).reshape(-1, rank)
+        step, some = max(_AT_ONCE // rank // _core.PANEL, 1) * _core.PANEL, _summed(rank)
         for first in range(cols.start, cols.stop, step):
             last = min(first + step, cols.stop)
-            piece = values[:, first - cols.start : last - cols.start]
-            sums = np.ascontiguousarray(piece)
-            right = panels(down.reshape(-1, rank)[first:last].T)
-            _core.add_product(sums.reshape(-1), left, right, 1, last - first, rank, 0, level)
-            piece[:] = sums
+            sums = np.zeros((rows.n, last - first), np.float32)
+            for at in range(0, rank, some):
+                thin, right = left[:, at : at + some], down[first:last, at : at + some]
+                factors = np.ascontiguousarray(thin).reshape(-1), panels(right.T)
+                size = (1, last - first, thin.shape[1], 0, level)
+                _core.add_product(sums.reshape(-1), *factors, *size)
+            values[:, first - cols.start : last - cols.start] += sums
+
+
+def _summed(rank: int) -> int:
+    """Return how many products BLAS adds up before it adds them to others."""
+    return -(-rank // 2) if 192 < rank <= 384 else 192
 
 
 def _lines(scratch: Scratch, slot: int, part: StoredTensor, some: Run) -> NDArray[Any]:
