@@ -40,7 +40,7 @@ def test_levels(group: int, level: str, rng: np.random.Generator) -> None:
     for values in (
         rng.standard_normal(n, np.float32),
         (rng.standard_normal(n) * 10.0 ** rng.integers(-37, 30, n)).astype(np.float32),
-        np.repeat(np.float32([-0.0, 0.0]), n // 2),
+        np.repeat(np.array([-0.0, 0.0], np.float32), n // 2),
         np.where(np.isfinite(bits), bits, np.float32(1e-45)),
     ):
         found = rotated(values, group, level)
@@ -51,7 +51,7 @@ def test_levels(group: int, level: str, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("level", SUPPORTED)
-@pytest.mark.parametrize("group", (4, 64, 256))
+@pytest.mark.parametrize("group", [4, 64, 256])
 def test_it_is_its_own_inverse(group: int, level: str, rng: np.random.Generator) -> None:
     """Sums of integers are exact, whatever their order."""
     values = rng.integers(-99, 100, 4 * group).astype(np.float32)
@@ -93,7 +93,7 @@ def test_what_does_not_fit() -> None:
 
 @pytest.mark.skipif(not HAVE_GUARD_PAGES, reason="no guard pages here")
 @pytest.mark.parametrize("level", SUPPORTED)
-@pytest.mark.parametrize("group", (4, 16, 64, 256))
+@pytest.mark.parametrize("group", [4, 16, 64, 256])
 def test_nothing_beyond_is_touched(group: int, level: str, rng: np.random.Generator) -> None:
     values = rng.standard_normal(3 * group, np.float32)
     src, dst = GuardedPages(values.nbytes), GuardedPages(values.nbytes)
