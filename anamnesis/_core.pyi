@@ -184,14 +184,14 @@ def dequantize_integers(
     rounded: int | None = None,
     roundings: int = 0,
 ) -> int: ...
-def rotate(src: Buffer, dst: Buffer, group: int, level: int | None = None) -> None: ...
+def rotate(src: _Bytes, dst: _Bytes, group: int, level: int | None = None) -> None: ...
 def dequantize_rotated(
     out: int,
-    src: Buffer,
-    dst: Buffer,
+    src: _Bytes,
+    dst: _Bytes,
     rows: int,
     cols: int,
-    scales: Buffer,
+    scales: _Bytes,
     group: int,
     level: int | None = None,
 ) -> int: ...

@@ -22,7 +22,8 @@ def _outcome(
     """What one call did: its count or its error, and all of the destination."""
     dst = bytearray(b"\xa5" * size)
     function = getattr(_core, call)
-    before, after = arguments[:3], arguments[3:]
+    n_before = 2 if call == "dequantize_rotated" else 3  # which has one kind of codes
+    before, after = arguments[:n_before], arguments[n_before:]
     try:
         result: object = function(*before, dst, *after, level=_core.LEVELS[level], **some)
     except ValueError as error:
@@ -77,6 +78,7 @@ def check(data: bytes) -> None:
     _check_packed(head, body)
     _check_integers(head, body)
     _check_trellis(head, body)
+    _check_rotated(head, body)
     _check_quantize(head, body)
     _check_looks(head, body)
 
@@ -138,6 +140,16 @@ def _check_trellis(head: bytes, body: bytes) -> None:
     for code in _core.TRELLISES.values():
         arguments = (tiles, bits, cols, *scales, *some)
         _assert_same("dequantize_trellis", max(size, 0), code, out, *arguments)
+
+
+def _check_rotated(head: bytes, body: bytes) -> None:
+    """Codes of rotated rows, of which there may be too few."""
+    group = 4 ** (head[0] % 6) + (head[1] % 16 == 15)
+    cols = group * (head[2] % 4) + (head[3] % 16 == 15)
+    rows, out = head[4] % 4, head[5] % len(_core.OUTPUTS)
+    codes = (body * -(-rows * cols // max(len(body), 1)))[: rows * cols]
+    size = max(rows * cols * _WIDEST_OUTPUT - head[6] % 2, 0)
+    _assert_same("dequantize_rotated", size, out, codes, rows, cols, body[: 4 * rows], group)
 
 
 def _check_quantize(head: bytes, body: bytes) -> None:

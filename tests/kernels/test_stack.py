@@ -38,6 +38,8 @@ def decode():
     tiles, scales, dst = bytes(16 * 8 * COLS), bytes(2 * COLS), bytearray(128 * COLS * ITEM)
     for code in _core.TRELLISES.values():
         _core.dequantize_trellis(code, OUT, tiles, dst, 8, COLS, scales, scales, level=LEVEL)
+    for group in (256, 4096):
+        _core.dequantize_rotated(OUT, tiles, dst, 1, COLS, scales, group, LEVEL)
     for kind in _core.ENCODERS.values():
         src, dst = bytes(range(1, 65)) * (4 * COLS // 64), bytearray(4 * COLS)
         _core.encode_blocks(kind, src, 1, COLS, src, dst, True, LEVEL)

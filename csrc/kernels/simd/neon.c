@@ -15,7 +15,6 @@
 #include "amax.tpl.h"
 #include "compare.tpl.h"
 #include "check.tpl.h"
-#include "rotate.tpl.h"
 #include "block_encoders.h"
 
 #include "../level_table.h"

@@ -17,3 +17,4 @@
 #include "integers.tpl.h"
 #include "packed.tpl.h"
 #include "trellis.tpl.h"
+#include "rotate.tpl.h"
