@@ -243,7 +243,8 @@ def with_biases(view: Integers, dtype: str | None = None) -> Integers:
     def bias(scales: NDArray[Any], more: NDArray[Any]) -> NDArray[Any]:
         zero, given = _zero_and_bias(view, more)
         with np.errstate(all="ignore"):
-            return -zero * scales + given
+            found: NDArray[Any] = -zero * scales + given
+            return found
 
     biases = _computed(view.scales, view.zeros or view.biases or view.scales, bias, dtype)
     return view._replace(scales=scales, biases=biases, zeros=None, zero=0)

@@ -45,10 +45,11 @@ class ComfyRotated(OfComfyUi):
         return RotatedWeight(name, shape, parts[:2], self.bits, self.group)
 
     def encoding(self) -> Encoding:
-        from anamnesis.schemes.families.rotated.encode import RotatedCodes
+        from anamnesis.schemes.families.rotated.encode import RotatedInt4, RotatedInt8
 
         name = spelt(self.encoding_name, {"group": self.group}, SETTINGS)
-        return Encoding(name, self, RotatedCodes(self.bits, self.group))
+        codes = RotatedInt8(self.group) if self.bits == 8 else RotatedInt4(self.group)
+        return Encoding(name, self, codes)
 
     def write(self, view: Rotated, encoding: Encoding) -> Repack | None:
         if len(view.shape) != 2:

@@ -184,7 +184,8 @@ class LevelsWeight(RotatedWeight):
             np.rint(codes, codes)
             np.clip(codes, -_LARGEST, _LARGEST, codes)
             codes[codes != codes] = 0
-        return codes.astype(np.int8).view(np.uint8).reshape(-1).data
+        found: memoryview = codes.astype(np.int8).view(np.uint8).reshape(-1).data
+        return found
 
     def _levels(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[np.uint8]:
         low = Run(cols.start // 2, cols.stop // 2)
@@ -203,7 +204,8 @@ class LevelsWeight(RotatedWeight):
             return levels.astype(np.float32) - np.float32(1 << self.bits - 1)
         book = self.parts[_BOOK]
         values = _floats(scratch.read(_BOOK, book, 0, book.n_bytes), book)
-        return values[levels]
+        found: NDArray[Any] = values[levels]
+        return found
 
 
 def _of_bytes(table: NDArray[Any], read: memoryview) -> NDArray[np.uint8]:
