@@ -35,25 +35,24 @@ from anamnesis.sources.strided import transposed
 _GROUP, _TILE, _HALF_GROUP = 64, 128, 32  # columns, rows, bytes
 
 
+_BESIDE = ("smooth_factor", "proj_down", "proj_up")
+
+
 class ComfySvdQuant:
-    """ComfyUI's `svdquant_w4a4`, by the names of comfy-quants."""
+    """ComfyUI's `svdquant_w4a4`: codes, and a thin product that is added."""
 
     fields: ClassVar[tuple[Field, ...]] = (
         Field("codes", "{weight}", ("I8",)),
         Field("scales", "{weight}_scale", SCALES),
-        Field("smooth", "{module}smooth_factor", SCALES),
-        Field("down", "{module}proj_down", SCALES),
-        Field("up", "{module}proj_up", SCALES),
+        *(Field(n, f"{{module}}{n}", SCALES, unless="comfy-kitchen wrote it") for n in _BESIDE),
+        *(Field(n, f"{{weight}}_{n}", SCALES, unless="comfy-quants wrote it") for n in _BESIDE),
         OfComfyUi.marker,
-    )
-    of_kitchen: ClassVar[tuple[Field, ...]] = tuple(
-        [one._replace(name=one.name.replace("{module}", "{weight}_")) for one in fields[2:5]]
     )
 
 
 def find(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LowRank:
     """Return the weight that codes of `svdquant_w4a4` are of."""
-    found = [_part(one, codes, ledger) for one in ComfySvdQuant.fields[1:5]]
+    found = [_part(role, codes, ledger) for role in ("scales", *_BESIDE)]
     if len(codes.shape) == 4:
         codes, found = _untiled(codes, found)
     scale, smooth, down, up = found
@@ -72,15 +71,11 @@ def find(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LowRank:
     return LowRank(codes.name, shape, (*parts, smooth, down, up), (stored,))
 
 
-def _part(field: Field, codes: StoredTensor, ledger: Ledger) -> StoredTensor:
+def _part(role: str, codes: StoredTensor, ledger: Ledger) -> StoredTensor:
     """Return what lies beside codes, by one of its names."""
-    names = [
-        one.named(codes.name)
-        for one in (field, *ComfySvdQuant.of_kitchen)
-        if one.role == field.role
-    ]
+    names = [one.named(codes.name) for one in ComfySvdQuant.fields if one.role == role]
     found = [part for name in names if (part := ledger.find(name)) is not None]
-    if len(found) != 1 or found[0].dtype.name not in field.dtypes:
+    if len(found) != 1 or found[0].dtype.name not in SCALES:
         raise codes.unsupported(f"{codes} must have {' or '.join(names)} of floats beside it")
     return found[0]
 
