@@ -30,6 +30,7 @@ _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "svdquant_w4a4": ("int", 4, (1, 64)),
 }
 _ROTATED = "convrot"  # columns in groups, by a Hadamard matrix
+_ROTATED_GROUP = f"{_ROTATED}_groupsize"
 _ROTATES = ("int8_tensorwise", "")  # what is rotated where that is said
 _ALWAYS_ROTATED = ("convrot_w4a4", "asym_w4a8_int8")
 _GROUP = 256
@@ -81,12 +82,15 @@ def _shape(shape: Any) -> tuple[int, int] | None:
 
 def _rotation(format: str, given: Mapping[str, Any]) -> tuple[str, int]:
     """Return the format, and columns that are rotated together; 0 if none are."""
-    is_rotated = format in _ALWAYS_ROTATED or bool(given.get(_ROTATED, False))
+    group = given.get(_ROTATED_GROUP)
+    is_said = bool(given.get(_ROTATED, group is not None and format not in _ALWAYS_ROTATED))
+    is_rotated = format in _ALWAYS_ROTATED or (format in _ROTATES and bool(given.get(_ROTATED)))
     if not is_rotated:
-        return format, 0
-    if format not in (*_ROTATES, *_ALWAYS_ROTATED):
-        return f"{_ROTATED} {format}", 0  # of no tool: nobody reads it
-    group = int(given.get(f"{_ROTATED}_groupsize", _GROUP))
+        return (
+            f"{_ROTATED} {format}".strip() if is_said else format,
+            0,
+        )  # of no tool: nobody reads it
+    group = _GROUP if group is None else int(group)
     if group < 1:
         raise ValueError(group)
     return format, group

@@ -1,4 +1,4 @@
-"""ConvRot: integers of rows, whose columns a Hadamard matrix has rotated in groups.
+"""ConvRot: integers of rows whose columns are rotated by Hadamard matrices.
 
     weight       I8 [rows, cols]; of convrot_w4a4 I8 [rows, cols / 2], two's complement, the low
         nibble first

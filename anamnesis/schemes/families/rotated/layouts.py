@@ -1,4 +1,4 @@
-"""ComfyUI's rotated integers: what their parts are called, and what their markers say."""
+"""What the parts of ComfyUI's rotated integers are called, and what markers say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotated integers as a weight: codes of rows become 8-bit ones, then one call rotates all."""
+"""Rotated integers as a weight: 8-bit codes are made of all, and rotated back."""
 
 from __future__ import annotations
 

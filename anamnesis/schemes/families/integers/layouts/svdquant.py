@@ -1,4 +1,4 @@
-"""SVDQuant's INT4 of ComfyUI, `svdquant_w4a4`: codes for what a thin product leaves.
+"""SVDQuant's INT4 of ComfyUI (`svdquant_w4a4`), to which a thin product is added.
 
     weight        I8 [rows, cols / 2], two's complement, the low nibble first
     weight_scale  F32 | F16 | BF16 [cols / 64, rows]
