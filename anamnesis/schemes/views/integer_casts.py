@@ -267,7 +267,8 @@ def _check_sums(view: Integers, dtype: str) -> None:
             products = products if view.biases is None else products + given
         if not _are_in(np.asarray(biases, "<f4"), dtype):
             raise view.refused(f"scales times zero points are beyond {dtype}")
-        if (scales < 0).any() and not _are_same(sums, products):
+        is_negative = view.biases is None and bool((scales < 0).any())
+        if is_negative and not _are_same(sums, products):
             raise view.refused("scales are negative, with which zeros are -0, and sums have 0")
         if not _are_same(sums, products):
             raise view.refused("sums with biases are not what products were, to the bit")
