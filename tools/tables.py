@@ -176,7 +176,7 @@ def families() -> Iterable[Family]:
         "leaves open.",
         ("rotated",),
         ("comfy-int8-convrot", "comfy-convrot-w4a4"),
-        "Corrections of W4A8, which ComfyUI's loader does not read either.",
+        rounded="W4A8 and W6A8: what is rotated, to the output's",
     )
     yield Family(
         "torchao",

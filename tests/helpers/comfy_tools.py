@@ -129,7 +129,15 @@ def _scales(told: dict[str, Any], state: State, weight: str) -> dict[str, Any]:
     if told["format"] == "asym_w4a8_int8":
         rel = state[f"{weight}_s_rel"]
         scale = rel.view(torch.float8_e4m3fn) if rel.dtype is torch.uint8 else rel
-    parts = ("s_channel", "codebook", "zeros", "proj_down", "proj_up", "smooth_factor")
+    parts = (
+        "s_channel",
+        "codebook",
+        "correction",
+        "zeros",
+        "proj_down",
+        "proj_up",
+        "smooth_factor",
+    )
     found = {part: state[name] for part in parts if (name := f"{weight}_{part}") in state}
     return {"scale": scale, **found, **said}
 

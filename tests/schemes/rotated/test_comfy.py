@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.torch import load, save
 import anamnesis as an
 from anamnesis.schemes.encodings import find, made
 from helpers.blockwise import LEVELS, encode_in_bands, reopened
-from helpers.comfy_tools import State, converted, dequantized, eager, marker, same
+from helpers.comfy_tools import State, converted, dequantized, eager, loaded, marker, same
 from helpers.encoder_oracles import DTYPES, raw, weights
 
 pytestmark = pytest.mark.against("comfy-kitchen")
@@ -53,13 +54,13 @@ def any_codes(*shape: int) -> torch.Tensor:
 
 def in_levels(weight: torch.Tensor, group: int = 256, **kind: Any) -> State:
     """A weight in W4A8 or W6A8, as ComfyUI stores it."""
-    codes, rel, channel, _, book = w4a8.quantize_w4a8_int8_weight(
+    codes, rel, channel, added, book = w4a8.quantize_w4a8_int8_weight(
         weight, convrot_groupsize=group, **kind
     )
     size = kind.get("group_size", 16)
     said = {"format": "asym_w4a8_int8", "group_size": size, "convrot_groupsize": group}
-    parts = {"s_rel": rel, "s_channel": channel, **({} if book is None else {"codebook": book})}
-    beside = {f"{NAME}_{part}": one for part, one in parts.items()}
+    parts = {"s_rel": rel, "s_channel": channel, "codebook": book, "correction": added}
+    beside = {f"{NAME}_{part}": one for part, one in parts.items() if one is not None}
     return {NAME: codes, **beside, f"{LAYER}.comfy_quant": marker(said)}
 
 
@@ -121,6 +122,31 @@ def test_levels_are_read_and_moved(
 def _parts(state: State, kind: dict[str, Any]) -> tuple[Any, ...]:
     book = state.get(f"{NAME}_codebook")
     return state[NAME], state[f"{NAME}_s_rel"], book, kind.get("group_size", 16)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("kind", LEVELS_KINDS, ids=str)
+@pytest.mark.parametrize("group", GROUPS)
+def test_levels_are_read_with_the_roundings_of_its_own(
+    group: int, kind: dict[str, Any], dtype: str
+) -> None:
+    state = in_levels(drawn(24, 3072), group, **kind)
+    weight = loaded(state, LAYER, (24, 3072))
+    params = replace(weight._params, orig_dtype=OUTPUTS[dtype])
+    want = type(weight)(weight._qdata, weight._layout_cls, params).dequantize()
+    with an.parse(save(state)) as model:
+        assert model[NAME].numpy(dtype, math="reference").tobytes() == raw(want)
+
+
+@pytest.mark.parametrize("group", GROUPS[::2])
+def test_corrected_levels_are_read(group: int, request: pytest.FixtureRequest) -> None:
+    state = in_levels(drawn(24, 2048), group, symmetric=False)
+    want = in_its_class(state, (24, 2048), torch.float32)
+    assert read(state) == want
+    request.getfixturevalue("small_bands")
+    assert read(state) == want
+    with an.parse(save(state)) as model, pytest.raises(an.UnsupportedError, match="not moved"):
+        model.convert(io.BytesIO(), "comfy-int8-convrot", lossless=True)
 
 
 @pytest.mark.parametrize("is_in_bytes", [False, True])

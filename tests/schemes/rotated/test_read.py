@@ -145,9 +145,9 @@ REFUSED: tuple[tuple[Tensors, dict[str, Any], str], ...] = (
         r"\[16\], of codes of 4 bits, is expected",
     ),
     (
-        weight(COLS // 2, **OF_LEVELS, correction=floats(COLS // 16, ROWS)),
+        weight(COLS // 2, **OF_LEVELS, correction=floats(ROWS, COLS // 16)),
         LEVELS,
-        "codes of W4A8 that are corrected are not read",
+        r"\[32, 3\], of codes of 4 bits, is expected",
     ),
 )
 

@@ -123,9 +123,9 @@ class ComfyLevels:
         Field("row scales", "{weight}_s_channel", FLOATS),
         Field("scales", "{weight}_s_rel", ("F8_E4M3", "U8", "F32")),
         Field("codebook", "{weight}_codebook", FLOATS, unless="levels are even"),
+        Field("correction", "{weight}_correction", FLOATS, unless="levels are symmetric"),
         OfComfyUi.marker,
     )
-    correction: ClassVar[Field] = Field("correction", "{weight}_correction")
 
 
 def int8(group: int = GROUP) -> Encoding:

@@ -19,6 +19,7 @@ from anamnesis.schemes.families.rotated.layouts import (
 )
 from anamnesis.schemes.families.rotated.weight import ROTATIONS, LevelsWeight, RotatedWeight
 from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
+from anamnesis.sources.strided import transposed
 
 _LEVELS = 16  # of a codebook
 _SIZE = 16  # levels of a group, where nothing says it
@@ -69,9 +70,6 @@ def _integers(
 
 
 def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWeight:
-    correction = ledger.find(ComfyLevels.correction.named(codes.name))
-    if correction is not None:
-        raise correction.unsupported(f"{correction}: codes of W4A8 that are corrected are not read")
     found = _parts(ComfyLevels.fields, codes, ledger)
     scales, channels, book = (found.get(r) for r in ("scales", "row scales", "codebook"))
     assert scales is not None
@@ -85,11 +83,16 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
     _check_rows(channels, codes)
     if book is not None and (book.shape != (_LEVELS,) or bits != 4):
         raise book.misshapen(f"[{_LEVELS}], of codes of 4 bits,", codes)
+    added, grid = found.get("correction"), (cols // size, prod(lead))
+    if added is not None:
+        if added.shape != grid or bits != 4:
+            raise added.misshapen(f"{list(grid)}, of codes of 4 bits,", codes)
+        added = transposed(added, ledger.strips)
     if scales.dtype.name == "U8":
         scales = scales._replace(dtype=DTYPES["F8_E4M3"])
-    parts = (codes, channels, scales, *([] if book is None else [book]))
-    shape, has_book = (*lead, cols), book is not None
-    return LevelsWeight(codes.name, shape, parts, bits, layer.rotation, size, has_book)
+    parts = (codes, channels, scales, *(one for one in (book, added) if one is not None))
+    more = layer.rotation, size, book is not None, added
+    return LevelsWeight(codes.name, (*lead, cols), parts, bits, *more)
 
 
 _KINDS: Mapping[str, Callable[[StoredTensor, ComfyLayer, Ledger], RotatedWeight]] = {

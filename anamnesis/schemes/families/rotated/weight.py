@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import lcm, prod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import anamnesis._core as _core
 import anamnesis._io as _io
@@ -19,7 +19,7 @@ from anamnesis.schemes.views.kinds import Rotated
 from anamnesis.schemes.views.views import made_of
 
 # Parts, and slots of a worker's scratch.
-_CODES, _SCALES, _GROUPS, _BOOK, _HIGH, _AROUND = range(6)
+_CODES, _SCALES, _GROUPS, _BOOK, _HIGH, _AROUND, _ADDED, _NARROW, _ROTATED = range(9)
 _LARGEST = 127
 ROTATIONS = tuple(4**n for n in range(1, 7))  # columns of a group that the kernels rotate
 
@@ -151,16 +151,20 @@ class LevelsWeight(RotatedWeight):
 
     size: int
     has_book: bool
+    correction: StoredTensor | None = None
+    rounded: DType | None = None
 
     @property
     def id(self) -> str:
-        book = "-codebook" * self.has_book
-        return f"convrot-levels{self.bits}-{self.size}-{self.group}{book}"
+        more = "-codebook" * self.has_book + "-corrected" * (self.correction is not None)
+        more += f"-in-{self.rounded.name.lower()}" if self.rounded else ""
+        return f"convrot-levels{self.bits}-{self.size}-{self.group}{more}"
 
     @property
     def scheme(self) -> str:
-        book = "codebook, " if self.has_book else ""
-        how = f"groups of {self.size}, {book}to INT8 per channel, rotated in groups of {self.group}"
+        more = "codebook, " if self.has_book else ""
+        more += "corrected, " if self.correction is not None else ""
+        how = f"groups of {self.size}, {more}to INT8 per channel, rotated in groups of {self.group}"
         return f"INT{self.bits}, {how} (ComfyUI)"
 
     @property
@@ -172,13 +176,50 @@ class LevelsWeight(RotatedWeight):
     def _step(self) -> int:
         return lcm(self.group, self.size)
 
+    def by_reference(self, dtype: DType) -> Self:
+        return self if dtype.name == "F32" else replace(self, rounded=dtype)
+
+    def view(self, kind: type[V]) -> V | None:
+        return None if self.correction is not None else RotatedWeight.view(self, kind)
+
+    def _decode(
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        if self.rounded is None and self.correction is None:
+            return RotatedWeight._decode(self, rows, cols, dtype, scratch, out, level)
+        values = self._before_rotation(rows, cols, scratch)
+        raw, overflows, wide = values.reshape(-1).view(np.uint8).data, 0, _core.FLOATS["F32"]
+        if self.rounded is not None:
+            name = self.rounded.name
+            narrow = scratch.room(_NARROW, self.rounded.n_bytes(values.size))
+            overflows = _core.convert(wide, _core.OUTPUTS[name], raw, narrow, level)
+            _core.convert(_core.FLOATS[name], _core.OUTPUTS["F32"], narrow, raw, level)
+        rotated = scratch.room(_ROTATED, len(raw))
+        _core.rotate(raw, rotated, self.group, level)
+        return overflows + _core.convert(wide, _core.OUTPUTS[dtype.name], rotated, out, level)
+
+    def _before_rotation(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
+        codes = np.frombuffer(self._codes(rows, cols, scratch), np.int8).reshape(rows.n, cols.n)
+        scales = np.frombuffer(self._row_scales(rows, scratch), np.float32)
+        with np.errstate(all="ignore"):
+            values: NDArray[Any] = codes.astype(np.float32) * scales[:, None]
+            if self.correction is not None:
+                added = self._of_groups(_ADDED, self.correction, rows, cols, scratch)
+                values.reshape(rows.n, -1, self.size)[:] += added
+        return values
+
+    def _of_groups(
+        self, slot: int, part: StoredTensor, rows: Run, cols: Run, scratch: Scratch
+    ) -> NDArray[Any]:
+        """Return the numbers of some groups, in float32 [rows, groups, 1]."""
+        item = part.dtype.n_bytes(1)
+        place = Run(cols.start // self.size * item, cols.stop // self.size * item)
+        raw = self._read(slot, part, rows, place, scratch)
+        return _floats(raw, part).reshape(rows.n, -1, 1)
+
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
         levels = self._values(self._levels(rows, cols, scratch), scratch)
-        scales = self.parts[_GROUPS]
-        item = scales.dtype.n_bytes(1)
-        first, last = cols.start // self.size, -(-cols.stop // self.size)
-        raw = self._read(_GROUPS, scales, rows, Run(first * item, last * item), scratch)
-        of_groups = _floats(raw, scales).reshape(rows.n, -1, 1)
+        of_groups = self._of_groups(_GROUPS, self.parts[_GROUPS], rows, cols, scratch)
         with np.errstate(all="ignore"):
             codes = levels.reshape(rows.n, -1, self.size) * of_groups
             np.rint(codes, codes)

@@ -1,14 +1,14 @@
 """ComfyUI's INT8, `int8_tensorwise`, and the INT4 of AWQ, `awq_w4a16`.
 
-weight       I8 [rows, cols]
-weight_scale F32 [rows, 1], or one
-comfy_quant  U8: JSON with the format
+    weight       I8 [rows, cols]
+    weight_scale F32 [rows, 1], or one
+    comfy_quant  U8: JSON with the format
 
 AWQ's codes are unsigned, and zero points floats that are added:
 
-weight       I8 [rows, cols / 2], the low nibble first
-weight_scale, weight_zeros F32 | F16 | BF16 [groups, rows]; comfy-quants writes `weight_zero`
-comfy_quant  U8: JSON with the format and `group_size`, 64 if it says none
+    weight       I8 [rows, cols / 2], the low nibble first
+    weight_scale, weight_zeros F32 | F16 | BF16 [groups, rows]; comfy-quants writes `weight_zero`
+    comfy_quant  U8: JSON with the format and `group_size`, 64 if it says none
 
     result = round(float32((code - 8) * scale) + zero)
 
