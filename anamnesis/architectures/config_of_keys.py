@@ -189,17 +189,22 @@ def _is_same(made: Any, given: Any) -> bool:
 class _Config(dict[str, Any]):
     """Facts of config.json, of which a row may ask for one that no key said."""
 
+    key_of: dict[str, str]
+
     def __missing__(self, fact: str) -> Any:
-        raise ParseError(f"the header has no key for {fact} of config.json")
+        lacks = f"{self.key_of[fact]}, which is" if fact in self.key_of else "a key that says"
+        raise ParseError(f"the header lacks {lacks} {fact} in config.json")
 
 
 def _of_keys(arch: Arch, find: Find) -> _Config:
     """Return the facts that keys say one by one, if they do not contradict each other."""
     config = _Config(architectures=[arch.hf[0]], model_type=arch.model_type, **arch.config)
+    config.key_of = {}
     for key in (BLOCK_COUNT, *BEFORE_ROPE, *BEHIND_ROPE, *arch.keys):
         value = find(key.name)
+        fact = arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))
+        config.key_of.setdefault(fact, f"{arch.gguf}.{key.name}")
         if value is not None:
-            fact = arch.spelt.get(key.name, _SPELT.get(key.name, key.fact))
             config[fact] = _word(key, value)
     for name in arch.fixed:
         find(name)

@@ -176,7 +176,10 @@ def test_an_adapter_is_named(model: Path) -> None:
     ("metadata", "text"),
     [
         ({"general.architecture": "new", "tokenizer.ggml.model": "gpt2"}, "'new' has no row here"),
-        ({"general.architecture": "llama"}, "has no key for num_attention_heads"),
+        (
+            {"general.architecture": "llama"},
+            "lacks llama.attention.head_count, which is num_attention_heads",
+        ),
         ({"general.architecture": "flux"}, ""),
     ],
 )

@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import load, save
 
 import anamnesis as an
+from helpers import torch_order
 
 COMFY_QUANTS = os.environ.get("ANAMNESIS_COMFY_QUANTS")
 COMFYUI = os.environ.get("ANAMNESIS_COMFYUI")
@@ -40,6 +41,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the backends that it does not find
     eager = import_module("comfy_kitchen.backends.eager.quantization")
     kitchen = import_module("comfy_kitchen.tensor")
+    int4_rotated = import_module("comfy_kitchen.backends.eager.convrot_w4a4")
+
+torch_order.settle([eager, int4_rotated])
 
 __all__ = [
     "COMFYUI",
