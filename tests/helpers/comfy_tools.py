@@ -53,6 +53,7 @@ __all__ = [
     "dequantized",
     "eager",
     "from_comfy_quants",
+    "int4_rotated",
     "loaded",
     "marker",
     "needs_comfy_quants",

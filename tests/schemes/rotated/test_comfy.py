@@ -14,12 +14,20 @@ from safetensors.torch import load, save
 import anamnesis as an
 from anamnesis.schemes.encodings import find, made
 from helpers.blockwise import LEVELS, encode_in_bands, reopened
-from helpers.comfy_tools import State, converted, dequantized, eager, loaded, marker, same
+from helpers.comfy_tools import (
+    State,
+    converted,
+    dequantized,
+    eager,
+    int4_rotated,
+    loaded,
+    marker,
+    same,
+)
 from helpers.encoder_oracles import DTYPES, raw, weights
 
 pytestmark = pytest.mark.against("comfy-kitchen")
 
-w4a4: Any = import_module("comfy_kitchen.backends.eager.convrot_w4a4")
 w4a8: Any = import_module("comfy_kitchen.backends.eager.w4a8_int8")
 
 LAYER = "blocks.3.attn.to_q"
@@ -28,7 +36,7 @@ GROUPS = (4, 16, 64, 256, 1024)
 OUTPUTS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 ENCODERS = {
     "comfy-int8-convrot": eager.quantize_int8_convrot_weight,
-    "comfy-convrot-w4a4": w4a4.quantize_convrot_w4a4_weight,
+    "comfy-convrot-w4a4": int4_rotated.quantize_convrot_w4a4_weight,
 }
 SAID = {
     "comfy-int8-convrot": {"format": "int8_tensorwise", "convrot": True},
