@@ -66,7 +66,7 @@ class LowRank(Seen[Weight]):
 
     def _factors(self, cols: Run, scratch: Scratch) -> NDArray[Any]:
         """Return what a layer's input of 1 becomes, in 4 bits with a scale of its own."""
-        smooth = _lines(scratch, _SMOOTH, self.parts[-3], cols)
+        smooth = _lines(scratch, _SMOOTH, self.parts[-3], cols).astype(np.float32)
         inputs = np.float32(1) / smooth
         scales = np.maximum(np.abs(inputs), _LEAST) / _LARGEST
         factors: NDArray[Any] = np.clip(np.rint(inputs / scales), -_LARGEST, _LARGEST) * scales
@@ -76,7 +76,7 @@ class LowRank(Seen[Weight]):
         self, values: NDArray[Any], rows: Run, cols: Run, scratch: Scratch, level: int
     ) -> None:
         rank = self._up.shape[1]
-        left = _lines(scratch, _UP, self._up, rows).reshape(-1, rank)
+        left = _lines(scratch, _UP, self._up, rows).astype(np.float32).reshape(-1, rank)
         down = _lines(scratch, _DOWN, self.parts[-2], Run(0, self.shape[1])).reshape(-1, rank)
         step, some = max(_AT_ONCE // rank // _core.PANEL, 1) * _core.PANEL, _summed(rank)
         for first in range(cols.start, cols.stop, step):
@@ -96,7 +96,7 @@ def _summed(rank: int) -> int:
 
 
 def _lines(scratch: Scratch, slot: int, part: StoredTensor, some: Run) -> NDArray[Any]:
-    """Return some rows of a part in float32, each once for as long as they are the same."""
+    """Return some rows of a part; those that were read last are not read again."""
     line = part.n_bytes // part.shape[0]
     raw = scratch.read_rows(slot, part, some.start * line, line, line, some.n)
-    return np.frombuffer(raw, part.dtype.numpy()).astype(np.float32)
+    return np.frombuffer(raw, part.dtype.numpy())
