@@ -112,7 +112,7 @@ def mlx(choices: Choices, name: str, told: Expected) -> Tensors:
 
 
 def comfy(choices: Choices, name: str, told: Expected) -> Tensors:
-    """INT8 with one scale, of rows, or of blocks; rotated now and then, which is refused."""
+    """INT8 with one scale, of rows, or of blocks; rotated now and then, where it can be."""
     rows, cols = choices.pick((8, 33, 1)), choices.pick((64, 32, 7))
     block = choices.pick((None, 32, 16))
     said: dict[str, Any] = {"format": "int8_tensorwise"}
@@ -120,8 +120,8 @@ def comfy(choices: Choices, name: str, told: Expected) -> Tensors:
     if block is not None:
         said = {"format": "int8_blockwise", "group_size": block}
         grid = [-(-rows // block), -(-cols // block)]
-    if choices.below(8) == 7:
-        said["convrot"] = True
+    if choices.below(4) == 3:
+        said |= {"convrot": True, "convrot_groupsize": choices.pick((4, 16, 64, 256))}
     tensors = {
         "weight": bytes_of(choices, "I8", [rows, cols]),
         "weight_scale": bytes_of(choices, "F32", grid),

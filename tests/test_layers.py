@@ -57,7 +57,7 @@ ROOMS = {
         {
             *("families.fp8", "families.fp4", "families.fp6", "families.integers"),
             *("families.ggml", "families.bnb", "families.codebooks"),
-            *("families.exl2", "families.exl3"),
+            *("families.exl2", "families.exl3", "families.rotated"),
         },
         {"detect"},
         {"libraries"},

@@ -153,17 +153,30 @@ def families() -> Iterable[Family]:
         "integers",
         "compressed-tensors, ModelOpt, Quark, ComfyUI, quanto (qint8)",
         "In rows and in words of 1 to 8 bits; in groups, per channel and per tensor; act-order or "
-        "not.",
+        "not. ComfyUI's AWQ and SVDQuant are read, and not written, for their codes come of a "
+        "calibration.",
         (
             "integers",
+            *("integers.layouts.comfy", "integers.layouts.svdquant"),
             *("integers.layouts.compressed_tensors", "integers.layouts.one_byte"),
             *("integers.layouts.modelopt", "integers.layouts.quark"),
         ),
-        ("int8*", "int4*", "comfy-int8*"),
+        ("int8*", "int4*", "comfy-int8", "comfy-int8-tensor"),
         "ModelOpt's `pre_quant_scale` stops a conversion, for no ordinary model scales its inputs: "
         "`--fold-pre-quant-scale` multiplies the weight by it, as a plain model needs it, and "
         "`--allow-unknown` passes it beside the weight.",
-        "ModelOpt: the scale, to the output's",
+        "ModelOpt: the scale, to the output's; ComfyUI's AWQ: product and sum, to the scales'",
+    )
+    yield Family(
+        "ConvRot",
+        "rotated",
+        "ComfyUI",
+        "INT8, and INT4 (W4A4), of rows whose columns are rotated; W4A8 and W6A8 are read, and "
+        "their codes moved to INT8, but not written: their scales come of sums whose order torch "
+        "leaves open.",
+        ("rotated",),
+        ("comfy-int8-convrot", "comfy-convrot-w4a4"),
+        rounded="W4A8 and W6A8: what is rotated, to the output's",
     )
     yield Family(
         "torchao",

@@ -117,6 +117,8 @@ ENCODINGS: dict[str, Row] = {
     "comfy-nvfp4": _fp4_row("comfy-nvfp4", "comfy-nvfp4"),
     "comfy-int8": Row(_COMFY_INT8),
     "comfy-int8-tensor": Row(_COMFY_INT8, {"has_one_scale": True}),
+    "comfy-int8-convrot": Row(Maker(".rotated.layouts", "int8", "SETTINGS")),
+    "comfy-convrot-w4a4": Row(Maker(".rotated.layouts", "int4", "SETTINGS")),
 }
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.

@@ -504,13 +504,17 @@ def test_two_weights_of_a_name_are_refused(method: str) -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [{"convrot": True}, {"convrot_groupsize": 64}, {"params": {"convrot": True}}],
+    [
+        {"format": "int8_tensorwise", "convrot_groupsize": 64},
+        {"format": "int8_blockwise", "group_size": 4, "convrot": True},
+        {"format": "int8_blockwise", "group_size": 4, "params": {"convrot": True}},
+    ],
     ids=str,
 )
-def test_rotated_weights_of_comfyui_are_refused_by_name(told: dict[str, Any]) -> None:
-    marker = json.dumps({"format": "int8_tensorwise", **told}).encode()
+def test_rotations_that_nobody_makes_are_refused_by_name(told: dict[str, Any]) -> None:
+    marker = json.dumps(told).encode()
     tensors = {**BYTES, "a.comfy_quant": ("U8", (len(marker),), marker)}
-    with pytest.raises(an.UnsupportedError, match=r"convrot int8_tensorwise \(ComfyUI\) cannot"):
+    with pytest.raises(an.UnsupportedError, match=rf"convrot {told['format']} \(ComfyUI\) cannot"):
         an.parse(safetensors_bytes(tensors)).remember_to_bytes()
 
 

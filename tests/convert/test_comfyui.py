@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.against("ComfyUI"), needs_comfyui]
 
 ENCODINGS = (
     *("comfy-fp8", "comfy-fp8-e5m2", "comfy-mxfp8", "comfy-nvfp4", "comfy-int8"),
-    "comfy-int8-tensor",
+    *("comfy-int8-tensor", "comfy-int8-convrot", "comfy-convrot-w4a4"),
 )
 OF_OTHERS = ("fp8-tensor", "fp8-tensor-ct", "fp8-channel", "fp8-block")
 MODELS = ("flux", "flux-checkpoint", "wan", "sd3", "ltx")

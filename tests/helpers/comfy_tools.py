@@ -53,6 +53,7 @@ __all__ = [
     "dequantized",
     "eager",
     "from_comfy_quants",
+    "int4_rotated",
     "loaded",
     "marker",
     "needs_comfy_quants",
@@ -68,6 +69,10 @@ _ALGORITHMS = {
     "mxfp8": (torch.float8_e4m3fn, "TensorCoreMXFP8Layout"),
     "nvfp4": (torch.uint8, "TensorCoreNVFP4Layout"),
     "int8_tensorwise": (torch.int8, "TensorWiseINT8Layout"),
+    "convrot_w4a4": (torch.int8, "TensorCoreConvRotW4A4Layout"),
+    "asym_w4a8_int8": (torch.int8, "AsymW4A8Int8Layout"),
+    "awq_w4a16": (torch.int8, "TensorCoreAWQW4A16Layout"),
+    "svdquant_w4a4": (torch.int8, "TensorCoreSVDQuantW4A4Layout"),
 }
 
 
@@ -109,19 +114,37 @@ def loaded(state: State, module: str, shape: tuple[int, ...]) -> Any:
     """A layer's weight as ComfyUI's `_load_quantized_module` makes one of its tensors."""
     told = json.loads(state[f"{module}.comfy_quant"].numpy().tobytes())
     storage, layout = _ALGORITHMS[told["format"]]
-    scale = state[f"{module}.weight_scale"]
-    scales = {"scale": scale}
-    if told["format"] == "mxfp8":
-        scales = {"scale": scale.view(torch.float8_e8m0fnu)}
-    elif told["format"] == "nvfp4":
-        scales = {
-            "scale": state[f"{module}.weight_scale_2"],
-            "block_scale": scale.view(torch.float8_e4m3fn),
-        }
+    scales = _scales(told, state, f"{module}.weight")
     params = kitchen.get_layout_class(layout).Params(
         **scales, orig_dtype=torch.float32, orig_shape=shape
     )
     return kitchen.QuantizedTensor(state[f"{module}.weight"].to(dtype=storage), layout, params)
+
+
+def _scales(told: dict[str, Any], state: State, weight: str) -> dict[str, Any]:
+    """What lies beside codes, and what the marker says, as parameters of its class."""
+    numbers = ("group_size", "convrot_groupsize", "convrot")
+    said = {name: told[name] for name in numbers if name in told}
+    scale = state.get(f"{weight}_scale", torch.empty(0))
+    if told["format"] == "mxfp8":
+        return {"scale": scale.view(torch.float8_e8m0fnu)}
+    if told["format"] == "nvfp4":
+        second = state[f"{weight}_scale_2"]
+        return {"scale": second, "block_scale": scale.view(torch.float8_e4m3fn)}
+    if told["format"] == "asym_w4a8_int8":
+        rel = state[f"{weight}_s_rel"]
+        scale = rel.view(torch.float8_e4m3fn) if rel.dtype is torch.uint8 else rel
+    parts = (
+        "s_channel",
+        "codebook",
+        "correction",
+        "zeros",
+        "proj_down",
+        "proj_up",
+        "smooth_factor",
+    )
+    found = {part: state[name] for part in parts if (name := f"{weight}_{part}") in state}
+    return {"scale": scale, **found, **said}
 
 
 def dequantized(state: State, module: str, shape: tuple[int, ...]) -> torch.Tensor:

@@ -17,6 +17,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.band_sizes import band_bytes
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
+from anamnesis.schemes.views.low_rank import panels
 
 Matrix = Callable[[], Any]  # of float32
 Factors = tuple[Any, Any]
@@ -98,7 +99,7 @@ class Shelf:
                 self._held.popitem(last=False)
         with held.lock:
             if held.factors is None:
-                held.factors = delta.left(), _panels(delta.right())
+                held.factors = delta.left(), panels(delta.right())
             return held.factors
 
 
@@ -106,16 +107,6 @@ class Shelf:
 class _Held:
     lock: threading.Lock = field(default_factory=threading.Lock)
     factors: Factors | None = None
-
-
-def _panels(right: Any) -> Any:
-    """Return a matrix in panels of columns, the last of which ends with zeros."""
-    rank, n = right.shape
-    padded = np.zeros((rank, -(-n // _core.PANEL) * _core.PANEL), np.float32)
-    padded[:, :n] = right
-    return np.ascontiguousarray(padded.reshape(rank, -1, _core.PANEL).transpose(1, 0, 2)).reshape(
-        -1
-    )
 
 
 def rounded(values: Any, dtype: DType | None, level: int) -> Any:

@@ -84,6 +84,7 @@ _WITH = {
     **dict.fromkeys(("su", "sv", "mcg", "mul1"), ("trellis",)),  # EXL3
     "_data": ("_scale",),  # quanto
     **dict.fromkeys(("_scale", "_shift"), ("_data", "_data._data")),
+    **dict.fromkeys(("proj_down", "proj_up"), ("smooth_factor",)),  # SVDQuant
 }
 
 # Marlin and QQQ give their parts a letter each, which counts where codes of theirs are.

@@ -1,4 +1,4 @@
-"""Scales of a layer's inputs, which ModelOpt stores beside the weight.
+"""Scales of inputs that lie beside the weight, of ModelOpt and in ComfyUI's NVFP4.
 
     pre_quant_scale F32 | F16 | BF16 [cols], beside the weight
 
@@ -15,6 +15,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.markers import is_said
 from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.views.columns import TimesColumns
 from anamnesis.schemes.views.transposed import Transposed
@@ -29,10 +30,9 @@ _PASSES = "allow_unknown=True passes them through as they are, beside the weight
 
 def settle_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
     """Fold them into the weights that were read, or refuse them, without these."""
-    if (facts.method or "").lower() != "modelopt":
-        return
-    for scale in ledger.free():
-        if scale.name.rpartition(".")[2] != _NAME:
+    are_all = bool(facts.tiles) or (facts.method or "").lower() == "modelopt"
+    for scale in ledger.called(_NAME):
+        if not are_all and not is_said(scale.name, ledger, facts.comfy_layers):
             continue
         weight = ledger.weights.get(sibling(scale.name, "weight"))
         if weight is None or scale.dtype.kind != "float" or scale.shape != weight.shape[-1:]:

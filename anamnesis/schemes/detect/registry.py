@@ -22,6 +22,7 @@ FAMILIES = {
     "bnb": (".quant_state.bitsandbytes__", "SCB"),
     "exl2": ("q_weight",),
     "torchao": ("_qdata",),
+    "rotated": ("I8 int",),
     "fp4": ("U8 int", "I8 int", "U32 int", "NVFP4 block"),
     "fp6": ("U8 int",),
     "fp8": ("F8_", "scaled_fp8", ".scales"),

@@ -14,7 +14,9 @@ MARKER = "comfy_quant"
 COMFY_METADATA_KEY = "_quantization_metadata"
 _MAX_MARKER = 65_536
 _BLOCKWISE = "_blockwise"
-# The kind, the bits and the block of each format; of blocks the marker says the size.
+_GROUPED = ("asym_w4a8_int8", "awq_w4a16")
+# The kind, the bits and the block of each format; of blocks the marker says the size. 0 bits are
+# told by the length of rows.
 _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2"), ("float", 8, None)),
     "float8_e4m3fn_rowwise": ("float", 8, (1, 0)),
@@ -22,8 +24,18 @@ _FORMATS: dict[str, tuple[str, int, tuple[int, int] | None]] = {
     "mxfp8": ("float", 8, (1, 32)),
     "nvfp4": ("float", 4, (1, 16)),
     **dict.fromkeys(("int8_tensorwise", "int8_blockwise"), ("int", 8, None)),
+    "convrot_w4a4": ("int", 4, (1, 0)),
+    "asym_w4a8_int8": ("int", 0, None),
+    "awq_w4a16": ("int", 4, None),
+    "svdquant_w4a4": ("int", 4, (1, 64)),
 }
-_ROTATED = "convrot"  # by a Hadamard matrix, which is not undone here
+_ROTATED = "convrot"  # columns in groups, by a Hadamard matrix
+_ROTATED_GROUP = f"{_ROTATED}_groupsize"
+_ROTATES = ("int8_tensorwise", "")  # what is rotated where that is said
+_ALWAYS_ROTATED = ("convrot_w4a4", "asym_w4a8_int8")
+_GROUP = 256
+# Of SVDQuant, what proj_down is multiplied with; files of experiments have smoothed inputs.
+_BASIS, _USUAL_BASIS = "lowrank_branch_input_basis", "raw"
 # What markers of ComfyUI-INT8-Fast say in place of a format: the dtypes of the parts tell it.
 _WITHOUT_FORMAT = ("per_row", _ROTATED)
 
@@ -34,6 +46,8 @@ class ComfyLayer(NamedTuple):
     format: str
     shape: tuple[int, int] | None
     block: int | None = None
+    rotation: int = 0
+    shifts: bool = False
 
 
 UNMARKED = ComfyLayer("", None)
@@ -43,22 +57,43 @@ def read_layer(layer: Mapping[str, Any] | str) -> ComfyLayer:
     """Read what is said of a layer; raise KeyError, TypeError or ValueError if it is malformed."""
     if isinstance(layer, str):  # as some converters write in metadata
         layer = {"format": layer}
-    shape, block = layer.get("orig_shape"), layer.get("group_size")
-    if block is not None and (type(block) is not int or block < 1):
-        raise ValueError(block)
     params = layer.get("params")
     given = {**params, **layer} if isinstance(params, dict) else layer
+    block = given.get("group_size")
+    if block is not None and (type(block) is not int or block < 1):
+        raise ValueError(block)
     is_whole = "format" in layer or not any(key in layer for key in _WITHOUT_FORMAT)
     name = str(layer["format"]).lower() if is_whole else ""
-    rotated = any(value for key, value in given.items() if key.startswith(_ROTATED))
-    if rotated and not is_rotated(name):
-        name = f"{_ROTATED} {name}".strip()
+    name, rotation = _rotation(name, given)
+    if (basis := given.get(_BASIS, _USUAL_BASIS)) != _USUAL_BASIS:
+        name = f"{name} with {_BASIS} {basis}"
+    shape, shifts = _shape(layer.get("orig_shape")), bool(given.get("act_unsigned", False))
+    return ComfyLayer(name, shape, block, rotation, shifts)
+
+
+def _shape(shape: Any) -> tuple[int, int] | None:
     if shape is None:
-        return ComfyLayer(name, None, block)
+        return None
     rows, cols = shape
     if type(rows) is not int or type(cols) is not int or rows < 0 or cols < 0:
         raise ValueError(shape)
-    return ComfyLayer(name, (rows, cols), block)
+    return rows, cols
+
+
+def _rotation(format: str, given: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the format, and columns that are rotated together; 0 if none are."""
+    group = given.get(_ROTATED_GROUP)
+    is_said = bool(given.get(_ROTATED, group is not None and format not in _ALWAYS_ROTATED))
+    is_rotated = format in _ALWAYS_ROTATED or (format in _ROTATES and bool(given.get(_ROTATED)))
+    if not is_rotated:
+        return (
+            f"{_ROTATED} {format}".strip() if is_said else format,
+            0,
+        )  # of no tool: nobody reads it
+    group = _GROUP if group is None else int(group)
+    if group < 1:
+        raise ValueError(group)
+    return format, group
 
 
 def read_layers(metadata: Mapping[str, str]) -> dict[str, ComfyLayer]:
@@ -80,15 +115,10 @@ def read_marker(marker: StoredTensor) -> ComfyLayer:
         raise marker.malformed(what) from None
 
 
-def is_rotated(format: str) -> bool:
-    """Return whether weights of a format were rotated."""
-    return format.startswith(_ROTATED)
-
-
 def may_be_of(layer: ComfyLayer, kind: str, bits: int) -> bool:
     """Return whether codes of so many bits may be those of a layer, by its format."""
     row = _FORMATS.get(layer.format.removeprefix(_ROTATED).strip())
-    return row is None or row[:2] == (kind, bits)
+    return row is None or (row[0] == kind and row[1] in (0, bits))
 
 
 def expected_of(layer: ComfyLayer) -> Expected | None:
@@ -97,6 +127,8 @@ def expected_of(layer: ComfyLayer) -> Expected | None:
     if row is None:
         return None
     kind, bits, block = row
-    if layer.format.endswith(_BLOCKWISE) and layer.block:
+    if layer.block and layer.format.endswith(_BLOCKWISE):
         block = (layer.block, layer.block)
+    elif layer.block and layer.format in _GROUPED:
+        block = (1, layer.block)
     return Expected(f"ComfyUI's marker, {layer.format},", kind, bits, block)

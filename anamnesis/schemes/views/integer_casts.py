@@ -231,34 +231,44 @@ def with_biases(view: Integers, dtype: str | None = None) -> Integers:
     scales = in_dtype(view.scales, dtype)
     if scales is None:
         raise view.refused(f"its scales are {view.scales.dtype}, of which {dtype} has not all")
-    if view.biases is not None:
-        biases = in_dtype(view.biases, dtype) if view.zero == 0 and view.zeros is None else None
+    if view.biases is not None and view.zeros is not None:
+        raise view.refused("it has zero points and biases")
+    if view.biases is not None and not view.zero:
+        biases = in_dtype(view.biases, dtype)
         if biases is None:
             raise view.refused(f"its biases are {view.biases.dtype}, of which {dtype} has not all")
         return view._replace(scales=scales, biases=biases)
     _check_sums(view, dtype)
-    zero = view.zero
 
-    def bias(scales: NDArray[Any], zeros: NDArray[Any]) -> NDArray[Any]:
+    def bias(scales: NDArray[Any], more: NDArray[Any]) -> NDArray[Any]:
+        zero, given = _zero_and_bias(view, more)
         with np.errstate(all="ignore"):
-            return -(zeros if view.zeros is not None else np.float32(zero)) * scales + np.float32(0)
+            found: NDArray[Any] = -zero * scales + given
+            return found
 
-    biases = _computed(view.scales, view.zeros or view.scales, bias, dtype)
+    biases = _computed(view.scales, view.zeros or view.biases or view.scales, bias, dtype)
     return view._replace(scales=scales, biases=biases, zeros=None, zero=0)
+
+
+def _zero_and_bias(view: Integers, more: NDArray[Any]) -> tuple[Any, Any]:
+    """Return zero points and biases, of which `more` are those that are stored."""
+    zero = np.float32(view.zero) if view.zeros is None else more
+    return zero, np.float32(0) if view.biases is None else more
 
 
 def _check_sums(view: Integers, dtype: str) -> None:
     """Refuse zero points whose products with scales cannot take their place."""
     codes = np.arange(1 << view.bits, dtype=np.float32)[:, None]
-    grids = (view.scales,) if view.zeros is None else (view.scales, view.zeros)
-    for scales, *zeros in _pieces(len(codes), *grids):
-        zero = zeros[0] if zeros else np.float32(view.zero)
+    for scales, more in _pieces(len(codes), view.scales, view.zeros or view.biases or view.scales):
+        zero, given = _zero_and_bias(view, more)
         with np.errstate(all="ignore"):
-            biases = -zero * scales + np.float32(0)
+            biases = -zero * scales + given
             sums, products = codes * scales + biases, (codes - zero) * scales
+            products = products if view.biases is None else products + given
         if not _are_in(np.asarray(biases, "<f4"), dtype):
             raise view.refused(f"scales times zero points are beyond {dtype}")
-        if (scales < 0).any() and not _are_same(sums, products):
+        is_negative = view.biases is None and bool((scales < 0).any())
+        if is_negative and not _are_same(sums, products):
             raise view.refused("scales are negative, with which zeros are -0, and sums have 0")
         if not _are_same(sums, products):
             raise view.refused("sums with biases are not what products were, to the bit")

@@ -90,6 +90,21 @@ class Integers(NamedTuple):
         return unmovable(self.codes, self.name, self.shape, why, is_cast=True)
 
 
+class Rotated(NamedTuple):
+    """Integers of rows that are rotated in groups of columns: as stored, and spread to a byte."""
+
+    name: str
+    shape: tuple[int, ...]
+    group: int
+    bits: int
+    codes: StoredTensor
+    spread: StoredTensor
+    scales: StoredTensor
+
+    def refused(self, why: str) -> Unmovable:
+        return unmovable(self.codes, self.name, self.shape, why)
+
+
 class Floats(NamedTuple):
     """Small floats with a scale for each block, as they are stored."""
 

@@ -97,9 +97,11 @@ def test_layers_that_are_not_there(said: str, format: str) -> None:
 
 def test_a_rotated_layer_under_another_prefix() -> None:
     tensors = below("net.blocks.0.wq", PARTS["int8_tensorwise"])
-    said = {"format": "int8_tensorwise", "convrot": True, "convrot_groupsize": 256}
-    error = refusal(tensors, metadata=layers({"blocks.0.wq": said}))
-    assert "convrot int8_tensorwise (ComfyUI) cannot be decoded yet" in str(error)
+    said = {"format": "int8_tensorwise", "convrot": True, "convrot_groupsize": 4}
+    exact = values(tensors, layers({"net.blocks.0.wq": said}))
+    assert values(tensors, layers({"blocks.0.wq": said})) == exact
+    plain = values(tensors, layers({"blocks.0.wq": {"format": "int8_tensorwise"}}))
+    assert plain != exact
 
 
 def marker(text: str) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 import torch
@@ -115,3 +116,26 @@ def test_it_comes_back_from_other_layouts() -> None:
     with an.parse(out.getvalue()) as model:
         assert model.convert(back, "comfy-nvfp4").repacked
     assert all(same(one, state[name]) for name, one in load(back.getvalue()).items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("said", ["marker", "metadata", "layout"])
+def test_scales_of_inputs_are_folded_where_asked(said: str, dtype: torch.dtype) -> None:
+    """ComfyUI's layer multiplies its input by them, so that a plain weight has them in columns."""
+    draw = torch.Generator().manual_seed(7)
+    state = converted({NAME: torch.randn(96, 320, generator=draw)}, "comfy-nvfp4")
+    factors = (torch.rand(320, generator=draw) + 0.5).to(dtype)
+    want = dequantized(state, LAYER, (96, 320)) * factors.float()
+    metadata, layout = None, None
+    if said != "marker":
+        told = json.loads(state.pop(f"{LAYER}.comfy_quant").numpy().tobytes())
+        layout = "comfyui" if said == "layout" else None
+        metadata = {"_quantization_metadata": json.dumps({"layers": {LAYER: told}})}
+        metadata = None if layout else metadata
+    raw_file = save({**state, f"{LAYER}.pre_quant_scale": factors}, metadata)
+    with an.parse(raw_file, layout=layout) as model:
+        assert list(model.problems) == [f"{LAYER}.pre_quant_scale"]
+        assert "fold_pre_quant_scale=True" in str(model.problems[f"{LAYER}.pre_quant_scale"])
+    with an.parse(raw_file, layout=layout, fold_pre_quant_scale=True) as model:
+        assert not model.problems
+        assert model[NAME].numpy("f32").tobytes() == want.numpy().tobytes()

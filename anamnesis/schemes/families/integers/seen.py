@@ -43,7 +43,7 @@ def of_rows(weight: IntegerRows) -> Integers:
     zeros = None if weight.zeros is None else _zeros(weight, grid, half)
     biases, zero = weight.biases, weight.constant + half
     if biases is not None:
-        biases, zero = grid.of(_biases(weight, biases)), 0
+        biases = grid.of(_biases(weight, biases))
     is_bytes = kernel == "INT8" and weight.planes is None
     stored = retyped(codes, codes.name, "I8", shape) if is_bytes else None
     scales = grid.scales()
@@ -56,7 +56,7 @@ def of_rows(weight: IntegerRows) -> Integers:
         zeros=zeros,
         biases=biases,
         listed=listed,
-        signed=stored if zeros is None and zero == half else None,
+        signed=stored if zeros is biases is None and zero == half else None,
     )
 
 

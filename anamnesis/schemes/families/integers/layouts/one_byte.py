@@ -18,13 +18,17 @@ from typing import NamedTuple
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
+from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import drop_marker, layer_of
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.integers.checks import check_scale_dtype
+from anamnesis.schemes.families.integers.layouts import svdquant
+from anamnesis.schemes.families.integers.layouts.comfy import find_awq
 from anamnesis.schemes.families.integers.layouts.compressed_tensors import IntQuantized
 from anamnesis.schemes.families.integers.weight import IntegerWeight
+from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 from anamnesis.schemes.views.grid import AmbiguousBlock, resolve
 
 _COMFY = ("int8_tensorwise", "int8_blockwise", "")
@@ -55,7 +59,7 @@ _NAMES = (
 )
 
 
-def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
+def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Return the weight that codes are of, or None if it is of another kind."""
     if len(codes.shape) < 2 or codes.n_elements == 0:
         return None
@@ -64,10 +68,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if layer is not None:
         if not codes.name.endswith("weight"):
             return None
-        if layer.format not in _COMFY:
-            raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
-        blocks = {(layer.block, layer.block)} if layer.block else set()
-        weight = _find(codes, ledger, _USUAL._replace(producer="ComfyUI"), blocks)
+        weight = _of_comfy(codes, layer, ledger, facts)
         if weight is not None:
             drop_marker(codes.name, ledger)
         return weight
@@ -77,6 +78,19 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         if name is not None and f".{name}".endswith(".weight"):
             return _find(codes, ledger, names, blocks)
     return None
+
+
+def _of_comfy(
+    codes: StoredTensor, layer: ComfyLayer, ledger: Ledger, facts: QuantFacts
+) -> Weight | None:
+    if layer.format == "awq_w4a16" and len(codes.shape) == 2:
+        return find_awq(codes, layer, ledger)
+    if layer.format == "svdquant_w4a4":
+        return svdquant.find(codes, layer, ledger)
+    if layer.format not in _COMFY:
+        raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
+    blocks = {(layer.block, layer.block)} if layer.block else set()
+    return _find(codes, ledger, _USUAL._replace(producer="ComfyUI"), blocks)
 
 
 def _find(

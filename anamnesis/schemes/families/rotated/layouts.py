@@ -1,0 +1,145 @@
+"""What the parts of ComfyUI's rotated integers are called, and what markers say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.layout import Field, Repack
+from anamnesis.schemes.families.rotated.weight import ROTATIONS, RotatedWeight
+from anamnesis.schemes.libraries.libraries import OfComfyUi
+from anamnesis.schemes.views.integer_casts import in_float32
+from anamnesis.schemes.views.kinds import Rotated
+from anamnesis.schemes.views.views import constant, repeated
+
+GROUP = 256  # columns, where nothing else is asked for
+SETTINGS = (Setting("group", GROUP, form="number"),)
+FLOATS = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class ComfyRotated(OfComfyUi):
+    """What has a scale for each row."""
+
+    group: int = GROUP
+
+    takes = Rotated
+    encoding_name: ClassVar[str]
+    bits: ClassVar[int]
+
+    @property
+    def rotation(self) -> dict[str, Any]:
+        """What the marker says beside the format."""
+        return {"convrot_groupsize": self.group}
+
+    def said(self, shape: tuple[int, ...]) -> bytes:
+        return json.dumps({"format": self.comfy_format, **self.rotation}).encode()
+
+    def weight(
+        self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]
+    ) -> RotatedWeight:
+        return RotatedWeight(name, shape, parts[:2], self.bits, self.group)
+
+    def encoding(self) -> Encoding:
+        from anamnesis.schemes.families.rotated.encode import RotatedInt4, RotatedInt8
+
+        name = spelt(self.encoding_name, {"group": self.group}, SETTINGS)
+        codes = RotatedInt8(self.group) if self.bits == 8 else RotatedInt4(self.group)
+        return Encoding(name, self, codes)
+
+    def write(self, view: Rotated, encoding: Encoding) -> Repack | None:
+        if len(view.shape) != 2:
+            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
+        if view.group != self.group:
+            other = type(self)(view.group).encoding()
+            return other.layout.write(view, other)
+        codes, scales = self.codes_of(view), self._scales(view)
+        if codes is None:
+            return None
+        parts = self.moved(view.name, {"codes": codes, "scales": scales})
+        own = [constant(part, raw, codes) for part, raw in self.beside(view.name, view.shape)]
+        return Repack((encoding,), (*parts, *own), is_cast=codes is not view.codes)
+
+    def codes_of(self, view: Rotated) -> StoredTensor | None:
+        """Return codes as they are stored here; None if they are wider."""
+        return view.spread
+
+    def _scales(self, view: Rotated) -> StoredTensor:
+        """Return a scale for each row."""
+        rows, scales = view.shape[0], in_float32(view.scales)
+        own = self.scale_shape(rows)
+        if scales.n_elements == rows:
+            return scales._replace(shape=own)
+        raw = bytes(scales.source.read(scales.offset, scales.n_bytes))
+        return repeated(self.fields[1].part(view.name, scales.dtype, own), raw, scales)
+
+    @staticmethod
+    def scale_shape(rows: int) -> tuple[int, ...]:
+        return rows, 1
+
+
+class ComfyInt8Rotated(ComfyRotated):
+    """ComfyUI's `int8_tensorwise`, rotated."""
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}", ("I8",)),
+        Field("scales", "{weight}_scale", FLOATS),
+        OfComfyUi.marker,
+    )
+    comfy_format, encoding_name, bits = "int8_tensorwise", "comfy-int8-convrot", 8
+
+    @property
+    def rotation(self) -> dict[str, Any]:
+        return {"convrot": True, **super().rotation}
+
+
+class ComfyInt4Rotated(ComfyRotated):
+    """ComfyUI's `convrot_w4a4`."""
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}", ("I8",)),
+        Field("scales", "{weight}_scale", FLOATS),
+        OfComfyUi.marker,
+    )
+    comfy_format, encoding_name, bits = "convrot_w4a4", "comfy-convrot-w4a4", 4
+
+    def codes_of(self, view: Rotated) -> StoredTensor | None:
+        return view.codes if view.bits == self.bits else None
+
+    @staticmethod
+    def scale_shape(rows: int) -> tuple[int, ...]:
+        return (rows,)
+
+
+class ComfyLevels:
+    """ComfyUI's `asym_w4a8_int8`: levels of 4 or 6 bits that stand for rotated INT8."""
+
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}", ("I8",)),
+        Field("row scales", "{weight}_s_channel", FLOATS),
+        Field("scales", "{weight}_s_rel", ("F8_E4M3", "U8", "F32")),
+        Field("codebook", "{weight}_codebook", FLOATS, unless="levels are even"),
+        Field("correction", "{weight}_correction", FLOATS, unless="levels are symmetric"),
+        OfComfyUi.marker,
+    )
+
+
+def int8(group: int = GROUP) -> Encoding:
+    """Return `comfy-int8-convrot`."""
+    return _made(ComfyInt8Rotated, group)
+
+
+def int4(group: int = GROUP) -> Encoding:
+    """Return `comfy-convrot-w4a4`."""
+    return _made(ComfyInt4Rotated, group)
+
+
+def _made(kind: type[ComfyRotated], group: int) -> Encoding:
+    if group not in ROTATIONS:
+        known = ", ".join(map(str, ROTATIONS))
+        raise ValueError(f"group must be one of {known}; got {group}")
+    return kind(group).encoding()
