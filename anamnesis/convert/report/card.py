@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.json_table import json_table
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
-from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.open import Checkpoint
 
@@ -72,13 +71,14 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
 
 def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
     from anamnesis.convert.loaders.output_facts import lacks
+    from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":
         return _OF_ADAPTERS
     if architecture == "clip":
         return _OF_CLIP
-    if architecture in IMAGE_ARCHITECTURES:
+    if architecture in KEPT_OF_IMAGES:
         return _OF_IMAGES
     return () if any(lacks(ledger.stored, metadata)) else OF_GGUF
 
