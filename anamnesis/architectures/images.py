@@ -93,8 +93,11 @@ def _prefixed(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(name, prefix) for name in names]
 
 
-def as_images(ledger: Ledger, row: Row, *, may_round: bool) -> AsImages:
+def as_images(ledger: Ledger, row: Row, order: Mapping[str, int], *, may_round: bool) -> AsImages:
     """See an image model as GGUF; without `may_round`, no float becomes a narrower one."""
+    # `order` has the places of stored tensors in the order in which the converter reads them.
+    stored = sorted(ledger.weights.items(), key=lambda item: order[item[1].parts[0].name])
+    ledger = replace(ledger, weights=dict(stored))
     prefixed = _prefixed(ledger.weights)
     weights, prefix = {old: ledger.weights[old] for old, _ in prefixed}, prefixed[0][1]
     is_mostly_bf16 = _most_common(weights.values()) is _BF16

@@ -22,7 +22,7 @@ from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.targets import encoding as encoding_named
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.formats.gguf.strings import Strings
-from anamnesis.formats.gguf.values import typed
+from anamnesis.formats.gguf.values import text_of, typed
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.detect.ledger import Ledger
@@ -222,12 +222,9 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
 
 def _architecture(checkpoint: Checkpoint, request: Request) -> str | None:
     """Return the architecture that the header will say, as far as a GGUF or the user says it."""
-    told: Any = None
-    for metadata in (c.metadata for c in checkpoint.shards.values() if c.id == "gguf"):
-        told = told or metadata.get(_ARCHITECTURE_KEY)
-    told = request.metadata.get(_ARCHITECTURE_KEY, told)
-    told = told.get("value") if isinstance(told, Mapping) else told
-    return told if isinstance(told, str) else None
+    of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
+    told = (text_of(metadata, _ARCHITECTURE_KEY) for metadata in (request.metadata, *of_gguf))
+    return next(filter(None, told), None)
 
 
 def _images(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Row | None:
@@ -241,13 +238,24 @@ def _as_images(checkpoint: Checkpoint, ledger: Ledger, request: Request, row: Ro
     from anamnesis.architectures.images import as_images
     from anamnesis.schemes.families.ggml.mixes import COPY
 
-    seen = as_images(ledger, row, may_round=not request.lossless)
+    seen = as_images(ledger, row, _as_read(checkpoint), may_round=not request.lossless)
     if request.mix is None and request.encoding is None:
         request = replace(request, mix=asked_mix(COPY, {}))
     view = _as_one_gguf(checkpoint, seen)
     if seen.n_rounded:
         view.notes.append(f"{numbered(seen.n_rounded, 'tensor')} {_ROUNDED}")
     return Seen(view, seen.ledger, replace(request, of_images=True), seen.names)
+
+
+def _as_read(checkpoint: Checkpoint) -> dict[str, int]:
+    """Return the places of tensors in the order in which safetensors reads them, or torch."""
+    names: list[str] = []
+    for container in checkpoint.shards.values():
+        own = list(container.tensors)
+        if container.id == "safetensors":
+            own.sort(key=lambda name: container.tensors[name].offset)
+        names += own
+    return {name: i for i, name in enumerate(names)}
 
 
 def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> str | None:

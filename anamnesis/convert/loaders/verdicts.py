@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from anamnesis.convert.loaders.output_facts import Facts
+from anamnesis.convert.loaders.output_facts import IMAGES, IMAGES_IN_ROWS, Facts
 from anamnesis.convert.loaders.table import ANY, CELLS, PLACES, PROGRAMS, Cell, Outcome
 
 __all__ = ["Verdict", "cell", "loaders", "otherwise", "verdicts", "warnings"]
@@ -88,7 +88,7 @@ def _verdict(row: Cell) -> Verdict:
     title = PROGRAMS[row.program].title
     needs = f" (with {row.needs})" if row.needs and row.outcome == "loads" else ""
     # People expect a program to load an encoding that it has a library for.
-    is_expected = row.kind != ANY or bool(row.needs)
+    is_expected = row.kind not in (ANY, IMAGES, IMAGES_IN_ROWS) or bool(row.needs)
     warns = row.outcome == "wrong" or (row.outcome == "refuses" and is_expected)
     outcome: Outcome = "refuses" if row.outcome == "unwritten" else row.outcome
     return Verdict(f"{title}{needs}", outcome, row.why, row.instead, warns)

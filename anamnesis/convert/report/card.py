@@ -26,7 +26,10 @@ _GUESSED = 1024  # a bit of general.file_type
 OF_GGUF = ("llama.cpp", "gguf-py")  # as the table of programs has it, which is slow to import
 _OF_CLIP = ("llama.cpp (--mmproj)",)
 _OF_ADAPTERS = ("llama.cpp (--lora)",)
-_OF_IMAGES = ("ComfyUI-GGUF", "stable-diffusion.cpp")
+_OF_IMAGES = {
+    "images": ("ComfyUI-GGUF", "stable-diffusion.cpp"),
+    "images-in-rows": ("ComfyUI-GGUF",),
+}
 # By the method of the config and the encoding in words: its name in the table of programs.
 _STORED = json_table(__file__)
 
@@ -71,16 +74,14 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
 
 def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
     from anamnesis.convert.loaders.output_facts import lacks
-    from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":
         return _OF_ADAPTERS
     if architecture == "clip":
         return _OF_CLIP
-    if architecture in KEPT_OF_IMAGES:
-        return _OF_IMAGES
-    return () if any(lacks(ledger.stored, metadata)) else OF_GGUF
+    lacking = next(lacks(ledger.stored, metadata), "")
+    return _OF_IMAGES.get(lacking, () if lacking else OF_GGUF)
 
 
 def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> Card:

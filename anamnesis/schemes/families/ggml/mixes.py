@@ -34,8 +34,8 @@ KEPT: Mapping[str, str] = _TABLE["kept"]
 KEPT_WHOLE: Mapping[str, str] = _TABLE["kept_whole"]
 KEPT_BY_ARCH = {arch: tuple(parts.split()) for arch, parts in _TABLE["kept_by_arch"].items()}
 
-# Of image and video models, by architecture, with `=` for a whole name: what the llama-quantize that
-# ComfyUI-GGUF patches keeps beside those above. Of qwen_image, which that patch lacks, the same.
+# What ComfyUI-GGUF's patch of llama-quantize keeps beside those, by the architecture of an image or
+# video model, with `=` for a whole name. Of qwen_image, which the patch lacks, it is ours.
 KEPT_OF_IMAGES = {
     arch: tuple(parts.split()) for arch, parts in _TABLE["kept_by_image_arch"].items()
 }
