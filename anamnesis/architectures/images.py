@@ -1,4 +1,4 @@
-"""An image or video model seen as the GGUF model that ComfyUI-GGUF's converter makes.
+"""An image or video model seen as the GGUF that ComfyUI-GGUF's converter makes.
 
 images.json has a row for each architecture: the names that identify it, the one of diffusers that
 is another arrangement of the same weights, the tensors that stay in F32 and those that are dropped.
@@ -7,7 +7,7 @@ is another arrangement of the same weights, the tensors that stay in F32 and tho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.json_table import json_table
+from anamnesis.formats.base import Container
+from anamnesis.formats.gguf.read import SHAPE_KEY
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.views.in_dtype import InDtype
@@ -37,17 +39,14 @@ class Row(NamedTuple):
     """What is known of an architecture."""
 
     arch: str
-    has: tuple[tuple[str, ...], ...]
+    has: list[list[str]]
     of_diffusers: str | None = None
-    in_f32: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()
+    in_f32: Sequence[str] = ()
+    dropped: Sequence[str] = ()
     in_rows_of_256: bool = False
 
 
-ROWS = tuple(
-    Row(arch, **{key: tuple(v) if isinstance(v, list) else v for key, v in row.items()})
-    for arch, row in json_table(__file__).items()
-)
+ROWS = tuple(Row(arch, **row) for arch, row in json_table(__file__).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,49 +92,58 @@ def _prefixed(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(name, prefix) for name in names]
 
 
-def as_images(ledger: Ledger, row: Row, order: Mapping[str, int], *, may_round: bool) -> AsImages:
+def as_images(
+    ledger: Ledger, row: Row, containers: Iterable[Container], *, may_round: bool
+) -> AsImages:
     """See an image model as GGUF; without `may_round`, no float becomes a narrower one."""
-    # `order` has the places of stored tensors in the order in which the converter reads them.
-    stored = sorted(ledger.weights.items(), key=lambda item: order[item[1].parts[0].name])
-    ledger = replace(ledger, weights=dict(stored))
-    prefixed = _prefixed(ledger.weights)
-    weights, prefix = {old: ledger.weights[old] for old, _ in prefixed}, prefixed[0][1]
-    is_mostly_bf16 = _most_common(weights.values()) is _BF16
-    dropped = [Dropped(name, _OF_OTHERS) for name in ledger.weights if name not in weights]
+    order, weights = _as_read(containers), ledger.weights
+    prefixed = _prefixed(sorted(weights, key=lambda name: order[weights[name].parts[0].name]))
+    prefix = prefixed[0][1]
+    left = {old: _OF_OTHERS for old in weights if not old.startswith(prefix)}
+    names = {old.removeprefix(prefix): old for old, _ in prefixed}
+    left |= {names[name]: _NO_WEIGHT for name in names if any(p in name for p in row.dropped)}
+    names = {name: old for name, old in names.items() if old not in left}
+    is_mostly_bf16 = _most_common(weights[old] for old, _ in prefixed) is _BF16
     metadata: dict[str, Any] = {
         "general.architecture": {"type": "string", "value": row.arch},
         "general.quantization_version": {"type": "uint32", "value": 2},
         "general.file_type": {"type": "uint32", "value": 32 if is_mostly_bf16 else 1},
     }
     made: dict[str, Weight] = {}
-    names: dict[str, tuple[str, ...]] = {}
     n_rounded = 0
-    for old, weight in weights.items():
-        name = old.removeprefix(prefix)
-        if any(part in name for part in row.dropped):
-            dropped.append(Dropped(old, _NO_WEIGHT))
-            continue
-        dtype = _dtype(row, name, weight)
-        is_narrower = dtype is not None and _is_narrower(dtype, weight.own_dtype)
-        n_rounded += is_narrower and may_round
+    for name, old in names.items():
+        weight = weights[old]
         if _is_ragged(row, weight):
-            metadata[f"comfy.gguf.orig_shape.{name}"] = list(weight.shape)
-            weight = reshaped(weight, weight.name, (-(-weight.n_elements // _ROW), _ROW))
-        if dtype is not None and dtype is not weight.own_dtype and (may_round or not is_narrower):
-            weight = InDtype(name, weight.shape, weight.parts, (weight,), dtype)
-        made[name] = renamed(weight, name)
-        names[name] = (old,)
-    return AsImages(
-        replace(
-            ledger,
-            weights=_in_order(made),
-            dropped=[*ledger.dropped, *dropped],
-            problems={n: error for n, error in ledger.problems.items() if n.startswith(prefix)},
-        ),
-        metadata,
-        names,
-        n_rounded,
-    )
+            metadata[f"{SHAPE_KEY}{name}"] = list(weight.shape)
+        rounds = _is_narrower(_dtype(row, name, weight), weight.own_dtype)
+        n_rounded += rounds and may_round
+        made[name] = _written(row, name, weight, keeps=rounds and not may_round)
+    dropped = [Dropped(old, why) for old, why in left.items()]
+    problems = {n: error for n, error in ledger.problems.items() if n.startswith(prefix)}
+    ledger = replace(ledger, weights=_in_order(made), problems=problems)
+    ledger.dropped = [*ledger.dropped, *dropped]
+    return AsImages(ledger, metadata, {name: (old,) for name, old in names.items()}, n_rounded)
+
+
+def _written(row: Row, name: str, weight: Weight, *, keeps: bool) -> Weight:
+    """Return a weight in the rows and the dtype, or its own, that the converter gives it."""
+    dtype = _dtype(row, name, weight)
+    if _is_ragged(row, weight):
+        weight = reshaped(weight, weight.name, (weight.n_elements // _ROW, _ROW))
+    if dtype is None or dtype is weight.own_dtype or keeps:
+        return renamed(weight, name)
+    return InDtype(name, weight.shape, weight.parts, (weight,), dtype)
+
+
+def _as_read(containers: Iterable[Container]) -> dict[str, int]:
+    """Return the places of tensors in the order in which safetensors reads them, or torch."""
+    names: list[str] = []
+    for container in containers:
+        own = list(container.tensors)
+        if container.id == "safetensors":
+            own.sort(key=lambda name: container.tensors[name].offset)
+        names += own
+    return {name: i for i, name in enumerate(names)}
 
 
 def _most_common(weights: Iterable[Weight]) -> DType:
@@ -160,8 +168,9 @@ def _dtype(row: Row, name: str, weight: Weight) -> DType | None:
     return _BF16 if own is _BF16 else _F16
 
 
-def _is_narrower(dtype: DType, own: DType | None) -> bool:
-    return own is not None and own.kind == "float" and own.bits > dtype.bits
+def _is_narrower(dtype: DType | None, own: DType | None) -> bool:
+    is_float = own is not None and own.kind == "float"
+    return is_float and dtype is not None and own.bits > dtype.bits
 
 
 def _is_ragged(row: Row, weight: Weight) -> bool:

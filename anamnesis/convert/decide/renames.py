@@ -17,12 +17,13 @@ from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.printable import numbered
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.decide.gguf_kind import architecture_of, is_gguf_of_llama_cpp
 from anamnesis.convert.request.mix_options import asked_mix
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.targets import encoding as encoding_named
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.formats.gguf.strings import Strings
-from anamnesis.formats.gguf.values import text_of, typed
+from anamnesis.formats.gguf.values import typed
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.detect.ledger import Ledger
@@ -41,7 +42,6 @@ _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cp
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
-_ARCHITECTURE_KEY = "general.architecture"
 _ROUNDED = "of F32 or F64 rounded to F16 first, as ComfyUI-GGUF's converter does"
 _DECODED_BYTES, _ENCODED_BYTES = 2 << 20, 4 << 20  # that a thread holds of most encodings
 _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
@@ -128,7 +128,7 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
 
         checkpoint = _with_header(checkpoint, request)
         ledger = _as_stored(ledger, checkpoint.shapes) if checkpoint.shapes else ledger
-        request = replace(request, of_images=_architecture(checkpoint, request) in KEPT_OF_IMAGES)
+        request = replace(request, of_images=architecture_of(checkpoint, request) in KEPT_OF_IMAGES)
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
     form = request.form
@@ -220,42 +220,24 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
 
 
-def _architecture(checkpoint: Checkpoint, request: Request) -> str | None:
-    """Return the architecture that the header will say, as far as a GGUF or the user says it."""
-    of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
-    told = (text_of(metadata, _ARCHITECTURE_KEY) for metadata in (request.metadata, *of_gguf))
-    return next(filter(None, told), None)
-
-
 def _images(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Row | None:
     """Return the row of an image model by its tensors' names, where no header says another."""
     from anamnesis.architectures.images import row_of
 
-    return row_of(ledger.weights) if _architecture(checkpoint, request) is None else None
+    return row_of(ledger.weights) if architecture_of(checkpoint, request) is None else None
 
 
 def _as_images(checkpoint: Checkpoint, ledger: Ledger, request: Request, row: Row) -> Seen:
     from anamnesis.architectures.images import as_images
     from anamnesis.schemes.families.ggml.mixes import COPY
 
-    seen = as_images(ledger, row, _as_read(checkpoint), may_round=not request.lossless)
+    seen = as_images(ledger, row, checkpoint.shards.values(), may_round=not request.lossless)
     if request.mix is None and request.encoding is None:
         request = replace(request, mix=asked_mix(COPY, {}))
     view = _as_one_gguf(checkpoint, seen)
     if seen.n_rounded:
         view.notes.append(f"{numbered(seen.n_rounded, 'tensor')} {_ROUNDED}")
     return Seen(view, seen.ledger, replace(request, of_images=True), seen.names)
-
-
-def _as_read(checkpoint: Checkpoint) -> dict[str, int]:
-    """Return the places of tensors in the order in which safetensors reads them, or torch."""
-    names: list[str] = []
-    for container in checkpoint.shards.values():
-        own = list(container.tensors)
-        if container.id == "safetensors":
-            own.sort(key=lambda name: container.tensors[name].offset)
-        names += own
-    return {name: i for i, name in enumerate(names)}
 
 
 def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> str | None:
@@ -379,22 +361,6 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf | AsImages) -> Checkpoint:
 
 
 # --- to a directory -------------------------------------------------------------------------------
-
-
-def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
-    """Return whether a model is a GGUF of those that llama.cpp runs."""
-    first, *_ = checkpoint.shards.values()
-    return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
-
-
-def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Return whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
-    from anamnesis.architectures.rows import is_known
-    from anamnesis.architectures.to_gguf import has_gguf_names
-    from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
-
-    is_of_images = metadata.get(_ARCHITECTURE_KEY) in {*KEPT_OF_IMAGES, "clip"}
-    return is_known(metadata) or (has_gguf_names(names) and not is_of_images)
 
 
 def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
