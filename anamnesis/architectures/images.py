@@ -169,8 +169,9 @@ def _dtype(row: Row, name: str, weight: Weight) -> DType | None:
 
 
 def _is_narrower(dtype: DType | None, own: DType | None) -> bool:
-    is_float = own is not None and own.kind == "float"
-    return is_float and dtype is not None and own.bits > dtype.bits
+    if own is None or dtype is None:
+        return False
+    return own.kind == "float" and own.bits > dtype.bits
 
 
 def _is_ragged(row: Row, weight: Weight) -> bool:
