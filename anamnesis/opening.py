@@ -192,10 +192,6 @@ def parse(
     origin = Origin(parse, _lasting(where), options)
     limits = limits or UNLIMITED
     void = None if void_dtype is None else stored_dtype(void_dtype)
-    if isinstance(where, str) and where.startswith(OLLAMA_PREFIX):
-        from anamnesis.checkpoint.ollama import resolve
-
-        where = resolve(where)
     opening = Opening(mmap, allow_foreign, void, remote_buffer)
     checkpoint = open_checkpoint(
         where, limits, opening, select=select, variant=variant, config=config

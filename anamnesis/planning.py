@@ -61,7 +61,7 @@ class Planning:
         return ledger
 
     def _asked(self, to: Named | None, out: Any, options: Mapping[str, Any]) -> Target:
-        from anamnesis.convert.decide.renames import is_gguf_of_llama_cpp
+        from anamnesis.convert.decide.gguf_kind import is_gguf_of_llama_cpp
         from anamnesis.convert.request.targets import asked_target
 
         of_gguf = options.get("names") != "keep" and is_gguf_of_llama_cpp(self._checkpoint)

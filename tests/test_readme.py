@@ -47,6 +47,7 @@ SHOWN = {"text", "json", "toml"}  # drawings and data: nothing that could be run
 NOT_RUN = {
     "docs/command-line.md": 1,
     "docs/dashboards.md": 1,
+    "docs/gguf-models.md": 1,
     "docs/index.md": 1,
     "docs/remote.md": 1,
     "docs/scale.md": 5,

@@ -29,11 +29,14 @@ MODEL_TYPES = (
         "bert",
         "roberta",
         "xlm-roberta",
+        "t5",
+        "umt5",
     ),
 )
 # Of training, of running, or of every class; and sizes, without which a config.json is none.
 LEFT_OUT = (
-    *("hidden_size", "num_hidden_layers", "vocab_size"),
+    *("hidden_size", "num_hidden_layers", "vocab_size", "d_model", "num_layers"),
+    *("is_gated_act", "dense_act_fn"),  # which T5 computes of another
     *("transformers_version", "model_type", "architectures", "initializer_range", "use_cache"),
     *("chunk_size_feed_forward", "output_attentions", "output_hidden_states", "return_dict"),
     *("problem_type", "is_encoder_decoder", "router_aux_loss_coef", "router_jitter_noise"),

@@ -85,6 +85,7 @@ class Arch:
     pools: bool = False
     ranks: bool = False
     tokenizer: str = ""
+    tells: str = ""  # a tensor that a row has, and others of its name have not
     config: Constants = field(default_factory=dict)
     spelt: Mapping[str, str] = field(default_factory=dict)
     naming: Naming | None = None

@@ -10,15 +10,16 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.differences import UNTIED
 from anamnesis.architectures.header import Header, check_shape, is_windowed
 from anamnesis.architectures.model_facts import CONFIG, LAYERS_MAX, Facts
-from anamnesis.architectures.names import IN_LAYER, filled, patterns, split
+from anamnesis.architectures.names import IN_LAYER, filled, patterns, split, tail_of
 from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, HEADS, KEYS, SWITCHED
 from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
+_STARTS = ("", f"enc.{IN_LAYER}")  # of names, beside those of a layer
 _INTERVAL = 4  # of full attention among states, llama.cpp's own
 _OWN = {"own-keys", "own-values"}
-_NEVER_ELSEWHERE = {"attends", "recurs", "dense", "sparse", "predicts", "in-turn", *_OWN}
+_NEVER_ELSEWHERE = {"first", "attends", "recurs", "dense", "sparse", "predicts", "in-turn", *_OWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def check_tensors(
             raise header.error(f"{why}{called(name)!r} is missing")
     for name, weight in weights.items():
         layer, pattern = split(name)
-        tail = pattern.removeprefix(IN_LAYER)
+        tail = tail_of(pattern)
         group = _group(header.arch, tail)
         if group.removesuffix("?") in _NEVER_ELSEWHERE - kinds[layer]:
             raise header.error(
@@ -129,7 +130,7 @@ def _first_shared(header: Header, weights: Mapping[str, Weight], n: int) -> int:
     # Files of the hub store some in each layer that shares those of others, transformers' none.
     first = n - (header.count("attention.shared_kv_layers") or 0)
     stores = (
-        layer >= first and _group(header.arch, pattern.removeprefix(IN_LAYER)) in _OWN
+        layer >= first and _group(header.arch, tail_of(pattern)) in _OWN
         for layer, pattern in map(split, weights)
     )
     return n if any(stores) else first
@@ -146,8 +147,8 @@ def _missing(
     switches = switched(header.arch)
     seen = {split(name)[1] for name in weights}
     for pattern in {**known, **switches, **dict.fromkeys(seen)}:
-        fact, group = switches.get(pattern, ""), _group(header.arch, pattern.removeprefix(IN_LAYER))
-        inside = range(layers.n) if pattern.startswith(IN_LAYER) else (-1,)
+        fact, group = switches.get(pattern, ""), _group(header.arch, tail_of(pattern))
+        inside = range(layers.n) if "{bid}" in pattern else (-1,)
         of_group = [i for i in inside if group.removesuffix("?") in kinds[i]]
         is_known = not group.endswith("?") and (pattern in switches or pattern in known)
         if is_known and (not fact or bool(header.facts.get(fact))):
@@ -175,7 +176,8 @@ def switched(arch: Arch) -> dict[str, str]:
     for fact, some in arch.switches.items():
         for tail in some:
             stem = tail.removesuffix(".bias").removesuffix(".weight")
-            found[tail if f"{stem}.weight" in known else IN_LAYER + tail] = fact
+            starts = (start for start in _STARTS if f"{start}{stem}.weight" in known)
+            found[next(starts, IN_LAYER) + tail] = fact
     return found
 
 
@@ -210,6 +212,7 @@ def _kinds(header: Header, layers: _Layers, layer: int) -> frozenset[str]:
     own_keys = not recurs and not layers.shares(layer)
     found = {
         "all": True,
+        "first": layer == 0,
         "head": _has_head(header),
         "attends": not recurs,
         "recurs": recurs,

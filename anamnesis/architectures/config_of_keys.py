@@ -55,6 +55,8 @@ _ANY = {
     *("attention.recurrent_layers", "full_attention_interval"),
 }
 _THETA = "rope.freq_base"
+# Of models without a rope, which have one of these.
+_OF_POSITIONS = frozenset({"position_embd.weight", "enc.blk.{bid}.attn_rel_b.weight"})
 # What llama.cpp takes where a header says nothing, if that is neither 0 nor 1.
 _UNSAID: Mapping[str, Any] = {
     _THETA: 10000.0,
@@ -102,7 +104,7 @@ def config_facts(
         return shortest(metadata[key])
 
     config = _of_keys(arch, find)
-    if "position_embd.weight" not in patterns(arch.rules):
+    if _OF_POSITIONS.isdisjoint(patterns(arch.rules)):
         config["rope_parameters"] = _rope(find)
     embedding = weights.get("token_embd.weight")
     if embedding is not None and embedding.shape:

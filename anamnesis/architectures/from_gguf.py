@@ -102,6 +102,7 @@ def _fitting(archs: tuple[Arch, ...], weights: Mapping[str, Weight], tokenizer: 
     """Return the first row that has all tensors; they are of one name in GGUF."""
     stray = ""
     seen = dict.fromkeys(split(name)[1] for name in weights)
+    archs = tuple(arch for arch in archs if not arch.tells or arch.tells in weights)
     of_tokenizer = tuple(arch for arch in archs if arch.tokenizer in ("", tokenizer))
     for arch in of_tokenizer or archs:
         known = {*patterns(arch.rules), *_MADE, *switched(arch)}

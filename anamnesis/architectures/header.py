@@ -10,7 +10,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.keys import fact_of
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.names import IN_LAYER, split
+from anamnesis.architectures.names import split, tail_of
 from anamnesis.architectures.tensor_table import KEYS, SHAPES, TYPES, VOCABULARY
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
@@ -53,7 +53,7 @@ class Header:
 def tensor_shape(header: Header, name: str) -> tuple[int | None, ...] | None:
     """Return the shape of a GGUF's tensor, outermost first; None for any number, or if unknown."""
     layer, pattern = split(name)
-    tail = pattern.removeprefix(IN_LAYER)
+    tail = tail_of(pattern)
     return tuple(_evaluated(header, dim, layer) for dim in _dims(header.arch, tail)) or None
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from anamnesis.architectures.arch import Rule
 
 IN_LAYER = "blk.{bid}."
-_IN_LAYER = re.compile(r"blk\.(0|[1-9][0-9]{0,5})\.(.+)")
+_IN_LAYER = re.compile(r"((?:enc\.)?blk)\.(0|[1-9][0-9]{0,5})\.(.+)")
 _SUFFIXES = (".weight", ".bias")
 
 
@@ -53,7 +53,12 @@ def filled(pattern: str, layer: str | int, expert: int = 0) -> str:
 def split(name: str) -> tuple[int, str]:
     """Return which layer a GGUF's tensor is of, -1 if of none, and its name for any layer."""
     found = _IN_LAYER.fullmatch(name)
-    return (-1, name) if found is None else (int(found[1]), f"{IN_LAYER}{found[2]}")
+    return (-1, name) if found is None else (int(found[2]), f"{found[1]}.{{bid}}.{found[3]}")
+
+
+def tail_of(pattern: str) -> str:
+    """Return what stands behind the layer of a name; all of it, if it is of none."""
+    return pattern.partition("{bid}.")[2] or pattern
 
 
 @cache

@@ -30,11 +30,12 @@ def every_arch() -> tuple[Arch, ...]:
         phi,
         qwen,
         qwen_next,
+        t5,
     )
 
     tables = (
         *(llama, mistral, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
-        *(granite, olmo, decoders, lfm2, bert),
+        *(granite, olmo, decoders, lfm2, bert, t5),
     )
     return tuple(arch for table in tables for arch in table.ARCHS)
 

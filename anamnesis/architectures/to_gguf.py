@@ -52,7 +52,7 @@ _COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq"
 _IN_F32 = (
     *("_norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "position_embd.weight"),
     *("token_types.weight", "ssm_conv1d.weight", "shortconv.conv.weight"),
-    *("altup_correct_coef.weight", "altup_predict_coef.weight"),
+    *("altup_correct_coef.weight", "altup_predict_coef.weight", "attn_rel_b.weight"),
 )
 
 

@@ -12,11 +12,6 @@ CONTEXT_LENGTH = (
     *("max_position_embeddings", "n_ctx", "n_positions", "max_length"),
     *("max_sequence_length", "model_max_length"),
 )
-# Architectures that ComfyUI-GGUF writes.
-IMAGE_ARCHITECTURES = {
-    *("flux", "sd1", "sdxl", "sd3", "aura", "hidream", "cosmos", "ltxv", "hyvid", "wan"),
-    *("lumina2", "qwen_image"),
-}
 _TOKENS = "tokenizer.ggml.tokens"
 
 

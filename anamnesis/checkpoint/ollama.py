@@ -1,7 +1,8 @@
 """`ollama:` names of models: where Ollama keeps the file of `llama3.2:1b`.
 
 STORE/manifests/<host>/<namespace>/<name>/<tag>     JSON: layers, each a media type and a digest
-STORE/blobs/sha256-<64 hex digits>                  the layers; one of them is the GGUF file
+STORE/blobs/sha256-<64 hex digits>                  the layers; one of them is the GGUF file, or
+                                                    many are tensors
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
@@ -19,12 +20,17 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.json_file import read_json
 
+if TYPE_CHECKING:
+    from anamnesis.checkpoint.ollama_tensors import Blobs
+
 STORE_VARIABLE = "OLLAMA_MODELS"
 
 _HOST = "registry.ollama.ai"
 _NAMESPACE = "library"
 _TAG = "latest"
 _MODEL_LAYER = "application/vnd.ollama.image.model"
+_TENSOR_LAYER = "application/vnd.ollama.image.tensor"
+_FILE_LAYER = "application/vnd.ollama.image.json"
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _HOST_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
@@ -84,8 +90,8 @@ def store() -> Path:
         raise FileNotFoundError(errno.ENOENT, why, "~/.ollama/models") from None
 
 
-def resolve(url: str) -> str:
-    """Return the path of the GGUF file of `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`."""
+def resolve(url: str) -> str | Blobs:
+    """Return the path of the GGUF file of `ollama:[[HOST/]NAMESPACE/]NAME[:TAG]`, or the blobs."""
     name = OllamaName.parse(url)
     root = store()
     manifest = root.joinpath("manifests", *name)
@@ -94,14 +100,36 @@ def resolve(url: str) -> str:
             raise FileNotFoundError(errno.ENOENT, f"{manifest}, its manifest, is no file", url)
         raise FileNotFoundError(errno.ENOENT, _what_is_there(root), url)
     _check_inside(manifest, root / "manifests", url)
-    digest = _model_digest(read_json(manifest, Budget()), manifest)
-    blob = root / "blobs" / f"sha256-{digest}"
+    layers = _layers(read_json(manifest, Budget()), manifest)
+    tensors = [layer for layer in layers if layer.get("mediaType") == _TENSOR_LAYER]
+    if not tensors:
+        return str(_blob(root, _model_layer(layers, manifest), manifest, url))
+    from anamnesis.checkpoint.ollama_tensors import Blobs
+
+    def named(layer: dict[str, Any]) -> tuple[str, Path]:
+        return str(layer.get("name", "")), _blob(root, layer, manifest, url)
+
+    files = [layer for layer in layers if layer.get("mediaType") == _FILE_LAYER]
+    return Blobs(url, [named(layer) for layer in tensors], dict(map(named, files)))
+
+
+def _blob(root: Path, layer: dict[str, Any], manifest: Path, url: str) -> Path:
+    """Return the path of a layer, which must be there."""
+    digest = layer.get("digest")
+    matched = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+    if matched is None:
+        raise ParseError(
+            f"the model's digest must be sha256: and 64 hexadecimal digits, not {digest!r:.100}",
+            source=str(manifest),
+        )
+    blob = root / "blobs" / f"sha256-{matched[1]}"
     if not blob.is_file():
+        name = OllamaName.parse(url)
         raise FileNotFoundError(
             errno.ENOENT, f"no such file; `ollama pull {name}` fetches it again", str(blob)
         )
     _check_inside(blob, root / "blobs", url)
-    return str(blob)
+    return blob
 
 
 def _check_inside(path: Path, folder: Path, url: str) -> None:
@@ -110,28 +138,21 @@ def _check_inside(path: Path, folder: Path, url: str) -> None:
         raise ParseError(f"{path} leads out of the store", source=url)
 
 
-def _model_digest(manifest: dict[str, Any], path: Path) -> str:
-    """Return the hex digits of the one layer that is the model."""
+def _layers(manifest: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     layers = manifest.get("layers")
     if not isinstance(layers, list):
         raise ParseError("the manifest has no list of layers", source=str(path))
-    found = [
-        layer
-        for layer in layers
-        if isinstance(layer, dict) and layer.get("mediaType") == _MODEL_LAYER
-    ]
+    return [layer for layer in layers if isinstance(layer, dict)]
+
+
+def _model_layer(layers: list[dict[str, Any]], path: Path) -> dict[str, Any]:
+    """Return the one layer that is the model."""
+    found = [layer for layer in layers if layer.get("mediaType") == _MODEL_LAYER]
     if len(found) != 1:
         raise UnsupportedError(
             f"{path}: has {len(found)} layers of type {_MODEL_LAYER}, and one is read here"
         )
-    digest = found[0].get("digest")
-    matched = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
-    if matched is None:
-        raise ParseError(
-            f"the model's digest must be sha256: and 64 hexadecimal digits, not {digest!r:.100}",
-            source=str(path),
-        )
-    return matched[1]
+    return found[0]
 
 
 def _what_is_there(root: Path) -> str:

@@ -18,6 +18,7 @@ from anamnesis.checkpoint.file_names import (
     DCP_METADATA_NAME,
     EXTENSION,
     MODEL_STEM,
+    OLLAMA_PREFIX,
     PARAMS_NAME,
     QUANT_FILES,
     indexed_directory,
@@ -228,6 +229,15 @@ def _open(
             with folder.named():
                 found = read_directory(folder, budget, opening, variant)
             return Checkpoint(folder.root, **found._asdict(), folder=folder)
+    if path is not None and path.startswith(OLLAMA_PREFIX):
+        from anamnesis.checkpoint.ollama import resolve
+
+        where = path = resolve(path)
+        if not isinstance(path, str):
+            from anamnesis.checkpoint.ollama_tensors import read_blobs
+
+            folder, found = read_blobs(path, budget, opening, variant)
+            return Checkpoint(folder.root, **found._asdict(), folder=folder, is_joined=True)
     directory = indexed_directory(path) if isinstance(path, str) else None
     if directory is not None:
         return _open_directory(directory, budget, opening, variant, select)

@@ -210,7 +210,7 @@ def becomes_directory(model: Model, form: Form) -> bool:
     """Whether `-o model/` makes a Hugging Face directory: of a GGUF that llama.cpp runs."""
     if not form.has_directories or model.format_id != "gguf":
         return False
-    from anamnesis.convert.decide.renames import is_of_llama_cpp
+    from anamnesis.convert.decide.gguf_kind import is_of_llama_cpp
 
     return is_of_llama_cpp(model.metadata, model.stored)
 

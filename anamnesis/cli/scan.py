@@ -77,7 +77,10 @@ def _scan(path: str, limits: ParseLimits | None) -> Scan:
     from anamnesis.formats.scan.scan import scan
 
     if path.startswith(OLLAMA_PREFIX):
-        return scan(resolve(path), limits=limits)
+        found = resolve(path)
+        blobs = [found] if isinstance(found, str) else [blob for _, blob in found.tensors]
+        scanned = [scan(blob, limits=limits) for blob in blobs]
+        return next((one for one in scanned if one.verdict != "safe"), scanned[0])
     return scan(spooled(path) if is_pipe(path) else path, limits=limits)
 
 

@@ -227,7 +227,7 @@ class Conversion:
         below = self.checkpoint.below
         if below is not None:
             yield below
-        yield from self.checkpoint.notes
+        yield from self.decided.seen.checkpoint.notes
 
 
 def _misfits(decided: Decided) -> Iterator[str]:

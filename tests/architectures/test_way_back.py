@@ -14,7 +14,7 @@ import anamnesis as an
 from helpers.recorded_hf import NAMES, through_gguf
 
 # No decoders, or not to be loaded as one: of the last, more rows of the embedding than words.
-OTHERS = {"bert", "nomic_bert", "mistral3_vision", "gemma3_vision"}
+OTHERS = {"bert", "nomic_bert", "mistral3_vision", "gemma3_vision", "t5_encoder", "t5_encoder_old"}
 DECODERS = [name for name in NAMES if name not in OTHERS]
 IDS = torch.tensor([[(i * 37 + 11) % 500 + 3 for i in range(100)]])
 # What only says how a config was made, and what the tiny configs have beside their tokenizers.
@@ -92,7 +92,7 @@ def test_loads_and_computes_the_same(name: str, tmp_path: Path) -> None:
     assert differ == DIFFER.get(name, set())
 
 
-@pytest.mark.parametrize("name", ["bert", "nomic_bert"])
+@pytest.mark.parametrize("name", ["bert", "nomic_bert", "t5_encoder", "t5_encoder_old"])
 def test_encoders_compute_the_same(name: str, tmp_path: Path) -> None:
     """All but BERT's pooler, which GGUF has no place for."""
     root = through_gguf(name, tmp_path)

@@ -119,6 +119,16 @@ ENCODER: Config = {
     "eos_token_id": None,
     "type_vocab_size": 2,
 }
+T5: Config = {
+    "vocab_size": 512,
+    "d_model": 128,
+    "d_ff": 256,
+    "d_kv": 48,
+    "num_heads": 4,
+    "num_layers": 2,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+}
 PLAIN = {"rope_type": "default", "rope_theta": 150000.0}
 LINEAR: Config = {
     **BASE,
@@ -760,6 +770,19 @@ CASES: dict[str, Case] = {
         {**ONE_LAYER, "vocab_size": 32064, "eos_token_id": 32000, "pad_token_id": 32000},
         dtype="BF16",
         note="a whole vocabulary",
+    ),
+    "t5_encoder": Case(
+        "T5EncoderModel",
+        {**T5, "feed_forward_proj": "gated-gelu"},
+        "unigram",
+        dtype="BF16",
+        note="v1.1: a gate; heads wider than the hidden size has room for",
+    ),
+    "t5_encoder_old": Case(
+        "T5EncoderModel",
+        {**T5, "feed_forward_proj": "relu", "num_heads": 4, "d_kv": 32},
+        "unigram",
+        note="v1.0: no gate",
     ),
     "bert": Case(
         "BertModel",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 __all__ = ["CUTS", "Cut", "Vocabulary", "files", "of", "read", "record", "whole"]
 
 RECORDED = Path(__file__).parents[1] / "architectures/recorded/vocabularies.json"
-UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (
@@ -101,7 +101,7 @@ class Cut:
     Attributes
     ----------
     kind : str
-        `bpe`, `spm`, `gemma4` or `wordpiece`.
+        `bpe`, `spm`, `unigram`, `gemma4` or `wordpiece`.
     pre : str
         What splits words; llama.cpp's converter is told, for it cannot know.
     special : tuple of str
@@ -156,6 +156,7 @@ CUTS: dict[str, Cut] = {
     "bpe_tekken": Cut("bpe", "tekken", ("<s>", "</s>", "[INST]", "[/INST]"), add_bos=True),
     "gemma4": Cut("gemma4", special=("<bos>", "<eos>"), add_bos=True),
     "wordpiece": Cut("wordpiece", "bert-bge", special=("[CLS]", "[SEP]")),
+    "unigram": Cut("unigram"),
 }
 
 
@@ -199,6 +200,8 @@ def recorded() -> dict[str, Vocabulary]:
 
 def files(cut: Cut) -> dict[str, str | bytes]:
     """Return the files of a small tokenizer."""
+    if cut.kind == "unigram":
+        return _unigram_files(recorded()["spm"])
     found = recorded()[cut.kind]
     if cut.kind == "spm":
         return _small_spm(cut, found)
@@ -365,7 +368,23 @@ def _spm_files(
 def _spm_model(found: Vocabulary) -> bytes:
     """Return SentencePiece's ModelProto: pieces, how it was trained, how texts are normalised."""
     types = [UNKNOWN, *found.types[1:]]  # in GGUF it may be a special one
-    pieces = zip(found.tokens, found.scores, types, strict=True)
+    trainer = _int(3, 2) + _int(4, len(found.tokens)) + _int(35, 1) + _int(40, 0) + _int(41, 1)
+    return _model_bytes(replace(found, types=types), trainer + _int(42, 2))
+
+
+def _unigram_files(found: Vocabulary) -> dict[str, str | bytes]:
+    """Return the model of a vocabulary like T5's, of the pieces that are no bytes."""
+    own = {"<pad>": CONTROL, "</s>": CONTROL, "<unk>": UNKNOWN}
+    texts = [t for t, kind in zip(found.tokens, found.types, strict=True) if kind == NORMAL]
+    scores = [0.0] * len(own) + [-2.0 - i / 8 for i in range(len(texts))]
+    types = [*own.values(), *(NORMAL for _ in texts)]
+    made = Vocabulary([*own, *texts], types, scores, [], {})
+    ids = _int(40, 2) + _int(41, (1 << 64) - 1) + _int(42, 1) + _int(43, 0)
+    return {"spiece.model": _model_bytes(made, _int(3, 1) + _int(4, len(types)) + ids)}
+
+
+def _model_bytes(found: Vocabulary, trainer: bytes) -> bytes:
+    pieces = zip(found.tokens, found.scores, found.types, strict=True)
     body = b"".join(
         _bytes_field(
             1,
@@ -374,9 +393,8 @@ def _spm_model(found: Vocabulary) -> bytes:
         for token, score, kind in pieces
         if not token.startswith("[PAD")  # behind the vocabulary
     )
-    trainer = _int(3, 2) + _int(4, len(found.tokens)) + _int(35, 1) + _int(40, 0) + _int(41, 1)
     normalizer = _bytes_field(1, b"identity") + _int(3, 1) + _int(4, 0) + _int(5, 1)
-    return body + _bytes_field(2, trainer + _int(42, 2)) + _bytes_field(3, normalizer)
+    return body + _bytes_field(2, trainer) + _bytes_field(3, normalizer)
 
 
 def _varint(value: int) -> bytes:

@@ -59,7 +59,7 @@ def mix_of(
     metadata: Mapping[str, Any],
 ) -> Mix:
     """Return what a mix makes of a model, whose weights then have the order of the output."""
-    ordered, n_layers = in_order(weights), None
+    ordered, n_layers = in_order(weights, str(metadata.get(_ARCHITECTURE, ""))), None
     names = {name: name for name in ordered}
     if asked.prune_layers:
         names, n_layers = without_layers(ordered, asked.prune_layers)
@@ -140,9 +140,10 @@ def _header(
     imatrix, said = request.imatrix, None
     if imatrix is not None:
         said = ImatrixOf(imatrix.file, imatrix.datasets, imatrix.n_entries, imatrix.n_chunks)
-    layers = None if n_layers is None else (str(metadata.get(_ARCHITECTURE, "")), n_layers)
+    arch = str(metadata.get(_ARCHITECTURE, ""))
+    layers = None if n_layers is None else (arch, n_layers)
     number = file_type(asked.name, metadata, asked.override_kv, dtypes)
-    edits = header_edits(number, tuple(asked.override_kv.items()), said, layers)
+    edits = header_edits(number, tuple(asked.override_kv.items()), said, layers, arch)
     return edits.gone, edits.new
 
 

@@ -14,9 +14,10 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
-from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
+from anamnesis.base.printable import numbered
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
+from anamnesis.convert.decide.gguf_kind import architecture_of, is_gguf_of_llama_cpp
 from anamnesis.convert.request.mix_options import asked_mix
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.request.targets import encoding as encoding_named
@@ -28,6 +29,7 @@ from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
+    from anamnesis.architectures.images import AsImages, Row
     from anamnesis.architectures.to_gguf import AsGguf
 
 _ADAPTER = "adapter_config.json"  # PEFT's
@@ -40,6 +42,7 @@ _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cp
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
 _TYPE_KEY = "general.file_type"
+_ROUNDED = "of F32 or F64 rounded to F16 first, as ComfyUI-GGUF's converter does"
 _DECODED_BYTES, _ENCODED_BYTES = 2 << 20, 4 << 20  # that a thread holds of most encodings
 _MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
 
@@ -121,8 +124,11 @@ def seen_as_asked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
 
 def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     if request.form.container == "gguf":
+        from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
+
         checkpoint = _with_header(checkpoint, request)
         ledger = _as_stored(ledger, checkpoint.shapes) if checkpoint.shapes else ledger
+        request = replace(request, of_images=architecture_of(checkpoint, request) in KEPT_OF_IMAGES)
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
     form = request.form
@@ -130,6 +136,8 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         seen = _as_directory(checkpoint, ledger, request)
     elif _is_hugging_face(checkpoint, ledger, request):
         seen = _as_gguf(checkpoint, ledger, request)
+    elif form.container == "gguf" and (row := _images(checkpoint, ledger, request)) is not None:
+        seen = _as_images(checkpoint, ledger, request, row)
     else:
         return Seen(checkpoint, ledger, request, {})
     _check_kept(seen)
@@ -210,6 +218,26 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         seen.metadata.update(_what_it_is(request.encoding))
     view = _as_one_gguf(checkpoint, seen)
     return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
+
+
+def _images(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Row | None:
+    """Return the row of an image model by its tensors' names, where no header says another."""
+    from anamnesis.architectures.images import row_of
+
+    return row_of(ledger.weights) if architecture_of(checkpoint, request) is None else None
+
+
+def _as_images(checkpoint: Checkpoint, ledger: Ledger, request: Request, row: Row) -> Seen:
+    from anamnesis.architectures.images import as_images
+    from anamnesis.schemes.families.ggml.mixes import COPY
+
+    seen = as_images(ledger, row, checkpoint.shards.values(), may_round=not request.lossless)
+    if request.mix is None and request.encoding is None:
+        request = replace(request, mix=asked_mix(COPY, {}))
+    view = _as_one_gguf(checkpoint, seen)
+    if seen.n_rounded:
+        view.notes.append(f"{numbered(seen.n_rounded, 'tensor')} {_ROUNDED}")
+    return Seen(view, seen.ledger, replace(request, of_images=True), seen.names)
 
 
 def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> str | None:
@@ -305,7 +333,7 @@ def _own_float(ledger: Ledger) -> str:
     return next(own, "F16").lower()
 
 
-def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
+def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf | AsImages) -> Checkpoint:
     """Return the checkpoint as if its files were one GGUF model; its sources stay."""
     metadata: dict[str, Any] = {
         key: typed(value) if isinstance(value, Strings) else value
@@ -324,6 +352,7 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
         sidecars=[],
         indexes=[],
         has_config=False,
+        notes=list(checkpoint.notes),
         left_out=[
             *checkpoint.left_out,
             *(Dropped(name, _READ) for name in checkpoint.sidecars),
@@ -332,21 +361,6 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf) -> Checkpoint:
 
 
 # --- to a directory -------------------------------------------------------------------------------
-
-
-def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
-    """Return whether a model is a GGUF of those that llama.cpp runs."""
-    first, *_ = checkpoint.shards.values()
-    return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
-
-
-def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
-    """Return whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
-    from anamnesis.architectures.rows import is_known
-    from anamnesis.architectures.to_gguf import has_gguf_names
-
-    is_of_images = metadata.get("general.architecture") in {*IMAGE_ARCHITECTURES, "clip"}
-    return is_known(metadata) or (has_gguf_names(names) and not is_of_images)
 
 
 def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:

@@ -169,6 +169,7 @@ def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
         yield "mistral" if output.has_params else "lone"
 
 
+IMAGES, IMAGES_IN_ROWS = "images", "images-in-rows"
 OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
 _OF_HUGGING_FACE = re.compile(
     r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
@@ -176,8 +177,15 @@ _OF_HUGGING_FACE = re.compile(
 
 
 def lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what llama.cpp needs and a GGUF lacks."""
-    if not any(OF_LLAMA_CPP.match(name) for name in names) and any(
+    """Yield what llama.cpp needs and a GGUF lacks, or that it is of an image model."""
+    from anamnesis.formats.gguf.read import SHAPE_KEY
+    from anamnesis.formats.gguf.values import text_of
+    from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
+
+    if text_of(metadata, "general.architecture") in KEPT_OF_IMAGES:
+        is_cut = any(key.startswith(SHAPE_KEY) for key in metadata)
+        yield IMAGES_IN_ROWS if is_cut else IMAGES
+    elif not any(OF_LLAMA_CPP.match(name) for name in names) and any(
         _OF_HUGGING_FACE.search(name) for name in names
     ):
         yield "hf-names"

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from anamnesis.convert.loaders.output_facts import Facts
+from anamnesis.convert.loaders.output_facts import IMAGES, IMAGES_IN_ROWS, Facts
 from anamnesis.convert.loaders.table import ANY, CELLS, PLACES, PROGRAMS, Cell, Outcome
 
 __all__ = ["Verdict", "cell", "loaders", "otherwise", "verdicts", "warnings"]
 
 _WORST: dict[Outcome, int] = {"loads": 0, "unwritten": 1, "refuses": 2, "wrong": 3}
 _LLAMA_CPP = "llama.cpp"
+_OF_IMAGES = (IMAGES, IMAGES_IN_ROWS)  # which nobody expects of a program of texts
 
 
 class Verdict(NamedTuple):
@@ -88,7 +89,7 @@ def _verdict(row: Cell) -> Verdict:
     title = PROGRAMS[row.program].title
     needs = f" (with {row.needs})" if row.needs and row.outcome == "loads" else ""
     # People expect a program to load an encoding that it has a library for.
-    is_expected = row.kind != ANY or bool(row.needs)
+    is_expected = row.kind not in (ANY, *_OF_IMAGES) or bool(row.needs)
     warns = row.outcome == "wrong" or (row.outcome == "refuses" and is_expected)
     outcome: Outcome = "refuses" if row.outcome == "unwritten" else row.outcome
     return Verdict(f"{title}{needs}", outcome, row.why, row.instead, warns)
@@ -123,6 +124,7 @@ def loaders(encoding: str) -> str:
     found = []
     for program in PROGRAMS:
         some = [row for row in CELLS if row.program == program and encoding in row.encodings]
+        some = [row for row in some if row.kind not in _OF_IMAGES]
         usual = cell(program, encoding, "dense")
         rows = [usual] if usual is not None and usual.outcome != "unwritten" else some
         found += [_verdict(row).program for row in rows if row.outcome == "loads"][:1]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.json_table import json_table
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
-from anamnesis.checkpoint.about import IMAGE_ARCHITECTURES
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.open import Checkpoint
 
@@ -27,7 +26,10 @@ _GUESSED = 1024  # a bit of general.file_type
 OF_GGUF = ("llama.cpp", "gguf-py")  # as the table of programs has it, which is slow to import
 _OF_CLIP = ("llama.cpp (--mmproj)",)
 _OF_ADAPTERS = ("llama.cpp (--lora)",)
-_OF_IMAGES = ("ComfyUI-GGUF", "stable-diffusion.cpp")
+_OF_IMAGES = {
+    "images": ("ComfyUI-GGUF", "stable-diffusion.cpp"),
+    "images-in-rows": ("ComfyUI-GGUF",),
+}
 # By the method of the config and the encoding in words: its name in the table of programs.
 _STORED = json_table(__file__)
 
@@ -78,9 +80,8 @@ def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str,
         return _OF_ADAPTERS
     if architecture == "clip":
         return _OF_CLIP
-    if architecture in IMAGE_ARCHITECTURES:
-        return _OF_IMAGES
-    return () if any(lacks(ledger.stored, metadata)) else OF_GGUF
+    lacking = next(lacks(ledger.stored, metadata), "")
+    return _OF_IMAGES.get(lacking, () if lacking else OF_GGUF)
 
 
 def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> Card:

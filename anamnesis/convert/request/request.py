@@ -141,6 +141,7 @@ class Request:
     mix: AskedMix | None = None
     imatrix: Imatrix | None = None
     names: NamesName = "auto"
+    of_images: bool = False  # a GGUF of an image or video model, which has other readers
     tokenizer_pre: str | None = None
     limits: ParseLimits = UNLIMITED
     numbered: Mapping[str, str] = field(default_factory=dict)
@@ -158,6 +159,10 @@ class Request:
                 raise ValueError(f"rename: {pattern!r} to {replacement!r}: {error}") from None
 
     def writer(self) -> Writer:
+        if self.of_images:
+            from anamnesis.formats.gguf.write import GgufWriter
+
+            return GgufWriter(of_images=True)
         return make_writer(self.form.container)
 
     @property

@@ -39,7 +39,7 @@ GGUF_MAX_ALIGNMENT = 1 << 20  # bytes
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 ARCHITECTURE_KEY = "general.architecture"
-_SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
+SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
 
 _SCALARS = {
     0: "F32",
@@ -178,12 +178,12 @@ def _own_shapes(
     metadata: GgufMetadata, tensors: Iterable[StoredTensor], source: Source
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of tensors whose rows were cut anew, so that they are whole blocks."""
-    given = {key.removeprefix(_SHAPE_KEY) for key in metadata if key.startswith(_SHAPE_KEY)}
+    given = {key.removeprefix(SHAPE_KEY) for key in metadata if key.startswith(SHAPE_KEY)}
     shapes = {}
     for tensor in tensors if given else ():
         if tensor.name not in given:
             continue
-        key = _SHAPE_KEY + tensor.name
+        key = SHAPE_KEY + tensor.name
         shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= GGUF_MAX_DIMS else None
         is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
         if not is_shape or prod(shape) != tensor.n_elements:

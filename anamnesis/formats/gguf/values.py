@@ -100,6 +100,16 @@ def untyped(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
+def text_of(metadata: Mapping[str, Any], key: str) -> str | None:
+    """Return a text of metadata, in any of their spellings; None if there is none."""
+    value = metadata.get(key)
+    if isinstance(value, Value):
+        is_text = value.type is ValueType.STRING
+        return value.raw[_LENGTH.size :].decode("utf-8", "replace") if is_text else None
+    value = value.get("value") if isinstance(value, Mapping) else value
+    return value if isinstance(value, str) else None
+
+
 def merged(*layers: Mapping[str, Any]) -> dict[str, Value]:
     """Merge metadata; what comes later wins, and stays where the key stood first."""
     values: dict[str, Value] = {}

@@ -31,9 +31,9 @@ _TYPE = struct.Struct("<I")
 
 _NUMBERS = {dtype.name: number for number, dtype in TYPES.items()}
 
-# What ggml reads, which is less than the format could hold.
-_MOST_DIMS = 4
-_LONGEST_NAME = 63  # bytes
+# What ggml reads, which is less than the format could hold; ComfyUI-GGUF reads more of images.
+_MOST_DIMS, _OF_IMAGES = 4, 5
+_LONGEST_NAME, _LONGEST_OF_IMAGES = 63, 127  # bytes
 
 
 class GgufWriter(Writer):
@@ -46,6 +46,10 @@ class GgufWriter(Writer):
     extension = ".gguf"
     self_contained = True
 
+    def __init__(self, *, of_images: bool = False) -> None:
+        self.most_dims = _OF_IMAGES if of_images else _MOST_DIMS
+        self.longest_name = _LONGEST_OF_IMAGES if of_images else _LONGEST_NAME
+
     def holds(self, dtype: DType) -> bool:
         return dtype.name in _NUMBERS
 
@@ -56,8 +60,8 @@ class GgufWriter(Writer):
         name, dtype, shape = part
         if not self.holds(dtype):
             return f"gguf cannot store {dtype.name}"
-        if len(shape) > _MOST_DIMS:
-            return f"gguf stores at most {_MOST_DIMS} dimensions, not {len(shape)}"
+        if len(shape) > self.most_dims:
+            return f"gguf stores at most {self.most_dims} dimensions, not {len(shape)}"
         row = shape[-1] if shape else 1
         if row % dtype.block_elements:
             return (
@@ -66,7 +70,7 @@ class GgufWriter(Writer):
             )
         if prod([max(dim, 1) for dim in shape]) > GGUF_MAX_ELEMENTS:
             return f"gguf stores at most {GGUF_MAX_ELEMENTS:,} elements"
-        return _why_no_name(name)
+        return _why_no_name(name, self.longest_name)
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
@@ -93,15 +97,15 @@ class GgufWriter(Writer):
         return FileLayout([(0, header)], [start + begin for begin in begins], start + end)
 
 
-def _why_no_name(name: str) -> str | None:
+def _why_no_name(name: str, longest: int) -> str | None:
     try:
         raw = name.encode()
     except UnicodeEncodeError:
         return "its name has half of a surrogate pair, which is no UTF-8; rename it"
     if b"\0" in raw:
         return "its name has a NUL, where ggml would end it; rename it"
-    if len(raw) > _LONGEST_NAME:
-        return f"its name has {len(raw)} bytes, and ggml reads at most {_LONGEST_NAME}; rename it"
+    if len(raw) > longest:
+        return f"its name has {len(raw)} bytes, and ggml reads at most {longest}; rename it"
     return None
 
 

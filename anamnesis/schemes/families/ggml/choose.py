@@ -17,9 +17,11 @@ from anamnesis.schemes.families.ggml.mixes import (
     COPY,
     EMBEDDINGS,
     FALLBACKS,
+    IMAGE_ROLES,
     IN_70B,
     KEPT,
     KEPT_BY_ARCH,
+    KEPT_OF_IMAGES,
     KEPT_WHOLE,
     LOW,
     MIXES,
@@ -85,25 +87,27 @@ def choose(
 ) -> dict[str, Choice]:
     """Return what becomes of each tensor."""
     asked = options or Options()
-    chooser = _Chooser(model, mix, asked, has_imatrix, [_role(one.name) for one in tensors])
+    chooser = _Chooser(model, mix, asked, has_imatrix, [one.name for one in tensors])
     return {one.name: chooser.choice(one) for one in tensors}
 
 
-def _role(name: str) -> str:
-    if name == OUTPUT:
+def _role(name: str, *, of_images: bool) -> str:
+    if name == OUTPUT and not of_images:
         return "output"
-    if name in EMBEDDINGS:
+    if name in EMBEDDINGS and not of_images:
         return "embedding"
-    return next((role for part, role in ROLES.items() if part in name), "other")
+    roles = IMAGE_ROLES if of_images else ROLES
+    return next((r for parts, r in roles.items() if all(p in name for p in parts)), "other")
 
 
 class _Chooser:
     """What the rules count while they go from tensor to tensor."""
 
     def __init__(
-        self, model: ModelFacts, mix: str, asked: Options, has_imatrix: bool, roles: Iterable[str]
+        self, model: ModelFacts, mix: str, asked: Options, has_imatrix: bool, names: Iterable[str]
     ) -> None:
-        of_roles = Counter(roles)
+        self.of_images = model.arch in KEPT_OF_IMAGES
+        of_roles = Counter(_role(name, of_images=self.of_images) for name in names)
         self.model = model
         self.mix = mix
         self.base = MIXES[mix].base if mix != COPY else ""
@@ -118,7 +122,7 @@ class _Chooser:
         kept = self._kept(given)
         if kept is not None:
             return Choice(None, kept)
-        type, why = self._type(given, _role(given.name))
+        type, why = self._type(given, _role(given.name, of_images=self.of_images))
         needs = type in NEED_IMATRIX or (type == "Q2_K" and self.mix == "q2_k_s")
         needs = needs and given.name != OUTPUT and given.name not in EMBEDDINGS
         return Choice(type, why, needs, given.name in self.misfits)
@@ -128,13 +132,15 @@ class _Chooser:
         name, arch = given.name, self.model.arch
         if self.mix == COPY:
             return "copied"
-        if all(n <= 1 for n in given.shape[:-1]):
+        n_dims = _n_dims(given.shape)
+        if n_dims < 2 or (self.of_images and n_dims > 2):
             return "no matrix"
         if name.rfind("weight") != len(name) - 6:
             return "no weight"
         if name == OUTPUT and self.asked.leave_output:
             return WORDS["output"]
-        if any(part in name for part in KEPT_BY_ARCH.get(arch, ())):
+        kept = KEPT_OF_IMAGES.get(arch, ()) or KEPT_BY_ARCH.get(arch, ())
+        if any(part in name or part == f"={name}" for part in kept):
             return f"kept in {arch}"
         return KEPT_WHOLE.get(name) or next((KEPT[part] for part in KEPT if part in name), None)
 
@@ -202,17 +208,22 @@ class _Chooser:
         n = given.shape[-1]
         if not n % _elements(type):
             return type, why
-        if type not in FALLBACKS and _elements(type) > 32:
+        if type not in FALLBACKS and _elements(type) > 32 and not self.of_images:
             raise _no_blocks(given, type)
         self.misfits.add(given.name)
         why = f"rows of {n:,} fit no {type}"
-        other = FALLBACKS.get(type, type)
+        other = type if self.of_images else FALLBACKS.get(type, type)
         return ("F16" if n % _elements(other) else other), why
 
 
 def _no_blocks(given: Given, type: str) -> UnsupportedError:
     stated = f"rows of {given.shape[-1]:,} values are no {type} blocks of {_elements(type)}"
     return UnsupportedError(f"{given.name}: {stated}, and no type takes its place")
+
+
+def _n_dims(shape: tuple[int, ...]) -> int:
+    """Return how many dimensions ggml counts: those from the first on that is not 1."""
+    return next((len(shape) - i for i, n in enumerate(shape[:-1]) if n > 1), 1)
 
 
 def _elements(type: str) -> int:

@@ -10,7 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from anamnesis.schemes.families.ggml.mixes import ALIASES, COPY, GUESSED, MIXES, UNASKED, ModelFacts
+from anamnesis.schemes.families.ggml.mixes import (
+    ALIASES,
+    COPY,
+    GUESSED,
+    KEPT_OF_IMAGES,
+    MIXES,
+    UNASKED,
+    ModelFacts,
+)
 
 Typed = Mapping[str, Any]
 
@@ -33,8 +41,10 @@ _OF_70B = {"llama": 80, "qwen2": 80, "deci": 80, "olmo": 80, "jais2": 68}
 # --- tensors --------------------------------------------------------------------------------------
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def in_order(names: Iterable[str], arch: str = "") -> list[str]:
     """Return names as the tool writes their tensors: by layer, what is of none first."""
+    if arch in KEPT_OF_IMAGES:  # the older tool that ComfyUI-GGUF patches leaves the order
+        return list(names)
 
     def place(name: str) -> tuple[int, bytes]:
         found = _BLOCK.match(name)
@@ -74,7 +84,7 @@ def model_facts(
     """Return what the rules ask of a model."""
     given = _Told(metadata, overrides or {})
     arch = given.text(_ARCH_KEY)
-    if arch == "clip":  # has no layers of a language model
+    if arch == "clip" or arch in KEPT_OF_IMAGES:  # has no layers of a language model
         return ModelFacts(arch)
     n_heads = given.first(f"{arch}.attention.head_count", 0)
     n_kv_heads = given.first(f"{arch}.attention.head_count_kv", n_heads)
@@ -166,8 +176,9 @@ def header_edits(
     overrides: Iterable[tuple[str, Typed]] = (),
     imatrix: ImatrixOf | None = None,
     n_layers: tuple[str, int] | None = None,
+    arch: str = "",
 ) -> Edits:
-    """Return what the tool changes of the keys."""
+    """Return what the tool changes of the keys; of a model of images, they stay in their places."""
     new: dict[str, Typed] = {}
 
     def put(key: str, type: str, value: Any) -> None:
@@ -187,7 +198,7 @@ def header_edits(
             put(f"{_IMATRIX}.chunks_count", "uint32", imatrix.n_chunks)
     if n_layers is not None:
         put(f"{n_layers[0]}.block_count", "uint32", n_layers[1])
-    return Edits(dict.fromkeys(new), new)
+    return Edits({} if arch in KEPT_OF_IMAGES else dict.fromkeys(new), new)
 
 
 def _cut(text: str) -> str:

@@ -34,10 +34,19 @@ KEPT: Mapping[str, str] = _TABLE["kept"]
 KEPT_WHOLE: Mapping[str, str] = _TABLE["kept_whole"]
 KEPT_BY_ARCH = {arch: tuple(parts.split()) for arch, parts in _TABLE["kept_by_arch"].items()}
 
+# What ComfyUI-GGUF's patch of llama-quantize keeps beside those, by the architecture of an image or
+# video model, with `=` for a whole name. Of qwen_image, which the patch lacks, it is ours.
+KEPT_OF_IMAGES = {
+    arch: tuple(parts.split()) for arch, parts in _TABLE["kept_by_image_arch"].items()
+}
+
 OUTPUT = "output.weight"
 EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight")
-# What a name contains, the first that fits; and roles in words.
-ROLES: Mapping[str, str] = _TABLE["roles"]
+# What a name contains, all words of the first that fits; and roles in words.
+ROLES, IMAGE_ROLES = (
+    {tuple(parts.split()): role for parts, role in _TABLE[table].items()}
+    for table in ("roles", "image_roles")
+)
 WORDS: Mapping[str, str] = _TABLE["words"]
 
 

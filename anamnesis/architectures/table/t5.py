@@ -1,0 +1,127 @@
+"""T5's encoder alone, as image models have it: T5 and UMT5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
+from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.base.errors import UnsupportedError
+
+_LENGTH = 512  # llama.cpp's converter's own, of a config that says none
+_DISTANCE = 128  # llama.cpp's own
+_ONE, _GATED = "DenseReluDense.wi.", "DenseReluDense.wi_1."
+_TABLES = ("shared.weight", "encoder.embed_tokens.weight")
+_SPELT = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"}
+_IN_LAYER = {
+    "0.SelfAttention.q": "attn_q",
+    "0.SelfAttention.k": "attn_k",
+    "0.SelfAttention.v": "attn_v",
+    "0.SelfAttention.o": "attn_o",
+    "0.SelfAttention.relative_attention_bias": "attn_rel_b",
+    "0.layer_norm": "attn_norm",
+    "1.DenseReluDense.wi_0": "ffn_gate",
+    "1.DenseReluDense.wi_1": "ffn_up",
+    "1.DenseReluDense.wo": "ffn_down",
+    "1.layer_norm": "ffn_norm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The embeddings under either of their names, and the way up of a layer without a gate.
+
+    What is counted in a block is no layer: `layer.0` is `layer-0` in the rules.
+    """
+
+    def there(self, name: str, facts: Facts) -> str:
+        """`encoder.embed_tokens.weight` -> `shared.weight`; `wi` -> `wi_1`."""
+        if name == _TABLES[1]:
+            return _TABLES[0]
+        return name.replace(".layer.", ".layer-").replace(_ONE, _GATED)
+
+    def back(self, name: str, facts: Facts) -> str:
+        """`wi_1` -> `wi`, if there is no gate."""
+        name = name.replace(".layer-", ".layer.")
+        return name if facts.get("is_gated_act") else name.replace(_GATED, _ONE)
+
+
+def _is_copy(facts: Facts, name: str) -> bool:
+    """Return whether a tensor is the embeddings once more; the encoder's own come first."""
+    return name == _TABLES[0] and _TABLES[1] in facts.names
+
+
+def _derived(facts: Facts) -> Mapping[str, Any]:
+    """Return what config.json may leave out, and whether layers have a gate."""
+    kind = facts.get("feed_forward_proj")
+    if kind not in ("relu", "gated-gelu"):
+        raise UnsupportedError(
+            f"{CONFIG}: feed_forward_proj is {kind!r}; llama.cpp's t5encoder computes relu without"
+            " a gate, and gated-gelu with one"
+        )
+    distance = facts.get("relative_attention_max_distance")
+    if distance not in (None, _DISTANCE):
+        raise UnsupportedError(
+            f"{CONFIG}: relative_attention_max_distance is {distance!r}, and llama.cpp computes"
+            f" with {_DISTANCE}"
+        )
+    spelt = {usual: facts.get(own) for usual, own in _SPELT.items()}
+    return {
+        "is_gated_act": kind == "gated-gelu",
+        "max_position_embeddings": _LENGTH,
+        **{usual: value for usual, value in spelt.items() if value is not None},
+    }
+
+
+def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return config.json's facts under the names of T5's class."""
+    return {
+        **{own: config[usual] for usual, own in _SPELT.items()},
+        "num_layers": config["num_hidden_layers"],
+        "n_positions": config["max_position_embeddings"],
+        "layer_norm_epsilon": config["layer_norm_eps"],
+        "feed_forward_proj": "gated-gelu" if config["is_gated_act"] else "relu",
+    }
+
+
+_T5 = Arch(
+    gguf="t5encoder",
+    hf=("T5EncoderModel",),
+    model_type="t5",
+    rules=(
+        Rule("shared", ("token_embd",)),
+        *(
+            Rule(f"encoder.block.{{bid}}.layer-{hf}", (f"enc.blk.{{bid}}.{gguf}",))
+            for hf, gguf in _IN_LAYER.items()
+        ),
+        Rule("encoder.final_layer_norm", ("enc.output_norm",)),
+    ),
+    keys=(
+        Key("feed_forward_length", "d_ff"),
+        Key("attention.layer_norm_epsilon", "layer_norm_eps", "float32"),
+        Key("attention.relative_buckets_count", "relative_attention_num_buckets"),
+        Key("attention.layer_norm_rms_epsilon", "layer_norm_eps", "float32"),
+    ),
+    spelt={"feed_forward_length": "d_ff", "attention.layer_norm_rms_epsilon": "layer_norm_eps"},
+    vocabulary=Vocabulary("t5"),
+    derived=_derived,
+    left=_is_copy,
+    naming=_Names(),
+    switches={"is_gated_act": ("ffn_gate.weight",)},
+    shapes={"attn_o": "h heads*value", "attn_rel_b": "? heads", "enc.output_norm": "h"},
+    groups={"attn_rel_b": "first"},
+    uncomputed=_config,
+)
+ARCHS = (
+    # Each layer has positions of its own.
+    replace(
+        _T5,
+        hf=("UMT5EncoderModel",),
+        model_type="umt5",
+        groups={},
+        tells="enc.blk.1.attn_rel_b.weight",
+    ),
+    _T5,
+)
