@@ -43,6 +43,7 @@ class Expected(NamedTuple):
     is_whole: bool = False
     unread: str = ""
     is_symmetric: bool = False
+    format: str = ""  # of numbers that no name, dtype or shape tells from others
 
     @property
     def asks_more(self) -> bool:

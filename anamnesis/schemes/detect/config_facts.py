@@ -102,6 +102,7 @@ class QuantFacts:
     missed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unmatched: tuple[Expectation, ...] = ()
     is_partly_undetermined: bool = False
+    formats: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:

@@ -36,9 +36,11 @@ def _config_groups(section: Mapping[str, Any]) -> Iterator[Expectation]:
         if weights.get("actorder") in _LISTS:
             parts.append(AskedPart("weight_g_idx", f"actorder: {weights['actorder']}"))
         by = f"{name} of config_groups"
+        layout = group.get("format") or section.get("format")
         given = Expected(
             *(by, kind, _size(weights.get("num_bits")), _block_of(weights), tuple(parts)),
             is_symmetric=weights.get("symmetric") is True,
+            format=_DATA["nvfp4_v2"][2] if layout == _E5M3 else "",
         )
         targets = group.get("targets")
         for target in targets if isinstance(targets, list) and targets else [""]:
@@ -92,14 +94,16 @@ def _algorithms(section: Mapping[str, Any]) -> Iterator[Expectation]:
 _PACKERS = ("gptq", "awq", "auto-round", "intel/auto-round", "gptqmodel")
 _UNNAMED = ("w_bit", "desc_act", "zero_point")  # keys of those who do not say the method
 _MINUS = "-:"  # before a pattern of GPTQModel's: what is left alone
-# AutoRound's types of data, by how they begin: the kind, and the encoding if it cannot be decoded.
+# AutoRound's types of data, by how they begin: the kind, bits and format of its own numbers, and
+# what they are called.
 _DATA = {
-    "nv_fp4_e5m3": ("float", "NVFP4 with scales of E5M3"),
-    "mx_int": ("int", "MXINT"),
-    "mx_uint": ("int", "MXUINT"),
-    "mx_fp": ("float", ""),
-    "nv_fp": ("float", ""),
+    "nvfp4_v2": ("float", 4, "autoround-e5m3", "NVFP4 with scales of E5M3"),
+    "mx_int": ("int", 4, "autoround-mxint4", "MXINT"),
+    "mx_uint": ("int", 0, "", "MXUINT"),
+    "mx_fp": ("float", 0, "", ""),
+    "nv_fp": ("float", 0, "", ""),
 }
+_E5M3 = "nvfp4-e5m3-pack-quantized"  # which it calls a format of compressed-tensors
 
 
 def _packed(section: Mapping[str, Any]) -> Iterator[Expectation]:
@@ -123,13 +127,20 @@ def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -
     data = _word(settings.get("data_type"))
     if not bits or bits > 8 or data.startswith("fp"):
         return None
-    kind, unread = next((row for key, row in _DATA.items() if data.startswith(key)), ("int", ""))
-    named = f"{unread} (AutoRound)" if unread else ""
+    rows = (row for key, row in _DATA.items() if data.startswith(key))
+    kind, own_bits, format, called = next(rows, ("int", 0, "", ""))
+    is_own = bits == own_bits
+    named = f"{called} (AutoRound)" if called and not is_own else ""
     is_listed = settings.get("desc_act") is True and section.get("is_marlin_format") is not True
     parts = (AskedPart("g_idx", "desc_act: true"),) if is_listed else ()
     is_symmetric = settings.get("sym") is True
     block = _groups_of(size)
-    return Expected(by, kind, bits, block, parts, unread=named, is_symmetric=is_symmetric)
+    return Expected(
+        *(by, kind, bits, block, parts),
+        unread=named,
+        is_symmetric=is_symmetric,
+        format=format if is_own else "",
+    )
 
 
 def _is_regex(target: str) -> bool:

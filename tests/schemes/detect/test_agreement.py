@@ -16,6 +16,10 @@ MXFP4: Tensors = {
     f"{M}.weight_packed": empty("U8", 8, 32),
     f"{M}.weight_scale": empty("U8", 8, 2),
 }
+NVFP4: Tensors = {
+    f"{M}.weight_packed": empty("U8", 8, 32),
+    f"{M}.weight_scale": empty("U8", 8, 4),
+}
 FP8: Tensors = {f"{M}.weight": empty("F8_E4M3", 8, 64), f"{M}.weight_scale": empty("F32", 8, 1)}
 
 
@@ -78,13 +82,11 @@ def in_bytes(zero: int) -> Tensors:
 
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
 CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
-    "MXINT4": (MXFP4, autoround("mx_int"), "MXINT (AutoRound) cannot be decoded yet"),
+    "MXINT2": (MXFP4, autoround("mx_int", bits=2), "MXINT (AutoRound) cannot be decoded yet"),
+    "scales of E5M3 for 32 codes": (MXFP4, autoround("nvfp4_v2"), "a scale for each 16 codes"),
+    "MXINT4 with scales for 16": (NVFP4, autoround("mx_int"), "a scale for each 32 codes"),
+    "scales in U8 for 16": (NVFP4, autoround("nv_fp", group_size=16), "cannot be decoded yet"),
     "MXUINT4": (MXFP4, autoround("mx_uint4"), "MXUINT (AutoRound) cannot be decoded yet"),
-    "MXINT4 beside MXFP4": (
-        MXFP4 | {name.replace("up", "down"): part for name, part in MXFP4.items()},
-        autoround("mx_int", extra_config={M.replace("up", "down"): {"data_type": "mx_fp"}}),
-        "MXINT (AutoRound) cannot be decoded yet",
-    ),
     "integers": (MXFP4, autoround("int"), "says 4-bit ints in groups of 32"),
     "integers of compressed-tensors": (
         MXFP4,
@@ -112,9 +114,9 @@ CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
         {"quant_method": "quanto", "weights": "int4"},
         "weights: int4 in the config says 4-bit ints",
     ),
-    "MXINT4 of a layer": (
+    "MXINT2 of a layer": (
         MXFP4,
-        autoround("mx_fp", extra_config={".*up_proj": {"data_type": "mx_int"}}),
+        autoround("mx_fp", extra_config={".*up_proj": {"data_type": "mx_int", "bits": 2}}),
         "MXINT (AutoRound) cannot be decoded yet",
     ),
     "zero points of 9": (gptq(8), packed(sym=True), "a zero point of 9, stored as 8"),
@@ -174,6 +176,39 @@ AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
 def test_what_agrees_is_decoded(case: str, tmp_path: Path) -> None:
     tensors, config = AGREEING[case]
     assert not problem(tmp_path, tensors, config)
+
+
+ALL_SEVENS: Tensors = {  # 6 of E2M1, 1.75 of MXINT4; 2^0 of E8M0, 2^0 of E5M3
+    f"{M}.weight_packed": ("U8", (8, 32), b"\x77" * 256),
+    f"{M}.weight_scale": ("U8", (8, 2), b"\x7f" * 16),
+}
+BY_CONFIG: dict[str, tuple[Tensors, dict[str, Any], float]] = {
+    "MXFP4": (ALL_SEVENS, autoround("mx_fp"), 6.0),
+    "MXINT4": (ALL_SEVENS, autoround("mx_int"), 1.75),
+    "MXINT4 of a layer": (
+        ALL_SEVENS,
+        autoround("mx_fp", extra_config={M: {"data_type": "mx_int4"}}),
+        1.75,
+    ),
+    "MXFP4 of a layer": (
+        ALL_SEVENS,
+        autoround("mx_int", extra_config={".*up_proj": {"data_type": "mx_fp"}}),
+        6.0,
+    ),
+    "scales of E5M3": (
+        ALL_SEVENS | {f"{M}.weight_scale": ("U8", (8, 4), b"\x78" * 32)},
+        autoround("nvfp4_v2", group_size=16),
+        6.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_CONFIG)
+def test_numbers_that_only_the_config_tells(case: str, tmp_path: Path) -> None:
+    tensors, quantised, value = BY_CONFIG[case]
+    config = {"model_type": "llama", "quantization_config": quantised}
+    with an.parse(described(tmp_path / "a.safetensors", config, tensors).parent) as model:
+        assert (model[f"{M}.weight"].numpy() == value).all()
 
 
 def test_zero_points_are_compared_to_the_last(tmp_path: Path) -> None:
