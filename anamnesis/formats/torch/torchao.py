@@ -166,7 +166,7 @@ def _checked(name: str, value: Any, row: TensorClass, visit: Callable[[int], Non
         and all(type(n) is int and 0 <= n < 1 << 63 for n in sizes),
         FLAG: type(value) is bool,
         DTYPE: _dtype_name(value) is not None or (name == "elem_dtype" and type(value) is str),
-        SETTINGS: type(value) is Call,
+        SETTINGS: type(value) in (Call, str),  # an enum's member, or its value
     }
     if not fits[wanted]:
         raise _Unfit(f"whose {name} is {_called(value)}, not {wanted}")
