@@ -257,7 +257,10 @@ def _quantises(section: Mapping[str, Any]) -> bool:
         return _says(layers) or section["quant_algo"] not in (None, "", "NO_QUANT")
     if "config_groups" in section or "sparsity_config" in section:
         sparse = _nested(section, "sparsity_config", "format")
-        return _says(section.get("config_groups")) or sparse not in (None, "dense")
+        groups = section.get("config_groups")
+        listed = groups.values() if isinstance(groups, dict) else ()
+        weights = [group.get("weights") for group in listed if isinstance(group, dict)]
+        return any(map(_says, weights)) or sparse not in (None, "dense")
     loads = [section[key] for key in ("load_in_4bit", "load_in_8bit") if key in section]
     return any(loads) or not loads
 

@@ -40,6 +40,7 @@ def _config_groups(section: Mapping[str, Any]) -> Iterator[Expectation]:
         given = Expected(
             *(by, kind, _size(weights.get("num_bits")), _block_of(weights), tuple(parts)),
             is_symmetric=weights.get("symmetric") is True,
+            in_bytes=layout != "pack-quantized",
             format=_DATA["nvfp4_v2"][2] if layout == _E5M3 else "",
         )
         targets = group.get("targets")

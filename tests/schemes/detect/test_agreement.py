@@ -127,6 +127,11 @@ CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
         "a zero point of 7, stored as 7, but the config says sym: true, of which all are 8",
     ),
     "3 bits": (gptq(4, bits=3), packed(3, sym=True), "a zero point of 5, stored as 4"),
+    "bytes of packed codes": (
+        in_bytes(0),
+        grouped("channel", 4) | {"format": "pack-quantized"},
+        "the shapes are those of 8-bit ints",
+    ),
     "words of compressed-tensors": (
         in_words(*[8] * 7, 9),
         grouped(),
@@ -168,6 +173,14 @@ AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
     "symmetric words": (in_words(*[8] * 8), grouped()),
     "words that are not": (in_words(*range(8)), grouped(symmetric=False)),
     "symmetric bytes": (in_bytes(0), grouped("channel", 8)),
+    "nothing but activations": (
+        {f"{M}.weight": empty("BF16", 8, 64)},
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"targets": ["Linear"], "weights": None}},
+        },
+    ),
+    "codes of 4 bits in bytes": (in_bytes(0), grouped("channel", 4)),
     "bytes that are not": (in_bytes(5), grouped("channel", 8, symmetric=False)),
 }
 
