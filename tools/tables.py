@@ -213,12 +213,16 @@ def families() -> Iterable[Family]:
         refused="Zero points.",
     )
     yield Family(
-        "HQQ, quanto and BitNet",
+        "HQQ, quanto, BitNet and Gemma",
         "integers",
-        "HQQ, quanto (qint4, qint2), BitNet of transformers",
-        "HQQ in 1 to 8 bits; of quanto's weights the config has the bits.",
-        ("integers.layouts.hqq", "integers.layouts.quanto", "integers.layouts.bitnet"),
-        rounded="HQQ: difference and product, quanto: product and sum; to the scales'",
+        "HQQ, also its own `qmodel.pt`; quanto (qint4, qint2); BitNet and Gemma of transformers",
+        "HQQ in 1 to 8 bits; of quanto's weights the config has the bits, and of Gemma's.",
+        (
+            *("integers.layouts.hqq", "integers.layouts.quanto"),
+            *("integers.layouts.bitnet", "integers.layouts.gemma"),
+        ),
+        rounded="HQQ: difference and product, quanto: product and sum; to the scales'; Gemma: the "
+        "scale, to the output's",
     )
     yield Family(
         "bitsandbytes",

@@ -131,13 +131,13 @@ _ACTIVATION = frozenset(
         *("input_scale", "input_scale_inv", "input_scale_ub", "activation_scale"),
         *("activation_scale_inv", "activation_scale_ub", "act_scale", "output_scale"),
         *("input_zero_point", "output_zero_point", "input_global_scale", "scale_input"),
-        "qscale_act",
+        *("qscale_act", "input_activation_scale", "output_activation_scale"),
     }
 )
 _CACHE = frozenset(
     {
         *("k_scale", "v_scale", "q_scale", "kv_scale", "kv_cache_scale", "prob_scale"),
-        *("k_zero_point", "v_zero_point", "q_zero_point"),
+        *("k_zero_point", "v_zero_point", "q_zero_point", "k_cache_scale", "v_cache_scale"),
     }
 )
 _ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")

@@ -217,6 +217,22 @@ def _quanto(section: Mapping[str, Any]) -> Iterator[Expectation]:
         yield "", Expected(f"weights: {section['weights']} in the config", *row)
 
 
+# --- Gemma ------------------------------------------------------------------------------------
+
+
+def _gemma(section: Mapping[str, Any]) -> Iterator[Expectation]:
+    bits = _size(section.get("num_bits")) or 4
+    yield "", Expected("num_bits of the config", "int", bits)
+    for pattern, module in _dicts(section.get("module_quant_configs")):
+        by = f"module_quant_configs of {pattern}"
+        yield _searched(pattern), Expected(by, "int", _size(module.get("num_bits")) or bits)
+
+
+def _searched(pattern: str) -> str:
+    """Return a target for what `re.search` finds, be it in the middle of a name."""
+    return by_regex(pattern if pattern[:1] in ("^", "") else f".*{pattern}")
+
+
 # --- VPTQ -------------------------------------------------------------------------------------
 
 
@@ -249,6 +265,8 @@ def expected_in(section: Mapping[str, Any]) -> Iterator[Expectation]:
         yield from _quark(section)
     elif method == "quanto":
         yield from _quanto(section)
+    elif method == "gemma":
+        yield from _gemma(section)
     elif method in _PACKERS or (not method and any(key in section for key in _UNNAMED)):
         yield from _packed(section)
     elif not method:
