@@ -44,7 +44,7 @@ _NOTHING = (None, False, 0, "", "none", "None")
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
 _BLOCK_SIZE = "weight_block_size"
-_BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
+_BLOCK_ALGOS = ("fp8_pb_wo", "fp8_pb_real")  # ModelOpt's, always in blocks of 128x128
 # What the sizes of a model's layers are called.
 _HIDDEN = ("hidden_size", "d_model", "n_embd", "dim")
 _SIZE_ENDINGS = ("_size", "_dim", "_rank", "d_ff", "n_inner")
@@ -191,7 +191,7 @@ def _blocks(group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         block = pair(group.get(key))
         if block:
             yield block
-    if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
+    if str(group.get("quant_algo")).lower() in _BLOCK_ALGOS:
         yield 128, 128
 
 

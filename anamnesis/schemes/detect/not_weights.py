@@ -25,7 +25,7 @@ TABLES = frozenset(
 _OF_UNREAD = frozenset(
     {
         "pre_quant_scale",  # ModelOpt's
-        "wscales",  # SVDQuant
+        *("wscales", "svdquant_lora_a", "svdquant_lora_b"),  # SVDQuant
         *("Qidxs", "Wscale"),  # QuIP#
         *("dense_weights", "col_vals"),  # SpQR
         "dqweight",  # FP-Quant

@@ -64,8 +64,10 @@ _ALGOS: dict[str, tuple[str, int, tuple[int, int]]] = {
     "FP8": ("float", 8, _ONE),
     "FP8_PER_CHANNEL_PER_TOKEN": ("float", 8, _ROW),
     "FP8_PB_WO": ("float", 8, (128, 128)),
+    "FP8_PB_REAL": ("float", 8, (128, 128)),
     "NVFP4": ("float", 4, (1, 16)),
     "NVFP4_AWQ": ("float", 4, (1, 16)),
+    "NVFP4_SVD": ("float", 4, (1, 16)),
     "W4A16_NVFP4": ("float", 4, (1, 16)),
     "W4A8_NVFP4_FP8": ("float", 4, (1, 32)),
     "MXFP4": ("float", 4, (1, 32)),
@@ -76,18 +78,21 @@ _ALGOS: dict[str, tuple[str, int, tuple[int, int]]] = {
     "W8A16": ("int", 8, _ROW),
     "W8A8_SQ_PER_CHANNEL": ("int", 8, _ROW),
 }
+_UNREAD_ALGOS = {"NVFP4_SVD": "NVFP4 with a low-rank part (SVDQuant of ModelOpt)"}
 
 
 def _algorithms(section: Mapping[str, Any]) -> Iterator[Expectation]:
     layers = dict(_dicts(section.get("quantized_layers")))
     for target, layer in [*layers.items(), ("", section)] if not layers else layers.items():
-        row = _ALGOS.get(_word(layer.get("quant_algo")).upper())
+        algo = _word(layer.get("quant_algo")).upper()
+        row, unread = _ALGOS.get(algo), _UNREAD_ALGOS.get(algo, "")
         if row is not None:
             kind, bits, block = row
             size = _size(layer.get("group_size"))
             is_grouped = size and block[0] == 1 and block[1]
             by = f"quant_algo {layer['quant_algo']}"
-            yield target, Expected(by, kind, bits, (1, size) if is_grouped else block)
+            block = (1, size) if is_grouped else block
+            yield target, Expected(by, kind, bits, block, unread=unread)
 
 
 # --- GPTQ, AWQ, AutoRound ---------------------------------------------------------------------

@@ -20,6 +20,11 @@ NVFP4: Tensors = {
     f"{M}.weight_packed": empty("U8", 8, 32),
     f"{M}.weight_scale": empty("U8", 8, 4),
 }
+MODELOPT_NVFP4: Tensors = {
+    f"{M}.weight": empty("U8", 8, 32),
+    f"{M}.weight_scale": empty("F8_E4M3", 8, 4),
+    f"{M}.weight_scale_2": empty("F32"),
+}
 FP8: Tensors = {f"{M}.weight": empty("F8_E4M3", 8, 64), f"{M}.weight_scale": empty("F32", 8, 1)}
 
 
@@ -126,6 +131,16 @@ CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
         packed(sym=True, checkpoint_format="gptq_v2"),
         "a zero point of 7, stored as 7, but the config says sym: true, of which all are 8",
     ),
+    "a low-rank part": (
+        MODELOPT_NVFP4,
+        {"quant_method": "modelopt", "quant_algo": "NVFP4_SVD", "group_size": 16},
+        "NVFP4 with a low-rank part (SVDQuant of ModelOpt) cannot be decoded yet",
+    ),
+    "a low-rank part that only its names show": (
+        MODELOPT_NVFP4 | {f"{M}.svdquant_lora_{side}": empty("BF16", 4, 4) for side in "ab"},
+        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        "NVFP4 with a low-rank part (SVDQuant of ModelOpt) cannot be decoded yet",
+    ),
     "3 bits": (gptq(4, bits=3), packed(3, sym=True), "a zero point of 5, stored as 4"),
     "bytes of packed codes": (
         in_bytes(0),
@@ -159,6 +174,15 @@ AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
         MXFP4,
         autoround("int", extra_config={"model.layers.9.*": {"data_type": "mx_fp"}}),
     ),
+    **{
+        f"ModelOpt's {algo}": (
+            MODELOPT_NVFP4
+            if "NVFP4" in algo
+            else {f"{M}.weight": empty("U8", 8, 32), f"{M}.weight_scale": empty("U8", 8, 2)},
+            {"quant_method": "modelopt", "quant_algo": algo},
+        )
+        for algo in ("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ", "W4A8_MXFP4_FP8", "mxfp4")
+    },
     "left alone": (FP8, packed(modules_to_not_convert=["up_proj"])),
     "MXFP4 among blocks of FP8": (MXFP4, BLOCKS),
     "blocks of 96": (
