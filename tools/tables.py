@@ -306,6 +306,8 @@ def tables() -> dict[str, str]:
         ),
         "ways": _ways(),
         "unread": _table("it is called", "by its parts", "and the config", rows=_unread()),
+        "methods": _table("`quant_method`", "here", "what it is", "of", rows=_known("methods")),
+        "method_formats": _table("name", "here", "what it is", "of", rows=_known("formats")),
         "roundings": _table(
             "encoding",
             "its library rounds in between",
@@ -501,6 +503,15 @@ def _unread() -> Iterable[tuple[str, str, str]]:
         )
         called = f"{row.encoding} ({row.producer})" if row.producer else row.encoding
         yield called, listed, f"`{row.method}`" if row.method else ""
+
+
+_STATES = {"runtime": "a way to run a model", "refused": "refused by name"}
+
+
+def _known(which: str) -> Iterable[tuple[str, ...]]:
+    """Yield the methods, or the formats, that programs know."""
+    for row in getattr(unread._table(), which):
+        yield f"`{row.name}`", _STATES.get(row.state, row.state), row.words, row.programs
 
 
 def _docstring(name: str) -> str:
