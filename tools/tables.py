@@ -169,10 +169,10 @@ def families() -> Iterable[Family]:
         "torchao",
         "torchao",
         "torchao, in safetensors and in PyTorch's pickles",
-        "Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor.",
+        "Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor; "
+        "in pickles AffineQuantizedTensor of before torchao 0.14, with a code to a byte.",
         ("torchao.int_tensors",),
-        refused="AffineQuantizedTensor and others that torchao no longer has, and codes packed for "
-        "one kind of processor.",
+        refused="Others that torchao no longer has, and codes packed for one kind of processor.",
         rounded="Int4Tensor: what code 0 stands for, and float zero points: the difference; to the "
         "scales'",
     )
