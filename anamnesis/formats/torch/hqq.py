@@ -12,7 +12,6 @@ all but the codes were in one of its own, and scales and zero points could be qu
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
@@ -40,8 +39,9 @@ def as_parts(tensors: dict[str, Any], others: dict[str, Any]) -> None:
 
 def _move(head: str, to: str, tensors: dict[str, Any], others: dict[str, Any]) -> None:
     """Name what an older file has under `meta` like the layer's own."""
-    both = tensors.pop(f"{head}zero_scale", None)
+    both = tensors.get(f"{head}zero_scale")
     if type(both) is TorchTensor and both.shape[:1] == (2,):
+        del tensors[f"{head}zero_scale"]
         end = "_q" if both.dtype.name == "U8" else ""
         for i, part in enumerate(_PAIR):
             offset = both.offset + i * both.strides[0]
@@ -50,17 +50,19 @@ def _move(head: str, to: str, tensors: dict[str, Any], others: dict[str, Any]) -
     for nested in _NESTED:
         for values in (tensors, others):
             for part in (*_PAIR, "zero_q", "scale_q", *_SETTINGS):
-                if f"{head}{nested}{part}" in values:
-                    values.setdefault(f"{to}{nested}{part}", values.pop(f"{head}{nested}{part}"))
+                old, new = (f"{place}{nested}{part}" for place in (head, to))
+                if old in values and new not in values:
+                    values[new] = values.pop(old)
 
 
-def _encode(module: str, tensors: dict[str, Any], others: Mapping[str, Any]) -> None:
+def _encode(module: str, tensors: dict[str, Any], others: dict[str, Any]) -> None:
     for nested in _NESTED:
         for setting in _SETTINGS:
             name = f"{module}{nested}{setting}"
             made = _encoded(others[name]) if name in others and name not in tensors else None
             if made is not None:
                 tensors[name] = made
+                del others[name]
 
 
 def _encoded(value: Any) -> PickledArray | None:

@@ -66,7 +66,7 @@ _OF_INTEGERS = frozenset({"codes", "blocks", "indices"})  # floats of these name
 # The same, but only where one of these other parts lies beside.
 _WITH = {
     "qweight": ("qzeros", "scales"),
-    "W_q": ("zero", "zero_q"),  # HQQ, also as floats; the latter in its pickles
+    "W_q": ("zero", "zero_q", "meta.zero", "meta.zero_q"),  # HQQ, also as floats
     **dict.fromkeys(("scale", "zero", "axis"), ("nbits",)),
     "nbits": ("zero",),
     "absmax": ("quant_map",),  # bitsandbytes

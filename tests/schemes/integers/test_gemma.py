@@ -32,6 +32,16 @@ READ: dict[str, tuple[dict[str, Any], Tensors, tuple[int, int]]] = {
     "4 bits by default": (config(), layer(), (2, 8)),
     "2 bits": (config(num_bits=2), layer(), (2, 16)),
     "by a pattern": (config(module_quant_configs={"up_proj": {"num_bits": 2}}), layer(), (2, 16)),
+    "a pattern of no module": (
+        config(module_quant_configs={"vision": {"num_bits": 2}}),
+        layer(),
+        (2, 8),
+    ),
+    "patterns that agree": (
+        config(num_bits=2, module_quant_configs={"layers.[0-5]": {"num_bits": 2}}),
+        layer(),
+        (2, 16),
+    ),
     "bytes of 8 bits": (config(num_bits=8), layer("I8"), (2, 4)),
     "an embedding": (config(num_bits=2), embedding(), (2, 16)),
     "8 bits without a config": ({}, embedding("I8"), (2, 4)),
@@ -61,6 +71,11 @@ REFUSED: dict[str, tuple[dict[str, Any], Tensors, str]] = {
     "4 bits in I8": (config(), layer("I8"), "but num_bits of the config says 4-bit ints"),
     "two patterns": (
         config(module_quant_configs={"mlp": {"num_bits": 2}, "up_proj": {"num_bits": 4}}),
+        layer(),
+        "and the config says 2, 4 of it",
+    ),
+    "a pattern that is not understood": (
+        config(module_quant_configs={"layers.[0-5].mlp": {"num_bits": 2}, "up": {"num_bits": 4}}),
         layer(),
         "and the config says 2, 4 of it",
     ),

@@ -12,15 +12,17 @@ dtype that is asked for, which the scale is rounded to first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.core.rounding import IN_OUTPUT
-from anamnesis.schemes.core.settings import Expected
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.detect.ledger import Finder, Ledger
+from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import check_scale_dtype
 from anamnesis.schemes.families.integers.weight import IntegerWeight
-from anamnesis.schemes.libraries.targets import Targets
+from anamnesis.schemes.libraries.config import Expectation
+from anamnesis.schemes.libraries.targets import matches
 
 _METHOD = "gemma"
 _CODES = ("U8", "I8")
@@ -37,28 +39,30 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights under these names."""
     is_gemma = (facts.method or "").lower() == _METHOD
     if is_gemma or "embedding_quantized" in ledger.by_end:
-        ends = ("embedding_quantized", *(["weight"] if is_gemma else []))
-        modules = [one.name.rpartition(".")[0] for one in ledger.called(*ends)]
-        finder = _finder(Targets(facts.expected if is_gemma else (), modules))
-        ledger.take_found(dict.fromkeys(_CODES, (finder,)), facts)
+        ledger.take_found(dict.fromkeys(_CODES, (_find,)), facts)
 
 
-def _finder(said: Targets[Expected]) -> Finder:
-    def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
-        is_gemma = (facts.method or "").lower() == _METHOD
-        for own, beside in (EMBEDDING, *([FIELDS] if is_gemma else [])):
-            name = own.weight_of(codes.name)
-            scale = None if name is None else ledger.find(beside.named(name))
-            if name is not None and scale is not None and len(codes.shape) == 2:
-                bits = 8 if codes.dtype.name == "I8" else _bits(codes, said)
-                return _weight(name, codes, scale, bits, facts)
-        return None
-
-    return find
+def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeight | None:
+    is_gemma = (facts.method or "").lower() == _METHOD
+    for own, beside in (EMBEDDING, FIELDS) if is_gemma else (EMBEDDING,):
+        name = own.weight_of(codes.name)
+        scale = None if name is None else ledger.find(beside.named(name))
+        if name is not None and scale is not None and len(codes.shape) == 2:
+            said = facts.expected if is_gemma else ()
+            bits = 8 if codes.dtype.name == "I8" else _bits(codes, said)
+            return _weight(name, codes, scale, bits, facts)
+    return None
 
 
-def _bits(codes: StoredTensor, said: Targets[Expected]) -> int:
-    given = {one.bits for one in said.of(codes.name.rpartition(".")[0])}
+def _bits(codes: StoredTensor, said: Sequence[Expectation]) -> int:
+    """Return the bits that the config says, where all that may be meant for a module say one."""
+    # Of several patterns the one that begins first in a name counts; and what one means is not
+    # always known.
+    module = codes.name.rpartition(".")[0]
+    found = [(one.bits, matches(target, module)) for target, one in said if target]
+    given = {bits for bits, is_hit in found if is_hit is not False}
+    if not any(is_hit for _, is_hit in found):
+        given |= {one.bits for target, one in said if not target}
     if len(given) != 1 or not given <= {*_BITS}:
         named = ", ".join(map(str, sorted(given))) or "nothing"
         raise codes.unsupported(
