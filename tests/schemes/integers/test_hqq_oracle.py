@@ -135,3 +135,15 @@ def test_scales_of_4_bits(tmp_path: Path) -> None:
     with an.parse(tmp_path / "qmodel.pt") as model, pytest.raises(an.UnsupportedError) as caught:
         model.remember(lambda *_: None)
     assert "holds scales in 4 bits; HQQ's are of 8" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("axis", 2), ("axis", 0), ("shape", torch.Size([1, 7])), ("packing", "")]
+)
+def test_scales_of_scales_that_do_not_fit(setting: str, value: Any, tmp_path: Path) -> None:
+    made = layer(torch.float16, {**SCALE, "axis": 1}, nbits=4, group_size=64)
+    state = as_before(made)
+    state["meta"]["meta_scale"][setting] = value
+    torch.save({M: state}, tmp_path / "qmodel.pt")
+    with an.parse(tmp_path / "qmodel.pt") as model:
+        assert f"{M}.W_q" in model.problems

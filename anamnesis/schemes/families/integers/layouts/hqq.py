@@ -175,7 +175,9 @@ def _numbers_of(codes: str, part: str, ledger: Ledger) -> _Numbers | None:
     named = "F16" if dtype is None else _COMPUTED.get(dtype.read() if dtype.n_bytes < 99 else b"")
     if bits != 8 or stored.dtype.name != "U8" or named is None:
         raise stored.unsupported(f"{stored} holds {part}s in {bits} bits; HQQ's are of 8")
+    grid = (n_scales, 1) if axis == 1 else (1, n_scales)
     is_right = {scale.dtype.name, zero.dtype.name} <= {*SCALES} and zero.shape == scale.shape
+    is_right = is_right and axis in (0, 1) and (scale.shape == grid or scale.n_elements == 1)
     if not is_right or n % n_scales or stored.n_elements != n or min(shape) < 1:
         raise stored.misshapen(f"{part}s of {list(shape)}", scale)
     beside = (scale, zero, *settings.values())
