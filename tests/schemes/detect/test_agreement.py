@@ -254,3 +254,20 @@ def test_zero_points_are_compared_to_the_last(tmp_path: Path) -> None:
     dtype, shape, data = tensors[f"{M}.qzeros"]
     tensors[f"{M}.qzeros"] = dtype, shape, data[:-1] + b"\x87"
     assert "a zero point of 9" in problem(tmp_path, tensors, packed(size=16, sym=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "group", "byte", "counted"),
+    [("nvfp4_v2", 16, 0x7F, set()), ("mx_int", 32, 0x7F, set()), ("mx_int", 32, 0xFF, {"nan"})],
+)
+def test_bytes_of_scales_mean_what_the_numbers_say(
+    data: str, group: int, byte: int, counted: set[str], tmp_path: Path
+) -> None:
+    n = 64 // group
+    scales = bytes([byte]) + b"\x78" * (8 * n - 1)
+    tensors = ALL_SEVENS | {f"{M}.weight_scale": ("U8", (8, n), scales)}
+    config = {"model_type": "llama", "quantization_config": autoround(data, group_size=group)}
+    with an.parse(described(tmp_path / "a.safetensors", config, tensors).parent) as model:
+        report = model.remember(lambda *_: None)
+    counts = [pair for kinds in report.odd_scales.values() for pair in kinds.items()]
+    assert {kind for kind, n in counts if n} == counted

@@ -39,8 +39,11 @@ class Fp4Format:
 
     @property
     def words(self) -> str:
-        kind = self.kind if self.scale == "E4M3" else f"{self.kind} {self.scale}"
-        return f"{kind} ({self.producer})" if self.producer else kind
+        return f"{self.family} ({self.producer})" if self.producer else self.family
+
+    @property
+    def family(self) -> str:
+        return self.kind if self.scale == "E4M3" else f"{self.kind} {self.scale}"
 
     @property
     def has_kin(self) -> bool:

@@ -52,7 +52,7 @@ class Fp4Weight(TiledWeight):
 
     @property
     def family(self) -> str:
-        return self.format.kind
+        return self.format.family
 
     @property
     def shown(self) -> Shown:
