@@ -182,10 +182,10 @@ def families() -> Iterable[Family]:
         "torchao",
         "torchao",
         "torchao, in safetensors and in PyTorch's pickles",
-        "Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor.",
+        "Float8Tensor, Int4Tensor, Int8Tensor, IntxUnpackedToInt8Tensor, MXTensor and NVFP4Tensor; "
+        "in pickles AffineQuantizedTensor of before torchao 0.14, with a code to a byte.",
         ("torchao.int_tensors",),
-        refused="AffineQuantizedTensor and others that torchao no longer has, and codes packed for "
-        "one kind of processor.",
+        refused="Others that torchao no longer has, and codes packed for one kind of processor.",
         rounded="Int4Tensor: what code 0 stands for, and float zero points: the difference; to the "
         "scales'",
     )
@@ -226,12 +226,16 @@ def families() -> Iterable[Family]:
         refused="Zero points.",
     )
     yield Family(
-        "HQQ, quanto and BitNet",
+        "HQQ, quanto, BitNet and Gemma",
         "integers",
-        "HQQ, quanto (qint4, qint2), BitNet of transformers",
-        "HQQ in 1 to 8 bits; of quanto's weights the config has the bits.",
-        ("integers.layouts.hqq", "integers.layouts.quanto", "integers.layouts.bitnet"),
-        rounded="HQQ: difference and product, quanto: product and sum; to the scales'",
+        "HQQ, also its own `qmodel.pt`; quanto (qint4, qint2); BitNet and Gemma of transformers",
+        "HQQ in 1 to 8 bits; of quanto's weights the config has the bits, and of Gemma's.",
+        (
+            *("integers.layouts.hqq", "integers.layouts.quanto"),
+            *("integers.layouts.bitnet", "integers.layouts.gemma"),
+        ),
+        rounded="HQQ: difference and product, quanto: product and sum; to the scales'; Gemma: the "
+        "scale, to the output's",
     )
     yield Family(
         "bitsandbytes",
@@ -315,6 +319,8 @@ def tables() -> dict[str, str]:
         ),
         "ways": _ways(),
         "unread": _table("it is called", "by its parts", "and the config", rows=_unread()),
+        "methods": _table("`quant_method`", "here", "what it is", "of", rows=_known("methods")),
+        "method_formats": _table("name", "here", "what it is", "of", rows=_known("formats")),
         "roundings": _table(
             "encoding",
             "its library rounds in between",
@@ -510,6 +516,15 @@ def _unread() -> Iterable[tuple[str, str, str]]:
         )
         called = f"{row.encoding} ({row.producer})" if row.producer else row.encoding
         yield called, listed, f"`{row.method}`" if row.method else ""
+
+
+_STATES = {"runtime": "a way to run a model", "refused": "refused by name"}
+
+
+def _known(which: str) -> Iterable[tuple[str, ...]]:
+    """Yield the methods, or the formats, that programs know."""
+    for row in getattr(unread._table(), which):
+        yield f"`{row.name}`", _STATES.get(row.state, row.state), row.words, row.programs
 
 
 def _docstring(name: str) -> str:

@@ -11,6 +11,7 @@ EXTENSION = ".safetensors"
 MODEL_STEM = "model"  # of the one name that transformers finds without an index
 MISTRAL_STEM = "consolidated"  # of what vLLM reads beside params.json
 DIFFUSERS_STEM = "diffusion_pytorch_model"  # and diffusers
+HQQ_NAME = "qmodel.pt"  # of what HQQ's own `save_quantized` writes
 ADAPTER_STEM = "adapter_model"  # of peft's weights, which are a part beside a model
 ADAPTER_NAMES = (f"{ADAPTER_STEM}.safetensors", f"{ADAPTER_STEM}.bin")
 PARTIAL_SUFFIX = ".amn-partial"  # of folders that hold output on its way
@@ -33,7 +34,7 @@ DCP_METADATA_NAME = ".metadata"  # of PyTorch's distributed checkpoints
 DCP_EXTENSION = ".distcp"
 # Endings of what trainers leave, and of models, which are meant where both are there.
 _OF_TRAINERS = (DCP_METADATA_NAME, "latest", ".pt", ".pth", ".bin")
-_OF_MODELS = (EXTENSION, ".gguf", "pytorch_model.bin", ".index.json")
+_OF_MODELS = (EXTENSION, ".gguf", "pytorch_model.bin", HQQ_NAME, ".index.json")
 _TORCHS_SHARD = "shard-"  # of torch's distributed writer of safetensors
 
 # In the names of indexes of shards.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from anamnesis.checkpoint.file_names import ADAPTER_NAMES, EXTENSION
+from anamnesis.checkpoint.file_names import ADAPTER_NAMES, EXTENSION, HQQ_NAME
 from anamnesis.checkpoint.indexes import Index, Kind
 
 _NUMBER = r"(-[0-9]{5}-of-[0-9]{5})?"
 _TORCH_SHARD = re.compile(rf"pytorch_model{_NUMBER}\.bin")
-# Those of diffusers, and of variants, too: pytorch_model.fp16.bin.
-_TORCH = re.compile(rf"(diffusion_)?pytorch_model{_NUMBER}(\.[\w-]+)?\.bin")
+# Those of diffusers, and of variants, too: pytorch_model.fp16.bin; and what HQQ writes.
+_TORCH = re.compile(rf"(diffusion_)?pytorch_model{_NUMBER}(\.[\w-]+)?\.bin|{re.escape(HQQ_NAME)}")
 _MISTRAL_COPY = re.compile(rf"consolidated{_NUMBER}\.safetensors")
 _USUAL = re.compile(
     rf"((diffusion_pytorch_)?model{_NUMBER}\.safetensors)|(diffusion_)?{_TORCH_SHARD.pattern}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,14 @@ READ = {
     },
     "torchao-settings": {"w": "Float8Tensor"},
 }
+# The first 16 digits of SHA-256 of what torchao 0.12 itself dequantised to BF16.
 OF_TORCHAO_0_12 = {
-    "a.weight": "AffineQuantizedTensor",
-    "b.weight": "LinearActivationQuantizedTensor",
-    "c.weight": "AffineQuantizedTensor",
+    "int8": "49bcfc6e1f39e5c2",
+    "int8-groups": "812e5a5659709be6",
+    "int8-dynamic": "f85897ae0649e94e",
+    "int4-dynamic": "cc15fee587306cf3",
+    "float8": "fe9339f0b3f5ee00",
+    "intx": "42100e0a7c827bdd",
 }
 
 
@@ -48,21 +53,34 @@ def test_settings_are_told_as_torchao_does() -> None:
     assert told["_data"]["dtype"] == {"_type": "torch.dtype", "_data": "bfloat16"}
 
 
+def test_plain_classes_that_torchao_no_longer_has() -> None:
+    with an.parse(SEEDS / "torchao-0.12-plain") as model:
+        found = {name: model[name].numpy("bf16") for name in model if name != "uintx"}
+    digests = {name: sha256(array.tobytes()).hexdigest()[:16] for name, array in found.items()}
+    assert digests == OF_TORCHAO_0_12
+
+
 def test_classes_that_torchao_no_longer_has() -> None:
-    """They are listed, and stop a conversion by their names; all else is read."""
-    path = SEEDS / "torchao-0.12-legacy"
+    """What is packed in their own ways is listed, and stops a conversion by its name."""
+    path = SEEDS / "torchao-0.12-plain"
     with an.parse(path) as model:
         assert {name: str(error) for name, error in model.problems.items()} == {
-            name: f"{path}: tensor '{name}' cannot be read: it is torchao's {kind}, which torchao "
-            "no longer has; quantise the model with torchao 0.14 or later"
-            for name, kind in OF_TORCHAO_0_12.items()
+            "uintx": f"{path}: tensor 'uintx' cannot be read: it is torchao's "
+            "AffineQuantizedTensor, which torchao no longer has; quantise the model with torchao "
+            "0.14 or later"
         }
-        assert model["norm.weight"].numpy("f32").tolist() == [1, 1]
-        with pytest.raises(an.UnsupportedError, match=r"a\.weight.* AffineQuantizedTensor"):
+        with pytest.raises(an.UnsupportedError, match=r"uintx.* AffineQuantizedTensor"):
             model.remember(lambda *_: pytest.fail("a weight came out"))
 
 
-@pytest.mark.parametrize("seed", [*READ, "torchao-0.12-legacy"])
+def test_the_legacy_format_has_them_too() -> None:
+    with an.parse(SEEDS / "torchao-0.12-legacy") as model:
+        assert not model.problems
+        assert model["norm.weight"].numpy("f32").tolist() == [1, 1]
+        assert [model[f"{name}.weight"].shape for name in "abc"] == [(2, 32)] * 3
+
+
+@pytest.mark.parametrize("seed", [*READ, "torchao-0.12-legacy", "torchao-0.12-plain"])
 def test_scan_knows_them(seed: str) -> None:
     found = an.scan(SEEDS / seed)
     assert found.verdict == "safe"

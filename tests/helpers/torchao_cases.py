@@ -166,6 +166,10 @@ CASES: dict[str, tuple[tuple[int, ...], Make]] = {
         )
         for bits in range(1, 9)
     },
+    "intx-8da4w": (
+        (9, 64),
+        _intx((1, 32), torch.int4, activation_quantization="int8_asym_per_token"),
+    ),
     "intx-rows": ((9, 22), _intx((1, 22), torch.int4, activation_quantization=_PER_TOKEN)),
     "intx-square": ((4, 16), _intx((1, 4), torch.int4)),
     "intx-conv": ((6, 4, 3, 3), _intx((1, 4, 3, 3), torch.int4)),

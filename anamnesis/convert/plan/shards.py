@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
-from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
+from anamnesis.checkpoint.file_names import EXTENSION, HQQ_NAME, MODEL_STEM
 from anamnesis.checkpoint.variants import without_variant
 
 if TYPE_CHECKING:
@@ -70,9 +70,8 @@ def _short_name(shard: str) -> str:
     if shard.endswith(EXTENSION):
         return shard
     folder, name = posixpath.split(shard)
-    return posixpath.join(
-        folder, posixpath.splitext(name)[0].removeprefix(_TORCH_PREFIX) + EXTENSION
-    )
+    stem = posixpath.splitext(name)[0].removeprefix(_TORCH_PREFIX)
+    return posixpath.join(folder, (MODEL_STEM if name == HQQ_NAME else stem) + EXTENSION)
 
 
 def check_distinct(files: Sequence[Named], folder: Path) -> None:

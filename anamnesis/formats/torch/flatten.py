@@ -351,6 +351,10 @@ def flatten(value: Any, name: str, budget: Budget, machine: PickleMachine) -> Fl
         raise flattened.too_deep() from None
     if machine.calls:
         flattened.add_lost_arrays(machine.calls)
+    if any(name.endswith("W_q") for name in flattened.tensors):
+        from anamnesis.formats.torch import hqq  # only here: few files have its layers
+
+        hqq.as_parts(flattened.tensors, flattened.others)
     return flattened
 
 

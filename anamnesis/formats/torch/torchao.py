@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.printable import kind_of
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, in_words
 from anamnesis.formats.torch.torchao_classes import (
+    AFFINE,
     DTYPE,
     ENUMS,
     FIELDS,
@@ -76,14 +77,58 @@ class _Unfit(Exception):
 
 def read(made: Wrapper, visit: Callable[[int], None]) -> Flat | Refused:
     """Return what a tensor is made of."""
-    path = str(made.kind)
     try:
+        made = _as_today(made)
+        path = str(made.kind)
         if path in WHY:
             raise _Unfit(WHY[path])
         return _flat(made, READ[path], _attributes_of(made), visit)
     except _Unfit as why:
         what = f"torchao's {made.kind.name}, {why}"
         return Refused(what, made.shape, (made.state,))
+
+
+def _as_today(made: Wrapper) -> Wrapper:
+    """Return a tensor of torchao before 0.14 as one of a class of today, if its parts are plain."""
+    state = made.state if type(made.state) is dict else {}
+    inner = state.get("original_weight_tensor")  # beside how activations are quantised
+    if type(inner) is Wrapper:
+        return _as_today(inner)
+    parts = state.get("tensor_impl")
+    if type(parts) is not Wrapper or str(parts.kind) not in AFFINE or type(parts.state) is not dict:
+        return made
+    domain = state.get("zero_point_domain")
+    if type(domain) is Call and _member(domain, ENUMS.get(str(domain.function), ())) == "FLOAT":
+        raise _Unfit("whose zero points are added")
+    codes, path = AFFINE[str(parts.kind)]
+    own = {**parts.state, "qdata": parts.state.get(codes), "block_size": state.get("block_size")}
+    if own.get("transposed"):
+        raise _Unfit("which is stored transposed")
+    grid = _grid(made.shape, own["block_size"])
+    for name in ("scale", "zero_point"):
+        if type(own.get(name)) is TorchTensor:
+            own[name] = _in_grid(own[name], grid)
+    row = READ[path]
+    kept = {"block_size", *row.tensors, *row.optional_tensors}
+    module, _, name = path.rpartition(".")
+    given = {key: value for key, value in own.items() if key in kept}
+    return Wrapper(SubclassGlobal(module, name), made.dtype, made.shape, given)
+
+
+def _grid(shape: tuple[int, ...], block: Any) -> tuple[int, ...]:
+    """Return how many blocks there are along each axis; nothing where that is no whole number."""
+    is_right = type(block) in (list, tuple) and len(block) == len(shape)
+    if not is_right or not all(type(b) is int and b > 0 for b in block):
+        return ()
+    return tuple(n // b for n, b in zip(shape, block, strict=True))
+
+
+def _in_grid(tensor: TorchTensor, grid: tuple[int, ...]) -> TorchTensor:
+    """Return scales in the shape of their blocks, which axes of one block may be missing in."""
+    if tensor.shape == grid or [n for n in tensor.shape if n != 1] != [n for n in grid if n != 1]:
+        return tensor
+    strides = iter([s for n, s in zip(tensor.shape, tensor.strides, strict=True) if n != 1])
+    return tensor._replace(shape=grid, strides=tuple(1 if n == 1 else next(strides) for n in grid))
 
 
 def _attributes_of(made: Wrapper) -> dict[str, Any]:
@@ -166,7 +211,7 @@ def _checked(name: str, value: Any, row: TensorClass, visit: Callable[[int], Non
         and all(type(n) is int and 0 <= n < 1 << 63 for n in sizes),
         FLAG: type(value) is bool,
         DTYPE: _dtype_name(value) is not None or (name == "elem_dtype" and type(value) is str),
-        SETTINGS: type(value) is Call,
+        SETTINGS: type(value) in (Call, str),  # an enum's member, or its value
     }
     if not fits[wanted]:
         raise _Unfit(f"whose {name} is {_called(value)}, not {wanted}")

@@ -1,8 +1,10 @@
 """The classes of torchao that pickles name: what each is made of.
 
-torchao_classes.json has the rows: classes that are read; classes that are not, by the reason;
-enums, whose names in torchao's metadata are their values in upper case, or listed by number; and
-settings (dataclasses, named tuples, layouts, functions for activations), which are merely named.
+torchao_classes.json has the rows: classes that are read; those of before torchao 0.14 that are
+plain, with the name of their codes and the class as which they are read; classes that are not, by
+the reason; enums, whose names in torchao's metadata are their values in upper case, or listed by
+number; and settings (dataclasses, named tuples, layouts, functions for activations), which are
+merely named.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ OF_OTHER_VERSIONS = frozenset(  # of how to multiply with a weight, or how it wa
 FIELDS = {"torchao.float8.inference.Float8MMConfig": ("emulate", "use_fast_accum", "pad_inner_dim")}
 
 _TABLE = json_table(__file__)
+AFFINE: Mapping[str, tuple[str, str]] = {k: tuple(v) for k, v in _TABLE["affine"].items()}
 READ = {path: _class(row) for path, row in _TABLE["read"].items()}
 WHY = {path: why for why, rows in _TABLE["unread"].items() for path in _paths(rows)}
 ENUMS: Mapping[str, list[str]] = _TABLE["enums"]

@@ -15,7 +15,7 @@ from anamnesis.schemes.core.weight import Weight
 
 _PIECE = 1 << 20
 # What bytes of scales mean, by how the words for an encoding begin; others have codes there.
-_AS_BYTES = {"NVFP4": "F8_E4M3", "MXFP": "F8_E8M0", "FP8": "F8_E8M0"}
+_AS_BYTES = {"NVFP4 E5M3": "U8", "NVFP4": "F8_E4M3", "MX": "F8_E8M0", "FP8": "F8_E8M0"}
 _LETTERS = {16: "H", 32: "I", 64: "Q"}
 
 

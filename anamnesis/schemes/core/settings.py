@@ -43,6 +43,8 @@ class Expected(NamedTuple):
     is_whole: bool = False
     unread: str = ""
     is_symmetric: bool = False
+    in_bytes: bool = False  # whether codes of fewer bits may take a byte each
+    format: str = ""  # of numbers that no name, dtype or shape tells from others
 
     @property
     def asks_more(self) -> bool:
@@ -66,7 +68,8 @@ def _blocks(block: tuple[int, int] | None) -> str:
 def disagreement(shown: Shown, given: Expected) -> str:
     """Return what is wrong with what a weight shows, in words; nothing if all agrees."""
     is_other = bool(given.kind) and given.kind != shown.kind
-    is_other = is_other or bool(given.bits and shown.bits and given.bits != shown.bits)
+    is_wide = given.in_bytes and (shown.kind, shown.bits) == ("int", 8)
+    is_other = is_other or bool(given.bits and shown.bits not in (0, given.bits) and not is_wide)
     if given.of_kind_only and (is_other or shown.is_mx):
         return ""
     if not is_other and (given.block is None or _has_blocks(shown, given.block, given.is_whole)):

@@ -44,7 +44,7 @@ _NOTHING = (None, False, 0, "", "none", "None")
 # Entries that are more specific than the method, the most specific first.
 _LAYOUT_KEYS = ("quant_algo", "packing_format", "format", "checkpoint_format", "mode", "version")
 _BLOCK_SIZE = "weight_block_size"
-_BLOCK_ALGO = "fp8_pb_wo"  # ModelOpt's, always in blocks of 128x128
+_BLOCK_ALGOS = ("fp8_pb_wo", "fp8_pb_real")  # ModelOpt's, always in blocks of 128x128
 # What the sizes of a model's layers are called.
 _HIDDEN = ("hidden_size", "d_model", "n_embd", "dim")
 _SIZE_ENDINGS = ("_size", "_dim", "_rank", "d_ff", "n_inner")
@@ -102,6 +102,7 @@ class QuantFacts:
     missed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unmatched: tuple[Expectation, ...] = ()
     is_partly_undetermined: bool = False
+    formats: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def declares_scaled_fp8(self) -> bool:
@@ -190,7 +191,7 @@ def _blocks(group: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         block = pair(group.get(key))
         if block:
             yield block
-    if str(group.get("quant_algo")).lower() == _BLOCK_ALGO:
+    if str(group.get("quant_algo")).lower() in _BLOCK_ALGOS:
         yield 128, 128
 
 
@@ -256,7 +257,10 @@ def _quantises(section: Mapping[str, Any]) -> bool:
         return _says(layers) or section["quant_algo"] not in (None, "", "NO_QUANT")
     if "config_groups" in section or "sparsity_config" in section:
         sparse = _nested(section, "sparsity_config", "format")
-        return _says(section.get("config_groups")) or sparse not in (None, "dense")
+        groups = section.get("config_groups")
+        listed = groups.values() if isinstance(groups, dict) else ()
+        weights = [group.get("weights") for group in listed if isinstance(group, dict)]
+        return any(map(_says, weights)) or sparse not in (None, "dense")
     loads = [section[key] for key in ("load_in_4bit", "load_in_8bit") if key in section]
     return any(loads) or not loads
 

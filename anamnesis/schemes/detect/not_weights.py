@@ -25,7 +25,7 @@ TABLES = frozenset(
 _OF_UNREAD = frozenset(
     {
         "pre_quant_scale",  # ModelOpt's
-        "wscales",  # SVDQuant
+        *("wscales", "svdquant_lora_a", "svdquant_lora_b"),  # SVDQuant
         *("Qidxs", "Wscale"),  # QuIP#
         *("dense_weights", "col_vals"),  # SpQR
         "dqweight",  # FP-Quant
@@ -66,7 +66,7 @@ _OF_INTEGERS = frozenset({"codes", "blocks", "indices"})  # floats of these name
 # The same, but only where one of these other parts lies beside.
 _WITH = {
     "qweight": ("qzeros", "scales"),
-    "W_q": ("zero", "meta.zero", "meta.zero_q"),  # HQQ, also as floats; the latter in its pickles
+    "W_q": ("zero", "zero_q", "meta.zero", "meta.zero_q"),  # HQQ, also as floats
     **dict.fromkeys(("scale", "zero", "axis"), ("nbits",)),
     "nbits": ("zero",),
     "absmax": ("quant_map",),  # bitsandbytes
@@ -132,13 +132,13 @@ _ACTIVATION = frozenset(
         *("input_scale", "input_scale_inv", "input_scale_ub", "activation_scale"),
         *("activation_scale_inv", "activation_scale_ub", "act_scale", "output_scale"),
         *("input_zero_point", "output_zero_point", "input_global_scale", "scale_input"),
-        "qscale_act",
+        *("qscale_act", "input_activation_scale", "output_activation_scale"),
     }
 )
 _CACHE = frozenset(
     {
         *("k_scale", "v_scale", "q_scale", "kv_scale", "kv_cache_scale", "prob_scale"),
-        *("k_zero_point", "v_zero_point", "q_zero_point"),
+        *("k_zero_point", "v_zero_point", "q_zero_point", "k_cache_scale", "v_cache_scale"),
     }
 )
 _ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")

@@ -45,6 +45,18 @@ _ELSEWHERE = (
 )
 
 
+class Known(NamedTuple):
+    """A `quant_method`, or a format, that programs know: whether files in it are read here.
+
+    `state` is `written`, `read`, `refused`, or `runtime`: a program's name for how it runs a model.
+    """
+
+    name: str
+    state: str
+    programs: str
+    words: str
+
+
 class _Table(NamedTuple):
     """What unread.json has: the first row that fits counts.
 
@@ -53,14 +65,26 @@ class _Table(NamedTuple):
 
     rows: tuple[_Row, ...]
     wholes: tuple[_Whole, ...]
-    methods: Mapping[str, str]
+    names: Mapping[str, str]
+    methods: tuple[Known, ...]
+    formats: tuple[Known, ...]
+
+
+_KNOWN = ("methods", "formats")
 
 
 @cache
 def _table() -> _Table:
     found = json_table(__file__)
     rows = tuple(_Row(*row) for row in found["unread"])
-    return _Table(rows, tuple(_Whole(*row) for row in found["whole"]), found["methods"])
+    wholes = tuple(_Whole(*row) for row in found["whole"])
+    methods, formats = (tuple(Known(*row) for row in found[part]) for part in _KNOWN)
+    return _Table(rows, wholes, found["names"], methods, formats)
+
+
+def known() -> tuple[Known, ...]:
+    """Return all methods and formats that programs know."""
+    return (*_table().methods, *_table().formats)
 
 
 def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str | None:
@@ -68,10 +92,10 @@ def name_encoding(parts: Mapping[str, StoredTensor], facts: QuantFacts) -> str |
     by_config = (facts.declared or "").partition(",")[0]
     for row in _table().rows:
         if row.method.lower() in by_config.lower() and _fits(row.parts, parts):
-            producer = row.producer or _table().methods.get(by_config.lower(), "")
+            producer = row.producer or _table().names.get(by_config.lower(), "")
             is_given = not producer or producer == row.encoding
             return row.encoding if is_given else f"{row.encoding} ({producer})"
-    return _table().methods.get(by_config.lower())
+    return _table().names.get(by_config.lower())
 
 
 def missing_parts(

@@ -36,9 +36,12 @@ def _config_groups(section: Mapping[str, Any]) -> Iterator[Expectation]:
         if weights.get("actorder") in _LISTS:
             parts.append(AskedPart("weight_g_idx", f"actorder: {weights['actorder']}"))
         by = f"{name} of config_groups"
+        layout = group.get("format") or section.get("format")
         given = Expected(
             *(by, kind, _size(weights.get("num_bits")), _block_of(weights), tuple(parts)),
             is_symmetric=weights.get("symmetric") is True,
+            in_bytes=layout != "pack-quantized",
+            format=_DATA["nvfp4_v2"][2] if layout == _E5M3 else "",
         )
         targets = group.get("targets")
         for target in targets if isinstance(targets, list) and targets else [""]:
@@ -61,8 +64,10 @@ _ALGOS: dict[str, tuple[str, int, tuple[int, int]]] = {
     "FP8": ("float", 8, _ONE),
     "FP8_PER_CHANNEL_PER_TOKEN": ("float", 8, _ROW),
     "FP8_PB_WO": ("float", 8, (128, 128)),
+    "FP8_PB_REAL": ("float", 8, (128, 128)),
     "NVFP4": ("float", 4, (1, 16)),
     "NVFP4_AWQ": ("float", 4, (1, 16)),
+    "NVFP4_SVD": ("float", 4, (1, 16)),
     "W4A16_NVFP4": ("float", 4, (1, 16)),
     "W4A8_NVFP4_FP8": ("float", 4, (1, 32)),
     "MXFP4": ("float", 4, (1, 32)),
@@ -73,18 +78,21 @@ _ALGOS: dict[str, tuple[str, int, tuple[int, int]]] = {
     "W8A16": ("int", 8, _ROW),
     "W8A8_SQ_PER_CHANNEL": ("int", 8, _ROW),
 }
+_UNREAD_ALGOS = {"NVFP4_SVD": "NVFP4 with a low-rank part (SVDQuant of ModelOpt)"}
 
 
 def _algorithms(section: Mapping[str, Any]) -> Iterator[Expectation]:
     layers = dict(_dicts(section.get("quantized_layers")))
     for target, layer in [*layers.items(), ("", section)] if not layers else layers.items():
-        row = _ALGOS.get(_word(layer.get("quant_algo")).upper())
+        algo = _word(layer.get("quant_algo")).upper()
+        row, unread = _ALGOS.get(algo), _UNREAD_ALGOS.get(algo, "")
         if row is not None:
             kind, bits, block = row
             size = _size(layer.get("group_size"))
             is_grouped = size and block[0] == 1 and block[1]
             by = f"quant_algo {layer['quant_algo']}"
-            yield target, Expected(by, kind, bits, (1, size) if is_grouped else block)
+            block = (1, size) if is_grouped else block
+            yield target, Expected(by, kind, bits, block, unread=unread)
 
 
 # --- GPTQ, AWQ, AutoRound ---------------------------------------------------------------------
@@ -92,14 +100,16 @@ def _algorithms(section: Mapping[str, Any]) -> Iterator[Expectation]:
 _PACKERS = ("gptq", "awq", "auto-round", "intel/auto-round", "gptqmodel")
 _UNNAMED = ("w_bit", "desc_act", "zero_point")  # keys of those who do not say the method
 _MINUS = "-:"  # before a pattern of GPTQModel's: what is left alone
-# AutoRound's types of data, by how they begin: the kind, and the encoding if it cannot be decoded.
+# AutoRound's types of data, by how they begin: the kind, bits and format of its own numbers, and
+# what they are called.
 _DATA = {
-    "nv_fp4_e5m3": ("float", "NVFP4 with scales of E5M3"),
-    "mx_int": ("int", "MXINT"),
-    "mx_uint": ("int", "MXUINT"),
-    "mx_fp": ("float", ""),
-    "nv_fp": ("float", ""),
+    "nvfp4_v2": ("float", 4, "autoround-e5m3", "NVFP4 with scales of E5M3"),
+    "mx_int": ("int", 4, "autoround-mxint4", "MXINT"),
+    "mx_uint": ("int", 0, "", "MXUINT"),
+    "mx_fp": ("float", 0, "", ""),
+    "nv_fp": ("float", 0, "", ""),
 }
+_E5M3 = "nvfp4-e5m3-pack-quantized"  # which it calls a format of compressed-tensors
 
 
 def _packed(section: Mapping[str, Any]) -> Iterator[Expectation]:
@@ -123,13 +133,20 @@ def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -
     data = _word(settings.get("data_type"))
     if not bits or bits > 8 or data.startswith("fp"):
         return None
-    kind, unread = next((row for key, row in _DATA.items() if data.startswith(key)), ("int", ""))
-    named = f"{unread} (AutoRound)" if unread else ""
+    rows = (row for key, row in _DATA.items() if data.startswith(key))
+    kind, own_bits, format, called = next(rows, ("int", 0, "", ""))
+    is_own = bits == own_bits
+    named = f"{called} (AutoRound)" if called and not is_own else ""
     is_listed = settings.get("desc_act") is True and section.get("is_marlin_format") is not True
     parts = (AskedPart("g_idx", "desc_act: true"),) if is_listed else ()
     is_symmetric = settings.get("sym") is True
     block = _groups_of(size)
-    return Expected(by, kind, bits, block, parts, unread=named, is_symmetric=is_symmetric)
+    return Expected(
+        *(by, kind, bits, block, parts),
+        unread=named,
+        is_symmetric=is_symmetric,
+        format=format if is_own else "",
+    )
 
 
 def _is_regex(target: str) -> bool:
@@ -205,6 +222,22 @@ def _quanto(section: Mapping[str, Any]) -> Iterator[Expectation]:
         yield "", Expected(f"weights: {section['weights']} in the config", *row)
 
 
+# --- Gemma ------------------------------------------------------------------------------------
+
+
+def _gemma(section: Mapping[str, Any]) -> Iterator[Expectation]:
+    bits = _size(section.get("num_bits")) or 4
+    yield "", Expected("num_bits of the config", "int", bits)
+    for pattern, module in _dicts(section.get("module_quant_configs")):
+        by = f"module_quant_configs of {pattern}"
+        yield _searched(pattern), Expected(by, "int", _size(module.get("num_bits")) or bits)
+
+
+def _searched(pattern: str) -> str:
+    """Return a target for what `re.search` finds, be it in the middle of a name."""
+    return by_regex(pattern if pattern[:1] in ("^", "") else f".*{pattern}")
+
+
 # --- VPTQ -------------------------------------------------------------------------------------
 
 
@@ -237,6 +270,8 @@ def expected_in(section: Mapping[str, Any]) -> Iterator[Expectation]:
         yield from _quark(section)
     elif method == "quanto":
         yield from _quanto(section)
+    elif method == "gemma":
+        yield from _gemma(section)
     elif method in _PACKERS or (not method and any(key in section for key in _UNNAMED)):
         yield from _packed(section)
     elif not method:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
@@ -51,6 +52,7 @@ def by_regex(regex: str) -> str:
     return regex if regex.startswith(REGEX) else REGEX + regex
 
 
+@lru_cache(maxsize=256)
 def _globs(target: str) -> list[_Glob] | None:
     """Return what a pattern means; None if it is none of those that tools write."""
     is_regex = target.startswith(REGEX)
@@ -89,6 +91,12 @@ def _words(choice: Iterable[str | None]) -> Iterator[str]:
         else:
             word += part
     yield word
+
+
+def matches(target: str, name: str) -> bool | None:
+    """Return whether a pattern is of a name; None if it is none of those that tools write."""
+    globs = _globs(target)
+    return None if globs is None else any(glob.matches(name) for glob in globs)
 
 
 class Targets(Generic[T]):

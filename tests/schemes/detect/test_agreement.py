@@ -16,6 +16,15 @@ MXFP4: Tensors = {
     f"{M}.weight_packed": empty("U8", 8, 32),
     f"{M}.weight_scale": empty("U8", 8, 2),
 }
+NVFP4: Tensors = {
+    f"{M}.weight_packed": empty("U8", 8, 32),
+    f"{M}.weight_scale": empty("U8", 8, 4),
+}
+MODELOPT_NVFP4: Tensors = {
+    f"{M}.weight": empty("U8", 8, 32),
+    f"{M}.weight_scale": empty("F8_E4M3", 8, 4),
+    f"{M}.weight_scale_2": empty("F32"),
+}
 FP8: Tensors = {f"{M}.weight": empty("F8_E4M3", 8, 64), f"{M}.weight_scale": empty("F32", 8, 1)}
 
 
@@ -78,13 +87,11 @@ def in_bytes(zero: int) -> Tensors:
 
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
 CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
-    "MXINT4": (MXFP4, autoround("mx_int"), "MXINT (AutoRound) cannot be decoded yet"),
+    "MXINT2": (MXFP4, autoround("mx_int", bits=2), "MXINT (AutoRound) cannot be decoded yet"),
+    "scales of E5M3 for 32 codes": (MXFP4, autoround("nvfp4_v2"), "a scale for each 16 codes"),
+    "MXINT4 with scales for 16": (NVFP4, autoround("mx_int"), "a scale for each 32 codes"),
+    "scales in U8 for 16": (NVFP4, autoround("nv_fp", group_size=16), "cannot be decoded yet"),
     "MXUINT4": (MXFP4, autoround("mx_uint4"), "MXUINT (AutoRound) cannot be decoded yet"),
-    "MXINT4 beside MXFP4": (
-        MXFP4 | {name.replace("up", "down"): part for name, part in MXFP4.items()},
-        autoround("mx_int", extra_config={M.replace("up", "down"): {"data_type": "mx_fp"}}),
-        "MXINT (AutoRound) cannot be decoded yet",
-    ),
     "integers": (MXFP4, autoround("int"), "says 4-bit ints in groups of 32"),
     "integers of compressed-tensors": (
         MXFP4,
@@ -112,9 +119,9 @@ CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
         {"quant_method": "quanto", "weights": "int4"},
         "weights: int4 in the config says 4-bit ints",
     ),
-    "MXINT4 of a layer": (
+    "MXINT2 of a layer": (
         MXFP4,
-        autoround("mx_fp", extra_config={".*up_proj": {"data_type": "mx_int"}}),
+        autoround("mx_fp", extra_config={".*up_proj": {"data_type": "mx_int", "bits": 2}}),
         "MXINT (AutoRound) cannot be decoded yet",
     ),
     "zero points of 9": (gptq(8), packed(sym=True), "a zero point of 9, stored as 8"),
@@ -124,7 +131,22 @@ CONTRADICTIONS: dict[str, tuple[Tensors, dict[str, Any], str]] = {
         packed(sym=True, checkpoint_format="gptq_v2"),
         "a zero point of 7, stored as 7, but the config says sym: true, of which all are 8",
     ),
+    "a low-rank part": (
+        MODELOPT_NVFP4,
+        {"quant_method": "modelopt", "quant_algo": "NVFP4_SVD", "group_size": 16},
+        "NVFP4 with a low-rank part (SVDQuant of ModelOpt) cannot be decoded yet",
+    ),
+    "a low-rank part that only its names show": (
+        MODELOPT_NVFP4 | {f"{M}.svdquant_lora_{side}": empty("BF16", 4, 4) for side in "ab"},
+        {"quant_method": "modelopt", "quant_algo": "NVFP4"},
+        "NVFP4 with a low-rank part (SVDQuant of ModelOpt) cannot be decoded yet",
+    ),
     "3 bits": (gptq(4, bits=3), packed(3, sym=True), "a zero point of 5, stored as 4"),
+    "bytes of packed codes": (
+        in_bytes(0),
+        grouped("channel", 4) | {"format": "pack-quantized"},
+        "the shapes are those of 8-bit ints",
+    ),
     "words of compressed-tensors": (
         in_words(*[8] * 7, 9),
         grouped(),
@@ -152,6 +174,15 @@ AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
         MXFP4,
         autoround("int", extra_config={"model.layers.9.*": {"data_type": "mx_fp"}}),
     ),
+    **{
+        f"ModelOpt's {algo}": (
+            MODELOPT_NVFP4
+            if "NVFP4" in algo
+            else {f"{M}.weight": empty("U8", 8, 32), f"{M}.weight_scale": empty("U8", 8, 2)},
+            {"quant_method": "modelopt", "quant_algo": algo},
+        )
+        for algo in ("NVFP4", "W4A16_NVFP4", "NVFP4_AWQ", "W4A8_MXFP4_FP8", "mxfp4")
+    },
     "left alone": (FP8, packed(modules_to_not_convert=["up_proj"])),
     "MXFP4 among blocks of FP8": (MXFP4, BLOCKS),
     "blocks of 96": (
@@ -166,6 +197,14 @@ AGREEING: dict[str, tuple[Tensors, dict[str, Any]]] = {
     "symmetric words": (in_words(*[8] * 8), grouped()),
     "words that are not": (in_words(*range(8)), grouped(symmetric=False)),
     "symmetric bytes": (in_bytes(0), grouped("channel", 8)),
+    "nothing but activations": (
+        {f"{M}.weight": empty("BF16", 8, 64)},
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"targets": ["Linear"], "weights": None}},
+        },
+    ),
+    "codes of 4 bits in bytes": (in_bytes(0), grouped("channel", 4)),
     "bytes that are not": (in_bytes(5), grouped("channel", 8, symmetric=False)),
 }
 
@@ -176,9 +215,59 @@ def test_what_agrees_is_decoded(case: str, tmp_path: Path) -> None:
     assert not problem(tmp_path, tensors, config)
 
 
+ALL_SEVENS: Tensors = {  # 6 of E2M1, 1.75 of MXINT4; 2^0 of E8M0, 2^0 of E5M3
+    f"{M}.weight_packed": ("U8", (8, 32), b"\x77" * 256),
+    f"{M}.weight_scale": ("U8", (8, 2), b"\x7f" * 16),
+}
+BY_CONFIG: dict[str, tuple[Tensors, dict[str, Any], float]] = {
+    "MXFP4": (ALL_SEVENS, autoround("mx_fp"), 6.0),
+    "MXINT4": (ALL_SEVENS, autoround("mx_int"), 1.75),
+    "MXINT4 of a layer": (
+        ALL_SEVENS,
+        autoround("mx_fp", extra_config={M: {"data_type": "mx_int4"}}),
+        1.75,
+    ),
+    "MXFP4 of a layer": (
+        ALL_SEVENS,
+        autoround("mx_int", extra_config={".*up_proj": {"data_type": "mx_fp"}}),
+        6.0,
+    ),
+    "scales of E5M3": (
+        ALL_SEVENS | {f"{M}.weight_scale": ("U8", (8, 4), b"\x78" * 32)},
+        autoround("nvfp4_v2", group_size=16),
+        6.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BY_CONFIG)
+def test_numbers_that_only_the_config_tells(case: str, tmp_path: Path) -> None:
+    tensors, quantised, value = BY_CONFIG[case]
+    config = {"model_type": "llama", "quantization_config": quantised}
+    with an.parse(described(tmp_path / "a.safetensors", config, tensors).parent) as model:
+        assert (model[f"{M}.weight"].numpy() == value).all()
+
+
 def test_zero_points_are_compared_to_the_last(tmp_path: Path) -> None:
     """What is read to plan are the first of each weight."""
     tensors = gptq(7, groups=4)
     dtype, shape, data = tensors[f"{M}.qzeros"]
     tensors[f"{M}.qzeros"] = dtype, shape, data[:-1] + b"\x87"
     assert "a zero point of 9" in problem(tmp_path, tensors, packed(size=16, sym=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "group", "byte", "counted"),
+    [("nvfp4_v2", 16, 0x7F, set()), ("mx_int", 32, 0x7F, set()), ("mx_int", 32, 0xFF, {"nan"})],
+)
+def test_bytes_of_scales_mean_what_the_numbers_say(
+    data: str, group: int, byte: int, counted: set[str], tmp_path: Path
+) -> None:
+    n = 64 // group
+    scales = bytes([byte]) + b"\x78" * (8 * n - 1)
+    tensors = ALL_SEVENS | {f"{M}.weight_scale": ("U8", (8, n), scales)}
+    config = {"model_type": "llama", "quantization_config": autoround(data, group_size=group)}
+    with an.parse(described(tmp_path / "a.safetensors", config, tensors).parent) as model:
+        report = model.remember(lambda *_: None)
+    counts = [pair for kinds in report.odd_scales.values() for pair in kinds.items()]
+    assert {kind for kind, n in counts if n} == counted

@@ -6,6 +6,11 @@
 
     result = round(value(code) * scale), where NVFP4's scale is float32(scale) * second or / second
 
+AutoRound's `mx_int` and `nvfp4_v2`, which only the config tells from MXFP4 and NVFP4, have others:
+
+    MXINT4      codes are a sign and a magnitude in quarters, 0 to 1.75; scales as MXFP4's
+    NVFP4 E5M3  scales of 5 bits of exponent and 3 of mantissa in U8, and no second one
+
 What differs from producer to producer is data: names, which nibble comes first, what the second
 scale does, whether code 8 is -0 or +0, and what the largest E8M0 stands for. `formats.py` has a row
 for each; `layouts.py` has one for each way to store them.

@@ -13,11 +13,12 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 
-GROUPS = {"NVFP4": 16, "MXFP4": 32}  # codes that share a scale
+GROUPS = {"NVFP4": 16, "MXFP4": 32, "MXINT4": 32}  # codes that share a scale
 
 _Second = Literal["", "multiply", "divide", "mlx"]
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_QUARTERS = tuple(n / 4 for n in range(8))  # of MXINT4: a sign, and a magnitude
 LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
 
 
@@ -27,22 +28,33 @@ class Fp4Format:
 
     id: str
     producer: str
-    kind: Literal["NVFP4", "MXFP4"]
+    kind: Literal["NVFP4", "MXFP4", "MXINT4"]
     second: _Second = ""
     high_first: bool = False
     plus_zero: bool = False
     needs_second: bool = True
     last: Literal["inf", "nan", "power"] = "inf"
     reference: Rounding | None = None
+    scale: Literal["E4M3", "E5M3"] = "E4M3"  # of NVFP4
 
     @property
     def words(self) -> str:
-        return f"{self.kind} ({self.producer})" if self.producer else self.kind
+        return f"{self.family} ({self.producer})" if self.producer else self.family
+
+    @property
+    def family(self) -> str:
+        return self.kind if self.scale == "E4M3" else f"{self.kind} {self.scale}"
+
+    @property
+    def has_kin(self) -> bool:
+        """Whether other producers have the same numbers, as which codes can be moved."""
+        return self.producer != "AutoRound"
 
     @property
     def codebook(self) -> bytes:
         """The values of the 16 codes, as float32; twice as large where E8M0 goes up to 2^128."""
-        return _codebook(2.0 if self.last == "power" else 1.0, self.plus_zero)
+        values = _QUARTERS if self.kind == "MXINT4" else _VALUES
+        return _codebook(values, 2.0 if self.last == "power" else 1.0, self.plus_zero)
 
     def factor(self, second: bytes) -> float | None:
         """Return the power of two that a second scale multiplies by; None if it is none."""
@@ -57,13 +69,14 @@ class Fp4Format:
 
     def scales(self, second: bytes, rounded: str = "F32") -> Scales:
         """Return what the 256 bytes stand for, given the second scale, by way of a dtype."""
-        return _scales(self.kind, self.second, self.last, second, rounded)
+        kind = self.scale if self.kind == "NVFP4" else "E8M0"
+        return _scales(kind, self.second, self.last, second, rounded)
 
 
 @cache
-def _codebook(factor: float, plus_zero: bool) -> bytes:
-    values = (*_VALUES, 0.0 if plus_zero else -0.0, *(-value for value in _VALUES[1:]))
-    return struct.pack("<16f", *(factor * value for value in values))
+def _codebook(values: tuple[float, ...], factor: float, plus_zero: bool) -> bytes:
+    signed = (*values, 0.0 if plus_zero else -0.0, *(-value for value in values[1:]))
+    return struct.pack("<16f", *(factor * value for value in signed))
 
 
 class Scales(NamedTuple):
@@ -75,12 +88,12 @@ class Scales(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _scales(kind: str, second: str, last: str, factor: bytes, rounded: str) -> Scales:
-    if kind == "MXFP4":
+    if kind == "E8M0":
         return Scales(_table(_powers(last)), b"")
     number = _F32.unpack(factor)[0] if factor else 1.0
     if second == "mlx" and factor:
         number = _as_f32(number / LARGEST_NVFP4)
-    exact = [_scaled(value, number, second) for value in _E4M3]
+    exact = [_scaled(value, number, second) for value in _FLOATS[kind]]
     if rounded == "F32":
         return Scales(_table(exact), b"")
     return _rounded_scales(exact, number, second, rounded)
@@ -92,6 +105,13 @@ def _powers(last: str) -> list[float]:
     return powers if last == "power" else [*powers[:-1], float(last)]
 
 
+def _e5m3(code: int) -> float:
+    exponent, mantissa = code >> 3, code & 7
+    if code == 255:
+        return math.nan
+    return math.ldexp(mantissa + (8 if exponent else 0), max(exponent, 1) - 18)
+
+
 def _e4m3(code: int) -> float:
     exponent, mantissa = code >> 3 & 15, code & 7
     if code & 0x7F == 0x7F:
@@ -100,7 +120,7 @@ def _e4m3(code: int) -> float:
     return -magnitude if code & 0x80 else magnitude
 
 
-_E4M3 = tuple(map(_e4m3, range(256)))
+_FLOATS = {"E4M3": tuple(map(_e4m3, range(256))), "E5M3": tuple(map(_e5m3, range(256)))}
 _F32 = struct.Struct("<f")
 
 
@@ -130,7 +150,7 @@ def _rounded_scales(exact: Sequence[float], number: float, second: str, rounded:
     dtype = DTYPES[rounded].numpy()
     with np.errstate(all="ignore"):
         number = float(np.float32(number).astype(dtype))
-        values = np.array([_scaled(value, number, second) for value in _E4M3], np.float32)
+        values = np.array([_scaled(value, number, second) for value in _FLOATS["E4M3"]], np.float32)
         scales = values.astype(dtype).astype("<f4")
     lost = np.flatnonzero(np.isfinite(exact) & ~np.isfinite(scales))
     return Scales(scales.tobytes(), lost.astype(np.uint8).tobytes())
@@ -152,5 +172,7 @@ FORMATS = {
         Fp4Format("gguf-mxfp4", "GGUF", "MXFP4", plus_zero=True, last="power"),
         Fp4Format("torchao-mxfp4", "torchao", "MXFP4", last="nan"),
         Fp4Format("deepseek-fp4", "DeepSeek", "MXFP4", plus_zero=True, last="nan"),
+        Fp4Format("autoround-mxint4", "AutoRound", "MXINT4"),
+        Fp4Format("autoround-e5m3", "AutoRound", "NVFP4", needs_second=False, scale="E5M3"),
     )
 }

@@ -127,6 +127,10 @@ class GptOss(Fp4Layout):
         return {"quant_method": "mxfp4", "modules_to_not_convert": list(layers.plain)}
 
 
+class AutoRound(Fp4Layout):
+    """AutoRound's own numbers under compressed-tensors' names: only the config tells."""
+
+
 class ComfyUi(OfComfyUi, Fp4Layout):
     """ComfyUI's NVFP4: ModelOpt's names, but scales in tiles, and the high nibble first."""
 
@@ -244,6 +248,8 @@ LAYOUTS: dict[str, Fp4Layout] = {
 READ_ONLY = (
     # Experts of DeepSeek-V4.
     Fp4Layout("deepseek-fp4", _fields("{weight}", ("{module}scale", ("F8_E8M0",)), dtype="I8")),
+    AutoRound("autoround-mxint4", _fields(_PACKED, (_CT_SCALE, ("U8",)))),
+    AutoRound("autoround-e5m3", _fields(_PACKED, (_CT_SCALE, ("U8",)))),
 )
 
 

@@ -22,6 +22,7 @@ from anamnesis.schemes.families.fp4.layout import Fp4Layout
 from anamnesis.schemes.families.fp4.layouts import (
     LAYOUTS,
     READ_ONLY,
+    AutoRound,
     ComfyUi,
     GptOss,
     Mlx,
@@ -29,6 +30,7 @@ from anamnesis.schemes.families.fp4.layouts import (
 )
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
+from anamnesis.schemes.libraries.targets import Targets
 from anamnesis.schemes.views.tiles import untiled
 from anamnesis.schemes.views.transposed import transposed
 
@@ -37,8 +39,20 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
     # Each weight asks which blocks are spoken of; some configs have a row for each of many layers.
     by_block = {given.block: (target, given) for target, given in facts.expected}
-    facts = replace(with_tiles(ledger, facts), expected=tuple(by_block.values()))
+    formats = _formats_by_config(ledger, facts)
+    rows = tuple(by_block.values())
+    facts = replace(with_tiles(ledger, facts), expected=rows, formats=formats)
     ledger.take_found(_FINDERS, facts)
+
+
+def _formats_by_config(ledger: Ledger, facts: QuantFacts) -> dict[str, str]:
+    """Return the formats of modules whose codes look like others'."""
+    if not any(given.format for _, given in facts.expected):
+        return {}
+    end = "weight_packed"
+    modules = [one.name.removesuffix(f".{end}") for one in ledger.called(end)]
+    said = Targets(facts.expected, modules)
+    return {name: given[0].format for name in modules if (given := said.of(name))}
 
 
 class Found(NamedTuple):
@@ -149,6 +163,17 @@ def _comfy(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     return weight
 
 
+def _autoround(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
+    """compressed-tensors' names, and numbers that only the config tells."""
+    if facts.formats.get(found.name.removesuffix(".weight")) != found.format.id:
+        return None
+    weight = found.made()
+    if weight is None:
+        group = GROUPS[found.format.kind]
+        raise found.scale.misshapen(f"a scale for each {group} codes", found.codes)
+    return weight
+
+
 def _gpt_oss(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """Blocks of 16 bytes; transformers has the result as [experts, in, out], OpenAI not."""
     codes, scale = found.codes, found.scale
@@ -183,6 +208,7 @@ _SETTLED: dict[type[Fp4Layout], _Settle] = {
     ComfyUi: _comfy,
     GptOss: _gpt_oss,
     Mlx: _mlx,
+    AutoRound: _autoround,
 }
 
 
@@ -207,7 +233,7 @@ def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | N
 def _finders() -> dict[str, list[Finder]]:
     """Return what finds the weights of each layout, by the dtype of its codes, in their order."""
     found: dict[str, list[Finder]] = {}
-    for layout in (*LAYOUTS.values(), *READ_ONLY):
+    for layout in (*READ_ONLY, *LAYOUTS.values()):
         if layout.fields[1:] and layout.fields[1].role == "scales":
             for fields in filter(None, (layout.fields, layout.bare)):
                 found.setdefault(fields[0].dtypes[0], []).append(_by(layout, fields))

@@ -48,6 +48,8 @@ def seen(weight: Weight) -> Fp4Codes | None:
     stored = weight.stored if isinstance(weight, Transposed) else weight
     if not isinstance(stored, Fp4Weight) or (stored is not weight and len(stored.shape) != 3):
         return None
+    if not stored.format.has_kin:
+        return None
     shape = stored.shape
     if shape[-1] % 2:
         why = f"rows of {shape[-1]:,} codes end within a byte"

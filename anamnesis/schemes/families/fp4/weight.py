@@ -52,12 +52,13 @@ class Fp4Weight(TiledWeight):
 
     @property
     def family(self) -> str:
-        return self.format.kind
+        return self.format.family
 
     @property
     def shown(self) -> Shown:
         rows, cols = self.shape[-2], self.stored_cols
-        return Shown("float", 4, (rows, cols), (rows, -(-cols // self.group)))
+        kind = "int" if self.family == "MXINT4" else "float"
+        return Shown(kind, 4, (rows, cols), (rows, -(-cols // self.group)))
 
     @property
     def column_step(self) -> int:
@@ -128,7 +129,7 @@ class Fp4Weight(TiledWeight):
         )
 
     def view(self, kind: type[V]) -> V | None:
-        factors = self._factors() if kind is Floats else None
+        factors = self._factors() if kind is Floats and self.format.has_kin else None
         cols = self.shape[-1]
         if factors is None or cols % self.group:
             return None

@@ -8,6 +8,7 @@ from anamnesis.schemes.families.integers.layouts import (
     awq,
     bitnet,
     compressed_tensors,
+    gemma,
     gptq,
     hqq,
     marlin,
@@ -32,6 +33,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of integers with what belongs to them."""
     # What is left of those that are not understood is refused as parts of no weight.
     quark.find_all(ledger, facts)  # before others read its groups of bytes as blocks
+    gemma.find_all(ledger, facts)
     find_in_rows(ledger, facts)
     for packed in (
         marlin_24,

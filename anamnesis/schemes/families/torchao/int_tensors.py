@@ -25,8 +25,11 @@ integers are exact; those of floats are rounded.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -34,6 +37,7 @@ from anamnesis.schemes.families.integers.checks import check_scale_dtype
 from anamnesis.schemes.families.integers.weight import IntegerWeight
 from anamnesis.schemes.families.torchao.parts import Parts, parts_of
 from anamnesis.schemes.views.grid import ScaleGrid, resolve_even
+from anamnesis.schemes.views.views import made_of
 from anamnesis.sources.strided import transposed
 
 _OF_INT4 = Rounding(("biases",))
@@ -92,6 +96,7 @@ def _bytes(
     except ValueError:
         raise scale.misshapen("one scale for each of equal blocks", codes) from None
     reference = None
+    zeros = _narrowed(zeros)
     if zeros is not None:
         if zeros.shape != scale.shape or zeros.dtype.name not in ("I8", scale.dtype.name):
             raise zeros.misshapen(f"I8 or {scale.dtype} {list(scale.shape)}", codes)
@@ -110,6 +115,21 @@ def _bytes(
         producer="torchao",
         reference=reference,
     )
+
+
+def _narrowed(zeros: StoredTensor | None) -> StoredTensor | None:
+    """Return zero points that older versions have as wider integers as what they are now."""
+    if zeros is None or zeros.dtype.name not in ("I32", "I64"):
+        return zeros
+    wide = zeros
+
+    def narrow(units: range, raw: NDArray[Any]) -> NDArray[Any]:
+        values = raw.reshape(-1).view(wide.dtype.numpy())
+        if np.any(values != values.astype(np.int8)):
+            raise wide.malformed(f"{wide} has zero points that no code of 8 bits is")
+        return values.astype(np.int8).view(np.uint8)
+
+    return made_of(Part(zeros.name, DTYPES["I8"], zeros.shape), [zeros], zeros.n_elements, narrow)
 
 
 def _check_result(parts: Parts, zeros: StoredTensor) -> None:
