@@ -374,6 +374,7 @@ def test_options_are_told_once() -> None:
         "numbered",
         "spelt",
         "limits",
+        "of_images",
     }
     assert not known & set(taken)
 

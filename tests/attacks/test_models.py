@@ -35,6 +35,7 @@ UNSEEN_BY_ROW = {
     "deepseek": {"head_dim", "num_key_value_heads", "qk_head_dim"},
     # A head as often as a key, and as long as the others leave it.
     "bert": {"num_attention_heads", "attention.head_count"},
+    "t5": {"num_decoder_layers"},  # of which an encoder has none
     # No layer is dense.
     **{
         row: {"intermediate_size", "feed_forward_length"}

@@ -16,8 +16,8 @@ from anamnesis.schemes.core.weight import Scratch, Weight
 _F32 = OUTPUT_DTYPES["f32"]
 _VALUES, _SMOOTH, _DOWN, _UP = 16, 17, 18, 19  # of a scratch, behind those of what is stored
 _AT_ONCE = 1 << 19  # numbers of the thin matrix of columns
-_LARGEST = np.float32(7)  # code of an activation
-_LEAST = np.float32(1e-10)
+_LARGEST = 7.0  # code of an activation
+_LEAST = 1e-10
 
 
 def panels(right: Any) -> Any:

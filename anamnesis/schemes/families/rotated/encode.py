@@ -20,7 +20,7 @@ from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
 
 _F32, _I8 = DTYPES["F32"], DTYPES["I8"]
 _LONGEST = 1 << 21  # columns: a thread holds a row
-_LEAST, _LARGEST = np.float32(1e-10), np.float32(7)
+_LEAST, _LARGEST = 1e-10, 7.0
 _OF_INT4 = 64  # columns, of which comfy-kitchen wants whole groups
 
 
