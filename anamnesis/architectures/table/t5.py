@@ -110,7 +110,7 @@ _T5 = Arch(
     left=_is_copy,
     naming=_Names(),
     switches={"is_gated_act": ("ffn_gate.weight",)},
-    shapes={"attn_o": "h heads*value", "attn_rel_b": "? heads", "enc.output_norm": "h"},
+    shapes={"attn_o": "h heads*value", "attn_rel_b": "buckets heads", "enc.output_norm": "h"},
     groups={"attn_rel_b": "first"},
     uncomputed=_config,
 )
