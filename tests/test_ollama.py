@@ -73,7 +73,7 @@ def test_default_store(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / ".ollama").mkdir()
     store.rename(tmp_path / ".ollama" / "models")
     add(tmp_path / ".ollama" / "models", "registry.ollama.ai/library/m/latest")
-    assert resolve("ollama:m").endswith(HASH)
+    assert str(resolve("ollama:m")).endswith(HASH)
 
 
 @pytest.mark.parametrize(

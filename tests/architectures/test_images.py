@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -28,7 +29,7 @@ def target(type: str) -> str:
     return "gguf" if type == "gguf" else f"gguf-{type}"
 
 
-def converted(source: Path, to: str, **options: object) -> Path:
+def converted(source: Path, to: str, **options: Any) -> Path:
     out = source.with_suffix(".gguf")
     an.convert(source, out, to, force=True, **options)
     return out

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -100,7 +101,7 @@ MODELS = {
 }
 NUMPY = {"BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32}
 # Tensors of no floats, as Cosmos's have: the first two kinds are dropped.
-SIDES = {
+SIDES: dict[str, tuple[str, Any]] = {
     "blocks.0.self_attn.q_norm._extra_state": ("U8", np.zeros(3, np.uint8)),
     "accum_iteration": ("I64", np.array([7], np.int64)),
     "ids": ("U8", np.arange(200, 212, dtype=np.uint8)),
@@ -127,8 +128,8 @@ def write_image_model(path: Path, arch: str, dtype: str = "BF16", prefix: str = 
     for name, shape in sorted(tensors(arch)):
         values = rng.standard_normal(shape, np.float32).astype(NUMPY[dtype])
         entries[prefix + name] = dtype, shape, values.tobytes()
-    for name, (kind, values) in (SIDES if arch == "cosmos" else {}).items():
-        entries[prefix + name] = kind, values.shape, values.tobytes()
+    for name, (kind, side) in (SIDES if arch == "cosmos" else {}).items():
+        entries[prefix + name] = kind, side.shape, side.tobytes()
     return write_safetensors(path, entries)
 
 

@@ -69,7 +69,8 @@ CASES: dict[str, tuple[str, int, Any]] = {
     "E5M3": ("nvfp4_v2", 16, lambda: config("nvfp4_v2", 16)),
     "E5M3 under the other method": ("nvfp4_v2", 16, e5m3_of_compressed_tensors),
 }
-MXINT, MXFP = {"data_type": "mx_int"}, {"data_type": "mx_fp"}
+MXINT: dict[str, Any] = {"data_type": "mx_int"}
+MXFP: dict[str, Any] = {"data_type": "mx_fp"}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -126,7 +127,8 @@ def test_scales_of_inputs_are_folded_where_asked(said: str, dtype: torch.dtype) 
     state = converted({NAME: torch.randn(96, 320, generator=draw)}, "comfy-nvfp4")
     factors = (torch.rand(320, generator=draw) + 0.5).to(dtype)
     want = dequantized(state, LAYER, (96, 320)) * factors.float()
-    metadata, layout = None, None
+    layout: Any = None
+    metadata = None
     if said != "marker":
         told = json.loads(state.pop(f"{LAYER}.comfy_quant").numpy().tobytes())
         layout = "comfyui" if said == "layout" else None

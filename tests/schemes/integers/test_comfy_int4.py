@@ -39,7 +39,7 @@ def in_float32(state: State) -> State:
     return {name: one.float() if one.is_floating_point() else one for name, one in state.items()}
 
 
-def read(state: State, dtype: str = "f32", math: Any = "float32") -> bytes:
+def read(state: State, dtype: Any = "f32", math: Any = "float32") -> bytes:
     with an.parse(save({name: one.contiguous() for name, one in state.items()})) as model:
         assert not model.problems
         assert list(model) == [NAME]
@@ -130,7 +130,7 @@ def as_comfy_quants(state: State) -> State:
     up = found[f"{LAYER}.proj_up"].view(tiles, 128, rank).permute(0, 2, 1)
     assert torch.equal(svdquant._tile_packed_weight_to_row_major(found[NAME]), state[NAME])
     assert torch.equal(svdquant._tile_packed_scales_to_natural(scales), state[f"{NAME}_scale"])
-    said = {"format": "svdquant_w4a4", "layout": "kitchen_tile_packed_w4a4"}
+    said: dict[str, Any] = {"format": "svdquant_w4a4", "layout": "kitchen_tile_packed_w4a4"}
     said |= {"lowrank_branch_input_basis": "raw", "proj_down_smooth_folded": True}
     beside = {f"{NAME}_scale": scales, f"{LAYER}.proj_up": up}
     return {**found, **beside, f"{LAYER}.comfy_quant": marker(said)}

@@ -15,7 +15,7 @@ M, E = "model.layers.0.mlp.up_proj", "model.embed_tokens"
 ONES = ("F32", (2, 1), struct.pack("<2f", 1, 1))
 
 
-def layer(dtype: str = "U8", **more: Any) -> Tensors:
+def layer(dtype: Any = "U8", **more: Any) -> Tensors:
     return {f"{M}.weight": (dtype, (2, 4), bytes(range(8))), f"{M}.weight_scale": ONES, **more}
 
 

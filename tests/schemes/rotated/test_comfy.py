@@ -38,7 +38,7 @@ ENCODERS = {
     "comfy-int8-convrot": eager.quantize_int8_convrot_weight,
     "comfy-convrot-w4a4": int4_rotated.quantize_convrot_w4a4_weight,
 }
-SAID = {
+SAID: dict[str, Any] = {
     "comfy-int8-convrot": {"format": "int8_tensorwise", "convrot": True},
     "comfy-convrot-w4a4": {"format": "convrot_w4a4"},
 }
@@ -72,7 +72,7 @@ def in_levels(weight: torch.Tensor, group: int = 256, **kind: Any) -> State:
     return {NAME: codes, **beside, f"{LAYER}.comfy_quant": marker(said)}
 
 
-def read(state: State, dtype: str = "f32") -> bytes:
+def read(state: State, dtype: Any = "f32") -> bytes:
     with an.parse(save(state)) as model:
         assert not model.problems
         return model[NAME].numpy(dtype).tobytes()
@@ -136,7 +136,7 @@ def _parts(state: State, kind: dict[str, Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("kind", LEVELS_KINDS, ids=str)
 @pytest.mark.parametrize("group", GROUPS)
 def test_levels_are_read_with_the_roundings_of_its_own(
-    group: int, kind: dict[str, Any], dtype: str
+    group: int, kind: dict[str, Any], dtype: Any
 ) -> None:
     state = in_levels(drawn(24, 3072), group, **kind)
     weight = loaded(state, LAYER, (24, 3072))

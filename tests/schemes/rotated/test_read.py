@@ -38,7 +38,7 @@ def floats(*shape: int) -> Entry:
     return entry("F32", np.random.default_rng(2).random(shape, np.float32))
 
 
-ROW_SCALES = {"scale": floats(ROWS, 1)}
+ROW_SCALES: Any = {"scale": floats(ROWS, 1)}
 OF_LEVELS: dict[str, Entry] = {"s_rel": floats(ROWS, COLS // 16), "s_channel": floats(ROWS)}
 
 
