@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load, save
 
 import anamnesis as an
+from helpers import torch_order
 from helpers.comfy_tools import State, dequantized, kitchen, marker
 from helpers.encoder_oracles import raw
 
@@ -23,6 +24,8 @@ NAME = f"{LAYER}.weight"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS, COLS = 256, 512
 SHAPE = (ROWS, COLS)
+# Sums of more products than these are cut where a processor's BLAS cuts them.
+RANKS = (16, 32, 128, *((200, 256, 512) if torch_order.is_ours() else ()))
 OUTPUTS = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
@@ -136,7 +139,7 @@ def as_comfy_quants(state: State) -> State:
     return {**found, **beside, f"{LAYER}.comfy_quant": marker(said)}
 
 
-@pytest.mark.parametrize("rank", [16, 32, 128, 200, 256, 512])
+@pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_svdquant_is_read(dtype: torch.dtype, rank: int, request: pytest.FixtureRequest) -> None:
     state = low_rank(dtype, rank)
