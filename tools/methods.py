@@ -47,6 +47,9 @@ LISTS = {
     "compressed-tensors": List(
         "compressed-tensors", "compressed_tensors/config/base.py", ("CompressionFormat",)
     ),
+    "convert-to-quant": List(
+        "convert-to-quant", "convert_to_quant/constants.py", ("VALID_QUANT_FORMATS",)
+    ),
     "mlx-lm": List("mlx-lm", "mlx_lm/utils.py", ("quant_method",)),
 }
 
