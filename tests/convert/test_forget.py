@@ -53,7 +53,6 @@ def files(root: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", NAMES)
 def test_named_encodings(name: str, linear: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    name += "-64" if "convrot" in name else ""  # columns, which divide all rows here
     with an.parse(linear) as model:
         report = model.forget(out, name, verify=True, threads=2)
         assert report.encoding == targets.encoding(name).id

@@ -166,6 +166,17 @@ def test_any_scales_of_levels_are_read(is_in_bytes: bool) -> None:
     assert read(state) == in_its_class(state, (32, 1024), torch.float32)
 
 
+@pytest.mark.parametrize("to", ENCODERS)
+def test_rows_of_no_whole_groups_have_smaller_ones(to: str) -> None:
+    """As convert-to-quant's `resolve_int8_convrot_group_size` has it."""
+    weight = drawn(96, 320)
+    codes, scales = ENCODERS[to](weight, 64)
+    state = converted({NAME: weight}, to)
+    assert same(state[NAME], codes)
+    assert same(state[f"{NAME}_scale"], scales)
+    assert same(state[f"{LAYER}.comfy_quant"], marker({**SAID[to], "convrot_groupsize": 64}))
+
+
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("to", ENCODERS)
 @pytest.mark.parametrize("dtype", DTYPES)

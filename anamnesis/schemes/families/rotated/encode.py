@@ -17,6 +17,7 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.blockwise import Blockwise, Item
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Task
+from anamnesis.schemes.families.rotated.weight import group_in
 
 _F32, _I8 = DTYPES["F32"], DTYPES["I8"]
 _LONGEST = 1 << 21  # columns: a thread holds a row
@@ -42,7 +43,7 @@ class RotatedInt8(Blockwise):
         return 1, shape[-1]
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
-        return super().refuses(shape) or _refuses(shape, self.group)
+        return super().refuses(shape) or _refuses(shape, group_in(shape[-1], self.group))
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         return super().encode(_rotated(values, self.group, task), task, outs)
@@ -57,7 +58,7 @@ class RotatedInt4(Codes):
     def refuses(self, shape: tuple[int, ...]) -> str | None:
         if len(shape) < 2:
             return "not a matrix"
-        return _refuses(shape, max(self.group, _OF_INT4))
+        return _refuses(shape, max(group_in(shape[-1], self.group), _OF_INT4))
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         *rows, cols = shape
@@ -93,7 +94,7 @@ def _refuses(shape: tuple[int, ...], whole: int) -> str | None:
 
 def _rotated(values: memoryview, group: int, task: Task) -> memoryview:
     rotated = memoryview(bytearray(len(values)))
-    _core.rotate(values, rotated, group, task.level)
+    _core.rotate(values, rotated, group_in(task.matrix[1], group), task.level)
     return rotated
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Repack
-from anamnesis.schemes.families.rotated.weight import ROTATIONS, RotatedWeight
+from anamnesis.schemes.families.rotated.weight import ROTATIONS, RotatedWeight, group_in
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.integer_casts import in_float32
 from anamnesis.schemes.views.kinds import Rotated
@@ -31,18 +31,15 @@ class ComfyRotated(OfComfyUi):
     encoding_name: ClassVar[str]
     bits: ClassVar[int]
 
-    @property
-    def rotation(self) -> dict[str, Any]:
-        """What the marker says beside the format."""
-        return {"convrot_groupsize": self.group}
-
     def said(self, shape: tuple[int, ...]) -> bytes:
-        return json.dumps({"format": self.comfy_format, **self.rotation}).encode()
+        rotated = {"convrot": True} if self.bits == 8 else {}
+        group = {"convrot_groupsize": group_in(shape[-1], self.group)}
+        return json.dumps({"format": self.comfy_format, **rotated, **group}).encode()
 
     def weight(
         self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]
     ) -> RotatedWeight:
-        return RotatedWeight(name, shape, parts[:2], self.bits, self.group)
+        return RotatedWeight(name, shape, parts[:2], self.bits, group_in(shape[-1], self.group))
 
     def encoding(self) -> Encoding:
         from anamnesis.schemes.families.rotated.encode import RotatedInt4, RotatedInt8
@@ -54,7 +51,7 @@ class ComfyRotated(OfComfyUi):
     def write(self, view: Rotated, encoding: Encoding) -> Repack | None:
         if len(view.shape) != 2:
             raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
-        if view.group != self.group:
+        if view.group != group_in(view.shape[-1], self.group):
             other = type(self)(view.group).encoding()
             return other.layout.write(view, other)
         codes, scales = self.codes_of(view), self._scales(view)
@@ -91,10 +88,6 @@ class ComfyInt8Rotated(ComfyRotated):
         OfComfyUi.marker,
     )
     comfy_format, encoding_name, bits = "int8_tensorwise", "comfy-int8-convrot", 8
-
-    @property
-    def rotation(self) -> dict[str, Any]:
-        return {"convrot": True, **super().rotation}
 
 
 class ComfyInt4Rotated(ComfyRotated):

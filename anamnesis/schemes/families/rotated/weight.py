@@ -26,6 +26,14 @@ ROTATIONS = tuple(4**n for n in range(1, 7))  # columns of a group that the kern
 V = TypeVar("V")
 
 
+def group_in(cols: int, group: int) -> int:
+    """Return how many of some columns are rotated at once: 64 where 256 do not divide them.
+
+    So convert-to-quant has it.
+    """
+    return 64 if group == 256 and cols % 256 and cols % 64 == 0 else group
+
+
 @dataclass(slots=True, eq=False)
 class RotatedWeight(Weight):
     """Codes of 8 or 4 bits with a scale for each row, or one for all."""
