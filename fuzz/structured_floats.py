@@ -197,7 +197,18 @@ def mxfp6(choices: Choices, name: str, told: Expected) -> Tensors:
     return under(name, {"weight" if kind else "weight_packed": codes, "weight_scale": scale})
 
 
+def autoround(choices: Choices, name: str, told: Expected) -> Tensors:
+    """AutoRound's MXINT4, and its NVFP4 with scales of E5M3."""
+    rows, groups = choices.pick(ROWS), choices.pick(GROUPS)
+    data, size = choices.pick((("mx_int", 32), ("nvfp4_v2", 16)))
+    told.say(quant_method="auto-round", bits=4, group_size=size, data_type=data)
+    told.say(packing_format="auto_round:llm_compressor", sym=True)
+    codes = bytes_of(choices, "U8", [rows, groups * size // 2])
+    scale = bytes_of(choices, "U8", [rows, groups])
+    return under(name, {"weight_packed": codes, "weight_scale": scale})
+
+
 FAMILIES: tuple[Family, ...] = (
     *(scaled, quanto, mxfp8, comfy_older, comfy, packed_fp4, named_fp4, mlx_fp4, gpt_oss),
-    *(deepseek, mxfp6),
+    *(deepseek, mxfp6, autoround),
 )

@@ -130,6 +130,31 @@ def comfy(choices: Choices, name: str, told: Expected) -> Tensors:
     return under(name, tensors)
 
 
+def comfy_int4(choices: Choices, name: str, told: Expected) -> Tensors:
+    """ComfyUI's integers of 4 bits: rotated, on a grid of INT8, AWQ's, and SVDQuant's."""
+    rows, floats = choices.pick((2, 1, 5)), choices.pick(SCALES)
+    kind = choices.pick(("convrot_w4a4", "asym_w4a8_int8", "awq_w4a16", "svdquant_w4a4"))
+    said: dict[str, Any] = {"format": kind}
+    shapes: dict[str, tuple[str, list[int]]] = {"weight_scale": (floats, [1, rows])}
+    if kind in ("convrot_w4a4", "asym_w4a8_int8"):
+        said |= {"convrot_groupsize": choices.pick((64, 16, 4)), "group_size": 16}
+        shapes = {"weight_scale": ("F32", [rows])}
+    if kind == "asym_w4a8_int8":
+        shapes = {
+            "weight_s_rel": (choices.pick(("F8_E4M3", "F32")), [rows, 4]),
+            "weight_s_channel": ("F32", [rows]),
+            **({"weight_codebook": ("F32", [16])} if choices.below(2) else {}),
+        }
+    elif kind == "awq_w4a16":
+        shapes["weight_zeros"] = floats, [1, rows]
+    elif kind == "svdquant_w4a4":
+        shapes |= {"smooth_factor": (floats, [64])}
+        shapes |= {"proj_down": (floats, [64, 2]), "proj_up": (floats, [rows, 2])}
+    tensors = {end: bytes_of(choices, *one) for end, one in shapes.items()}
+    tensors["weight"] = bytes_of(choices, "I8", [rows, 32])
+    return under(name, tensors | {"comfy_quant": text(json.dumps(said))})
+
+
 def quanto(choices: Choices, name: str, told: Expected) -> Tensors:
     """qint4 and qint2 in groups of any size; the sizes of the model, or a bias, say the rest."""
     n, size = choices.below(9) + 1, choices.pick((32, 64, 96, 128, 7))
@@ -175,6 +200,16 @@ def hqq(choices: Choices, name: str, told: Expected) -> Tensors:
     return under(name, tensors)
 
 
+def gemma(choices: Choices, name: str, told: Expected) -> Tensors:
+    """Gemma's integers, of layers and of embeddings."""
+    bits, rows = choices.pick((2, 4, 8)), 1 + choices.below(4)
+    told.say(quant_method="gemma", num_bits=bits)
+    codes = bytes_of(choices, "I8" if bits == 8 else "U8", [rows, choices.pick((8, 1, 3))])
+    scale = bytes_of(choices, "F32", [rows, 1])
+    ends = choices.pick((("weight", "weight_scale"), ("embedding_quantized", "embedding_scale")))
+    return under(name, dict(zip(ends, (codes, scale), strict=True)))
+
+
 FAMILIES: tuple[Family, ...] = (
-    *(compressed_tensors, one_byte, modelopt, bitnet, mlx, comfy, quanto, hqq),
+    *(compressed_tensors, one_byte, modelopt, bitnet, mlx, comfy, comfy_int4, quanto, hqq, gemma),
 )

@@ -40,7 +40,8 @@ CHECKPOINTS = sorted(p.with_suffix("") for p in Path(ROOT, "modern").glob("*.jso
 FOLDS: Any = {"fold_pre_quant_scale": True}
 TRIES = 150  # of each builder
 NOT_MADE = {"gguf-nvfp4", "gguf-mxfp4"}  # formats that codes are only repacked to and from
-NOT_READ = {"Edited", "Gathered", "GatheredColumns", "Joined", "Reshaped", "Seen"}  # of conversions
+# Of conversions.
+NOT_READ = {"Edited", "Gathered", "GatheredColumns", "InDtype", "Joined", "Reshaped", "Seen"}
 NUMBER = re.compile(r"\d+")
 
 Mark = tuple[str, str]

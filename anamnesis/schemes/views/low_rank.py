@@ -60,7 +60,7 @@ class LowRank(Seen[Weight]):
         with np.errstate(all="ignore"):
             values *= self._factors(cols, scratch)
             values += np.float32(0)  # as sums begin with it
-        self._add_product(values, rows, cols, scratch, level)
+            self._add_product(values, rows, cols, scratch, level)
         narrowed = _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level)
         return overflows + narrowed
 
