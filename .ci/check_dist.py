@@ -10,7 +10,7 @@ from pathlib import Path
 WANTED = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/index.md"]
 WANTED += ["tests/conftest.py", "tools/ggml_c.py", "csrc/kernels/kernels.def"]
 WANTED += ["anamnesis/_core.pyx", "anamnesis/_io.pyx", "anamnesis/_parse.pyx"]
-LARGEST_WHEEL = 2_000_000  # bytes; half of them are Python modules
+LARGEST_WHEEL = 2_050_000  # bytes; half of them are Python modules
 TYPING = ["anamnesis/py.typed"]
 TYPING += ["anamnesis/_core.pyi", "anamnesis/_io.pyi", "anamnesis/_parse.pyi"]
 

@@ -21,3 +21,4 @@
 
 void OF_LEVEL(measure)(const float *values, const float *decoded, size_t n, amn_loss_lanes *lanes);
 void OF_LEVEL(check)(const uint8_t *src, size_t n, const amn_words *words, amn_check *found);
+void OF_LEVEL(rotate)(const float *src, float *dst, size_t n_groups, size_t group);

@@ -43,7 +43,7 @@ const amn_level V_NAME(amn_level) = {
     .stream_end = V_STREAM_END,
     .measure = V_OF_NO_ROW(measure),
     .check = V_OF_NO_ROW(check),
-    .rotate = V_NAME(rotate),
+    .rotate = V_OF_NO_ROW(rotate),
 #define SCALED(NAME, name, to_f32, to_bf16) SLOT(to_f32, scaled_##name),
     .scaled =
         {

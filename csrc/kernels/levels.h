@@ -411,8 +411,6 @@ AMN_LEVELS(LEVEL)
   void dequant_##name##_scalar(const uint8_t *src, float *dst, size_t n);
 #include "blocks.def"
 
-void rotate_scalar(const float *src, float *dst, size_t n_groups, size_t group);
-
 #define OF_LEVEL(kernel) kernel##_scalar
 #include "encoder_prototypes.h"
 #undef OF_LEVEL

@@ -18,6 +18,7 @@ AMN_TARGET_BEGIN(AMN_AVX2)
 #include "amax.tpl.h"
 #include "compare.tpl.h"
 #include "check.tpl.h"
+#include "rotate.tpl.h"
 
 AMN_TARGET_END
 

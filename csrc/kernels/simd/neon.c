@@ -15,6 +15,7 @@
 #include "amax.tpl.h"
 #include "compare.tpl.h"
 #include "check.tpl.h"
+#include "rotate.tpl.h"
 #include "block_encoders.h"
 
 #include "../level_table.h"

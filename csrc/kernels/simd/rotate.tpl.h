@@ -6,7 +6,6 @@
  * Defines: rotate. */
 
 #define ROTATE_BLOCK 64
-#define ROTATE_WIDES (16 / WIDE_LANES) /* vectors of 16 results */
 
 /* H16 times the norm; and that with all signs turned. */
 typedef struct {
@@ -15,17 +14,16 @@ typedef struct {
 
 /* Adds 16 numbers times rows of H16 to each of n times 16 sums; takes them from those number
  * `turned`. */
-AMN_FORCE_INLINE void rotate_add_16(wide_f32 *sums, int n, int turned, const float *numbers,
+AMN_FORCE_INLINE void rotate_add_16(vec_f32 *sums, int n, int turned, const float *numbers,
                                     const float *h16) {
   AMN_KEEP_LOOP
   for (size_t k = 0; k < 16; k++, h16 += 16) {
-    const wide_f32 number = wide_set(numbers[k]);
-    wide_f32 terms[ROTATE_WIDES];
-    for (int w = 0; w < ROTATE_WIDES; w++)
-      terms[w] = wide_mul(number, wide_load(h16 + w * WIDE_LANES));
-    for (int i = 0; i < n * ROTATE_WIDES; i++) {
-      const wide_f32 term = terms[i % ROTATE_WIDES];
-      sums[i] = i / ROTATE_WIDES == turned ? wide_sub(sums[i], term) : wide_add(sums[i], term);
+    const vec_f32 number = v_set_f32(numbers[k]);
+    vec_f32 terms[2];
+    for (int w = 0; w < 2; w++) terms[w] = v_mul_f32(number, v_load_f32(h16 + w * 8));
+    for (int i = 0; i < 2 * n; i++) {
+      const vec_f32 term = terms[i % 2];
+      sums[i] = i / 2 == turned ? v_sub_f32(sums[i], term) : v_add_f32(sums[i], term);
     }
   }
 }
@@ -34,10 +32,10 @@ AMN_FORCE_INLINE void rotate_add_16(wide_f32 *sums, int n, int turned, const flo
  * GCC makes a memcpy, and then leaves the sums in memory. */
 static void V_NAME(rotate_add_block)(const float *from, const float *numbers, const float *h16,
                                      float *to) {
-  wide_f32 sums[ROTATE_BLOCK / 8];
-#define EACH_SUM(F) F(0) F(1) F(2) F(3) if (WIDE_LANES == 8){F(4) F(5) F(6) F(7)}
-#define LOAD(i) sums[i] = wide_load(from + (i) * WIDE_LANES);
-#define STORE(i) wide_store(to + (i) * WIDE_LANES, sums[i]);
+  vec_f32 sums[ROTATE_BLOCK / 8];
+#define EACH_SUM(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7)
+#define LOAD(i) sums[i] = v_load_f32(from + (i) * 8);
+#define STORE(i) v_store_f32(to + (i) * 8, sums[i]);
   EACH_SUM(LOAD)
   rotate_add_16(sums, 4, 3, numbers, h16);
   rotate_add_16(sums, 4, 2, numbers + 16, h16);
@@ -50,10 +48,10 @@ static void V_NAME(rotate_add_block)(const float *from, const float *numbers, co
 }
 
 AMN_FORCE_INLINE void rotate_16(const float *numbers, const rotate_factors *h, float *dst) {
-  wide_f32 sums[ROTATE_WIDES];
-  for (int i = 0; i < ROTATE_WIDES; i++) sums[i] = wide_set(0);
+  vec_f32 sums[2];
+  for (int i = 0; i < 2; i++) sums[i] = v_set_f32(0);
   rotate_add_16(sums, 1, 1, numbers, h->of[0]);
-  for (int i = 0; i < ROTATE_WIDES; i++) wide_store(dst + i * WIDE_LANES, sums[i]);
+  for (int i = 0; i < 2; i++) v_store_f32(dst + i * 8, sums[i]);
 }
 
 /* Two blocks in order: where both have the same sign, and where the second has the other one. */
@@ -69,13 +67,13 @@ AMN_FORCE_INLINE void rotate_256(const float *numbers, const rotate_factors *h, 
   float same[2][ROTATE_BLOCK], other[2][ROTATE_BLOCK];
   for (size_t half = 0; half < 2; half++)
     rotate_half(numbers + 128 * half, h, same[half], other[half]);
-  for (size_t i = 0; i < ROTATE_BLOCK; i += WIDE_LANES) {
-    const wide_f32 same_0 = wide_load(same[0] + i), other_0 = wide_load(other[0] + i);
-    const wide_f32 same_1 = wide_load(same[1] + i), other_1 = wide_load(other[1] + i);
-    wide_store(dst + i, wide_add(same_0, other_1));
-    wide_store(dst + i + 64, wide_sub(same_0, other_1));
-    wide_store(dst + i + 128, wide_add(same_1, other_0));
-    wide_store(dst + i + 192, wide_sub(same_1, other_0));
+  for (size_t i = 0; i < ROTATE_BLOCK; i += 8) {
+    const vec_f32 same_0 = v_load_f32(same[0] + i), other_0 = v_load_f32(other[0] + i);
+    const vec_f32 same_1 = v_load_f32(same[1] + i), other_1 = v_load_f32(other[1] + i);
+    v_store_f32(dst + i, v_add_f32(same_0, other_1));
+    v_store_f32(dst + i + 64, v_sub_f32(same_0, other_1));
+    v_store_f32(dst + i + 128, v_add_f32(same_1, other_0));
+    v_store_f32(dst + i + 192, v_sub_f32(same_1, other_0));
   }
 }
 
@@ -89,14 +87,14 @@ AMN_FORCE_INLINE void rotate_row(const float *numbers, const rotate_factors *h, 
     if (k % panel == 0) memset(sums, 0, sizeof sums);
     V_NAME(rotate_add_block)(sums, numbers + k, h16, sums);
     if ((k + ROTATE_BLOCK) % panel && k + ROTATE_BLOCK < group) continue;
-    for (size_t i = 0; i < ROTATE_BLOCK; i += WIDE_LANES) {
-      const wide_f32 sum = wide_load(sums + i);
-      wide_store(dst + i, k < panel ? sum : wide_add(wide_load(dst + i), sum));
+    for (size_t i = 0; i < ROTATE_BLOCK; i += 8) {
+      const vec_f32 sum = v_load_f32(sums + i);
+      v_store_f32(dst + i, k < panel ? sum : v_add_f32(v_load_f32(dst + i), sum));
     }
   }
 }
 
-static void V_NAME(rotate)(const float *src, float *dst, size_t n_groups, size_t group) {
+V_ENCODER void V_NAME(rotate)(const float *src, float *dst, size_t n_groups, size_t group) {
   const float norm = amn_rotation_norm(group);
   rotate_factors h;
   if (group < 16) {

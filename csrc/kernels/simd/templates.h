@@ -17,4 +17,3 @@
 #include "integers.tpl.h"
 #include "packed.tpl.h"
 #include "trellis.tpl.h"
-#include "rotate.tpl.h"
