@@ -50,6 +50,8 @@ STILL_READ = {
         *("taller weight", "longer weight", "turned weight", "flat weight_scale"),
         "no comfy_quant",
     },
+    "integers-comfy-int4": {"no weight_codebook"},  # levels stand for themselves then
+    "integers-gemma": {"longer embedding_quantized", "longer embedding_scale"},  # more scales a row
     "integers-hqq": {"flat nbits", "flat axis"},
     "integers-modelopt": {"longer weight", "longer weight_scale", "more weight_scale_2"},
     "integers-one-byte": {
@@ -69,6 +71,7 @@ PASSES = {
     "codebooks-sparse": {"more scales", "more weight.absmax"},
     "codebooks-vptq": {"more scales", "more weight.absmax"},
     "floats-gpt-oss": {"more scales", "more weight.absmax"},
+    "integers-gemma": {"more scales", "more weight.absmax"},
     "trellis-exl3": {"more scales", "more weight.absmax"},
 }
 MORE = (
