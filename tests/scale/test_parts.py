@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,8 @@ from anamnesis.convert.parts.parts import Parts, _places
 from anamnesis.convert.request.share import Share, share_of
 from anamnesis.convert.request.targets import listed, target
 from anamnesis.convert.resume import identity as identity_module
+from anamnesis.convert.resume import parts_folder
+from anamnesis.convert.resume.folder import Folder
 from helpers.handmade import write_safetensors
 from helpers.in_parts import KINDS, alone, as_one, left, make_all, write_model
 from helpers.models import Stop, small_model, stopping, tree
@@ -163,6 +166,21 @@ def test_missing_files_are_named(source: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.amn-parts" / "files" / report.files[0]
     path.write_bytes(path.read_bytes()[:-1])
     assert report.files[0] in make(source, out, "1/3").missing
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file is not renamed there")
+def test_nobody_sweeps_a_file_that_waits_for_its_name(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = Folder.move
+
+    def swept(self: Folder, name: str, to: Folder, new: str) -> None:
+        parts_folder._sweep(self, f"{name.partition('.new.')[0]}.new.")
+        move(self, name, to, new)
+
+    monkeypatch.setattr(Folder, "move", swept)
+    with an.parse(source) as model:
+        model.convert(tmp_path / "out", part="1/1", **KINDS["nvfp4"])
 
 
 def test_two_make_one_file(source: Path, tmp_path: Path) -> None:

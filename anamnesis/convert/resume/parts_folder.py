@@ -112,11 +112,13 @@ class PartsFolder:
                     yield room
                     if sync:
                         os.fsync(room.fileno())
-                with (
-                    home.inner("files") as files,
-                    files.place(file.name, make=PUBLIC) as (folder, last),
-                ):
-                    notes.move(new, folder, last)
+                    if os.name == "nt":
+                        room.close()  # or it cannot be renamed; elsewhere its lock holds until then
+                    with (
+                        home.inner("files") as files,
+                        files.place(file.name, make=PUBLIC) as (folder, last),
+                    ):
+                        notes.move(new, folder, last)
             finally:
                 notes.remove(new)
 
