@@ -185,6 +185,24 @@ def dequantize_integers(
     roundings: int = 0,
 ) -> int: ...
 def rotate(src: _Bytes, dst: _Bytes, group: int, level: int | None = None) -> None: ...
+def w4a8_fit(
+    values: _Floats,
+    cols: int,
+    numbers: _Floats,
+    scales: _Floats,
+    channels: _Floats,
+    level: int | None = None,
+) -> None: ...
+def w4a8_code(
+    values: _Floats,
+    cols: int,
+    numbers: _Floats,
+    scales: _Floats,
+    channels: _Floats,
+    codes: _Bytes,
+    chosen: _Bytes,
+    level: int | None = None,
+) -> None: ...
 def dequantize_rotated(
     out: int,
     src: _Bytes,

@@ -16,7 +16,7 @@ from anamnesis._kernels cimport (
     AMN_SUM_LANES, amn_dequantize_packed, amn_dequantize_integers, amn_quantize, amn_pack,
     amn_packing_plan, AMN_PACKING_EDGE, AMN_PACKING_MIRRORED, AMN_PACKING_HALF, amn_amax,
     amn_encoding, amn_encode_blocks, amn_encoder_weights, AMN_BAD_ALIGNMENT, AMN_BAD_WEIGHTS,
-    amn_rotate, amn_rotation, amn_dequantize_rotated,
+    amn_rotate, amn_rotation, amn_dequantize_rotated, amn_w4a8_fit, amn_w4a8_code, AMN_W4A8_SIZE,
     amn_trellis, amn_dequantize_trellis, AMN_TRELLIS_BLOCK, AMN_TRELLIS_WORK,
     amn_comparison, amn_compare, AMN_COMPARE_ABSOLUTE, AMN_COMPARE_ERROR, AMN_COMPARE_A,
     AMN_COMPARE_B,
@@ -579,6 +579,62 @@ def dequantize_rotated(
         status = amn_dequantize_rotated(level_id, out_id, &how, dst_buffer, &n_overflow)
     _check(status)
     return n_overflow
+
+
+def w4a8_fit(
+    const float[::1] values, cols, const float[::1] numbers, float[::1] scales,
+    float[::1] channels, level=None,
+) -> None:
+    """Fit scales to rows of rotated values: of each 16 of them, and of INT8 for each row.
+
+    `numbers` are the 16 levels of a codebook, ascending, or the 63 whole ones about 0. What is not
+    finite makes scales that are not. Raises ValueError for rows not in whole groups, for another
+    number of levels, and for a buffer too short.
+    """
+    cdef int level_id = _level(level)
+    cdef size_t n_cols = size_of(cols, "cols")
+    cdef size_t rows = 0 if n_cols == 0 else values.shape[0] // n_cols
+    cdef size_t n_groups = rows * (n_cols // AMN_W4A8_SIZE)
+    cdef amn_status status
+    if rows == 0:
+        return
+    if <size_t>scales.shape[0] < n_groups or <size_t>channels.shape[0] < rows:
+        raise ValueError("the scales are too short")
+    with nogil:
+        status = amn_w4a8_fit(
+            level_id, &values[0], rows, n_cols, &numbers[0],
+            numbers.shape[0], &scales[0], &channels[0])
+    _check(status)
+
+
+def w4a8_code(
+    const float[::1] values, cols, const float[::1] numbers, const float[::1] scales,
+    const float[::1] channels, uint8_t[::1] codes, uint8_t[::1] chosen, level=None,
+) -> None:
+    """Find the codes of rows of rotated values, by the best of several scales of each 16.
+
+    `scales` are all first choices, then all second ones, in units of `channels`, those of rows;
+    `chosen` becomes which of them it is. A code is the place of a level in `numbers`, as `w4a8_fit`
+    has them. Raises ValueError as that does.
+    """
+    cdef int level_id = _level(level)
+    cdef size_t n_cols = size_of(cols, "cols")
+    cdef size_t rows = 0 if n_cols == 0 else values.shape[0] // n_cols
+    cdef size_t n_groups = rows * (n_cols // AMN_W4A8_SIZE)
+    cdef amn_status status
+    if n_groups == 0:
+        return
+    if (
+        <size_t>scales.shape[0] < n_groups or <size_t>channels.shape[0] < rows
+        or <size_t>codes.shape[0] < rows * n_cols or <size_t>chosen.shape[0] < n_groups
+    ):
+        raise ValueError("the scales or codes are too short")
+    with nogil:
+        status = amn_w4a8_code(
+            level_id, &values[0], rows, n_cols, &numbers[0],
+            numbers.shape[0], &scales[0], scales.shape[0] // n_groups, &channels[0], &codes[0],
+            &chosen[0])
+    _check(status)
 
 
 def dequantize_trellis(

@@ -1,6 +1,6 @@
 """csrc/kernels/kernels.h, as Cython sees it."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes
 
@@ -99,6 +99,14 @@ cdef extern from "kernels/kernels.h" nogil:
     amn_status amn_add_product(
         int level, const float *left, const float *right, float scale, float *values, size_t rows,
         size_t cols, size_t inner, size_t first) noexcept
+    size_t AMN_W4A8_SIZE
+    amn_status amn_w4a8_fit(
+        int level, const float *values, size_t rows, size_t cols, const float *numbers,
+        size_t count, float *scales, float *channels) noexcept
+    amn_status amn_w4a8_code(
+        int level, const float *values, size_t rows, size_t cols, const float *numbers,
+        size_t count, const float *scales, size_t n_choices, const float *channels,
+        uint8_t *codes, uint8_t *chosen) noexcept
     amn_status amn_dequantize_blocks(
         int level, int type, int out, amn_bytes src, amn_buffer dst,
         uint64_t *n_overflow) noexcept

@@ -171,11 +171,11 @@ def families() -> Iterable[Family]:
         "ConvRot",
         "rotated",
         "ComfyUI",
-        "INT8, and INT4 (W4A4), of rows whose columns are rotated; W4A8 and W6A8 are read, and "
-        "their codes moved to INT8, but not written: their scales come of sums whose order torch "
-        "leaves open.",
+        "INT8, and INT4 (W4A4), of rows whose columns are rotated; W4A8 and W6A8, whose codes "
+        "are moved to INT8, too. W4A8 is written with comfy-kitchen's own levels, or levels "
+        "fitted to a weight with heavy tails, as there.",
         ("rotated",),
-        ("comfy-int8-convrot", "comfy-convrot-w4a4"),
+        ("comfy-int8-convrot", "comfy-convrot-w?a?"),
         rounded="W4A8 and W6A8: what is rotated, to the output's",
     )
     yield Family(

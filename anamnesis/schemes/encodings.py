@@ -119,6 +119,8 @@ ENCODINGS: dict[str, Row] = {
     "comfy-int8-tensor": Row(_COMFY_INT8, {"has_one_scale": True}),
     "comfy-int8-convrot": Row(Maker(".rotated.layouts", "int8", "SETTINGS")),
     "comfy-convrot-w4a4": Row(Maker(".rotated.layouts", "int4", "SETTINGS")),
+    "comfy-convrot-w4a8": Row(Maker(".rotated.layouts", "levels", "SETTINGS")),
+    "comfy-convrot-w6a8": Row(Maker(".rotated.layouts", "levels", "SETTINGS"), {"bits": 6}),
 }
 
 # Layouts that only take codes which are there already, of weights that are quantised alike.

@@ -21,7 +21,8 @@ WRITTEN = (
     *(f"mlx-{bits}bit" for bits in (2, 3, 4, 5, 6, 8)),
     *("mlx-mxfp4", "mlx-nvfp4", "mlx-mxfp8", "gptoss-mxfp4", "gptq-4bit", "gptq-8bit", "awq-4bit"),
     *("fp8-tensor-modelopt", "fp8-tensor-mistral", "comfy-int8", "comfy-int8-tensor"),
-    *("comfy-fp8", "comfy-mxfp8", "comfy-nvfp4", "comfy-int8-convrot", "comfy-convrot-w4a4"),
+    *("comfy-fp8", "comfy-mxfp8", "comfy-nvfp4", "comfy-int8-convrot"),
+    *("comfy-convrot-w4a4", "comfy-convrot-w4a8", "comfy-convrot-w6a8"),
     *("gguf-nvfp4", "gguf-mxfp4"),
     *("gguf-q4_0", "gguf-q4_1", "gguf-q8_0", "gguf-tq1_0", "gguf-tq2_0", "int8-packed"),
 )

@@ -362,6 +362,20 @@ typedef struct {
 amn_status amn_dequantize_rotated(int level, int out, const amn_rotation *how, amn_buffer dst,
                                   uint64_t *n_overflow);
 
+/* Rows of float32 numbers to W4A8 or W6A8, in two steps: scales of each AMN_W4A8_SIZE numbers,
+ * which are fitted to the levels of a codebook, with a scale of INT8 for each row; and codes, by
+ * whichever of `n_choices` scales of each group has the least error. The levels are AMN_W4A8_LEVELS
+ * ascending numbers, or the AMN_W6A8_LEVELS whole numbers about 0. Scales are in units of a row's
+ * scale in the second step. What is not finite makes scales that are not. */
+#define AMN_W4A8_SIZE 16
+#define AMN_W4A8_LEVELS 16
+#define AMN_W6A8_LEVELS 63
+amn_status amn_w4a8_fit(int level, const float *values, size_t rows, size_t cols,
+                        const float *numbers, size_t count, float *scales, float *channels);
+amn_status amn_w4a8_code(int level, const float *values, size_t rows, size_t cols,
+                         const float *numbers, size_t count, const float *scales, size_t n_choices,
+                         const float *channels, uint8_t *codes, uint8_t *chosen);
+
 /* Whether an encoder of GGUF blocks looks at how important columns are. */
 typedef enum { AMN_WEIGHTS_IGNORED = 0, AMN_WEIGHTS_OPTIONAL, AMN_WEIGHTS_REQUIRED } amn_weights;
 

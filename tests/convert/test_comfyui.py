@@ -17,6 +17,7 @@ pytestmark = [pytest.mark.oracle, pytest.mark.against("ComfyUI"), needs_comfyui]
 ENCODINGS = (
     *("comfy-fp8", "comfy-fp8-e5m2", "comfy-mxfp8", "comfy-nvfp4", "comfy-int8"),
     *("comfy-int8-tensor", "comfy-int8-convrot", "comfy-convrot-w4a4"),
+    *("comfy-convrot-w4a8", "comfy-convrot-w6a8"),
 )
 OF_OTHERS = ("fp8-tensor", "fp8-tensor-ct", "fp8-channel", "fp8-block")
 MODELS = ("flux", "flux-checkpoint", "wan", "sd3", "ltx")
@@ -83,7 +84,7 @@ def test_it_leaves_the_scales_of_what_it_renames(written: Path, to: str) -> None
     """Of diffusers' names; columns of packed codes are too few for its model."""
     assert not differing(written, "flux-diffusers", "flux")
     loaded = load_file(written / f"flux-diffusers.{to}.loaded")
-    if to in ("comfy-nvfp4", "comfy-convrot-w4a4"):
+    if to == "comfy-nvfp4" or to.startswith("comfy-convrot"):
         assert not loaded
         return
     values = read_here(written / "flux.safetensors")

@@ -72,7 +72,7 @@ def test_named_encodings(name: str, linear: Path, tmp_path: Path) -> None:
                     "mlx-nvfp4",
                     "mlx-mxfp4",
                     "comfy-nvfp4",
-                    "comfy-convrot-w4a4",
+                    "comfy-convrot-w4",
                 )
             )
             least = {"mlx-2bit": 6, "mlx-3bit": 13, "mlx-5bit": 26}.get(name, 28)

@@ -10,13 +10,19 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Repack
-from anamnesis.schemes.families.rotated.weight import ROTATIONS, RotatedWeight, group_in
+from anamnesis.schemes.families.rotated.weight import (
+    ROTATIONS,
+    LevelsWeight,
+    RotatedWeight,
+    group_in,
+)
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.integer_casts import in_float32
 from anamnesis.schemes.views.kinds import Rotated
 from anamnesis.schemes.views.views import constant, repeated
 
 GROUP = 256  # columns, where nothing else is asked for
+SIZE = 16  # of groups that levels have a scale for, where nothing else is said
 SETTINGS = (Setting("group", GROUP, form="number"),)
 FLOATS = ("F32", "F16", "BF16")
 
@@ -108,9 +114,15 @@ class ComfyInt4Rotated(ComfyRotated):
         return (rows,)
 
 
-class ComfyLevels:
+@dataclass(frozen=True)
+class ComfyLevels(OfComfyUi):
     """ComfyUI's `asym_w4a8_int8`: levels of 4 or 6 bits that stand for rotated INT8."""
 
+    group: int = GROUP
+    bits: int = 4
+
+    takes = LevelsWeight
+    comfy_format = "asym_w4a8_int8"
     fields: ClassVar[tuple[Field, ...]] = (
         Field("codes", "{weight}", ("I8",)),
         Field("row scales", "{weight}_s_channel", FLOATS),
@@ -120,19 +132,53 @@ class ComfyLevels:
         OfComfyUi.marker,
     )
 
+    def said(self, shape: tuple[int, ...]) -> bytes:
+        groups = {"group_size": SIZE, "convrot_groupsize": group_in(shape[-1], self.group)}
+        return json.dumps({"format": self.comfy_format, **groups}).encode()
+
+    def weight(
+        self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]
+    ) -> LevelsWeight:
+        group, has_book = group_in(shape[-1], self.group), self.bits == 4
+        return LevelsWeight(name, shape, parts[: 3 + has_book], self.bits, group, SIZE, has_book)
+
+    def encoding(self) -> Encoding:
+        from anamnesis.schemes.families.rotated.encode import RotatedLevels
+
+        name = spelt(f"comfy-convrot-w{self.bits}a8", {"group": self.group}, SETTINGS)
+        return Encoding(name, self, RotatedLevels(self.group, self.bits))
+
+    def write(self, view: LevelsWeight, encoding: Encoding) -> Repack | None:
+        if (view.bits, view.size) != (self.bits, SIZE) or view.correction is not None:
+            return None
+        if view.group != group_in(view.shape[-1], self.group):
+            other = type(self)(view.group, self.bits).encoding()
+            return other.layout.write(view, other)
+        parts = [
+            part._replace(name=field.named(view.name))
+            for field, part in zip(self.fields, view.parts, strict=False)
+        ]
+        own = [constant(part, raw, parts[0]) for part, raw in self.beside(view.name, view.shape)]
+        return Repack((encoding,), (*parts, *own))
+
 
 def int8(group: int = GROUP) -> Encoding:
     """Return `comfy-int8-convrot`."""
-    return _made(ComfyInt8Rotated, group)
+    return ComfyInt8Rotated(_known(group)).encoding()
 
 
 def int4(group: int = GROUP) -> Encoding:
     """Return `comfy-convrot-w4a4`."""
-    return _made(ComfyInt4Rotated, group)
+    return ComfyInt4Rotated(_known(group)).encoding()
 
 
-def _made(kind: type[ComfyRotated], group: int) -> Encoding:
+def levels(group: int = GROUP, bits: int = 4) -> Encoding:
+    """Return `comfy-convrot-w4a8` or `comfy-convrot-w6a8`."""
+    return ComfyLevels(_known(group), bits).encoding()
+
+
+def _known(group: int) -> int:
     if group not in ROTATIONS:
         known = ", ".join(map(str, ROTATIONS))
         raise ValueError(f"group must be one of {known}; got {group}")
-    return kind(group).encoding()
+    return group

@@ -12,6 +12,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import drop_marker, layer_of
 from anamnesis.schemes.families.rotated.layouts import (
+    SIZE,
     ComfyInt4Rotated,
     ComfyInt8Rotated,
     ComfyLevels,
@@ -22,7 +23,6 @@ from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 from anamnesis.sources.strided import transposed
 
 _LEVELS = 16  # of a codebook
-_SIZE = 16  # levels of a group, where nothing says it
 _BITS = (4, 6)
 _ELSEWHERE = "give the whole directory if it lies in another shard"
 
@@ -74,7 +74,7 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
     scales, channels, book = (found.get(r) for r in ("scales", "row scales", "codebook"))
     assert scales is not None
     assert channels is not None
-    size = layer.block or _SIZE
+    size = layer.block or SIZE
     *lead, width = codes.shape
     cols = scales.shape[-1] * size if scales.shape else 0
     bits = width * 8 // cols if cols else 0

@@ -188,6 +188,8 @@ class LevelsWeight(RotatedWeight):
         return self if dtype.name == "F32" else replace(self, rounded=dtype)
 
     def view(self, kind: type[V]) -> V | None:
+        if isinstance(self, kind):
+            return self
         return None if self.correction is not None else RotatedWeight.view(self, kind)
 
     def _decode(
