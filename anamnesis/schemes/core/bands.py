@@ -69,7 +69,7 @@ class Bands:
         for top in range(0, self.batch * self.rows, self.rows):
             for first in range(top, top + self.rows, self.stripe or self.rows):
                 end = min(first + (self.stripe or self.rows), top + self.rows)
-                bands = self._between(first, end)
+                bands = self.touching(first * self.cols, end * self.cols)
                 if self.stripe:
                     yield list(bands)
                 else:
@@ -98,6 +98,18 @@ class Bands:
         top += (row - top) // self.band_rows * self.band_rows
         return Run(top, min(top + self.band_rows, end))
 
+    def holding(self, wanted: Band) -> Band:
+        """Return the bands that hold elements of one matrix, or of one row, as a single one."""
+        cols, width = self.cols, self.band_cols
+        (row, col), last = divmod(wanted.start, cols), (wanted.stop - 1) // cols
+        if width < cols and row == last:
+            end = -(-(wanted.stop - row * cols) // width) * width
+            return Band(row * cols + col // width * width, row * cols + min(end, cols))
+        top = row // self.rows * self.rows
+        row -= (row - top) % self.band_rows
+        below = last + self.band_rows - (last - top) % self.band_rows
+        return Band(row * cols, min(below, top + self.rows) * cols)
+
     def are_multiples_of(self, grain: int) -> bool:
         """Return whether every band begins at a multiple of `grain` elements."""
         row = self.cols
@@ -124,15 +136,6 @@ class Bands:
         stripe = self.stripe // step * step if self.batch == 1 else 0
         rows = max(1, self.band_rows // step) * step
         return Bands(self.rows * self.batch, self.cols, rows, self.cols, stripe=stripe)
-
-    def _between(self, first: int, end: int) -> Iterator[Band]:
-        cols = self.cols
-        for row in range(first, end, self.band_rows):
-            if self.band_cols >= cols:
-                yield Band(row * cols, min(row + self.band_rows, end) * cols)
-                continue
-            for col in range(0, cols, self.band_cols):
-                yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
 
 
 def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1) -> Bands:

@@ -51,29 +51,22 @@ def decode_tile(
     weight: Weight, tile: Place, dtype: DType, scratch: Scratch, out: memoryview, level: int
 ) -> int:
     """Decode a tile, row-major; return how many values became infinite."""
+    # Runs of rows such as a weight's own `decode_tile` takes, else one row after the other.
     overflows = done = 0
-    for rows in _decoded_together(weight, tile):
-        n_bytes = dtype.n_bytes(rows.n * tile.cols)
-        place = out[done : done + n_bytes]
-        done += n_bytes
-        if isinstance(weight, TiledWeight) and rows.n > 1:
-            cols = Run(tile.left, tile.left + tile.cols)
-            overflows += weight.decode_tile(rows, cols, dtype, scratch, place, level)
-            continue
-        start = rows.start * weight.shape[-1] + tile.left
-        run = Band(start, start + tile.cols)
-        overflows += decode_run(weight, run, dtype, scratch, place, level)
-    return overflows
-
-
-def _decoded_together(weight: Weight, tile: Place) -> Iterator[Run]:
-    """Yield runs of rows: such as `decode_tile` takes, else one after the other."""
-    stop, n_rows = tile.top + tile.rows, prod(weight.shape[:-1])
-    top = tile.top
+    top, stop, n_rows = tile.top, tile.top + tile.rows, prod(weight.shape[:-1])
     while top < stop:
         last = min(top + TILE_STEP, stop)
         is_step = top % TILE_STEP == 0 and (last - top == TILE_STEP or last == n_rows)
         if not (is_step and isinstance(weight, TiledWeight)):
             last = top + 1
-        yield Run(top, last)
-        top = last
+        n_bytes = dtype.n_bytes((last - top) * tile.cols)
+        place = out[done : done + n_bytes]
+        if isinstance(weight, TiledWeight) and last - top > 1:
+            rows, cols = Run(top, last), Run(tile.left, tile.left + tile.cols)
+            overflows += weight.decode_tile(rows, cols, dtype, scratch, place, level)
+        else:
+            start = top * weight.shape[-1] + tile.left
+            run = Band(start, start + tile.cols)
+            overflows += decode_run(weight, run, dtype, scratch, place, level)
+        done, top = done + n_bytes, last
+    return overflows

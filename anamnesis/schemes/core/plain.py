@@ -108,13 +108,10 @@ class PlainColumns(PlainMatrix):
         span = (cols.n - 1) * self.step + 1
         begin = (rows.start * width + left) * item
         values = scratch.read_rows(0, stored, begin, width * item, span * item, rows.n)
-        return values if self.step == 1 else _every(values, rows.n, self.step, item)
-
-
-def _every(values: memoryview, n_rows: int, step: int, item: int) -> memoryview:
-    """Return the first of each `step` items of some rows."""
-    items = np.frombuffer(values, f"u{item}").reshape(n_rows, -1)
-    return np.ascontiguousarray(items[:, ::step]).reshape(-1).view(np.uint8).data
+        if self.step == 1:
+            return values
+        items = np.frombuffer(values, f"u{item}").reshape(rows.n, -1)
+        return np.ascontiguousarray(items[:, :: self.step]).reshape(-1).view(np.uint8).data
 
 
 def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:

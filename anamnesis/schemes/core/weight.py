@@ -246,7 +246,6 @@ class Weight(ABC):
         return overflows
 
 
-_FINEST = 256  # elements of a row, between any two runs of which every encoding can be cut
 _PIECE, _WHOLE = -2, -3  # the slots of a worker's scratch for what is decoded with what is wanted
 
 
@@ -256,11 +255,11 @@ def decode_run(
     """Decode any consecutive elements, also such as are none of the weight's own bands."""
     # They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
     # out. Returns how many values became infinite by the rounding, these included.
-    own = weight.bands(dtype, band_bytes())
+    own, least = weight.bands(dtype, band_bytes()), weight.bands(dtype, 1)
     overflows = 0
     for around in own.touching(*band):
         wanted = Band(max(around.start, band.start), min(around.stop, band.stop))
-        piece = _narrowed(around, wanted, own)
+        piece = least.holding(wanted)
         first, last = (dtype.n_bytes(n - band.start) for n in wanted)
         if piece == wanted:
             overflows += weight.decode(piece, dtype, scratch, out[first:last], level)
@@ -270,18 +269,6 @@ def decode_run(
         skipped = dtype.n_bytes(wanted.start - piece.start)
         out[first:last] = room[skipped : skipped + last - first]
     return overflows
-
-
-def _narrowed(around: Band, wanted: Band, own: Bands) -> Band:
-    """Return the least part of a band that can be decoded and holds what is wanted."""
-    cols = own.cols
-    if around.start // cols == (around.stop - 1) // cols:  # of one row
-        unit, origin = _FINEST, around.start // cols * cols
-    else:
-        unit, origin = TILE_STEP * cols, around.start // (cols * own.rows) * cols * own.rows
-    start = origin + (wanted.start - origin) // unit * unit
-    stop = origin - (origin - wanted.stop) // unit * unit
-    return Band(max(start, around.start), min(stop, around.stop))
 
 
 class TiledWeight(Weight):
