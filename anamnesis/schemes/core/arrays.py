@@ -17,8 +17,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, cut
+from anamnesis.schemes.core.bands import Band, band_bytes, cut
 from anamnesis.schemes.core.codes import Extent, Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain

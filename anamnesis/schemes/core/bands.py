@@ -1,11 +1,12 @@
 """Bands of a weight: runs of consecutive elements of its row-major result.
 
-Some whole rows, or a piece of one row that is too long.
+Some whole rows, or a piece of one row that is too long; and how much is made at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import lcm
 from typing import NamedTuple
@@ -27,6 +28,12 @@ class Band(NamedTuple):
 
     start: int
     stop: int
+
+    def tile(self, width: int) -> tuple[Run, Run]:
+        """Return its rows, which count through all matrices of this width, and its columns."""
+        row, col = divmod(self.start, width)
+        cols = Run(col, min(width, col + self.stop - self.start))
+        return Run(row, row + (self.stop - self.start) // cols.n), cols
 
 
 class Cut(NamedTuple):
@@ -145,3 +152,48 @@ def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1)
     if cols <= n_elements:
         return Bands(rows, cols, max(1, n_elements // max(cols, 1)), cols, batch)
     return Bands(rows, cols, 1, max(step, n_elements // step * step), batch)
+
+
+# --- how much is made at a time -----------------------------------------------------------------
+
+THREAD_BYTES = 16 << 20  # the most that each thread takes
+
+
+class _Sizes(NamedTuple):
+    band: int
+    stripe: int
+
+
+_BANDS_IN_A_STRIPE = 8
+
+# Output of one band: small enough to be in cache still when it is written, large enough that the
+# interpreter's part in it does not show.
+_USUAL = _Sizes(1 << 20, _BANDS_IN_A_STRIPE << 20)
+
+_now = [_USUAL]
+
+
+def band_bytes() -> int:
+    """Return about how many bytes of output one band has."""
+    return _now[-1].band
+
+
+def encoded_band_bytes() -> int:
+    """Return about how many bytes of values a band has that is encoded for a file."""
+    # Twice the usual: codes are fewer bytes, and the interpreter's part is the same for any band.
+    return 2 * band_bytes()
+
+
+def stripe_bytes() -> int:
+    """Return the most bytes of all parts that are read at once, where many bands share them."""
+    return _now[-1].stripe
+
+
+@contextmanager
+def cut_into(band: int, stripe: int | None = None) -> Iterator[None]:
+    """Cut otherwise in this process, while the block runs; a partial run is of one size."""
+    _now.append(_Sizes(band, band * _BANDS_IN_A_STRIPE if stripe is None else stripe))
+    try:
+        yield
+    finally:
+        _now.pop()

@@ -18,8 +18,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.indexing import Box
 from anamnesis.base.workers import run
 from anamnesis.schemes.core.arrays import empty, usual_threads
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, Bands
+from anamnesis.schemes.core.bands import Band, Bands, band_bytes
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 _SPARSE = 1 << 14  # elements that are decoded with what is between, at a time, where most is that

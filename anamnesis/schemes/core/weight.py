@@ -19,8 +19,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Cut, Run
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.sources.gathered import RowOrder
 
@@ -96,6 +95,10 @@ class Scratch:
                 _io.copy_rows(ahead, 0, stride, row_bytes, view)
             self._rows[slot] = wanted
         return memoryview(self._slots[slot])[:n_bytes]
+
+    def read_whole(self, slot: int, tensor: StoredTensor) -> memoryview:
+        """Read a small tensor, once for all bands."""
+        return self.read_rows(slot, tensor, 0, tensor.n_bytes, tensor.n_bytes, 1)
 
     def read_ahead(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> None:
         """Read a stretch, of which `read_rows` then finds this slot's rows in memory."""
@@ -280,6 +283,17 @@ class TiledWeight(Weight):
     __slots__ = ()
 
     always_as_linear: ClassVar[bool] = True
+
+
+class DecodedByTiles(TiledWeight):
+    """A matrix, or several, whose bands are decoded as tiles: whole rows, or a piece of one."""
+
+    __slots__ = ()
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        return self.decode_tile(*band.tile(self.shape[-1]), dtype, scratch, out, level)
 
 
 def convert_part(

@@ -169,7 +169,7 @@ def read_facts(
         hidden_sizes=frozenset(n for part in parts for n in _ints(part, _HIDDEN)),
         vptq_layers=_by_name(map(_vptq_layers, sections)),
         described=described_in(metadata, described or {}),
-        trellis_codebook=_first(map(_trellis_codebook, sections)),
+        trellis_codebook=_first(n for s in sections if isinstance(n := s.get("codebook"), str)),
         codebooks=_first(map(_codebooks, sections)),
         expected=tuple(row for section in sections for row in expected_in(section)),
         is_partly_undetermined=not all(said),
@@ -224,11 +224,6 @@ def _codebooks(section: Mapping[str, Any]) -> tuple[int, ...] | None:
     return n_books, 1 << bits, tall, wide
 
 
-def _trellis_codebook(section: Mapping[str, Any]) -> str | None:
-    name = section.get("codebook")
-    return name if isinstance(name, str) else None
-
-
 def _method(section: Mapping[str, Any]) -> str | None:
     name = section.get("quant_method") or _nested(section, "producer", "name")
     return name if isinstance(name, str) else None
@@ -240,12 +235,9 @@ def _declared(section: Mapping[str, Any]) -> str | None:
         return None
     words = [section.get(key) for key in _LAYOUT_KEYS]
     layouts = [_nested(section, "sparsity_config", "format"), *words]
-    layout = [name for name in layouts if isinstance(name, str) and _names_layout(name)]
+    names = [name for name in layouts if isinstance(name, str) and name not in ("", "dense")]
+    layout = [name for name in names if not name[0].isdecimal()]  # which versions of tools are
     return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
-
-
-def _names_layout(word: str) -> bool:
-    return word not in ("", "dense") and not word[0].isdecimal()  # which versions of tools are
 
 
 def _quantises(section: Mapping[str, Any]) -> bool:
@@ -280,20 +272,16 @@ def _transforms(node: Any) -> Iterator[str]:
                 yield from _transforms(item)
         return
     for key, value in node.items():
-        if _is_transform(key):
+        is_other = "." in key or key.startswith(
+            "opt_"
+        )  # names of layers; settings of PARO's search
+        if not is_other and (key in _ADAPTERS or _TRANSFORM.search(key)):
             if _says(value):
                 yield key
         elif isinstance(value, (dict, list)):
             yield from _transforms(value)
         elif key in _NAMING_KEYS and isinstance(value, str) and _TRANSFORM.search(value):
             yield value
-
-
-def _is_transform(key: str) -> bool:
-    # Not the names of layers, nor the settings of PARO's search.
-    if "." in key or key.startswith("opt_"):
-        return False
-    return key in _ADAPTERS or _TRANSFORM.search(key) is not None
 
 
 def _says(value: Any) -> bool:

@@ -79,7 +79,9 @@ class _Unread:
         incomplete = missing_parts(weight, parts, self._ledger.stored, self._facts)
         if incomplete is not None:
             return incomplete
-        encoding = None if self._is_plain(weight) else name_encoding(parts, self._facts)
+        floats = self._ledger.stored.get(f"{weight}.weight")
+        is_plain = floats is not None and floats.dtype.kind == "float"  # there are no codes
+        encoding = None if is_plain else name_encoding(parts, self._facts)
         if encoding is not None:
             return refuse_encoding(codes, encoding, self._facts)
         said = f" (the config says {self._facts.declared})" if self._facts.declared else ""
@@ -89,8 +91,3 @@ class _Unread:
             " read",
             remedy="drop=... leaves it out; allow_unknown=True copies it as it is stored",
         )
-
-    def _is_plain(self, weight: str) -> bool:
-        """Return whether floats are stored under a weight's name, so that there are no codes."""
-        stored = self._ledger.stored.get(f"{weight}.weight")
-        return stored is not None and stored.dtype.kind == "float"

@@ -51,12 +51,6 @@ def _hints(stored: Mapping[str, StoredTensor]) -> str:
     return "\n".join([*ends, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
 
 
-def _likely(hints: str) -> list[ModuleType]:
-    """Import and return the readers of the families that stored tensors may be of."""
-    likely = dict.fromkeys([name for name, mark in _MARKS if mark in hints])
-    return [reader(name) for name in likely]
-
-
 def claim_all(
     stored: dict[str, StoredTensor],
     read_facts: Callable[[], QuantFacts],
@@ -75,7 +69,7 @@ def claim_all(
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     hints = _hints(stored)
-    families = _likely(hints)
+    families = [reader(name) for name in dict.fromkeys(n for n, mark in _MARKS if mark in hints)]
     asks = families or any(mark in hints for mark in _OF_PARTS)
     asks = asks or (not self_contained and (whole or any(map(looks_like_codes, stored.values()))))
     facts = ledger.facts if asks else _NO_FACTS

@@ -29,9 +29,8 @@ from typing import NamedTuple
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Cut
-from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.layout import ExpertsTool
-from anamnesis.schemes.core.plain import Plain, PlainColumns
+from anamnesis.schemes.core.plain import Edited, Plain, PlainColumns
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.libraries.stacks import (
     OF_MIXTRAL,

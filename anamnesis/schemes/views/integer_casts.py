@@ -14,7 +14,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.kinds import Integers
-from anamnesis.schemes.views.views import made_of
+from anamnesis.schemes.views.views import made_of, pieces
 
 _U8, _F32 = DTYPES["U8"], DTYPES["F32"]
 _AT_ONCE = 1 << 20  # products that are compared at a time
@@ -49,14 +49,12 @@ def _pieces(n_codes: int, *grids: StoredTensor) -> Iterator[tuple[NDArray[Any], 
     """Yield numbers of grids of one shape as float32, some groups at a time."""
     n, at_once = grids[0].n_elements, max(_AT_ONCE // n_codes, 1)
     for start in range(0, n, at_once):
-        some = min(at_once, n - start)
-        yield tuple([_items(grid, start, some) for grid in grids])
-
-
-def _items(grid: StoredTensor, start: int, n: int) -> NDArray[Any]:
-    item = grid.dtype.n_bytes(1)
-    raw = grid.source.read(grid.offset + start * item, n * item)
-    return floats(raw, grid.dtype.name)
+        found = []
+        for grid in grids:
+            item = grid.dtype.n_bytes(1)
+            raw = grid.source.read(grid.offset + start * item, min(at_once, n - start) * item)
+            found.append(floats(raw, grid.dtype.name))
+        yield tuple(found)
 
 
 def in_dtype(grid: StoredTensor, dtype: str) -> StoredTensor | None:
@@ -291,9 +289,16 @@ def in_groups(view: Integers, group: int) -> Integers:
         raise view.refused(f"groups of {own} of {cols:,} columns are no groups of {group}")
 
     def regrouped(grid: StoredTensor) -> StoredTensor:
-        if group > own and not _are_alike(grid, group // own):
+        """Return the first of each few numbers, or each number a few times."""
+        item, n = grid.dtype.n_bytes(1), max(group // own, 1)
+        if n > 1 and not _are_alike(grid, n):
             raise view.refused(f"each {own} columns have a scale, and not {group}")
-        return _regrouped(grid, own, group)
+        shape = (*grid.shape[:-1], grid.shape[-1] * own // group)
+
+        def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+            return lines[:, :item] if n > 1 else np.repeat(lines[:, None], own // group, axis=1)
+
+        return made_of(Part(grid.name, grid.dtype, shape), [grid], grid.n_elements // n, made)
 
     return view._replace(
         group=group,
@@ -303,27 +308,11 @@ def in_groups(view: Integers, group: int) -> Integers:
     )
 
 
-def _regrouped(grid: StoredTensor, own: int, group: int) -> StoredTensor:
-    """Return the first of each few numbers, or each number a few times."""
-    item, n = grid.dtype.n_bytes(1), max(group // own, 1)
-    shape = (*grid.shape[:-1], grid.shape[-1] * own // group)
-
-    def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        return lines[:, :item] if n > 1 else np.repeat(lines[:, None], own // group, axis=1)
-
-    return made_of(Part(grid.name, grid.dtype, shape), [grid], grid.n_elements // n, made)
-
-
 def _are_alike(grid: StoredTensor, n: int) -> bool:
     """Return whether each n numbers, one after the other, are the same bits."""
     item = grid.dtype.n_bytes(1)
-    at_once = _AT_ONCE // n * n * item
-    for at in range(0, grid.n_bytes, at_once):
-        raw = grid.source.read(grid.offset + at, min(at_once, grid.n_bytes - at))
-        lines = np.frombuffer(raw, f"u{item}").reshape(-1, n)
-        if (lines != lines[:, :1]).any():
-            return False
-    return True
+    lines = (raw.view(f"u{item}").reshape(-1, n) for raw in pieces(grid, _AT_ONCE // n * n * item))
+    return not any((some != some[:, :1]).any() for some in lines)
 
 
 # --- a scale for each row ---------------------------------------------------------------------

@@ -64,30 +64,23 @@ class Scaled(TiledWeight):
         codes = stack_of([piece.parts[0] for piece in pieces], per_matrix, alternates=alternates)
         parts: tuple[StoredTensor, ...] = (codes._replace(shape=(n, height, cols)),)
         if is_each:
-            scales = stack_of([piece.parts[1]._replace(shape=(1, 1)) for piece in pieces], 1)
+            lone = [piece.parts[1]._replace(shape=(1, 1)) for piece in pieces]
             grid = ScaleGrid("channel", 1, n, height * cols, 1, height * cols)
-            parts = (*parts, scales)
+            parts = (*parts, stack_of(lone, 1))
         elif grid.kind == "tensor":
             grid = ScaleGrid("tensor", 1, 1, n * height * cols, 1, n * height * cols)
         else:
-            parts = (*parts, *self._grids_stacked(pieces, per_matrix, alternates))
-            is_channel = grid.kind == "channel"
-            batch, high = (1, n * height) if is_channel else (n, height)
+            if self.scales is not None:
+                own = (grid.grid_rows, grid.grid_cols)
+                scales = [piece.parts[1]._replace(shape=own) for piece in pieces]
+                parts = (*parts, stack_of(scales, per_matrix, alternates=alternates))
+            batch, high = (1, n * height) if grid.kind == "channel" else (n, height)
             grid = grid._replace(batch=batch, rows=high)
         return replace(self, name=name, shape=(n, height, cols), parts=parts, grid=grid)
 
     @property
     def _has_bytes(self) -> bool:
         return 0 < self.n_elements == self.parts[0].n_bytes
-
-    def _grids_stacked(
-        self, pieces: Sequence[Weight], per_matrix: int, alternates: bool
-    ) -> tuple[StoredTensor, ...]:
-        if self.scales is None:
-            return ()
-        shape = (self.grid.grid_rows, self.grid.grid_cols)
-        scales = [piece.parts[1]._replace(shape=shape) for piece in pieces]
-        return (stack_of(scales, per_matrix, alternates=alternates),)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         grid = self.grid

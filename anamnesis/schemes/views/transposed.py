@@ -12,8 +12,7 @@ from typing import ClassVar, TypeVar
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, Weight

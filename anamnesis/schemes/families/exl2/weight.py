@@ -28,9 +28,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run
-from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight
+from anamnesis.schemes.core.bands import Bands, Run, band_bytes, stripe_bytes
+from anamnesis.schemes.core.weight import TILE_STEP, DecodedByTiles, Scratch
 
 MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits
 IN_WORD = 8  # scales
@@ -67,7 +66,7 @@ class _Piece(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Exl2Weight(TiledWeight):
+class Exl2Weight(DecodedByTiles):
     """`q_weight`, `q_scale`, `q_scale_max`, `q_groups`, `q_invperm`, and what else is stored."""
 
     is_rounded: bool = False
@@ -99,14 +98,6 @@ class Exl2Weight(TiledWeight):
         n_lines, n_groups = self.parts[_CODES].shape[0], self.parts[_SCALES].shape[0]
         per_row = n_lines * _WORD_BYTES + n_groups * _WORD_BYTES / IN_WORD
         return _whole_units(int(stripe_bytes() / per_row))
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        row, col = divmod(band.start, self.shape[1])
-        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
-        return self.decode_tile(rows, cols, dtype, scratch, out, level)
 
     @property
     def column_step(self) -> int:
@@ -215,7 +206,7 @@ class Exl2Weight(TiledWeight):
         first = rows.start - own.start * IN_WORD
         codes = nibbles.reshape(len(stored), -1)[:, first : first + rows.n]
         squares = np.array(_SQUARES, np.float32)[codes]
-        maxima = np.frombuffer(_read_whole(scratch, _MAXIMA, self.parts[_MAXIMA]), "<f2")
+        maxima = np.frombuffer(scratch.read_whole(_MAXIMA, self.parts[_MAXIMA]), "<f2")
         with np.errstate(all="ignore"):
             parts = self._rounded(maxima.astype(np.float32) * np.float32(1 / 256))
             return self._rounded(squares * parts[:, None])
@@ -283,11 +274,6 @@ def _read_lines(scratch: Scratch, slot: int, stored: StoredTensor, items: Run) -
     n_lines, stride = stored.shape[0], stored.shape[1] * _WORD_BYTES
     first, n_bytes = items.start * _WORD_BYTES, items.n * _WORD_BYTES
     return scratch.read_rows(slot, stored, first, stride, n_bytes, n_lines)
-
-
-def _read_whole(scratch: Scratch, slot: int, stored: StoredTensor) -> memoryview:
-    """Read a small tensor, once for all bands."""
-    return scratch.read_rows(slot, stored, 0, stored.n_bytes, stored.n_bytes, 1)
 
 
 @lru_cache(maxsize=64)

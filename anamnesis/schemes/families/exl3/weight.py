@@ -6,16 +6,14 @@ those are too much for a band, a band has some of them, and decodes all for that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
-from anamnesis.schemes.core.band_sizes import stripe_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
-from anamnesis.schemes.core.weight import Scratch, TiledWeight
+from anamnesis.schemes.core.bands import Bands, Run, cut, stripe_bytes
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch
 
 BLOCK = _core.TRELLIS_BLOCK
 TILE = 16  # rows and columns
@@ -27,7 +25,7 @@ _MOST = 13  # bands of the usual size that a band may have, with the codes that 
 
 
 @dataclass(slots=True, eq=False)
-class Exl3Weight(TiledWeight):
+class Exl3Weight(DecodedByTiles):
     """A trellis, what its in and its out features are multiplied by, and the marker if any."""
 
     codebook: str
@@ -64,14 +62,6 @@ class Exl3Weight(TiledWeight):
         piece = min(n_bytes // dtype.n_bytes(1), stripe_bytes() * 8 // BLOCK // self.bits)
         return cut(rows, cols, min(piece, cols - 1), step=BLOCK)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        row, col = divmod(band.start, self.shape[1])
-        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
-        return self.decode_tile(rows, cols, dtype, scratch, out, level)
-
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
@@ -79,8 +69,8 @@ class Exl3Weight(TiledWeight):
         around = Run(cols.start // BLOCK * BLOCK, -(-cols.stop // BLOCK) * BLOCK)
         in_scales = self._scales(_IN, around, scratch)
         overflows = 0
-        for some in _by_block(rows):
-            first = some.start // BLOCK * BLOCK
+        for first in range(rows.start // BLOCK * BLOCK, rows.stop, BLOCK):
+            some = Run(max(first, rows.start), min(first + BLOCK, rows.stop))
             begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
             overflows += _core.dequantize_trellis(
                 _core.TRELLISES[f"EXL3_{self.codebook.upper()}"],
@@ -129,12 +119,3 @@ class Exl3Weight(TiledWeight):
                 f"{marker}: the multiplier is {found:#010x}, not {MULTIPLIERS[self.codebook]:#010x}"
                 ", the one that exllamav3 has had since 0.0.9"
             )
-
-
-def _by_block(rows: Run) -> Iterator[Run]:
-    """Cut rows where blocks begin."""
-    start = rows.start
-    while start < rows.stop:
-        stop = min(start // BLOCK * BLOCK + BLOCK, rows.stop)
-        yield Run(start, stop)
-        start = stop

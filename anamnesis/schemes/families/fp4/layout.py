@@ -86,16 +86,13 @@ class Fp4Layout(Layout):
         own = {name: view for name, view in views.items() if view.format.kind == kind}
         others = {name: view for name, view in views.items() if name not in own}
         found = dict(super().write_all(own, encoding))
-        for names in self._cast_together(others):
-            found |= self._cast({name: others[name] for name in names}, encoding)
-        return found
-
-    def _cast_together(self, views: Mapping[str, Fp4Codes]) -> list[tuple[str, ...]]:
-        """Return the names of weights that have one second scale; of most, each by itself."""
-        named = {view.name_as_stored: name for name, view in views.items()}
+        # Those that have one second scale are cast together; of most, each by itself.
+        named = {view.name_as_stored: name for name, view in others.items()}
         groups = [tuple(named[one] for one in group) for group in self.together(tuple(named))]
         grouped = {name for group in groups for name in group}
-        return [*groups, *((name,) for name in views if name not in grouped)]
+        for names in (*groups, *((name,) for name in others if name not in grouped)):
+            found |= self._cast({name: others[name] for name in names}, encoding)
+        return found
 
     def _cast(self, views: Mapping[str, Fp4Codes], encoding: Encoding) -> Moves:
         """Return the codes of weights that have one second scale; all of them, or none."""
@@ -108,7 +105,10 @@ class Fp4Layout(Layout):
                 casts = [to_mxfp4(one, _seconds(one), self.meaning) for one in views.values()]
             parts = [tuple(self.tensors(*self._for_each(cast))) for cast in casts]
         except Unmovable as error:
-            return {name: _no_cast(view, error.why) for name, view in views.items()}
+            return {
+                name: unmovable(view.codes, view.name, view.shape, error.why, is_cast=True)
+                for name, view in views.items()
+            }
         made = [Repack((encoding,), some, is_cast=True) for some in parts]
         return dict(zip(views, made, strict=True))
 
@@ -159,10 +159,6 @@ def _seconds(view: Fp4Codes) -> list[bytes]:
         return [b""]
     raw = view.second.read()
     return [raw[i : i + 4] for i in range(0, len(raw), 4)]
-
-
-def _no_cast(view: Fp4Codes, why: str) -> Unmovable:
-    return unmovable(view.codes, view.name, view.shape, why, is_cast=True)
 
 
 def refused(view: Fp4Codes, why: str) -> Unmovable:

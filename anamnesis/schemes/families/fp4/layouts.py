@@ -20,8 +20,8 @@ from anamnesis.schemes.core.layout import Field, Layers, StacksOf, module_of
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp4.layout import Fp4Layout, refused
 from anamnesis.schemes.families.fp4.mxfp4_nvfp4 import Cast
-from anamnesis.schemes.families.fp4.stored import nibbles_swapped
 from anamnesis.schemes.families.fp4.view import Fp4Codes, to_ggml
+from anamnesis.schemes.families.fp4.weight import nibbles_swapped
 from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.schemes.views.tiles import tiled, untiled
 from anamnesis.schemes.views.views import constant, padded

@@ -25,7 +25,7 @@ from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.families.fp4.equal_scales import same_scales
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4, Fp4Format
 from anamnesis.schemes.families.fp4.view import Fp4Codes
-from anamnesis.schemes.views.views import made_of
+from anamnesis.schemes.views.views import made_of, pieces, stored_bytes
 
 if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
@@ -40,6 +40,7 @@ _SPAN = _MOST - _LEAST
 _ZEROS, _NOTHING = -1, -2  # what no scale stands for: unless codes are zeros, and in any case
 _PIECE = 1 << 20  # scales that are read at once
 _FINE = 1 << 14  # the same where codes are read beside them
+_CODE_BYTES = GROUPS["MXFP4"] // 2  # of a group
 _MAGNITUDES = 0x7777777777777777  # of 16 codes: all but their signs
 
 
@@ -146,7 +147,7 @@ def to_mxfp4(view: Fp4Codes, seconds: Sequence[bytes], new: Fp4Format) -> Cast:
             break
     if not agree:
         for units, some in rule.pieces(_FINE):
-            codes = _read(view.codes, units, rule.n_codes)
+            codes = stored_bytes(view.codes, *(n * _CODE_BYTES for n in (units.start, units.stop)))
             if not rule.settled(units, some, codes)[1]:
                 why = f"scales of {GROUPS['MXFP4']} codes are no power of two, or more than one"
                 raise _refused(view, why)
@@ -174,14 +175,10 @@ class _Halves(NamedTuple):
     new: Fp4Format
     tables: Sequence[NDArray[np.int16]]
 
-    @property
-    def n_codes(self) -> int:
-        return GROUPS["MXFP4"] // 2
-
     def pieces(self, at_once: int) -> Iterator[tuple[range, Bytes]]:
         n = GROUPS["MXFP4"] // self.view.group
         start = 0
-        for some in _pieces(self.view.scales, n * at_once):
+        for some in pieces(self.view.scales, n * at_once):
             yield range(start, start + len(some) // n), some
             start += len(some) // n
 
@@ -214,17 +211,12 @@ class _Halves(NamedTuple):
         return np.stack(self.tables)[matrix[:, None], flat.reshape(-1, per_group)]
 
 
-def _read(codes: StoredTensor, units: range, n_bytes: int) -> Bytes:
-    raw = codes.source.read(codes.offset + units.start * n_bytes, len(units) * n_bytes)
-    return np.frombuffer(raw, np.uint8)
-
-
 # --- which exponents there are ----------------------------------------------------------------
 
 
 def _span(view: Fp4Codes) -> tuple[int, int]:
     """Return the least and the largest byte of all scales."""
-    found = [(int(some.min()), int(some.max())) for some in _pieces(view.scales, _PIECE)]
+    found = [(int(some.min()), int(some.max())) for some in pieces(view.scales, _PIECE)]
     return min((low for low, _ in found), default=1), max((high for _, high in found), default=0)
 
 
@@ -249,10 +241,10 @@ def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
 
 def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
     start = 0
-    for some in _pieces(view.scales, _FINE):
+    for some in pieces(view.scales, _FINE):
         is_one = some == scale
         if is_one.any():
-            codes = _read(view.codes, range(start, start + len(some)), GROUPS["MXFP4"] // 2)
+            codes = stored_bytes(view.codes, start * _CODE_BYTES, (start + len(some)) * _CODE_BYTES)
             if (_nonzero(codes, 2) & is_one).any():
                 return True
         start += len(some)
@@ -263,10 +255,10 @@ def _known_zeros(view: Fp4Codes, least: int) -> Iterator[tuple[Bytes, NDArray[np
     """Yield scales, and which of them are of nothing but zeros."""
     # It is not asked of those that are not less than a byte; 255, which may be infinity, is none.
     start = 0
-    for some in _pieces(view.scales, _FINE):
+    for some in pieces(view.scales, _FINE):
         is_zero: NDArray[np.bool_] = (some < least) & (some != _NO_POWER)
         if is_zero.any():
-            codes = _read(view.codes, range(start, start + len(some)), GROUPS["MXFP4"] // 2)
+            codes = stored_bytes(view.codes, start * _CODE_BYTES, (start + len(some)) * _CODE_BYTES)
             is_zero &= ~_nonzero(codes, 2)
         yield some, is_zero
         start += len(some)
@@ -280,9 +272,3 @@ def _nonzero(codes: Bytes, words: int) -> NDArray[np.bool_]:
         joined = joined | given[:, i]
     found: NDArray[np.bool_] = (joined & np.uint64(_MAGNITUDES)) != 0
     return found
-
-
-def _pieces(stored: StoredTensor, at_once: int) -> Iterator[Bytes]:
-    for at in range(0, stored.n_bytes, at_once):
-        n_bytes = min(at_once, stored.n_bytes - at)
-        yield np.frombuffer(stored.source.read(stored.offset + at, n_bytes), np.uint8)

@@ -22,8 +22,7 @@ from typing import NamedTuple
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, convert_part
 from anamnesis.schemes.families.integers.checks import check_symmetric
