@@ -181,6 +181,11 @@ class Weight(ABC):
 
     def view(self, kind: type[V]) -> V | None:
         """Return its own codes seen as a kind of them, where they lie; None if they are none."""
+        seen = self.seen_as(kind)
+        return seen if isinstance(seen, kind) else None
+
+    def seen_as(self, kind: type) -> object:
+        """Return what `view` does, or codes of another kind."""
         return None
 
     def cut_out(self, name: str, rows: Cut) -> Weight | None:

@@ -55,10 +55,6 @@ _AQLM_KEYS = ("num_codebooks", "nbits_per_codebook", "out_group_size", "in_group
 _GROUP_SIZES = ("group_size", "q_group_size")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
-# Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
-# give every one a scale.
-_INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
-
 
 class VptqLayer(NamedTuple):
     """What VPTQ's config says of a layer, and no shape tells."""
@@ -103,11 +99,6 @@ class QuantFacts:
     unmatched: tuple[Expectation, ...] = ()
     is_partly_undetermined: bool = False
     formats: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def declares_scaled_fp8(self) -> bool:
-        """Whether an 8-bit float weight without a scale would be a broken one."""
-        return self.method is not None and self.method not in _INTEGER_METHODS
 
     @property
     def types(self) -> frozenset[str]:

@@ -64,9 +64,7 @@ class OfCompressedTensors(_OfLinearLayers):
         format: str,
         layers: Layers,
     ) -> dict[str, Any]:
-        """Return the config of one group of linear layers, by names that fit in
-        transformers, too.
-        """
+        """Return the config of one group of linear layers, by names that fit transformers too."""
         from anamnesis.schemes.libraries.compressed_tensors import config_of
         from anamnesis.schemes.libraries.endings import as_patterns
 

@@ -9,15 +9,8 @@ from typing import Any
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
+from anamnesis.schemes.libraries import mlx_models
 from anamnesis.schemes.libraries.linear import LEFT, refusal
-from anamnesis.schemes.libraries.mlx_models import (
-    KEEPS_KV_B,
-    PLAIN_EXPERTS,
-    Row,
-    class_of,
-    path_in_mlx,
-    rows_of,
-)
 
 CONFIG_KEYS = ("quantization", "quantization_config")
 
@@ -41,15 +34,15 @@ def mlx_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
 
 def left_in(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) -> Mapping[str, str]:
     """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
-    kind = class_of(config)
+    kind = mlx_models.class_of(config)
     parts = [config, *(part for part in config.values() if isinstance(part, dict))]
-    keeps_kv_b = not KEEPS_KV_B.isdisjoint({class_of(part) for part in parts})
+    keeps_kv_b = not mlx_models.KEEPS_KV_B.isdisjoint({mlx_models.class_of(part) for part in parts})
     rows = dict(_rows(shapes, config))
     left = {name: row.why for name, row in rows.items() if row.way == "plain"}
     for name in shapes:
         if name.endswith(_KV_B) and not keeps_kv_b:
             left[name] = _SPLIT
-        elif kind in PLAIN_EXPERTS and _EXPERT.search(name):
+        elif kind in mlx_models.PLAIN_EXPERTS and _EXPERT.search(name):
             left[name] = f"expert, which mlx-lm loads plain in {config['model_type']}"
         elif name not in rows and LEFT["router"].search(name.removesuffix(_WEIGHT)):
             left[name] = "router"
@@ -76,13 +69,15 @@ def with_each(
         entry = encoding.layout.declare(Layers(()))
         if entry["mode"] == "affine":  # as layers are that say no mode
             del entry["mode"]
-        given[module] = given[path_in_mlx(class_of(config), module)] = entry
+        given[module] = given[mlx_models.path_in_mlx(mlx_models.class_of(config), module)] = entry
     return given
 
 
-def _rows(shapes: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+def _rows(
+    shapes: Mapping[str, Any], config: Mapping[str, Any]
+) -> Iterator[tuple[str, mlx_models.Row]]:
     """Yield the weights that a model's class treats by itself, and how."""
-    rows = rows_of(config)
+    rows = mlx_models.rows_of(config)
     for name in shapes if rows else ():
         module = name.removesuffix(_WEIGHT)
         row = next((row for row in rows if row.fits(module, shapes)), None)

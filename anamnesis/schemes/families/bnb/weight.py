@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import anamnesis._core as _core
 import anamnesis._io as _io
@@ -16,8 +16,6 @@ from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, TiledWeight, convert_part
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
-
-V = TypeVar("V")
 
 PER_127 = struct.unpack("<f", struct.pack("<f", 1 / 127))[0]  # as a float32
 
@@ -233,7 +231,7 @@ class Int8Weight(DecodedByTiles):
     family: ClassVar[str] = "INT8"
     column_step: ClassVar[int] = 1
 
-    def view(self, kind: type[V]) -> V | None:
+    def seen_as(self, kind: type) -> Integers | None:
         """Return codes, and SCB as scales whose products are divided by 127."""
         if kind is not Integers:
             return None
@@ -243,12 +241,11 @@ class Int8Weight(DecodedByTiles):
             *(Part(codes.name, DTYPES["U8"], self.shape), [codes], codes.n_bytes),
             lambda _, lines: lines ^ 128,
         )
-        view = Integers(
+        return Integers(
             *(self.name, self.shape, 8, unsigned, self.shape[1], scales, 128),
             unit=PER_127,
             signed=codes,
         )
-        return view if isinstance(view, kind) else None
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         rows, cols = self.shape

@@ -58,8 +58,6 @@ class Fp4Layout(Layout):
         stored = (codes, *parts[1:])
         return Fp4Weight(name, shape, stored, self.meaning, self.group, shape[-1])
 
-    # --- codes that are there already ----------------------------------------------------------
-
     def view(self, weight: Weight) -> Fp4Codes | None:
         return seen(weight)
 

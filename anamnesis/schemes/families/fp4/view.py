@@ -67,9 +67,6 @@ def seen(weight: Weight) -> Fp4Codes | None:
     )
 
 
-# --- ggml's blocks ----------------------------------------------------------------------------
-
-
 def of_blocks(stored: StoredTensor) -> Fp4Codes | None:
     """Return the codes and scales of ggml's blocks; None if they are no 4-bit floats."""
     kind = stored.dtype.name

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
@@ -23,8 +23,6 @@ from anamnesis.schemes.views.tiles import cropped
 from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
 from anamnesis.sources.gathered import RowOrder
 from anamnesis.sources.strided import shared_strips
-
-V = TypeVar("V")
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
 _VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
@@ -137,7 +135,7 @@ class Fp4Weight(DecodedByTiles):
             scales._replace(shape=(*lead, scales.shape[-1])),
         )
 
-    def view(self, kind: type[V]) -> V | None:
+    def seen_as(self, kind: type) -> Floats | None:
         factors = self._factors() if kind is Floats and self.format.has_kin else None
         cols = self.shape[-1]
         if factors is None or cols % self.group:
@@ -147,8 +145,7 @@ class Fp4Weight(DecodedByTiles):
         rows, batch = self.shape[-2], prod(self.shape[:-2])
         grid = ScaleGrid("block", batch, rows, cols, 1, self.group)
         is_minus = not self.format.plus_zero
-        seen = Floats(self.name, self.shape, "E2M1", codes, scales, grid, factors, is_minus)
-        return seen if isinstance(seen, kind) else None
+        return Floats(self.name, self.shape, "E2M1", codes, scales, grid, factors, is_minus)
 
     def _factors(self) -> tuple[float, ...] | None:
         """Return what scales are multiplied by; None if something else is done with them."""

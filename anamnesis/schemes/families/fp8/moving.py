@@ -78,9 +78,6 @@ def _blocks(view: Floats) -> _Blocks:
     raise view.refused(f"scales of {list(view.shape)} are not of matrices, rows and columns")
 
 
-# --- other blocks -----------------------------------------------------------------------------
-
-
 def _rearranged(scales: StoredTensor, own: _Blocks, asked: _Blocks) -> StoredTensor | None:
     """Return scales for other blocks: of each the first that there is for a part of it."""
     # None if the blocks of a dimension neither are whole in those that are asked, nor have these
@@ -122,9 +119,6 @@ def _are_equal(first: StoredTensor, second: StoredTensor | None) -> bool:
         return False
     both = zip(pieces(first, _READ_BYTES), pieces(second, _READ_BYTES), strict=True)
     return all(np.array_equal(one, other) for one, other in both)
-
-
-# --- another dtype ----------------------------------------------------------------------------
 
 
 def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> StoredTensor:

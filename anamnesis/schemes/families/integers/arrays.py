@@ -13,9 +13,9 @@ from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
 from anamnesis.schemes.families.integers.layouts import gptq_and_awq, mlx
-from anamnesis.schemes.families.integers.packed import PackedWeight
 from anamnesis.schemes.families.integers.rows import row_bytes, zero_words
 from anamnesis.schemes.families.integers.weight import IntegerWeight
+from anamnesis.schemes.families.integers.words import PackedWeight
 
 
 def of_arrays(

@@ -8,7 +8,7 @@ that are not stored. Scales are [groups, out], or [out, groups].
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
@@ -16,22 +16,12 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.integers.order import (
-    NO_ZERO,
-    across_of_columns,
-    columns_of_across,
-    has_zero,
-    in_awq_order,
-    in_plain_order,
-    less_one,
-    plus_one,
-    rows_of_across,
-    transposed,
-)
+from anamnesis.schemes.families.integers import order
+from anamnesis.schemes.families.integers.checks import check_listed
 from anamnesis.schemes.views.integer_casts import in_dtype
 from anamnesis.schemes.views.integer_packing import as_words
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated
+from anamnesis.schemes.views.views import made_of, pieces, repeated
 
 _I32 = DTYPES["I32"]
 _PIECE = 1 << 20  # bytes of zero points that are read at once
@@ -66,15 +56,9 @@ def _settled(words: Words) -> Words:
     listed = words.listed
     if listed is None:
         return words
-    given = np.frombuffer(listed.read(), "<i4")
-    bad = np.flatnonzero((given < 0) | (given >= words.n_groups))
-    if len(bad):
-        at = int(bad[0])
-        raise listed.malformed(
-            f"{listed.name}: column {at:,} is in group {int(given[at]):,}, but there are "
-            f"{words.n_groups:,} groups",
-            at=listed.dtype.n_bytes(at),
-        )
+    raw = listed.read()
+    check_listed(listed, raw, 0, words.n_groups)
+    given = np.frombuffer(raw, "<i4")
     if words.run is not None and (given == np.arange(len(given)) // words.run).all():
         return words._replace(listed=None)
     return words
@@ -102,15 +86,8 @@ def _is_symmetric(words: Words) -> bool:
         return False
     middle = (1 << words.bits - 1) - words.less_one
     word = sum(middle << at for at in range(0, 32, words.bits)).to_bytes(4, "little")
-    return all(piece == word * (len(piece) // 4) for piece in _pieces(words.zeros))
-
-
-def _pieces(stored: StoredTensor) -> Iterator[bytes]:
-    for at in range(0, stored.n_bytes, _PIECE):
-        yield stored.source.read(stored.offset + at, min(_PIECE, stored.n_bytes - at))
-
-
-# --- in another order -------------------------------------------------------------------------
+    own = np.frombuffer(word, "<u4")
+    return all((piece.view("<u4") == own).all() for piece in pieces(words.zeros, _PIECE))
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
@@ -121,9 +98,9 @@ def rows(words: Words) -> dict[str, StoredTensor]:
         in_word = 32 // words.bits
         if any(n % in_word for n in words.shape):
             raise words.refused(f"in and out features must be multiples of {in_word}")
-        codes = transposed(codes) if words.kind == "columns" else rows_of_across(codes)
-        scales = transposed(scales)
-        zeros = None if zeros is None else transposed(_plain_zeros(words))
+        codes = order.transposed(codes) if words.kind == "columns" else order.rows_of_across(codes)
+        scales = order.transposed(scales)
+        zeros = None if zeros is None else order.transposed(_plain_zeros(words))
     found = {"codes": codes, "scales": scales, "zeros": zeros, "groups": words.listed}
     return {role: stored for role, stored in found.items() if stored is not None}
 
@@ -133,14 +110,13 @@ def columns(words: Words) -> dict[str, StoredTensor]:
     _check(words, "GPTQ")
     codes, zeros = words.codes, words.zeros
     if words.kind != "columns":
-        codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
+        codes = order.transposed(codes) if words.kind == "rows" else order.columns_of_across(codes)
     if zeros is None or not words.less_one:
         plain = _plain_zeros(words)
-        if zeros is not None:
-            for piece in _pieces(plain):
-                if has_zero(np.frombuffer(piece, np.uint8), words.bits):
-                    raise words.refused(NO_ZERO)
-        zeros = less_one(plain, words.bits)
+        read = () if zeros is None else pieces(plain, _PIECE)
+        if any(order.has_zero(piece, words.bits) for piece in read):
+            raise words.refused(order.NO_ZERO)
+        zeros = order.less_one(plain, words.bits)
     groups, scales = words.listed or _runs(words), _scales(words, "GPTQ")
     return {"codes": codes, "zeros": zeros, "scales": scales, "groups": groups}
 
@@ -152,9 +128,9 @@ def across(words: Words) -> dict[str, StoredTensor]:
         raise words.refused("its groups are in act-order, which AWQ has not")
     codes, zeros = words.codes, words.zeros
     if words.kind != "across":
-        codes = across_of_columns(transposed(codes) if words.kind == "rows" else codes)
+        codes = order.across_of_columns(order.transposed(codes) if words.kind == "rows" else codes)
     if zeros is None or words.kind != "across":
-        zeros = in_awq_order(_plain_zeros(words))
+        zeros = order.in_awq_order(_plain_zeros(words))
     return {"codes": codes, "zeros": zeros, "scales": _scales(words, "AWQ")}
 
 
@@ -176,10 +152,10 @@ def _plain_zeros(words: Words) -> StoredTensor:
         half = sum(1 << at + bits - 1 for at in range(0, 32, bits))
         return repeated(part, half.to_bytes(4, "little"), words.codes)
     if words.kind == "rows":
-        return transposed(zeros)
+        return order.transposed(zeros)
     if words.kind == "across":
-        zeros = in_plain_order(zeros)
-    return plus_one(zeros, words.bits) if words.less_one else zeros
+        zeros = order.in_plain_order(zeros)
+    return order.plus_one(zeros, words.bits) if words.less_one else zeros
 
 
 def _scales(words: Words, whose: str) -> StoredTensor:
@@ -187,7 +163,7 @@ def _scales(words: Words, whose: str) -> StoredTensor:
     scales = in_dtype(words.scales, "F16")
     if scales is None:
         raise words.refused(f"its scales are {words.scales.dtype}, and F16 in {whose}")
-    return transposed(scales) if words.kind == "rows" else scales
+    return order.transposed(scales) if words.kind == "rows" else scales
 
 
 def _runs(words: Words) -> StoredTensor:

@@ -79,9 +79,6 @@ def _turned(words: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-# --- zero points ------------------------------------------------------------------------------
-
-
 def in_awq_order(words: StoredTensor) -> StoredTensor:
     """Return words whose codes are in AWQ's order."""
     return _permuted(words, _ORDER)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +13,11 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Scratch, Weight
-from anamnesis.schemes.families.integers.checks import SYMMETRIC_REMEDY, check_symmetric
+from anamnesis.schemes.families.integers.checks import (
+    SYMMETRIC_REMEDY,
+    check_listed,
+    check_symmetric,
+)
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD, _WORD_BITS = 4, 32
@@ -27,8 +30,7 @@ def bits_of(kernel: str) -> int:
 
 
 def row_bytes(kernel: str, cols: int) -> int:
-    """Return how long a row is of whole 32-bit words; of whole bytes where codes are two's
-    complement."""
+    """Return how long a row is of whole 32-bit words, or bytes where codes are signed."""
     codes, n_bytes = _core.INTEGER_UNITS[kernel]
     if kernel.startswith("INT"):
         return -(-cols // codes) * n_bytes
@@ -161,11 +163,8 @@ class IntegerRows(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        all_cols = self._stored[-1]
-        row, col = divmod(band.start, all_cols)
-        cols = Run(col, col + min(all_cols - col, band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
-        lines = self.lines
+        rows, cols = band.tile(self._stored[-1])
+        row, lines = rows.start, self.lines
         if row // lines == (rows.stop - 1) // lines:
             return self._decode(rows, cols, dtype, scratch, out, level)
         overflows = 0
@@ -180,8 +179,7 @@ class IntegerRows(Weight):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        is_apart = self.planes is None and self.matrix is None
-        if is_apart and type(self)._codes is IntegerRows._codes:
+        if self.planes is None and self.matrix is None and self.has_codes_in_rows:
             return self._decode(rows, cols, dtype, scratch, out, level)
         return Weight.decode_tile(self, rows, cols, dtype, scratch, out, level)
 
@@ -215,6 +213,9 @@ class IntegerRows(Weight):
             rows, Run(first, first + touched), Run(start, start + n), scratch
         )
         biases = _items(scratch, _BIASES, self.biases, start, n) if self.biases else b""
+        roundings: tuple[int | None, int] = (None, 0)  # in between
+        if self.rounded is not None and self.reference is not None:
+            roundings = _core.OUTPUTS[self.rounded.name], self.reference.mask
         try:
             return _core.dequantize_integers(
                 _core.INTEGERS[self.kernel],
@@ -239,18 +240,12 @@ class IntegerRows(Weight):
                 phase,
                 self._planes_of(row),
                 level,
-                *self._roundings,
+                *roundings,
             )
         except ValueError:
-            self._check_listed(cols, listed)
+            if self.groups is not None:
+                check_listed(self.groups, listed, cols.start, self.places)
             raise
-
-    @property
-    def _roundings(self) -> tuple[int | None, int]:
-        """The kernel's arguments for roundings in between."""
-        if self.rounded is None or self.reference is None:
-            return None, 0
-        return _core.OUTPUTS[self.rounded.name], self.reference.mask
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
         """Return the codes, how far rows lie apart, and the place of the first code."""
@@ -352,16 +347,6 @@ class IntegerRows(Weight):
         if self.groups is None:
             return b""
         return scratch.copy(_GROUPS, self.groups, cols.start * _WORD, cols.n * _WORD)
-
-    def _check_listed(self, cols: Run, listed: memoryview | bytes) -> None:
-        """Raise what names the first index that is no group."""
-        for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
-            if not 0 <= group < self.places and self.groups is not None:
-                raise self.groups.malformed(
-                    f"{self.groups.name}: column {cols.start + i:,} is in group {group:,}, but "
-                    f"there are {self.places:,} groups",
-                    at=(cols.start + i) * _WORD,
-                )
 
 
 def _items(scratch: Scratch, slot: int, stored: StoredTensor, first: int, n: int) -> memoryview:

@@ -136,9 +136,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
 
 
 def _check_width(weight: IntegerWeight, facts: QuantFacts) -> None:
-    """Refuse rows of a width that the config does not have, where other bits give one
-    that it has.
-    """
+    """Refuse rows of a width that the config has not, where other bits give one that it has."""
     codes, scales = weight.parts[:2]
     cols = weight.shape[-1]
     if cols in facts.sizes or not facts.hidden_sizes:

@@ -26,8 +26,8 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
 from anamnesis.schemes.families.integers.layouts.awq import PACKING
-from anamnesis.schemes.families.integers.packed import PackedWeight
 from anamnesis.schemes.families.integers.weight import IntegerWeight
+from anamnesis.schemes.families.integers.words import PackedWeight
 from anamnesis.sources.altered import from_awq_order, recoded, to_awq_order
 from anamnesis.sources.strided import Strips, transposed
 
