@@ -287,20 +287,10 @@ class Blockwise(FloatCodes):
         level: int | None = None,
         measure: bool = False,
     ) -> tuple[float, float, float, float] | None:
-        return _core.quantize(
-            _core.SOURCES[self.dtype.name],
-            _core.QUANTIZERS[self.code],
-            _core.RULES[self.rule],
-            values,
-            *size,
-            *block,
-            codes,
-            scales,
-            zeros,
-            self._known(found),
-            measure,
-            level,
-        )
+        dtype, code, rule = self.dtype.name, self.code, self.rule
+        kernel = _core.SOURCES[dtype], _core.QUANTIZERS[code], _core.RULES[rule]
+        outs, known = (codes, scales, zeros), self._known(found)
+        return _core.quantize(*kernel, values, *size, *block, *outs, known, measure, level)
 
     def _known(self, found: bytes) -> bytes:
         """Return the kernel's arguments from a survey."""

@@ -16,8 +16,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_marker, has_markers
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY, may_be_of
-from anamnesis.schemes.libraries.module_names import common_end, match_names
-from anamnesis.schemes.libraries.targets import Targets
+from anamnesis.schemes.libraries.targets import Targets, common_end, match_names
 from anamnesis.schemes.libraries.torchao_metadata import weight_of
 
 _UNMARKED = (

@@ -331,3 +331,20 @@ class Ranges:
 
 def _is_single(tensor: StoredTensor) -> bool:
     return tensor.shape in ((), (1,))
+
+
+_HEAD = "lm_head.weight"
+
+
+def without_padding(
+    name: str, shape: tuple[int, int], step: int, stored: Mapping[str, StoredTensor]
+) -> int:
+    """Return the out features of a matrix, of a head as many as embeddings: codes are padded."""
+    if f".{name}".endswith(f".{_HEAD}"):
+        for tensor in stored.values():
+            *_, module, last = ("", *tensor.name.split("."))
+            if last == "weight" and module in TABLES and len(tensor.shape) == 2:
+                n, width = tensor.shape
+                if width == shape[1] and -(-n // step) * step == shape[0]:
+                    return n
+    return shape[0]

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.views.kinds import Integers
+from anamnesis.schemes.views.bits import dense
+from anamnesis.schemes.views.kinds import Integers, Rows
 from anamnesis.schemes.views.views import made_of, pieces
 
 _U8, _F32 = DTYPES["U8"], DTYPES["F32"]
@@ -383,3 +384,14 @@ def signed(view: Integers) -> StoredTensor:
         return view.signed
     part = Part(view.codes.name, DTYPES["I8"], view.shape)
     return made_of(part, [view.codes], view.codes.n_bytes, lambda _, lines: lines ^ 128)
+
+
+def as_rows(view: Integers, bits: int) -> Rows:
+    """Return integers in rows of so many bits; none of them is changed."""
+    if view.unit != 1:
+        raise view.refused("its products are divided by 127")
+    return Rows(
+        *(view.name, view.shape, bits, False, view.zero, view.group),
+        *(dense(view.codes, bits, "U32"), view.scales, view.biases),
+        view.is_cast or view.bits != bits,
+    )

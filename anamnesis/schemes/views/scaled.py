@@ -136,22 +136,11 @@ class Scaled(TiledWeight):
                 between = grid.grid_cols * item
                 scales = scratch.read_rows(1, stored, first, between, stride * item, n_rows)
             scale_id = _core.SCALES[scale_dtype(stored.dtype).name]
+        kernel = _core.CODES[self.codes.dtype.name], _core.OUTPUTS[dtype.name]
+        scaling = scales, scale_id, stride, grid.block_rows, grid.block_cols, row_phase, col_phase
+        rounded = None if self.rounded is None else _core.OUTPUTS[self.rounded.name]
         return _core.dequantize_scaled(
-            _core.CODES[self.codes.dtype.name],
-            _core.OUTPUTS[dtype.name],
-            codes,
-            out,
-            rows.n,
-            cols.n,
-            scales,
-            scale_id,
-            stride,
-            grid.block_rows,
-            grid.block_cols,
-            row_phase,
-            col_phase,
-            level,
-            None if self.rounded is None else _core.OUTPUTS[self.rounded.name],
+            *(*kernel, codes, out, rows.n, cols.n, *scaling, level, rounded)
         )
 
 

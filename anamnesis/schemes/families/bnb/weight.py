@@ -189,15 +189,9 @@ class FourBitWeight(TiledWeight):
         first, phase = divmod(start, self.nested.block)
         n_nested = (stop - 1) // self.nested.block + 1 - first
         recovered = scratch.room(5, 4 * (stop - start))
-        _core.recover_absmax(
-            absmax,
-            recovered,
-            scratch.read(4, nested_codebook, 0, nested_codebook.n_bytes),
-            scratch.read(3, nested_absmax, 4 * first, 4 * n_nested),
-            self.nested.block,
-            self.nested.offset,
-            phase,
-        )
+        codebook = scratch.read(4, nested_codebook, 0, nested_codebook.n_bytes)
+        own = scratch.read(3, nested_absmax, 4 * first, 4 * n_nested)
+        _core.recover_absmax(absmax, recovered, codebook, own, *self.nested, phase)
         return recovered, "F32"
 
 
@@ -257,16 +251,8 @@ class Int8Weight(DecodedByTiles):
         """Read some codes of each row and the absmax of these rows."""
         codes, absmax = self.parts[:2]
         width = self.shape[1]
-        return _core.dequantize_absmax(
-            _INT8,
-            _core.OUTPUTS[dtype.name],
-            scratch.read_rows(0, codes, rows.start * width + cols.start, width, cols.n, rows.n),
-            out,
-            rows.n * cols.n,
-            b"",
-            scratch.read(1, absmax, 4 * rows.start, 4 * rows.n),
-            _core.FLOATS["F32"],
-            cols.n,
-            0,
-            level,
-        )
+        first, n = rows.start * width + cols.start, rows.n * cols.n
+        read = scratch.read_rows(0, codes, first, width, cols.n, rows.n)
+        of_rows = scratch.read(1, absmax, 4 * rows.start, 4 * rows.n), _core.FLOATS["F32"], cols.n
+        outputs = _core.OUTPUTS[dtype.name]
+        return _core.dequantize_absmax(_INT8, outputs, read, out, n, b"", *of_rows, 0, level)

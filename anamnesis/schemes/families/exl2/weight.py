@@ -175,21 +175,12 @@ class Exl2Weight(DecodedByTiles):
         first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
         codes = scratch.room(_WORDS, run.lines.n * n_bytes)
         _io.copy_rows(words, first, stride, n_bytes, codes)
+        kernel = _core.PACKINGS[_KERNELS[run.bits]], _core.OUTPUTS[made.name]
+        zeros = _halves(run.bits, rows.n) * run.groups.n
+        scaling = zeros, scales.reshape(-1).view(np.uint8).data, _core.SCALES["F32"], False
+        groups = run.size, 0, b""
         return _core.dequantize_packed(
-            _core.PACKINGS[_KERNELS[run.bits]],
-            _core.OUTPUTS[made.name],
-            codes,
-            out,
-            rows.n,
-            run.cols.n,
-            _halves(run.bits, rows.n) * run.groups.n,
-            scales.reshape(-1).view(np.uint8).data,
-            _core.SCALES["F32"],
-            False,
-            run.size,
-            0,
-            b"",
-            level,
+            *(*kernel, codes, out, rows.n, run.cols.n, *scaling, *groups, level)
         )
 
     def _scales(self, piece: _Piece, scratch: Scratch) -> NDArray[Any]:

@@ -68,24 +68,16 @@ class Exl3Weight(DecodedByTiles):
         self._check_multiplier(scratch)
         around = Run(cols.start // BLOCK * BLOCK, -(-cols.stop // BLOCK) * BLOCK)
         in_scales = self._scales(_IN, around, scratch)
-        overflows = 0
+        trellis = _core.TRELLISES[f"EXL3_{self.codebook.upper()}"]
+        kernel, overflows = (trellis, _core.OUTPUTS[dtype.name]), 0
         for first in range(rows.start // BLOCK * BLOCK, rows.stop, BLOCK):
             some = Run(max(first, rows.start), min(first + BLOCK, rows.stop))
             begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
+            codes = self._tiles(first, around, scratch)
+            scales = in_scales, self._scales(_OUT, Run(first, first + BLOCK), scratch)
+            wanted = some.start - first, some.n, cols.start - around.start, cols.n
             overflows += _core.dequantize_trellis(
-                _core.TRELLISES[f"EXL3_{self.codebook.upper()}"],
-                _core.OUTPUTS[dtype.name],
-                self._tiles(first, around, scratch),
-                out[begin:end],
-                self.bits,
-                around.n,
-                in_scales,
-                self._scales(_OUT, Run(first, first + BLOCK), scratch),
-                some.start - first,
-                some.n,
-                cols.start - around.start,
-                cols.n,
-                level,
+                *kernel, codes, out[begin:end], self.bits, around.n, *scales, *wanted, level
             )
         return overflows
 

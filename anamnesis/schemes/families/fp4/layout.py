@@ -66,7 +66,7 @@ class Fp4Layout(Layout):
             return None
         if view.group != self.group:
             why = f"{view.group} codes share a scale, and {self.group} in {encoding.id}"
-            raise refused(view, why)
+            raise view.refused(why)
         self._check(view)
         matches = [self._matched(view, second) for second in _seconds(view)]
         differing = bytes(sorted({byte for one in matches for byte in one.differing}))
@@ -117,13 +117,13 @@ class Fp4Layout(Layout):
     def _check(self, view: Fp4Codes) -> None:
         """Refuse what this layout cannot hold."""
         if view.shape[-1] % view.group:
-            raise refused(view, f"rows of {view.shape[-1]:,} codes end within a group")
+            raise view.refused(f"rows of {view.shape[-1]:,} codes end within a group")
 
     def _matched(self, view: Fp4Codes, second: bytes, *, always: bool = False) -> Match:
         one = match(view.format, second, self.meaning, always)
         if one is None:
             ours, theirs = self.meaning.words, view.format.words
-            raise refused(view, f"no second scale of {ours} gives the values of {theirs}")
+            raise view.refused(f"no second scale of {ours} gives the values of {theirs}")
         return one
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
@@ -157,8 +157,3 @@ def _seconds(view: Fp4Codes) -> list[bytes]:
         return [b""]
     raw = view.second.read()
     return [raw[i : i + 4] for i in range(0, len(raw), 4)]
-
-
-def refused(view: Fp4Codes, why: str) -> Unmovable:
-    """Return why codes cannot be moved."""
-    return unmovable(view.codes, view.name, view.shape, why)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.families.fp4.equal_scales import same_scales
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4, Fp4Format
 from anamnesis.schemes.families.fp4.view import Fp4Codes
@@ -62,10 +61,10 @@ def to_nvfp4(views: Sequence[Fp4Codes], new: Fp4Format) -> list[Cast]:
     if high - low > _SPAN:
         low, high = _joint([_span_of_nonzero(view, high - _SPAN) for view in views])
     if high == _NO_POWER:
-        raise _refused(views[0], f"a scale is {_NO_POWER}, which is no power of two in {new.words}")
+        raise views[0].refused(f"a scale is {_NO_POWER}, which is no power of two in {new.words}")
     if high - low > _SPAN:
         whose = "" if len(views) == 1 else " of layers that share a second scale"
-        raise _refused(views[0], f"exponents of scales{whose} span more than {_SPAN}")
+        raise views[0].refused(f"exponents of scales{whose} span more than {_SPAN}")
     for second in _seconds(low - _BIAS, high - _BIAS, new):
         alike = [same_scales(view.format, b"", new, second) for view in views]
         if all(None not in table[low : high + 1] for table in alike):
@@ -73,17 +72,13 @@ def to_nvfp4(views: Sequence[Fp4Codes], new: Fp4Format) -> list[Cast]:
                 _with_halves(view, new, table, second, low, high)
                 for view, table in zip(views, alike, strict=True)
             ]
-    raise _refused(views[0], f"no second scale of {new.words} gives scales of 2^{high - _BIAS}")
+    raise views[0].refused(f"no second scale of {new.words} gives scales of 2^{high - _BIAS}")
 
 
 def _check(view: Fp4Codes) -> None:
     whole = GROUPS["MXFP4"]
     if view.shape[-1] % whole:
-        raise _refused(view, f"rows of {view.shape[-1]:,} codes end within a group of {whole}")
-
-
-def _refused(view: Fp4Codes, why: str) -> Unmovable:
-    return unmovable(view.codes, view.name, view.shape, why)
+        raise view.refused(f"rows of {view.shape[-1]:,} codes end within a group of {whole}")
 
 
 def _joint(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -150,7 +145,7 @@ def to_mxfp4(view: Fp4Codes, seconds: Sequence[bytes], new: Fp4Format) -> Cast:
             codes = stored_bytes(view.codes, *(n * _CODE_BYTES for n in (units.start, units.stop)))
             if not rule.settled(units, some, codes)[1]:
                 why = f"scales of {GROUPS['MXFP4']} codes are no power of two, or more than one"
-                raise _refused(view, why)
+                raise view.refused(why)
     inputs = [view.scales] if agree else [view.scales, view.codes]
     shape = (*view.shape[:-1], view.shape[-1] // GROUPS["MXFP4"])
     part = Part(view.scales.name, _U8, shape)

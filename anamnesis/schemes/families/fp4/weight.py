@@ -15,9 +15,9 @@ from anamnesis.schemes.core.bands import Bands, Cut, Run, cut
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, Stretch, Weight, convert_part
 from anamnesis.schemes.families.fp4.formats import Fp4Format
+from anamnesis.schemes.views.bits import swapped
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
-from anamnesis.schemes.views.nibbles import swapped
 from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
 from anamnesis.schemes.views.tiles import cropped
 from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
@@ -190,18 +190,11 @@ class Fp4Weight(DecodedByTiles):
         stride = self.stored_cols // 2
         first = rows.start * stride + cols.start // 2
         codes = scratch.read_rows(_CODES, self.parts[0], first, stride, cols.n // 2, rows.n)
+        kind = _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"]
+        kernel, n = (kind, _core.OUTPUTS[dtype.name]), rows.n * cols.n
+        absmax = scales, _core.FLOATS["F32"], self.group, 0
         return lost + _core.dequantize_absmax(
-            _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"],
-            _core.OUTPUTS[dtype.name],
-            codes,
-            out,
-            rows.n * cols.n,
-            self.format.codebook,
-            scales,
-            _core.FLOATS["F32"],
-            self.group,
-            0,
-            level,
+            *(*kernel, codes, out, n, self.format.codebook, *absmax, level)
         )
 
     def stretches(self, rows: Run) -> list[Stretch]:

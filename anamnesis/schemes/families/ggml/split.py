@@ -17,8 +17,8 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.views.bits import paired
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
-from anamnesis.schemes.views.nibbles import paired
 from anamnesis.schemes.views.views import made_of
 
 _BLOCK = 32

@@ -42,15 +42,8 @@ def of_arrays(
         raise ValueError(f"zeros of shape {parts[2].shape} do not fit [{stacked}, {n_groups}]")
     with memory.as_arguments():
         size = group_size(parts[0], cols, n_groups, frozenset())
-    return IntegerWeight(
-        "codes",
-        (rows, cols),
-        tuple(parts),
-        kernel,
-        (1, size),
-        None if zeros is None else parts[2],
-        0 if shape is None else 8,
-    )
+    zero_points, half = None if zeros is None else parts[2], 0 if shape is None else 8
+    return IntegerWeight("codes", (rows, cols), tuple(parts), kernel, (1, size), zero_points, half)
 
 
 def affine_of_arrays(

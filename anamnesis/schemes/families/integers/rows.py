@@ -104,23 +104,13 @@ class IntegerRows(Weight):
         cols = self._stored[-1]
         codes, stride, phase = self._codes(rows, Run(0, cols), scratch)
         out = np.empty((rows.n, cols), np.float32)
+        kernel = _core.INTEGERS[self.kernel], _core.OUTPUTS["F32"]
+        made, planes = out.reshape(-1).view(np.uint8).data, self._planes_of(rows.start)
+        scaling = _ONE, _core.SCALES["F32"], 1, rows.n, cols, _core.ZEROS["constant"], b""
         _core.dequantize_integers(
-            _core.INTEGERS[self.kernel],
-            _core.OUTPUTS["F32"],
-            codes,
-            out.reshape(-1).view(np.uint8).data,
-            rows.n,
-            cols,
-            stride,
-            _ONE,
-            _core.SCALES["F32"],
-            1,
-            rows.n,
-            cols,
-            _core.ZEROS["constant"],
-            b"",
+            *(*kernel, codes, made, rows.n, cols, stride, *scaling),
             phase=phase,
-            planes=self._planes_of(rows.start),
+            planes=planes,
             level=level,
         )
         return out
@@ -135,21 +125,11 @@ class IntegerRows(Weight):
             return np.frombuffer(zeros, np.int8).reshape(rows.n, -1).astype(np.float32)
         out = np.empty((rows.n, self.places), np.float32)
         stride = row_bytes(self.kernel, self.places)
+        kernel, codes = (_core.INTEGERS[self.kernel], _core.OUTPUTS["F32"]), bytes(rows.n * stride)
+        made, n_cols = out.reshape(-1).view(np.uint8).data, self.places
+        scaling = _LESS * n, _core.SCALES["F32"], n_cols, 1, 1, _core.ZEROS[kind], zeros
         _core.dequantize_integers(
-            _core.INTEGERS[self.kernel],
-            _core.OUTPUTS["F32"],
-            bytes(rows.n * stride),
-            out.reshape(-1).view(np.uint8).data,
-            rows.n,
-            self.places,
-            stride,
-            _LESS * n,
-            _core.SCALES["F32"],
-            self.places,
-            1,
-            1,
-            _core.ZEROS[kind],
-            zeros,
+            *(*kernel, codes, made, rows.n, n_cols, stride, *scaling),
             zeros_phase=phase,
             level=level,
         )
@@ -216,31 +196,14 @@ class IntegerRows(Weight):
         roundings: tuple[int | None, int] = (None, 0)  # in between
         if self.rounded is not None and self.reference is not None:
             roundings = _core.OUTPUTS[self.rounded.name], self.reference.mask
+        kernel = _core.INTEGERS[self.kernel], _core.OUTPUTS[dtype.name]
+        scales = self.scale_items(start, n, scratch), _core.SCALES[scale.dtype.name], self.places
+        zero_points = _core.ZEROS[kind], zeros, self.constant, zeros_phase
+        phases, planes = (row_phase, col_phase, phase), self._planes_of(row)
+        given = (*kernel, codes, out, rows.n, cols.n, stride, *scales, *self.block, *zero_points)
         try:
             return _core.dequantize_integers(
-                _core.INTEGERS[self.kernel],
-                _core.OUTPUTS[dtype.name],
-                codes,
-                out,
-                rows.n,
-                cols.n,
-                stride,
-                self.scale_items(start, n, scratch),
-                _core.SCALES[scale.dtype.name],
-                self.places,
-                *self.block,
-                _core.ZEROS[kind],
-                zeros,
-                self.constant,
-                zeros_phase,
-                biases,
-                listed,
-                row_phase,
-                col_phase,
-                phase,
-                self._planes_of(row),
-                level,
-                *roundings,
+                *(*given, biases, listed, *phases, planes, level, *roundings)
             )
         except ValueError:
             if self.groups is not None:

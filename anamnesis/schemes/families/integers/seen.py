@@ -17,8 +17,7 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Run
 from anamnesis.schemes.core.weight import Scratch, decode_run
-from anamnesis.schemes.families.integers.moving import rows, settled
-from anamnesis.schemes.families.integers.order import transposed
+from anamnesis.schemes.families.integers.moving import rows, settled, transposed
 from anamnesis.schemes.families.integers.rows import IntegerRows
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised

@@ -14,7 +14,7 @@ from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.integers.rows import IntegerRows, bits_of
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
-from anamnesis.schemes.views.stacks import are_alike, parts_as_stacks, rows_of
+from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
 from anamnesis.sources.gathered import RowOrder
 
 _SCALES = 1  # among the parts
@@ -82,7 +82,11 @@ class IntegerWeight(IntegerRows):
         if not are_alike(pieces) or len(self.shape) != 2 or not is_one_kind:
             return None
         shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
-        return self._with(name, shape, parts_as_stacks(pieces, per_matrix, alternates=alternates))
+        parts = tuple(
+            stack_of(some, per_matrix, alternates=alternates)
+            for some in zip(*(piece.parts for piece in pieces), strict=True)
+        )
+        return self._with(name, shape, parts)
 
     def with_rows(
         self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder

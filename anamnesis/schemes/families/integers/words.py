@@ -247,25 +247,15 @@ class PackedWeight(TiledWeight):
         zeros = _read_block(scratch, _ZEROS, qzeros, groups, in_words)
         if self.symmetric_by:
             self._check_symmetric(zeros)
+        stored = self.parts[_SCALES]
+        scales = _read_block(scratch, _SCALES, stored, groups, within)
+        kernel = _core.PACKINGS[packing.kernel], _core.OUTPUTS[out_dtype]
+        scaling = zeros, scales, _core.SCALES[stored.dtype.name], self.zeros_less_one
+        of_groups = self.group_size or 1, cols.start, listed
+        wanted = rows.start - within.start, rows.n
+        given = (*kernel, codes, out, within.n, cols.n, *scaling, *of_groups, level, *wanted)
         try:
-            return _core.dequantize_packed(
-                _core.PACKINGS[self.packing.kernel],
-                _core.OUTPUTS[out_dtype],
-                codes,
-                out,
-                within.n,
-                cols.n,
-                zeros,
-                _read_block(scratch, _SCALES, self.parts[_SCALES], groups, within),
-                _core.SCALES[self.parts[_SCALES].dtype.name],
-                self.zeros_less_one,
-                self.group_size or 1,
-                cols.start,
-                listed,
-                level,
-                rows.start - within.start,
-                rows.n,
-            )
+            return _core.dequantize_packed(*given)
         except ValueError:
             if listed:
                 g_idx = self.parts[_GROUPS]

@@ -74,12 +74,9 @@ def _nibbles(
     if zeros.shape != scale.shape or zeros.dtype != scale.dtype:
         raise zeros.misshapen(f"{scale.dtype} {list(scale.shape)}", codes)
     grid, biases = transposed(scale, ledger.strips), transposed(zeros, ledger.strips)
+    shape, block = (*lead, rows, cols), (1, cols // groups)
     return IntegerWeight(
-        parts.weight,
-        (*lead, rows, cols),
-        (codes, grid, biases),
-        "INT4",
-        (1, cols // groups),
+        *(parts.weight, shape, (codes, grid, biases), "INT4", block),
         constant=-8,
         biases=biases,
         producer="torchao",
@@ -104,13 +101,9 @@ def _bytes(
             reference = _OF_FLOAT_ZEROS
             _check_result(parts, zeros)
     matrix, block = _matrix(codes.shape, grid)
+    stored = (codes, scale) if zeros is None else (codes, scale, zeros)
     return IntegerWeight(
-        parts.weight,
-        codes.shape,
-        (codes, scale) if zeros is None else (codes, scale, zeros),
-        "INT8",
-        block,
-        zeros,
+        *(parts.weight, codes.shape, stored, "INT8", block, zeros),
         matrix=None if matrix == codes.shape else matrix,
         producer="torchao",
         reference=reference,

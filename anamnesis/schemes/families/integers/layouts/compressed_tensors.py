@@ -263,16 +263,8 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         _check_listed(listed, codes, given, n_groups)
     size = cols if listed is not None else group_size(codes, cols, n_groups, facts.group_sizes)
     parts = (codes, scale, shape, *(part for part in (zeros, listed) if part is not None))
-    return IntegerWeight(
-        name,
-        given,
-        parts,
-        kernel,
-        (1, max(size, 1)),
-        zeros,
-        1 << (bits_of(kernel) - 1),
-        groups=listed,
-    )
+    half = 1 << bits_of(kernel) - 1
+    return IntegerWeight(name, given, parts, kernel, (1, max(size, 1)), zeros, half, groups=listed)
 
 
 def _read_shape(shape: StoredTensor, codes: StoredTensor) -> tuple[int, ...]:

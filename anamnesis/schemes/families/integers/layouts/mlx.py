@@ -75,8 +75,7 @@ class InGroups(OfMlx):
         return Repack((own,), self.moved(view.name, parts), is_cast=view.is_cast)
 
     def _in_rows(self, view: Integers) -> Rows:
-        from anamnesis.schemes.views.integer_casts import in_groups, with_biases
-        from anamnesis.schemes.views.integer_packing import as_rows
+        from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
 
         own = min(view.group, view.shape[-1])
         sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]
@@ -166,16 +165,8 @@ def weight_of(
         raise biases.misshapen(f"{scales.describe()}, as of {scales.name},", codes)
     bits, size = _layout(codes, scales, given)
     shape = (*codes.shape[:-1], scales.shape[-1] * size)
-    return IntegerWeight(
-        codes.name,
-        shape,
-        (codes, scales, biases),
-        f"PACKED{bits}",
-        (1, size),
-        biases=biases,
-        producer="MLX",
-        reference=_REFERENCE,
-    )
+    own = codes.name, shape, (codes, scales, biases), f"PACKED{bits}", (1, size)
+    return IntegerWeight(*own, biases=biases, producer="MLX", reference=_REFERENCE)
 
 
 def _layout(

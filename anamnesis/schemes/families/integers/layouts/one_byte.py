@@ -108,16 +108,8 @@ def _find(
     if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
         raise zeros.misshapen(f"I8 {list(scale.shape)}", codes)
     parts = (codes, scale) if zeros is None else (codes, scale, zeros)
-    return IntegerWeight(
-        name,
-        codes.shape,
-        parts,
-        "INT8",
-        block,
-        zeros,
-        producer=names.producer,
-        reference=names.reference,
-    )
+    own = name, codes.shape, parts, "INT8", block, zeros
+    return IntegerWeight(*own, producer=names.producer, reference=names.reference)
 
 
 def _block(
