@@ -286,23 +286,19 @@ def _layout(section: Mapping[str, Any]) -> str | None:
     if section.get("is_marlin_format") is True:
         return "marlin"
     if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
-        return _autoround_layout(section.get("packing_format") or section.get("backend"))
+        # `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's
+        # first format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
+        packing = section.get("packing_format") or section.get("backend")
+        if not isinstance(packing, str) or packing == "auto":
+            return "gptq"
+        if "awq" in packing:
+            return "gemm"
+        return "gptq" if "gptq" in packing.replace("gptqmodel", "") else "gptq_v2"
     for key in ("checkpoint_format", "format", "linear_class", "version"):
         word = section.get(key)
         if isinstance(word, str) and word:
             return word.lower()
     return None
-
-
-def _autoround_layout(packing: Any) -> str:
-    """Return the layout that AutoRound's name of a packing means."""
-    # `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
-    # format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
-    if not isinstance(packing, str) or packing == "auto":
-        return "gptq"
-    if "awq" in packing:
-        return "gemm"
-    return "gptq" if "gptq" in packing.replace("gptqmodel", "") else "gptq_v2"
 
 
 def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:

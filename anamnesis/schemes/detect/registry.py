@@ -11,7 +11,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.not_weights import Ranges, activation_side, looks_like_codes
+from anamnesis.schemes.detect.not_weights import activation_side, looks_like_codes, ranges_among
 from anamnesis.schemes.detect.orphans import refuse_orphans
 from anamnesis.schemes.detect.pre_quant_scale import settle_input_scales
 
@@ -129,7 +129,5 @@ def _drop_ranges(ledger: Ledger, facts: QuantFacts) -> None:
     if not named:
         return
     shapes = {w.name: w.shape for w in ledger.weights.values() if w.has_ranges}
-    ranges = Ranges(shapes, kv_cache=facts.kv_cache, per_head=facts.per_head)
-    for tensor in named:
-        if ranges.has(tensor):
-            ledger.drop(tensor.name, "range of activations or of a cache")
+    for tensor in ranges_among(named, shapes, kv_cache=facts.kv_cache, per_head=facts.per_head):
+        ledger.drop(tensor.name, "range of activations or of a cache")

@@ -292,8 +292,10 @@ def in_groups(view: Integers, group: int) -> Integers:
     def regrouped(grid: StoredTensor) -> StoredTensor:
         """Return the first of each few numbers, or each number a few times."""
         item, n = grid.dtype.n_bytes(1), max(group // own, 1)
-        if n > 1 and not _are_alike(grid, n):
-            raise view.refused(f"each {own} columns have a scale, and not {group}")
+        for raw in pieces(grid, _AT_ONCE // n * n * item) if n > 1 else ():
+            numbers = raw.view(f"u{item}").reshape(-1, n)
+            if (numbers != numbers[:, :1]).any():
+                raise view.refused(f"each {own} columns have a scale, and not {group}")
         shape = (*grid.shape[:-1], grid.shape[-1] * own // group)
 
         def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
@@ -307,13 +309,6 @@ def in_groups(view: Integers, group: int) -> Integers:
         zeros=None if view.zeros is None else regrouped(view.zeros),
         biases=None if view.biases is None else regrouped(view.biases),
     )
-
-
-def _are_alike(grid: StoredTensor, n: int) -> bool:
-    """Return whether each n numbers, one after the other, are the same bits."""
-    item = grid.dtype.n_bytes(1)
-    lines = (raw.view(f"u{item}").reshape(-1, n) for raw in pieces(grid, _AT_ONCE // n * n * item))
-    return not any((some != some[:, :1]).any() for some in lines)
 
 
 # --- a scale for each row ---------------------------------------------------------------------

@@ -44,28 +44,23 @@ class FourBitWeight(TiledWeight):
 
     @property
     def id(self) -> str:
-        """For instance `bnb-nf4-64`; with the nested block and offset: `bnb-nf4-64-256-0.05`."""
         nested = f"-{self.nested.block}-{self.nested.offset!r}" if self.nested else ""
         return f"bnb-{self.kind.lower()}-{self.block}{nested}"
 
     @property
     def scheme(self) -> str:
-        """For instance `BitsAndBytes NF4, double-quantised`."""
         return f"BitsAndBytes {self.kind}" + (", double-quantised" if self.nested else "")
 
     @property
     def family(self) -> str:
-        """`NF4` or `FP4`."""
         return self.kind
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between any two bytes."""
         return cut(1, self.n_elements, n_bytes // dtype.n_bytes(1), step=2)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read the band's nibbles and the absmax that belong to them."""
         start = band.start // 2
         first, phase = divmod(band.start, self.block)
         codes = scratch.read(0, self.parts[0], start, (band.stop + 1) // 2 - start)
@@ -94,7 +89,6 @@ class FourBitWeight(TiledWeight):
 
     @property
     def column_step(self) -> int:
-        """The size of a block, if each row begins with one."""
         return self.block if self._rows_are_blocks else 1
 
     @property
@@ -248,7 +242,6 @@ class Int8Weight(DecodedByTiles):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read some codes of each row and the absmax of these rows."""
         codes, absmax = self.parts[:2]
         width = self.shape[1]
         first, n = rows.start * width + cols.start, rows.n * cols.n

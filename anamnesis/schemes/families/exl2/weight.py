@@ -139,11 +139,22 @@ class Exl2Weight(DecodedByTiles):
         tile = scratch.room(_TILE, n_rows * n_cols * item)
         stored = np.frombuffer(tile, f"u{item}").reshape(n_rows, n_cols)
         overflows = 0
+        rows, within = piece.rows, piece.within
+        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
+        stride, n_bytes = within.n * _WORD_BYTES, n_rows * _WORD_BYTES
         for run in self.runs:
+            first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
+            codes = scratch.room(_WORDS, run.lines.n * n_bytes)
+            _io.copy_rows(words, first, stride, n_bytes, codes)
             is_all = run.cols.n == n_cols
             into = tile if is_all else scratch.room(_RUN, n_rows * run.cols.n * item)
-            of_run = scales[run.groups.start : run.groups.stop]
-            overflows += self._decode_run(run, piece, of_run, made, scratch, into, level)
+            kernel = _core.PACKINGS[_KERNELS[run.bits]], _core.OUTPUTS[made.name]
+            zeros = _halves(run.bits, n_rows) * run.groups.n
+            of_run = scales[run.groups.start : run.groups.stop].reshape(-1).view(np.uint8).data
+            scaling = zeros, of_run, _core.SCALES["F32"], False, run.size, 0, b"", level
+            overflows += _core.dequantize_packed(
+                *(*kernel, codes, into, n_rows, run.cols.n, *scaling)
+            )
             if not is_all:
                 values = np.frombuffer(into, f"u{item}").reshape(n_rows, -1)
                 stored[:, run.cols.start : run.cols.stop] = values
@@ -157,31 +168,6 @@ class Exl2Weight(DecodedByTiles):
             floats, outputs = _core.FLOATS[made.name], _core.OUTPUTS[dtype.name]
             overflows += _core.convert(floats, outputs, ordered, out, level)
         return overflows
-
-    def _decode_run(
-        self,
-        run: _Groups,
-        piece: _Piece,
-        scales: NDArray[Any],
-        made: DType,
-        scratch: Scratch,
-        out: memoryview,
-        level: int,
-    ) -> int:
-        """Decode groups of one kind, columns as they are stored."""
-        rows, within = piece.rows, piece.within
-        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
-        stride, n_bytes = within.n * _WORD_BYTES, rows.n * _WORD_BYTES
-        first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
-        codes = scratch.room(_WORDS, run.lines.n * n_bytes)
-        _io.copy_rows(words, first, stride, n_bytes, codes)
-        kernel = _core.PACKINGS[_KERNELS[run.bits]], _core.OUTPUTS[made.name]
-        zeros = _halves(run.bits, rows.n) * run.groups.n
-        scaling = zeros, scales.reshape(-1).view(np.uint8).data, _core.SCALES["F32"], False
-        groups = run.size, 0, b""
-        return _core.dequantize_packed(
-            *(*kernel, codes, out, rows.n, run.cols.n, *scaling, *groups, level)
-        )
 
     def _scales(self, piece: _Piece, scratch: Scratch) -> NDArray[Any]:
         """Return the scales of rows, [groups, rows], in float32."""

@@ -103,7 +103,7 @@ class GptOss(Fp4Layout):
         is_other = bool(given) and "gpt_oss" not in given
         found = {}
         for stacks in stacks_of(shapes).values():
-            if is_other or not stacks.has_biases:
+            if is_other or not stacks.biases:
                 found.update(dict.fromkeys(stacks.names, "experts of another model than gpt-oss"))
             elif stacks.orientation != "transposed":
                 found.update(dict.fromkeys(stacks.names, "experts that are [out, in], or may be"))

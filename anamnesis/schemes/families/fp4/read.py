@@ -31,20 +31,15 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
     # Each weight asks which blocks are spoken of; some configs have a row for each of many layers.
     by_block = {given.block: (target, given) for target, given in facts.expected}
-    formats = _formats_by_config(ledger, facts)
+    formats: dict[str, str] = {}  # of modules whose codes look like others'
+    if any(given.format for _, given in facts.expected):
+        end = "weight_packed"
+        modules = [one.name.removesuffix(f".{end}") for one in ledger.called(end)]
+        said = Targets(facts.expected, modules)
+        formats = {name: given[0].format for name in modules if (given := said.of(name))}
     rows = tuple(by_block.values())
     facts = replace(with_tiles(ledger, facts), expected=rows, formats=formats)
     ledger.take_found(_FINDERS, facts)
-
-
-def _formats_by_config(ledger: Ledger, facts: QuantFacts) -> dict[str, str]:
-    """Return the formats of modules whose codes look like others'."""
-    if not any(given.format for _, given in facts.expected):
-        return {}
-    end = "weight_packed"
-    modules = [one.name.removesuffix(f".{end}") for one in ledger.called(end)]
-    said = Targets(facts.expected, modules)
-    return {name: given[0].format for name in modules if (given := said.of(name))}
 
 
 class Found(NamedTuple):

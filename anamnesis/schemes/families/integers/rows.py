@@ -185,7 +185,9 @@ class IntegerRows(Weight):
         grid_rows = Run(grid_row, (within + rows.n - 1) // self.block[0] + 1)
         grid_row += matrix * -(-self._stored[-2] // self.block[0])
         start = grid_row * self.places + first
-        touched = self._touched(cols)
+        touched = self.places  # groups; a list may name any
+        if self.groups is None:
+            touched = (cols.stop - 1) // self.block[1] - cols.start // self.block[1] + 1
         n = (grid_rows.n - 1) * self.places + touched
         scale = self.parts[_SCALES]
         codes, stride, phase = self._codes(rows, cols, scratch)
@@ -299,12 +301,6 @@ class IntegerRows(Weight):
                 " symmetric: true",
                 remedy=SYMMETRIC_REMEDY,
             )
-
-    def _touched(self, cols: Run) -> int:
-        """Return how many groups some columns have; a list may name any."""
-        if self.groups is not None:
-            return self.places
-        return (cols.stop - 1) // self.block[1] - cols.start // self.block[1] + 1
 
     def _listed(self, cols: Run, scratch: Scratch) -> memoryview | bytes:
         if self.groups is None:

@@ -40,6 +40,7 @@ from anamnesis.schemes.views.grid import ScaleGrid, resolve_even
 from anamnesis.schemes.views.views import made_of
 from anamnesis.sources.strided import transposed
 
+_INPUT_SCALE = "act_pre_scale"  # what inputs are multiplied by, and so a part of the weight
 _OF_INT4 = Rounding(("biases",))
 _OF_FLOAT_ZEROS = Rounding(("differences",))
 
@@ -50,7 +51,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if parts is None or not codes.shape or 0 in codes.shape:
         return None
     scale, zeros = ledger.find(f"{parts.prefix}scale"), ledger.find(f"{parts.prefix}zero_point")
-    if scale is None or parts.has_input_scale(ledger):
+    if scale is None or parts.prefix + _INPUT_SCALE in ledger.stored:
         return None
     has_floats = zeros is not None and zeros.dtype.kind == "float"
     if zeros is not None and has_floats and parts.is_one_of("Int4Tensor"):

@@ -39,7 +39,6 @@ _OTHER_WIDTHS = range(1, 17)
 # them: a separate module does, which ordinary models lack.
 _SCALED_ACTIVATIONS = (".act.scales", ".gelu_impl.scales")
 
-
 # Types of models whose activations AWQ scales by numbers that come from data, and are parameters
 # which programs look for (`AWQ_SCALES_MAPPINGS` of transformers' integrations/awq.py).
 _SCALED = frozenset(

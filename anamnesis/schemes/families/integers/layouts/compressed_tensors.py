@@ -260,7 +260,10 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         if zeros.dtype.name != "I32" or zeros.shape != stacked:
             raise zeros.misshapen(f"I32 {list(stacked)}", codes)
     if listed is not None:
-        _check_listed(listed, codes, given, n_groups)
+        if listed.dtype.name != "I32" or listed.shape != given[-1:] or prod(given[:-2]) != 1:
+            raise listed.misshapen(f"I32 [{given[-1]}] beside one matrix", codes)
+        if n_groups > PACKED_MAX_GROUPS:
+            raise LimitExceeded("PACKED_MAX_GROUPS", f"{codes.name}: {n_groups:,} groups")
     size = cols if listed is not None else group_size(codes, cols, n_groups, facts.group_sizes)
     parts = (codes, scale, shape, *(part for part in (zeros, listed) if part is not None))
     half = 1 << bits_of(kernel) - 1
@@ -276,15 +279,6 @@ def _read_shape(shape: StoredTensor, codes: StoredTensor) -> tuple[int, ...]:
         size = " x ".join(map(str, given))
         raise shape.malformed(f"{shape.name}: {size} is no shape of {codes}")
     return given
-
-
-def _check_listed(
-    listed: StoredTensor, codes: StoredTensor, shape: tuple[int, ...], n_groups: int
-) -> None:
-    if listed.dtype.name != "I32" or listed.shape != shape[-1:] or prod(shape[:-2]) != 1:
-        raise listed.misshapen(f"I32 [{shape[-1]}] beside one matrix", codes)
-    if n_groups > PACKED_MAX_GROUPS:
-        raise LimitExceeded("PACKED_MAX_GROUPS", f"{codes.name}: {n_groups:,} groups")
 
 
 def _kernel(

@@ -50,7 +50,6 @@ PLANAR_LAYOUT = "gptq_p"  # GPTQModel's planes of bits; of 2, 4 and 8 bits there
 _GEMV = "gemv"  # AWQ's, whose shapes may be those of groups of 8
 _PLAIN_ZEROS = frozenset({"gptq_v2", PLANAR_LAYOUT})  # whose zero points are stored as they are
 
-
 _EXPERT = re.compile(r"(.*experts)\.[0-9]+\.")
 # Where transformers looks for blocks by itself (`BLOCK_PATTERNS` of optimum's gptq/constants.py).
 _KNOWN_BLOCKS = (
