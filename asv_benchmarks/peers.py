@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from anamnesis import _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
-from anamnesis.schemes.core.band_sizes import band_bytes
+from anamnesis.schemes.core.bands import band_bytes
 from asv_benchmarks.benchmarks.encoders import (
     ENCODERS,
     block_numbers,

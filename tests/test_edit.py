@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 import anamnesis as an
 from anamnesis.convert.resume.protocol import Run
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers.alike import files
 
 BF16 = ml_dtypes.bfloat16

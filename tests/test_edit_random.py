@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 
 BF16 = ml_dtypes.bfloat16
 FLOATS = (np.float32, np.float16, BF16, np.float64)

@@ -18,9 +18,9 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.json_table import json_table
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.read import SHAPE_KEY
+from anamnesis.schemes.core.seen import InDtype
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.views.in_dtype import InDtype
 
 _PREFIXES = ("model.diffusion_model.", "model.")  # of a checkpoint with other models in it
 _OF_ALL = "net."

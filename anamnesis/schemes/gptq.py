@@ -15,7 +15,7 @@ from anamnesis.schemes.families.integers.arrays import (
 )
 from anamnesis.schemes.families.integers.layouts import gptq
 from anamnesis.schemes.families.integers.layouts.gptq_and_awq import Parts
-from anamnesis.schemes.families.integers.packed import PackedWeight
+from anamnesis.schemes.families.integers.words import PackedWeight
 
 __all__ = ["Quantized", "dequantize", "quantize"]
 

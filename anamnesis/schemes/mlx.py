@@ -20,7 +20,6 @@ from anamnesis.schemes.families.integers.layouts.mlx import encoding as affine
 
 __all__ = ["Floats", "Quantized", "dequantize", "quantize"]
 
-
 # Of each mode of floats: the bits, and the group.
 _FLOATS = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32)}
 
@@ -174,7 +173,19 @@ def dequantize(
     `mx.dequantize` of MLX with float32 scales on a CPU: a product and a sum in float32, one
     rounding. Of floats it is the product.
     """
-    found = _weight_of(weight, scales, biases, *_settings(mode, bits, group_size), mode)
+    width, size = _settings(mode, bits, group_size)
+    if mode == "affine":
+        found: Weight = affine_of_arrays(weight, scales, biases, width, size)
+        return memory.dequantize(found, **options)
+    stored(weight, "weight", ("U32",))
+    if biases is not None:
+        raise ValueError(f"{mode} has no biases")
+    codes = np.ascontiguousarray(weight)
+    if mode == "mxfp8":
+        found = mx_of_arrays(codes.view(ml_dtypes.float8_e4m3fn), scales)
+    else:
+        producer = "MLX" if mode == "nvfp4" else ""
+        found = of_arrays(mode.upper(), producer, codes.view(np.uint8), scales, None)
     return memory.dequantize(found, **options)
 
 
@@ -189,23 +200,3 @@ def _settings(mode: str, bits: int | None, group_size: int | None) -> tuple[int,
     if group_size not in (None, size) or bits not in (None, width):
         raise ValueError(f"{mode} has {width} bits in groups of {size}")
     return width, size
-
-
-def _weight_of(
-    weight: NDArray[Any],
-    scales: NDArray[Any],
-    biases: NDArray[Any] | None,
-    bits: int,
-    group_size: int,
-    mode: str,
-) -> Weight:
-    if mode == "affine":
-        return affine_of_arrays(weight, scales, biases, bits, group_size)
-    stored(weight, "weight", ("U32",))
-    if biases is not None:
-        raise ValueError(f"{mode} has no biases")
-    codes = np.ascontiguousarray(weight)
-    if mode == "mxfp8":
-        return mx_of_arrays(codes.view(ml_dtypes.float8_e4m3fn), scales)
-    producer = "MLX" if mode == "nvfp4" else ""
-    return of_arrays(mode.upper(), producer, codes.view(np.uint8), scales, None)

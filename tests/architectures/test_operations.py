@@ -19,8 +19,7 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes import ggml
 from anamnesis.schemes.core.arrays import decode
-from anamnesis.schemes.core.band_sizes import cut_into
-from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.bands import Band, cut_into
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.encodings import find

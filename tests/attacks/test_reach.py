@@ -30,8 +30,8 @@ from anamnesis.schemes.detect.registry import FAMILIES, reader
 from anamnesis.schemes.families.fp4.formats import FORMATS
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.families.integers.layouts import awq, gptq
-from anamnesis.schemes.families.integers.packed import PackedWeight
 from anamnesis.schemes.families.integers.weight import IntegerWeight
+from anamnesis.schemes.families.integers.words import PackedWeight
 
 pytestmark = pytest.mark.slow
 

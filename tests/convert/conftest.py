@@ -10,7 +10,7 @@ import pytest
 import anamnesis as an
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from anamnesis.schemes.core.encoding import Encoding
 from helpers.toy_models import write_file, write_shards
 from helpers.toys import SUMMED, in_rows

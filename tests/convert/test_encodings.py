@@ -12,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.exact_sum import ExactSum
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from anamnesis.schemes.core.encoding import Encoding
 from helpers.handmade import write_safetensors
 from helpers.toys import in_halves, read_summed

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from convert.test_experts import BLOCK, LAYOUTS, beside, experts, saved, stacked, stored
 from helpers.alike import files
 from helpers.handmade import write_safetensors

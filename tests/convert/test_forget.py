@@ -14,7 +14,7 @@ import pytest
 import anamnesis as an
 from anamnesis.convert.request import targets
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers.handmade import write_index, write_safetensors
 
 # All but those of stacks of experts, which this model has not.

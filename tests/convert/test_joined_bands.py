@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers.handmade import write_safetensors
 
 Array = NDArray[np.float32]

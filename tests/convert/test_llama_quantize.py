@@ -12,8 +12,8 @@ import pytest
 
 import anamnesis as an
 from anamnesis.schemes.core.codes import Importance
+from anamnesis.schemes.families.ggml.encode import Imatrix
 from anamnesis.schemes.families.ggml.header import read_override
-from anamnesis.schemes.families.ggml.imatrix import Imatrix
 from helpers import whole_gguf
 from helpers.cli_runs import amn
 from helpers.whole_gguf import RUNS, Run

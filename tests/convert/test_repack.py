@@ -12,7 +12,7 @@ import pytest
 import anamnesis as an
 from anamnesis.convert.request import targets
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers.handmade import safetensors_bytes, write_safetensors
 from helpers.repacks import (
     CT,

@@ -14,8 +14,8 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.families.integers import order as words
-from anamnesis.schemes.views import nibbles, tiles, views
+from anamnesis.schemes.families.integers import moving as words
+from anamnesis.schemes.views import bits, tiles, views
 from anamnesis.sources import mapped, strided
 from anamnesis.sources.mapped import Input, MappedSource
 from anamnesis.sources.memory import BufferSource
@@ -142,9 +142,9 @@ def test_nibbles(seed: int) -> None:
     n, half = rng.randint(1, 50), rng.choice([2, 4, 8, 16])
     codes = random_array(rng, n, 2 * half) & 15
     pairs, halves = codes[:, ::2] | codes[:, 1::2] << 4, codes[:, :half] | codes[:, half:] << 4
-    assert (nibbles.halved(pairs) == halves).all()
-    assert (nibbles.paired(halves) == pairs).all()
-    assert (nibbles.swapped(pairs) == (codes[:, 1::2] | codes[:, ::2] << 4)).all()
+    assert (bits.halved(pairs) == halves).all()
+    assert (bits.paired(halves) == pairs).all()
+    assert (bits.swapped(pairs) == (codes[:, 1::2] | codes[:, ::2] << 4)).all()
 
 
 def packed(codes: Array, order: tuple[int, ...] = tuple(range(8))) -> Array:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 
 
 def files(output: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers.handmade import write_safetensors
 from helpers.models import partials, small_model, tree, write_directory
 

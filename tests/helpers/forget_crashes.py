@@ -15,7 +15,7 @@ from pathlib import Path
 import anamnesis as an
 from anamnesis.formats import writers
 from anamnesis.schemes import encodings
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers.crash_points import dies
 from helpers.handmade import write_safetensors
 from helpers.models import partials, tree

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers import gguf_handmade as handmade
 from helpers.crash_points import dies
 from helpers.models import partials

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from anamnesis import _core
-from anamnesis.schemes.core.band_sizes import band_bytes
+from anamnesis.schemes.core.bands import band_bytes
 from helpers.kernel_calls import PROJECT
 
 STREAMED = {**os.environ, "ANAMNESIS_STREAMED_FROM": "1"}

@@ -20,7 +20,7 @@ import torch
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import supported_levels
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from helpers.handmade import Entry, safetensors_bytes, write_safetensors
 from helpers.models import codes, small_model
 

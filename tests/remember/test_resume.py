@@ -282,7 +282,7 @@ def test_second_run_while_the_first_writes(
 
 RACING = """
 import sys, anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 with cut_into(4096), an.parse(sys.argv[1]) as model:
     print("ready", flush=True)
     sys.stdin.readline()

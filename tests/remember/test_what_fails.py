@@ -165,7 +165,7 @@ def test_error_in_the_progress_callback(
 
 SIGNALLED = """
 import signal, sys, threading, anamnesis as an
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 signal.signal(signal.SIGINT, signal.default_int_handler)
 def progress(done, total):
     if done > 50_000:

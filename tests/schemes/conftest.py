@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 
 
 @pytest.fixture

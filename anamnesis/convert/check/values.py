@@ -15,8 +15,7 @@ from anamnesis.base.workers import run
 from anamnesis.convert.check.findings import Finding, Severity
 from anamnesis.convert.compare.values import index_of
 from anamnesis.convert.request.request import How
-from anamnesis.schemes.core.band_sizes import band_bytes, encoded_band_bytes
-from anamnesis.schemes.core.bands import Band, cut
+from anamnesis.schemes.core.bands import Band, band_bytes, cut, encoded_band_bytes
 from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run

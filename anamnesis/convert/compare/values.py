@@ -22,8 +22,7 @@ from anamnesis.convert.compare.difference import Difference
 from anamnesis.convert.compare.pairs import Pair
 from anamnesis.convert.report.report import WeightLoss
 from anamnesis.convert.request.request import How
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.bands import Band, band_bytes
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run

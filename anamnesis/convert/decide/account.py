@@ -13,7 +13,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.convert.decide.possible import Fate, is_as_stored
 from anamnesis.convert.report.report import Outcome
-from anamnesis.schemes.core.edited import Edited
+from anamnesis.schemes.core.plain import Edited
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.decided import Decided

@@ -20,7 +20,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.ledger import Ledger, around
 from anamnesis.schemes.detect.registry import claim_all
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
-from anamnesis.schemes.libraries.module_names import match_names
+from anamnesis.schemes.libraries.targets import match_names
 from anamnesis.schemes.libraries.torchao_metadata import metadata_without
 
 if TYPE_CHECKING:

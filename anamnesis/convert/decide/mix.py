@@ -18,7 +18,7 @@ from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.encodings import find, made
 from anamnesis.schemes.families.ggml.choose import Choice, Given, choose
-from anamnesis.schemes.families.ggml.finite import finite_encoding
+from anamnesis.schemes.families.ggml.encode import finite_encoding
 from anamnesis.schemes.families.ggml.header import (
     ImatrixOf,
     file_type,

@@ -12,10 +12,9 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.decide.wish import Asked, Wish
 from anamnesis.convert.request.request import Request
 from anamnesis.formats.base import Writer
-from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack, Unmovable
-from anamnesis.schemes.core.plain import Moved, Plain, plain_dtype
+from anamnesis.schemes.core.plain import Edited, Moved, Plain, plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding, plain_encoding
 from anamnesis.schemes.core.weight import Weight
 

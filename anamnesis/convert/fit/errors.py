@@ -21,7 +21,7 @@ from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.families.ggml.encode import BlockCodes
 
 if TYPE_CHECKING:
-    from anamnesis.schemes.families.ggml.imatrix import Imatrix
+    from anamnesis.schemes.families.ggml.encode import Imatrix
 
 SAMPLE = 1 << 18  # values of a weight, in `_STRETCHES` that are spread over it
 _STRETCHES = 4

@@ -14,8 +14,7 @@ from anamnesis.base.lazy import np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.bands import Band, band_bytes
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.views.low_rank import panels
 

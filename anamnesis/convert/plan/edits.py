@@ -27,7 +27,7 @@ from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.arrays import stored_array
 from anamnesis.convert.request.request import Request
-from anamnesis.schemes.core.edited import UNROUNDED, Edited
+from anamnesis.schemes.core.plain import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.sources.memory import BufferSource

@@ -14,8 +14,7 @@ from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.plan.shards import Named
 from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer
-from anamnesis.schemes.core.band_sizes import band_bytes, encoded_band_bytes
-from anamnesis.schemes.core.bands import Band, Bands
+from anamnesis.schemes.core.bands import Band, Bands, band_bytes, encoded_band_bytes
 
 _NONE: dict[int, bytes] = {}  # of the constants of values
 

@@ -21,9 +21,9 @@ from anamnesis.convert.decide.account import Account
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.report.report import Measured
-from anamnesis.schemes.core.band_sizes import THREAD_BYTES, band_bytes, encoded_band_bytes
-from anamnesis.schemes.core.edited import Edited
+from anamnesis.schemes.core.bands import THREAD_BYTES, band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.odd_scales import OddScales
+from anamnesis.schemes.core.plain import Edited
 from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from anamnesis.base.limits import ParseLimits
 from anamnesis.formats.imatrix import ImatrixFile, read_imatrix
-from anamnesis.schemes.families.ggml.imatrix import Imatrix
+from anamnesis.schemes.families.ggml.encode import Imatrix
 
 Given: TypeAlias = "str | os.PathLike[str] | ImatrixFile | Imatrix"
 

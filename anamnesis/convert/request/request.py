@@ -27,7 +27,7 @@ from anamnesis.schemes.core.rounding import MathName
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.importance import Given
-    from anamnesis.schemes.families.ggml.imatrix import Imatrix
+    from anamnesis.schemes.families.ggml.encode import Imatrix
 
 ExpertsName = Literal["stacked", "split", "keep"]
 NamesName = Literal["auto", "keep"]

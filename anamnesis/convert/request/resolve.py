@@ -18,7 +18,7 @@ from anamnesis.schemes.core.encoding import Encoding
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.importance import Given
-    from anamnesis.schemes.families.ggml.imatrix import Imatrix
+    from anamnesis.schemes.families.ggml.encode import Imatrix
 
 
 _MAPPINGS = ("overrides", "rename", "metadata", "edit", "lora")

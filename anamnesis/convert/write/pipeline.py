@@ -16,8 +16,7 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
-from anamnesis.schemes.core.band_sizes import THREAD_BYTES
-from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.bands import THREAD_BYTES, Band
 from anamnesis.schemes.core.codes import VALUES_SLOT, Survey, Task
 from anamnesis.schemes.core.weight import Scratch, decode_run
 

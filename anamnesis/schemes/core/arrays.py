@@ -15,10 +15,9 @@ from anamnesis.base.cancel import Cancel, stop_if
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.printable import shown
-from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import default_threads, run
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, cut
+from anamnesis.schemes.core.bands import Band, band_bytes, cut
 from anamnesis.schemes.core.codes import Extent, Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain import Plain
@@ -98,14 +97,6 @@ def _lies_in_files(weight: Weight) -> bool:
     return all(part.source.shows_base for part in weight.parts)
 
 
-def _band_bytes(weight: Weight, dtype: DType, n_bytes: int, threads: int) -> int:
-    """Return how much each thread decodes at a time: its whole share if that takes no memory."""
-    is_copied = isinstance(weight, Plain) and dtype is weight.parts[0].dtype
-    if weight.is_held or (is_copied and (threads == 1 or _lies_in_files(weight))):
-        return max(band_bytes(), -(-n_bytes // max(threads, 1)))  # `run` refuses 0
-    return band_bytes()
-
-
 def decode_counting(
     weight: Weight,
     dtype: DType,
@@ -141,9 +132,12 @@ def decode_counting(
 
         return decode_bands
 
-    at_once = _band_bytes(weight, dtype, out.nbytes, threads) if cancel is None else band_bytes()
-    bands = weight.bands(dtype, at_once)
-    run(bands.runs(), worker, threads)
+    # Each thread decodes its whole share at once, if that takes no memory.
+    at_once, is_copied = band_bytes(), isinstance(weight, Plain) and dtype is weight.parts[0].dtype
+    takes_none = weight.is_held or (is_copied and (threads == 1 or _lies_in_files(weight)))
+    if cancel is None and takes_none:
+        at_once = max(at_once, -(-out.nbytes // max(threads, 1)))  # `run` refuses 0
+    run(weight.bands(dtype, at_once).runs(), worker, threads)
     return out, sum(overflows)
 
 
@@ -194,11 +188,9 @@ def encode(
                 place[:] = room
 
     run(iter(bands), lambda: encode_band, threads)
-    return tuple(_shaped(out, part) for out, part in zip(outs, parts, strict=True))
-
-
-def _shaped(out: NDArray[Any], part: Part) -> NDArray[Any]:
-    """Return a part as an array; the bytes of blocks have no shape of their own."""
-    if part.dtype.kind == "block":
-        return out
-    return out.view(part.dtype.numpy()).reshape(part.shape)
+    return tuple(
+        out  # the bytes of blocks have no shape of their own
+        if part.dtype.kind == "block"
+        else out.view(part.dtype.numpy()).reshape(part.shape)
+        for out, part in zip(outs, parts, strict=True)
+    )

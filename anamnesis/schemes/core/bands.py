@@ -1,11 +1,12 @@
 """Bands of a weight: runs of consecutive elements of its row-major result.
 
-Some whole rows, or a piece of one row that is too long.
+Some whole rows, or a piece of one row that is too long; and how much is made at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import lcm
 from typing import NamedTuple
@@ -27,6 +28,12 @@ class Band(NamedTuple):
 
     start: int
     stop: int
+
+    def tile(self, width: int) -> tuple[Run, Run]:
+        """Return its rows, which count through all matrices of this width, and its columns."""
+        row, col = divmod(self.start, width)
+        cols = Run(col, min(width, col + self.stop - self.start))
+        return Run(row, row + (self.stop - self.start) // cols.n), cols
 
 
 class Cut(NamedTuple):
@@ -69,7 +76,7 @@ class Bands:
         for top in range(0, self.batch * self.rows, self.rows):
             for first in range(top, top + self.rows, self.stripe or self.rows):
                 end = min(first + (self.stripe or self.rows), top + self.rows)
-                bands = self._between(first, end)
+                bands = self.touching(first * self.cols, end * self.cols)
                 if self.stripe:
                     yield list(bands)
                 else:
@@ -98,6 +105,18 @@ class Bands:
         top += (row - top) // self.band_rows * self.band_rows
         return Run(top, min(top + self.band_rows, end))
 
+    def holding(self, wanted: Band) -> Band:
+        """Return the bands that hold elements of one matrix, or of one row, as a single one."""
+        cols, width = self.cols, self.band_cols
+        (row, col), last = divmod(wanted.start, cols), (wanted.stop - 1) // cols
+        if width < cols and row == last:
+            end = -(-(wanted.stop - row * cols) // width) * width
+            return Band(row * cols + col // width * width, row * cols + min(end, cols))
+        top = row // self.rows * self.rows
+        row -= (row - top) % self.band_rows
+        below = last + self.band_rows - (last - top) % self.band_rows
+        return Band(row * cols, min(below, top + self.rows) * cols)
+
     def are_multiples_of(self, grain: int) -> bool:
         """Return whether every band begins at a multiple of `grain` elements."""
         row = self.cols
@@ -125,15 +144,6 @@ class Bands:
         rows = max(1, self.band_rows // step) * step
         return Bands(self.rows * self.batch, self.cols, rows, self.cols, stripe=stripe)
 
-    def _between(self, first: int, end: int) -> Iterator[Band]:
-        cols = self.cols
-        for row in range(first, end, self.band_rows):
-            if self.band_cols >= cols:
-                yield Band(row * cols, min(row + self.band_rows, end) * cols)
-                continue
-            for col in range(0, cols, self.band_cols):
-                yield Band(row * cols + col, row * cols + min(col + self.band_cols, cols))
-
 
 def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1) -> Bands:
     """Cut matrices of `rows` x `cols` into bands of at most `n_elements` (but at least `step`)."""
@@ -142,3 +152,48 @@ def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1)
     if cols <= n_elements:
         return Bands(rows, cols, max(1, n_elements // max(cols, 1)), cols, batch)
     return Bands(rows, cols, 1, max(step, n_elements // step * step), batch)
+
+
+# --- how much is made at a time -----------------------------------------------------------------
+
+THREAD_BYTES = 16 << 20  # the most that each thread takes
+
+
+class _Sizes(NamedTuple):
+    band: int
+    stripe: int
+
+
+_BANDS_IN_A_STRIPE = 8
+
+# Output of one band: small enough to be in cache still when it is written, large enough that the
+# interpreter's part in it does not show.
+_USUAL = _Sizes(1 << 20, _BANDS_IN_A_STRIPE << 20)
+
+_now = [_USUAL]
+
+
+def band_bytes() -> int:
+    """Return about how many bytes of output one band has."""
+    return _now[-1].band
+
+
+def encoded_band_bytes() -> int:
+    """Return about how many bytes of values a band has that is encoded for a file."""
+    # Twice the usual: codes are fewer bytes, and the interpreter's part is the same for any band.
+    return 2 * band_bytes()
+
+
+def stripe_bytes() -> int:
+    """Return the most bytes of all parts that are read at once, where many bands share them."""
+    return _now[-1].stripe
+
+
+@contextmanager
+def cut_into(band: int, stripe: int | None = None) -> Iterator[None]:
+    """Cut otherwise in this process, while the block runs; a partial run is of one size."""
+    _now.append(_Sizes(band, band * _BANDS_IN_A_STRIPE if stripe is None else stripe))
+    try:
+        yield
+    finally:
+        _now.pop()

@@ -9,14 +9,14 @@ here.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import lcm
+from math import lcm, prod
 from typing import NamedTuple, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.schemes.core.bands import Band, Bands
+from anamnesis.schemes.core.bands import Band, Bands, Run
 from anamnesis.schemes.core.codes import (
     VALUES_SLOT,
     Codes,
@@ -29,8 +29,64 @@ from anamnesis.schemes.core.codes import (
     Task,
     as_matrix,
 )
-from anamnesis.schemes.core.long_rows import Place, Tile, Tiles, decode_tile
-from anamnesis.schemes.core.weight import Scratch, Weight
+from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, Weight, decode_run
+
+
+class Tile(Band):
+    """A tile as a band: elements are counted through all tiles, in each by rows."""
+
+    __slots__ = ()
+
+    def place(self, shape: tuple[int, ...], n_rows: int) -> tuple[Run, Run]:
+        """Return its rows and columns, all tiles being of `n_rows` rows but the last."""
+        top = self.start // (n_rows * shape[1]) * n_rows
+        rows = min(n_rows, shape[0] - top)
+        left = (self.start - top * shape[1]) // rows
+        return Run(top, top + rows), Run(left, left + (self.stop - self.start) // rows)
+
+
+class Tiles(Bands):
+    """`rows` x `cols` in tiles of at most `band_rows` x `band_cols`, all whole but at the edges."""
+
+    __slots__ = ()
+
+    def runs(self) -> Iterator[list[Band]]:
+        for top in range(0, self.rows, self.band_rows):
+            rows, first = min(self.band_rows, self.rows - top), top * self.cols
+            for left in range(0, self.cols, self.band_cols):
+                right = min(left + self.band_cols, self.cols)
+                yield [Tile(first + rows * left, first + rows * right)]
+
+
+def decode_tile(
+    weight: Weight,
+    rows: Run,
+    cols: Run,
+    dtype: DType,
+    scratch: Scratch,
+    out: memoryview,
+    level: int,
+) -> int:
+    """Decode a tile, row-major; return how many values became infinite."""
+    # Runs of rows such as a weight's own `decode_tile` takes, else one row after the other.
+    overflows = done = 0
+    top, n_rows = rows.start, prod(weight.shape[:-1])
+    while top < rows.stop:
+        last = min(top + TILE_STEP, rows.stop)
+        is_step = top % TILE_STEP == 0 and (last - top == TILE_STEP or last == n_rows)
+        if not (is_step and isinstance(weight, TiledWeight)):
+            last = top + 1
+        n_bytes = dtype.n_bytes((last - top) * cols.n)
+        place = out[done : done + n_bytes]
+        if isinstance(weight, TiledWeight) and last - top > 1:
+            overflows += weight.decode_tile(Run(top, last), cols, dtype, scratch, place, level)
+        else:
+            start = top * weight.shape[-1] + cols.start
+            run = Band(start, start + cols.n)
+            overflows += decode_run(weight, run, dtype, scratch, place, level)
+        done, top = done + n_bytes, last
+    return overflows
+
 
 # Bytes of values and their codes: what a thread holds at once is bounded.
 _LARGEST_BLOCK = 12 << 20
@@ -81,12 +137,13 @@ class Item(NamedTuple):
         first, last = first // self.rows, -(-last // self.rows)
         return Extent(first * across, (last - first) * across)
 
-    def of_tile(self, tile: Place, cols: int) -> Extent:
-        """Return where the items of a tile lie, in rows of `cols` columns."""
-        across = -(-cols // self.cols) * self.n_bytes
-        begin = tile.top // self.rows * across + tile.left // self.cols * self.n_bytes
-        n_bytes = -(-tile.cols // self.cols) * self.n_bytes
-        return Extent(begin, n_bytes, across, -(-tile.rows // self.rows))
+    def of_tile(self, rows: Run, cols: Run, width: int) -> Extent:
+        """Return where the items of a tile lie, in rows of `width` columns."""
+        across = -(-width // self.cols) * self.n_bytes
+        begin = rows.start // self.rows * across + cols.start // self.cols * self.n_bytes
+        return Extent(
+            begin, -(-cols.n // self.cols) * self.n_bytes, across, -(-rows.n // self.rows)
+        )
 
 
 @dataclass(frozen=True)
@@ -181,7 +238,7 @@ class Blockwise(FloatCodes):
             return Extent(band.start, band.stop - band.start), Extent(0, 0)
         if isinstance(band, Tile):
             tile = band.place((rows, cols), self.grain(shape) // cols)
-            return tuple([item.of_tile(tile, cols) for item in self.items(shape)])
+            return tuple([item.of_tile(*tile, cols) for item in self.items(shape)])
         first, last = band.start // cols, band.stop // cols
         return tuple([item.of_rows(first, last, cols) for item in self.items(shape)])
 
@@ -190,15 +247,12 @@ class Blockwise(FloatCodes):
     ) -> Loss:
         if not isinstance(task.band, Tile):
             return Codes.take(self, weight, task, scratch, outs)
-        tile = task.band.place(
-            as_matrix(weight.shape), self.grain(weight.shape) // weight.shape[-1]
-        )
-        values = scratch.room(VALUES_SLOT, self.values.n_bytes(tile.rows * tile.cols))
-        overflows = decode_tile(weight, tile, self.values, scratch, values, task.level)
-        whole = Band(0, tile.rows * tile.cols)
-        piece = task._replace(
-            band=whole, shape=(tile.rows, tile.cols), origin=(tile.top, tile.left)
-        )
+        n_rows = self.grain(weight.shape) // weight.shape[-1]
+        rows, cols = task.band.place(as_matrix(weight.shape), n_rows)
+        values = scratch.room(VALUES_SLOT, self.values.n_bytes(rows.n * cols.n))
+        overflows = decode_tile(weight, rows, cols, self.values, scratch, values, task.level)
+        whole, origin = Band(0, rows.n * cols.n), (rows.start, cols.start)
+        piece = task._replace(band=whole, shape=(rows.n, cols.n), origin=origin)
         loss = self.encode(values, piece, outs)
         return loss._replace(overflows=loss.overflows + overflows)
 
@@ -226,20 +280,10 @@ class Blockwise(FloatCodes):
         level: int | None = None,
         measure: bool = False,
     ) -> tuple[float, float, float, float] | None:
-        return _core.quantize(
-            _core.SOURCES[self.dtype.name],
-            _core.QUANTIZERS[self.code],
-            _core.RULES[self.rule],
-            values,
-            *size,
-            *block,
-            codes,
-            scales,
-            zeros,
-            self._known(found),
-            measure,
-            level,
-        )
+        dtype, code, rule = self.dtype.name, self.code, self.rule
+        kernel = _core.SOURCES[dtype], _core.QUANTIZERS[code], _core.RULES[rule]
+        outs, known = (codes, scales, zeros), self._known(found)
+        return _core.quantize(*kernel, values, *size, *block, *outs, known, measure, level)
 
     def _known(self, found: bytes) -> bytes:
         """Return the kernel's arguments from a survey."""

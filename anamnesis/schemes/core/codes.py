@@ -18,7 +18,6 @@ _F32 = DTYPES["F32"]
 AS_IT_IS = "exclude this weight, so that it stays as it is"
 VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
 
-
 # The second may come of finite values: a sum or a difference of the largest ones overflows.
 USUAL = "an infinity or a NaN is in it, or values too large"
 

@@ -14,8 +14,6 @@ from anamnesis.schemes.core.codes import Codes, Extent, Importance, Loss, NotFin
 from anamnesis.schemes.core.layout import Layout, Moves, Repack, Unmovable
 from anamnesis.schemes.core.weight import Scratch, Weight
 
-__all__ = ["Encoding"]
-
 _F32 = DTYPES["F32"]
 
 

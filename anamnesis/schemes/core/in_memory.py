@@ -89,14 +89,9 @@ dequantizer = _showing(dequantize)
 quantizer = _showing(quantize)
 
 
-# --- arguments ----------------------------------------------------------------------------------
-
-
 @contextmanager
 def as_arguments() -> Iterator[None]:
-    """Say what is wrong with stored tensors of a caller's arrays as what is wrong with
-    arguments.
-    """
+    """Say of arguments what is wrong with the stored tensors of a caller's arrays."""
     try:
         yield
     except AnamnesisError as error:

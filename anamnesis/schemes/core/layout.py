@@ -74,9 +74,7 @@ def module_of(name: str) -> str:
 
 
 def each_moved(views: Mapping[str, V], write: Callable[[V], Repack | None]) -> Moves:
-    """Return what becomes of each view, or why it cannot be moved; nothing of those it is
-    not for.
-    """
+    """Return what becomes of each view that the layout is for, or why it cannot be moved."""
     found: dict[str, Repack | Unmovable] = {}
     for name, view in views.items():
         try:
@@ -189,9 +187,7 @@ class Layout(ABC):
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        """Return the weights that the layout's own tools write in another encoding, and
-        its name.
-        """
+        """Return the weights that the layout's own tools write otherwise: names of encodings."""
         return {}
 
     def together(self, names: Sequence[str]) -> list[tuple[str, ...]]:

@@ -86,9 +86,13 @@ class OddScales:
 
     def _count(self, parts: Iterable[tuple[StoredTensor, DType]]) -> None:
         for part, dtype in parts:
-            counts = _counted(part, dtype)
+            counts: Counter[str] = Counter()
+            for at in range(0, part.n_bytes, _PIECE):
+                piece = part.source.read(part.offset + at, min(_PIECE, part.n_bytes - at))
+                for value, n in _odd(piece, dtype).items():
+                    counts[_kind(value, dtype.name)] += n
             if counts:
-                self._found[part.name] = counts
+                self._found[part.name] = dict(counts)
 
 
 def scale_dtype(weight: Weight, part: StoredTensor) -> DType:
@@ -104,17 +108,6 @@ def _scales(weight: Weight) -> Iterator[tuple[StoredTensor, DType]]:
         dtype = scale_dtype(weight, part)
         if role.endswith("scales") and dtype.name in _FORMS:
             yield part, dtype
-
-
-def _counted(part: StoredTensor, dtype: DType) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for at in range(0, part.n_bytes, _PIECE):
-        piece = part.source.read(part.offset + at, min(_PIECE, part.n_bytes - at))
-        for value, n in _odd(piece, dtype).items():
-            kind = _kind(value, dtype.name)
-            if kind:
-                counts[kind] += n
-    return dict(counts)
 
 
 def _odd(piece: bytes, dtype: DType) -> dict[int, int]:

@@ -1,17 +1,18 @@
-"""Weights that are stored as plain tensors."""
+"""Weights that are stored as plain tensors, or edited: given other values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import anamnesis._core as _core
-from anamnesis.base.dtypes import DType
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.weight import Scratch, TiledWeight, Weight
 from anamnesis.sources.gathered import RowOrder
+from anamnesis.sources.replaced import ReplacedSource
 
 
 class Plain(Weight):
@@ -108,13 +109,10 @@ class PlainColumns(PlainMatrix):
         span = (cols.n - 1) * self.step + 1
         begin = (rows.start * width + left) * item
         values = scratch.read_rows(0, stored, begin, width * item, span * item, rows.n)
-        return values if self.step == 1 else _every(values, rows.n, self.step, item)
-
-
-def _every(values: memoryview, n_rows: int, step: int, item: int) -> memoryview:
-    """Return the first of each `step` items of some rows."""
-    items = np.frombuffer(values, f"u{item}").reshape(n_rows, -1)
-    return np.ascontiguousarray(items[:, ::step]).reshape(-1).view(np.uint8).data
+        if self.step == 1:
+            return values
+        items = np.frombuffer(values, f"u{item}").reshape(rows.n, -1)
+        return np.ascontiguousarray(items[:, :: self.step]).reshape(-1).view(np.uint8).data
 
 
 def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
@@ -124,3 +122,41 @@ def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
     if own is None:
         return wanted
     return wanted if cast and own.kind == "float" else own
+
+
+# What values are seen in that have no dtype of their own: float64 goes by way of it anyway.
+UNROUNDED = OUTPUT_DTYPES["f32"]
+
+
+@dataclass(slots=True, eq=False)
+class Edited(PlainMatrix):
+    """Other values in the place of a weight's; the first part has them, as if they were stored."""
+
+    was: Weight
+    values: ReplacedSource
+    token: Callable[[], str]
+    is_made: bool
+
+    @property
+    def id(self) -> str:
+        return f"{self.parts[0].dtype.name.lower()}, edited: {self.token()}"
+
+    @property
+    def scheme(self) -> str:
+        return self.was.scheme
+
+    @property
+    def family(self) -> str:
+        return self.was.family
+
+    @property
+    def own_dtype(self) -> DType | None:  # type: ignore[override]
+        return self.was.own_dtype
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        held = self.parts[0].dtype
+        if held.kind == "float" and (dtype is held or held is UNROUNDED):
+            return self.values.fill(*band, dtype, out)
+        return PlainMatrix.decode(self, band, dtype, scratch, out, level)

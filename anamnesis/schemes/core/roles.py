@@ -6,8 +6,7 @@ By the names that `names` has of parts, for all schemes alike: a weight's first 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
@@ -47,14 +46,8 @@ def _role(part: StoredTensor) -> str:
 
 @lru_cache(maxsize=256)  # a model has many parts of few names
 def _role_by(name: str) -> str | None:
-    lower = name.lower()
-    return next((role for role, fits in _searches() if fits(lower)), None)
-
-
-@cache
-def _searches() -> list[tuple[str, Callable[[str], object]]]:
-    """Return what tells a role by a name; not compiled before it is needed, for a quick start."""
-    return [(role, re.compile(pattern).search) for role, pattern in _ROLES]
+    lower = name.lower()  # patterns are not compiled before they are needed, for a quick start
+    return next((role for role, pattern in _ROLES if re.search(pattern, lower)), None)
 
 
 def counted(role: str, n: int) -> str:

@@ -46,11 +46,6 @@ class Expected(NamedTuple):
     in_bytes: bool = False  # whether codes of fewer bits may take a byte each
     format: str = ""  # of numbers that no name, dtype or shape tells from others
 
-    @property
-    def asks_more(self) -> bool:
-        """Whether shapes alone cannot show it to be true."""
-        return bool(self.parts or self.unread)
-
     def __str__(self) -> str:
         words = [f"{self.bits}-bit" if self.bits else "", f"{self.kind}s" if self.kind else "codes"]
         return " ".join(word for word in (*words, _blocks(self.block)) if word)
@@ -79,17 +74,8 @@ def disagreement(shown: Shown, given: Expected) -> str:
 
 def _has_blocks(shown: Shown, block: tuple[int, int], is_whole: bool) -> bool:
     cols, size = shown.shape[1], block[1]
-    if size and cols % size and (is_whole or (size < cols and block[0] == 1 and _is_odd(size))):
+    is_odd = size % 32 and size & (size - 1)  # no tool has such: 33 fits scales of 32 by accident
+    if size and cols % size and (is_whole or (size < cols and block[0] == 1 and is_odd)):
         return False
-    return shown.grid == _grid(shown.shape, block)
-
-
-def _is_odd(group: int) -> bool:
-    """Return whether no tool has groups of a length: 33 fits the scales of 32 by accident."""
-    return bool(group % 32 and group & (group - 1))
-
-
-def _grid(shape: tuple[int, int], block: tuple[int, int]) -> tuple[int, int]:
-    """Return how many blocks of so many rows and columns a matrix has; 0 is all of them."""
-    rows, cols = (-(-n // size) if size else 1 for n, size in zip(shape, block, strict=True))
-    return rows, cols
+    sizes = zip(shown.shape, block, strict=True)  # 0 is all rows or columns
+    return shown.grid == tuple(-(-n // size) if size else 1 for n, size in sizes)

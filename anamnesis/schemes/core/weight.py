@@ -19,8 +19,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Cut, Run
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.sources.gathered import RowOrder
 
@@ -96,6 +95,10 @@ class Scratch:
                 _io.copy_rows(ahead, 0, stride, row_bytes, view)
             self._rows[slot] = wanted
         return memoryview(self._slots[slot])[:n_bytes]
+
+    def read_whole(self, slot: int, tensor: StoredTensor) -> memoryview:
+        """Read a small tensor, once for all bands."""
+        return self.read_rows(slot, tensor, 0, tensor.n_bytes, tensor.n_bytes, 1)
 
     def read_ahead(self, slot: int, tensor: StoredTensor, offset: int, n_bytes: int) -> None:
         """Read a stretch, of which `read_rows` then finds this slot's rows in memory."""
@@ -178,6 +181,11 @@ class Weight(ABC):
 
     def view(self, kind: type[V]) -> V | None:
         """Return its own codes seen as a kind of them, where they lie; None if they are none."""
+        seen = self.seen_as(kind)
+        return seen if isinstance(seen, kind) else None
+
+    def seen_as(self, kind: type) -> object:
+        """Return what `view` does, or codes of another kind."""
         return None
 
     def cut_out(self, name: str, rows: Cut) -> Weight | None:
@@ -246,7 +254,6 @@ class Weight(ABC):
         return overflows
 
 
-_FINEST = 256  # elements of a row, between any two runs of which every encoding can be cut
 _PIECE, _WHOLE = -2, -3  # the slots of a worker's scratch for what is decoded with what is wanted
 
 
@@ -256,11 +263,11 @@ def decode_run(
     """Decode any consecutive elements, also such as are none of the weight's own bands."""
     # They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
     # out. Returns how many values became infinite by the rounding, these included.
-    own = weight.bands(dtype, band_bytes())
+    own, least = weight.bands(dtype, band_bytes()), weight.bands(dtype, 1)
     overflows = 0
     for around in own.touching(*band):
         wanted = Band(max(around.start, band.start), min(around.stop, band.stop))
-        piece = _narrowed(around, wanted, own)
+        piece = least.holding(wanted)
         first, last = (dtype.n_bytes(n - band.start) for n in wanted)
         if piece == wanted:
             overflows += weight.decode(piece, dtype, scratch, out[first:last], level)
@@ -272,18 +279,6 @@ def decode_run(
     return overflows
 
 
-def _narrowed(around: Band, wanted: Band, own: Bands) -> Band:
-    """Return the least part of a band that can be decoded and holds what is wanted."""
-    cols = own.cols
-    if around.start // cols == (around.stop - 1) // cols:  # of one row
-        unit, origin = _FINEST, around.start // cols * cols
-    else:
-        unit, origin = TILE_STEP * cols, around.start // (cols * own.rows) * cols * own.rows
-    start = origin + (wanted.start - origin) // unit * unit
-    stop = origin - (origin - wanted.stop) // unit * unit
-    return Band(max(start, around.start), min(stop, around.stop))
-
-
 class TiledWeight(Weight):
     """A matrix of which tiles can be decoded without what lies beside them."""
 
@@ -293,6 +288,17 @@ class TiledWeight(Weight):
     __slots__ = ()
 
     always_as_linear: ClassVar[bool] = True
+
+
+class DecodedByTiles(TiledWeight):
+    """A matrix, or several, whose bands are decoded as tiles: whole rows, or a piece of one."""
+
+    __slots__ = ()
+
+    def decode(
+        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
+    ) -> int:
+        return self.decode_tile(*band.tile(self.shape[-1]), dtype, scratch, out, level)
 
 
 def convert_part(

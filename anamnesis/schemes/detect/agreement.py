@@ -44,20 +44,12 @@ def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
             errors.append(by_config)
         if errors:
             ledger.retract(weight, errors[0])
-    _refuse_asymmetric(ledger, said)
-
-
-def _refuse_asymmetric(ledger: Ledger, said: _Expectations) -> None:
-    """Retract weights that the config calls symmetric, and whose first zero points differ."""
-    looked = 0
-    for weight, by in said.symmetric():
-        if weight.name not in ledger.weights:
-            continue
+    left = ((weight, by) for weight, by in said.symmetric() if weight.name in ledger.weights)
+    for looked, (weight, by) in enumerate(left):
         try:
             weight.expect_symmetric(by, reads=looked < _MOST_LOOKED_AT)
         except ParseError as error:
             ledger.retract(weight, error)
-        looked += 1
 
 
 def _module(weight: Weight) -> str:
@@ -124,11 +116,12 @@ class _Expectations:
                     yield weight, given[0].by
 
     def excuses(self, weight: Weight) -> bool:
-        """Return whether the config speaks of others: it leaves this one, or the model is mixed."""
-        return self._is_left_alone(weight) or self._is_of_another(weight)
+        """Return whether the config speaks of others: it leaves this one, or the model is mixed.
 
-    def _is_of_another(self, weight: Weight) -> bool:
-        """Return whether the file itself or another section speaks of a weight not named here."""
+        In a mixed one the file itself, or another section, speaks of a weight not named here.
+        """
+        if self._is_left_alone(weight):
+            return True
         shown, given = weight.shown, self.by_config(weight)
         if shown is None or any(one.unread for one in given):
             return False
@@ -160,7 +153,7 @@ def _agrees(shown: Shown | None, said: tuple[Expected, ...]) -> bool:
     """Return whether nothing is said, or something that shapes alone show to be true."""
     if not said or shown is None:
         return not said
-    return any(not one.asks_more and not disagreement(shown, one) for one in said)
+    return any(not (one.parts or one.unread or disagreement(shown, one)) for one in said)
 
 
 def _best(weight: Weight, given: list[Expected], ledger: Ledger) -> AnamnesisError | None:

@@ -55,10 +55,6 @@ _AQLM_KEYS = ("num_codebooks", "nbits_per_codebook", "out_group_size", "in_group
 _GROUP_SIZES = ("group_size", "q_group_size")
 _KV_CACHE_KEYS = ("kv_cache_scheme", "kv_cache_quant_algo", "kv_cache_quant_config")
 
-# Methods that leave 8-bit floats alone, so that a bare one may be among their weights; all others
-# give every one a scale.
-_INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
-
 
 class VptqLayer(NamedTuple):
     """What VPTQ's config says of a layer, and no shape tells."""
@@ -103,11 +99,6 @@ class QuantFacts:
     unmatched: tuple[Expectation, ...] = ()
     is_partly_undetermined: bool = False
     formats: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def declares_scaled_fp8(self) -> bool:
-        """Whether an 8-bit float weight without a scale would be a broken one."""
-        return self.method is not None and self.method not in _INTEGER_METHODS
 
     @property
     def types(self) -> frozenset[str]:
@@ -169,7 +160,7 @@ def read_facts(
         hidden_sizes=frozenset(n for part in parts for n in _ints(part, _HIDDEN)),
         vptq_layers=_by_name(map(_vptq_layers, sections)),
         described=described_in(metadata, described or {}),
-        trellis_codebook=_first(map(_trellis_codebook, sections)),
+        trellis_codebook=_first(n for s in sections if isinstance(n := s.get("codebook"), str)),
         codebooks=_first(map(_codebooks, sections)),
         expected=tuple(row for section in sections for row in expected_in(section)),
         is_partly_undetermined=not all(said),
@@ -224,11 +215,6 @@ def _codebooks(section: Mapping[str, Any]) -> tuple[int, ...] | None:
     return n_books, 1 << bits, tall, wide
 
 
-def _trellis_codebook(section: Mapping[str, Any]) -> str | None:
-    name = section.get("codebook")
-    return name if isinstance(name, str) else None
-
-
 def _method(section: Mapping[str, Any]) -> str | None:
     name = section.get("quant_method") or _nested(section, "producer", "name")
     return name if isinstance(name, str) else None
@@ -240,12 +226,9 @@ def _declared(section: Mapping[str, Any]) -> str | None:
         return None
     words = [section.get(key) for key in _LAYOUT_KEYS]
     layouts = [_nested(section, "sparsity_config", "format"), *words]
-    layout = [name for name in layouts if isinstance(name, str) and _names_layout(name)]
+    names = [name for name in layouts if isinstance(name, str) and name not in ("", "dense")]
+    layout = [name for name in names if not name[0].isdecimal()]  # which versions of tools are
     return ", ".join([_method(section) or _unnamed(section), *layout[:1]])
-
-
-def _names_layout(word: str) -> bool:
-    return word not in ("", "dense") and not word[0].isdecimal()  # which versions of tools are
 
 
 def _quantises(section: Mapping[str, Any]) -> bool:
@@ -280,20 +263,16 @@ def _transforms(node: Any) -> Iterator[str]:
                 yield from _transforms(item)
         return
     for key, value in node.items():
-        if _is_transform(key):
+        is_other = "." in key or key.startswith(
+            "opt_"
+        )  # names of layers; settings of PARO's search
+        if not is_other and (key in _ADAPTERS or _TRANSFORM.search(key)):
             if _says(value):
                 yield key
         elif isinstance(value, (dict, list)):
             yield from _transforms(value)
         elif key in _NAMING_KEYS and isinstance(value, str) and _TRANSFORM.search(value):
             yield value
-
-
-def _is_transform(key: str) -> bool:
-    # Not the names of layers, nor the settings of PARO's search.
-    if "." in key or key.startswith("opt_"):
-        return False
-    return key in _ADAPTERS or _TRANSFORM.search(key) is not None
 
 
 def _says(value: Any) -> bool:
@@ -307,23 +286,19 @@ def _layout(section: Mapping[str, Any]) -> str | None:
     if section.get("is_marlin_format") is True:
         return "marlin"
     if "auto" in str(section.get("quant_method")) and "round" in str(section.get("quant_method")):
-        return _autoround_layout(section.get("packing_format") or section.get("backend"))
+        # `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's
+        # first format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
+        packing = section.get("packing_format") or section.get("backend")
+        if not isinstance(packing, str) or packing == "auto":
+            return "gptq"
+        if "awq" in packing:
+            return "gemm"
+        return "gptq" if "gptq" in packing.replace("gptqmodel", "") else "gptq_v2"
     for key in ("checkpoint_format", "format", "linear_class", "version"):
         word = section.get(key)
         if isinstance(word, str) and word:
             return word.lower()
     return None
-
-
-def _autoround_layout(packing: Any) -> str:
-    """Return the layout that AutoRound's name of a packing means."""
-    # `auto_round:auto_gptq` and `auto_round:gptq:exllamav2` take 1 off zero points, as GPTQ's first
-    # format does; `auto_round:gptqmodel`, `auto_round` and `auto_round:exllamav2` do not.
-    if not isinstance(packing, str) or packing == "auto":
-        return "gptq"
-    if "awq" in packing:
-        return "gemm"
-    return "gptq" if "gptq" in packing.replace("gptqmodel", "") else "gptq_v2"
 
 
 def _gptq_section(metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import has_marker, has_markers
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY, may_be_of
-from anamnesis.schemes.libraries.module_names import common_end, match_names
-from anamnesis.schemes.libraries.targets import Targets
+from anamnesis.schemes.libraries.targets import Targets, common_end, match_names
 from anamnesis.schemes.libraries.torchao_metadata import weight_of
 
 _UNMARKED = (
@@ -115,7 +114,9 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
         elif row.is_of_file and (whole or field == _COMFY):
             _retract_nearest(ledger, _coded(ledger), row.by, [*missed])
     if whole and facts.unmatched:
-        unnamed = _unnamed_in_config(ledger, facts)
+        coded = {weight.name.removesuffix(".weight"): weight for weight in _coded(ledger)}
+        known = Targets(facts.expected, coded)
+        unnamed = [weight for module, weight in coded.items() if not known.by_name(module)]
         targets = [target for target, _ in facts.unmatched]
         _retract_nearest(ledger, unnamed, facts.unmatched[0][1].by, targets)
     if facts.method is None and has_markers(ledger, facts.comfy_layers):
@@ -176,9 +177,8 @@ def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
     """Return the quantised weights without a statement under their names, or a marker."""
     return [
         weight
-        for weight in ledger.weights.values()
-        if weight.own_dtype is None
-        and weight.name not in said
+        for weight in _coded(ledger)
+        if weight.name not in said
         and weight.parts[0].name.rpartition(".")[0] not in said
         and not has_marker(weight.parts[0].name, ledger)
     ]
@@ -186,13 +186,6 @@ def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
 
 def _coded(ledger: Ledger) -> list[Weight]:
     return [weight for weight in ledger.weights.values() if weight.own_dtype is None]
-
-
-def _unnamed_in_config(ledger: Ledger, facts: QuantFacts) -> list[Weight]:
-    """Return the quantised weights that no name and no pattern of the config matches."""
-    coded = {weight.name.removesuffix(".weight"): weight for weight in _coded(ledger)}
-    targets = Targets(facts.expected, coded)
-    return [weight for module, weight in coded.items() if not targets.by_name(module)]
 
 
 def _retract_nearest(ledger: Ledger, may_be: list[Weight], by: str, missed: list[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.libraries.torchao_metadata import CODES, SCALE, ZEROS
@@ -142,7 +142,6 @@ _CACHE = frozenset(
     }
 )
 _ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
-
 
 _CENTROIDS = (".centroids.weight", ".res_centroids.weight")  # VPTQ's
 _NESTED_PARTS = (".weight._data._data", ".weight._data", *_CENTROIDS)  # the former quanto's
@@ -295,39 +294,47 @@ def _is_range_name(last: str) -> bool:
     return last in _ACTIVATION or last in _CACHE or last.endswith(_ACTIVATION_SUFFIXES)
 
 
-class Ranges:
-    """Tells ranges of activations and of caches from learned parameters that share their names."""
-
+def ranges_among(
+    tensors: Iterable[StoredTensor],
+    weights: Mapping[str, tuple[int, ...]],
+    *,
+    kv_cache: bool,
+    per_head: bool,
+) -> Iterator[StoredTensor]:
+    """Yield ranges of activations and of caches, not learned parameters that share their names."""
     # A range is one value; one for each expert, beside the experts' weights; or one for each head
-    # where the config says so. It lies beside a weight of an encoding that comes with ranges, or in
-    # an attention that has such weights.
-
-    def __init__(
-        self, weights: Mapping[str, tuple[int, ...]], *, kv_cache: bool, per_head: bool
-    ) -> None:
-        """Take the shapes of all weights that may have ranges."""
-        self._shapes = weights
-        self._modules = {module_of(name) for name in weights}
-        self._attentions = self._modules | {name.rpartition(".")[0] for name in self._modules}
-        self._kv_cache = kv_cache
-        self._per_head = per_head
-
-    def has(self, tensor: StoredTensor) -> bool:
+    # where the config says so. It lies beside a weight of an encoding that comes with ranges, whose
+    # shapes are given, or in an attention that has such weights.
+    modules = {module_of(name) for name in weights}
+    attentions = modules | {name.rpartition(".")[0] for name in modules}
+    for tensor in tensors:
         module, _, last = tensor.name.rpartition(".")
+        is_range = tensor.shape in ((), (1,))
         if last in _CACHE:
-            lies = self._kv_cache or module.removesuffix(".attn") in self._attentions
-            return lies and (_is_single(tensor) or (self._per_head and tensor.shape[1:] == (1, 1)))
-        return module in self._modules and (_is_single(tensor) or self._is_per_expert(tensor))
-
-    def _is_per_expert(self, tensor: StoredTensor) -> bool:
-        module, _, last = tensor.name.rpartition(".")
-        names = [f"{module}.weight"]
-        names += [tensor.name.removesuffix(s) for s in _ACTIVATION_SUFFIXES if last.endswith(s)]
-        shapes = (self._shapes.get(name, ()) for name in names)
-        return any(
-            len(s) == 3 and tensor.shape in ((s[0],), (s[0], 1), (s[0], 1, 1)) for s in shapes
-        )
+            is_range = is_range or (per_head and tensor.shape[1:] == (1, 1))
+            lies = kv_cache or module.removesuffix(".attn") in attentions
+        else:
+            names = [f"{module}.weight"]
+            names += [tensor.name.removesuffix(s) for s in _ACTIVATION_SUFFIXES if last.endswith(s)]
+            stacks = [shape for name in names if len(shape := weights.get(name, ())) == 3]
+            each = [shape for n, *_ in stacks for shape in ((n,), (n, 1), (n, 1, 1))]
+            is_range, lies = is_range or tensor.shape in each, module in modules
+        if is_range and lies:
+            yield tensor
 
 
-def _is_single(tensor: StoredTensor) -> bool:
-    return tensor.shape in ((), (1,))
+_HEAD = "lm_head.weight"
+
+
+def without_padding(
+    name: str, shape: tuple[int, int], step: int, stored: Mapping[str, StoredTensor]
+) -> int:
+    """Return the out features of a matrix, of a head as many as embeddings: codes are padded."""
+    if f".{name}".endswith(f".{_HEAD}"):
+        for tensor in stored.values():
+            *_, module, last = ("", *tensor.name.split("."))
+            if last == "weight" and module in TABLES and len(tensor.shape) == 2:
+                n, width = tensor.shape
+                if width == shape[1] and -(-n // step) * step == shape[0]:
+                    return n
+    return shape[0]

@@ -6,14 +6,9 @@ from collections.abc import Mapping
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.detect import not_weights
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.not_weights import (
-    is_auxiliary,
-    looks_like_codes,
-    module_of,
-    weight_of,
-)
 from anamnesis.schemes.detect.unread import missing_parts, name_encoding, refuse_encoding
 
 
@@ -24,9 +19,9 @@ def refuse_orphans(ledger: Ledger, facts: QuantFacts) -> None:
         tensor
         for tensor in [*map(ledger.stored.__getitem__, ledger.problems), *ledger.free()]
         if tensor.name not in ledger.apart
-        and is_auxiliary(tensor, ledger.stored, is_declared=is_declared)
+        and not_weights.is_auxiliary(tensor, ledger.stored, is_declared=is_declared)
     ]
-    modules = {module_of(tensor.name) for tensor in parts}
+    modules = {not_weights.module_of(tensor.name) for tensor in parts}
     if not modules and not facts.declared:
         return
     unread = [tensor for tensor in parts if tensor.name not in ledger.problems]
@@ -35,10 +30,10 @@ def refuse_orphans(ledger: Ledger, facts: QuantFacts) -> None:
         tensor
         for tensor in ledger.free()
         if tensor.name not in names
-        and looks_like_codes(tensor)
-        and (facts.declared or module_of(tensor.name) in modules)
+        and not_weights.looks_like_codes(tensor)
+        and (facts.declared or not_weights.module_of(tensor.name) in modules)
     ]
-    retracted = [w for w in ledger.weights.values() if module_of(w.name) in modules]
+    retracted = [w for w in ledger.weights.values() if not_weights.module_of(w.name) in modules]
     errors = _Unread(ledger, facts, [*unread, *(part for w in retracted for part in w.parts)])
     for tensor in unread:
         ledger.refuse([tensor.name], errors.of(tensor))
@@ -47,9 +42,7 @@ def refuse_orphans(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 class _Unread:
-    """Says of each tensor that cannot be read what it is a part of; the parts of a weight
-    share it.
-    """
+    """Says of each tensor that cannot be read what it is a part of, once for each weight."""
 
     def __init__(self, ledger: Ledger, facts: QuantFacts, unread: list[StoredTensor]) -> None:
         self._ledger = ledger
@@ -58,13 +51,13 @@ class _Unread:
         self._errors: dict[str, AnamnesisError] = {}
         refused = map(ledger.stored.__getitem__, ledger.problems)
         for tensor in (*refused, *unread):
-            weight = weight_of(tensor.name, ledger.stored)
+            weight = not_weights.weight_of(tensor.name, ledger.stored)
             end = tensor.name.removeprefix(weight)
             end = end[1:] if end.startswith(".") else end.lstrip("_") or "weight"
             self._weights.setdefault(weight, {})[end] = tensor
 
     def of(self, tensor: StoredTensor) -> AnamnesisError:
-        weight = weight_of(tensor.name, self._ledger.stored)
+        weight = not_weights.weight_of(tensor.name, self._ledger.stored)
         if weight not in self._errors:
             self._errors[weight] = self._error(weight, self._weights[weight])
         return self._errors[weight]
@@ -79,7 +72,9 @@ class _Unread:
         incomplete = missing_parts(weight, parts, self._ledger.stored, self._facts)
         if incomplete is not None:
             return incomplete
-        encoding = None if self._is_plain(weight) else name_encoding(parts, self._facts)
+        floats = self._ledger.stored.get(f"{weight}.weight")
+        is_plain = floats is not None and floats.dtype.kind == "float"  # there are no codes
+        encoding = None if is_plain else name_encoding(parts, self._facts)
         if encoding is not None:
             return refuse_encoding(codes, encoding, self._facts)
         said = f" (the config says {self._facts.declared})" if self._facts.declared else ""
@@ -89,8 +84,3 @@ class _Unread:
             " read",
             remedy="drop=... leaves it out; allow_unknown=True copies it as it is stored",
         )
-
-    def _is_plain(self, weight: str) -> bool:
-        """Return whether floats are stored under a weight's name, so that there are no codes."""
-        stored = self._ledger.stored.get(f"{weight}.weight")
-        return stored is not None and stored.dtype.kind == "float"

@@ -11,8 +11,6 @@ unknown may. What ModelOpt has folded into the norm before a layer is not stored
 
 from __future__ import annotations
 
-from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import is_said
@@ -21,10 +19,7 @@ from anamnesis.schemes.views.columns import TimesColumns
 from anamnesis.schemes.views.transposed import Transposed
 
 _NAME = "pre_quant_scale"
-_ADDED = (
-    "svdquant_lora_a",
-    "svdquant_lora_b",
-)  # whose product is added to the weight's, of SVDQuant
+_ADDED = ("svdquant_lora_a", "svdquant_lora_b")  # whose product SVDQuant adds to the weight's
 _PASSES = "allow_unknown=True passes them through as they are, beside the weights"
 
 
@@ -37,26 +32,18 @@ def settle_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
         weight = ledger.weights.get(sibling(scale.name, "weight"))
         if weight is None or scale.dtype.kind != "float" or scale.shape != weight.shape[-1:]:
             continue
-        if facts.folds and _can_fold(weight, scale, ledger):
+        is_alone = not any(sibling(scale.name, name) in ledger.stored for name in _ADDED)
+        is_codes = weight.own_dtype is None and not isinstance(weight, Transposed)
+        can_fold = is_alone and is_codes and scale.dtype.name in ("F32", "F16", "BF16")
+        if facts.folds and can_fold:
             parts = (*weight.parts, scale)
             ledger.extend(TimesColumns(weight.name, weight.shape, parts, (weight,)))
-        else:
-            _refuse(weight, scale, ledger)
-
-
-def _can_fold(weight: Weight, scale: StoredTensor, ledger: Ledger) -> bool:
-    is_alone = not any(sibling(scale.name, name) in ledger.stored for name in _ADDED)
-    is_codes = weight.own_dtype is None and not isinstance(weight, Transposed)
-    return is_alone and is_codes and scale.dtype.name in ("F32", "F16", "BF16")
-
-
-def _refuse(weight: Weight, scale: StoredTensor, ledger: Ledger) -> None:
-    can_fold = _can_fold(weight, scale, ledger)
-    folds = f"fold_{_NAME}=True multiplies these by it, as a plain model needs them; "
-    error = scale.unsupported(
-        f"{scale}: the layer's input must be multiplied by it, as no ordinary model does; "
-        f"{weight.name} alone is not the original weight, but its columns times these are",
-        remedy=f"{folds if can_fold else ''}{_PASSES}",
-    )
-    ledger.refuse([scale.name], error)
-    ledger.apart.add(scale.name)
+            continue
+        folds = f"fold_{_NAME}=True multiplies these by it, as a plain model needs them; "
+        error = scale.unsupported(
+            f"{scale}: the layer's input must be multiplied by it, as no ordinary model does; "
+            f"{weight.name} alone is not the original weight, but its columns times these are",
+            remedy=f"{folds if can_fold else ''}{_PASSES}",
+        )
+        ledger.refuse([scale.name], error)
+        ledger.apart.add(scale.name)

@@ -11,7 +11,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.not_weights import Ranges, activation_side, looks_like_codes
+from anamnesis.schemes.detect.not_weights import activation_side, looks_like_codes, ranges_among
 from anamnesis.schemes.detect.orphans import refuse_orphans
 from anamnesis.schemes.detect.pre_quant_scale import settle_input_scales
 
@@ -51,12 +51,6 @@ def _hints(stored: Mapping[str, StoredTensor]) -> str:
     return "\n".join([*ends, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
 
 
-def _likely(hints: str) -> list[ModuleType]:
-    """Import and return the readers of the families that stored tensors may be of."""
-    likely = dict.fromkeys([name for name, mark in _MARKS if mark in hints])
-    return [reader(name) for name in likely]
-
-
 def claim_all(
     stored: dict[str, StoredTensor],
     read_facts: Callable[[], QuantFacts],
@@ -75,7 +69,7 @@ def claim_all(
     for name, error in (unreadable or {}).items():
         ledger.refuse([name], error)
     hints = _hints(stored)
-    families = _likely(hints)
+    families = [reader(name) for name in dict.fromkeys(n for n, mark in _MARKS if mark in hints)]
     asks = families or any(mark in hints for mark in _OF_PARTS)
     asks = asks or (not self_contained and (whole or any(map(looks_like_codes, stored.values()))))
     facts = ledger.facts if asks else _NO_FACTS
@@ -135,7 +129,5 @@ def _drop_ranges(ledger: Ledger, facts: QuantFacts) -> None:
     if not named:
         return
     shapes = {w.name: w.shape for w in ledger.weights.values() if w.has_ranges}
-    ranges = Ranges(shapes, kv_cache=facts.kv_cache, per_head=facts.per_head)
-    for tensor in named:
-        if ranges.has(tensor):
-            ledger.drop(tensor.name, "range of activations or of a cache")
+    for tensor in ranges_among(named, shapes, kv_cache=facts.kv_cache, per_head=facts.per_head):
+        ledger.drop(tensor.name, "range of activations or of a cache")

@@ -44,15 +44,10 @@ def with_tiles(ledger: Ledger, facts: QuantFacts) -> QuantFacts:
         return facts
     is_comfy = has_markers(ledger, facts.comfy_layers)
     is_said = facts.method is not None or (facts.declared is not None and not is_comfy)
-    if is_said or _found_in(ledger) == {False}:
+    shown = (_may_lie(codes, ledger) for codes in ledger.stored.values())
+    if is_said or {one for may in shown if len(may) == 1 for one in may} == {False}:
         return replace(facts, tiles=False)
     return facts
-
-
-def _found_in(ledger: Ledger) -> set[bool]:
-    """Return what shapes prove of single weights of a model."""
-    proofs = (_may_lie(codes, ledger) for codes in ledger.stored.values())
-    return {one for may in proofs if len(may) == 1 for one in may}
 
 
 def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:

@@ -70,15 +70,12 @@ class _Table(NamedTuple):
     formats: tuple[Known, ...]
 
 
-_KNOWN = ("methods", "formats")
-
-
 @cache
 def _table() -> _Table:
     found = json_table(__file__)
     rows = tuple(_Row(*row) for row in found["unread"])
     wholes = tuple(_Whole(*row) for row in found["whole"])
-    methods, formats = (tuple(Known(*row) for row in found[part]) for part in _KNOWN)
+    methods, formats = (tuple(Known(*row) for row in found[key]) for key in ("methods", "formats"))
     return _Table(rows, wholes, found["names"], methods, formats)
 
 

@@ -13,9 +13,7 @@ _VERSION = "0.20.0"  # whose config it is
 def config_of(
     weights: dict[str, Any], inputs: dict[str, Any] | None, layout: str, plain: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the config of one group of linear layers, as `ModelCompressor.update_config`
-    saves it.
-    """
+    """Return the config of one group of linear layers: `ModelCompressor.update_config`."""
     group = {
         "targets": ["Linear"],
         "weights": weights,

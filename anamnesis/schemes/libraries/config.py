@@ -120,7 +120,8 @@ def _packed(section: Mapping[str, Any]) -> Iterator[Expectation]:
     for target, more in _dicts(section.get("extra_config")):
         other = _packing({**section, **more}, section, f"extra_config of {target}")
         if other is not None:
-            yield (by_regex(target) if _is_regex(target) else target), other
+            is_regex = any(letter in target for letter in "*()[]\\^$|+?")
+            yield (by_regex(target) if is_regex else target), other
     for target, more in _dicts(section.get("dynamic")):
         other = _packing({**section, **more}, section, f"dynamic of {target}")
         if other is not None and not target.startswith(_MINUS):
@@ -147,10 +148,6 @@ def _packing(settings: Mapping[str, Any], section: Mapping[str, Any], by: str) -
         is_symmetric=is_symmetric,
         format=format if is_own else "",
     )
-
-
-def _is_regex(target: str) -> bool:
-    return any(letter in target for letter in "*()[]\\^$|+?")
 
 
 # --- MLX --------------------------------------------------------------------------------------
@@ -230,12 +227,9 @@ def _gemma(section: Mapping[str, Any]) -> Iterator[Expectation]:
     yield "", Expected("num_bits of the config", "int", bits)
     for pattern, module in _dicts(section.get("module_quant_configs")):
         by = f"module_quant_configs of {pattern}"
-        yield _searched(pattern), Expected(by, "int", _size(module.get("num_bits")) or bits)
-
-
-def _searched(pattern: str) -> str:
-    """Return a target for what `re.search` finds, be it in the middle of a name."""
-    return by_regex(pattern if pattern[:1] in ("^", "") else f".*{pattern}")
+        # `re.search` takes it, which finds it in the middle of a name as well.
+        target = by_regex(pattern if pattern[:1] in ("^", "") else f".*{pattern}")
+        yield target, Expected(by, "int", _size(module.get("num_bits")) or bits)
 
 
 # --- VPTQ -------------------------------------------------------------------------------------

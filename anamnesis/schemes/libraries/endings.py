@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.libraries.mtp import plain_drafts
@@ -22,20 +22,20 @@ def as_patterns(layers: Layers) -> list[str]:
     # are layers that draft tokens, and stacks of experts: vLLM has other names in there, and asks
     # for those of single experts.
     drafts = plain_drafts(layers)
-    stacks = [name for name in layers.plain if _is_stacks(name, layers.quantised)]
-    stacks = [name for name in stacks if not name.startswith(tuple(f"{d}." for d in drafts))]
+    drafting = tuple(f"{draft}." for draft in drafts)
+    stacks = [
+        name
+        for name in layers.plain
+        if f".{name}".endswith(".experts")
+        and not name.startswith(drafting)
+        and not any(one.startswith(f"{name}.") for one in layers.quantised)
+    ]
     inside = [f"{re.escape(name)}\\..*" for name in (*stacks, *drafts)]
     if not has_parts(layers.config):
         return [*layers.plain, *(f"re:^{pattern}" for pattern in inside)]
     ends = zip(layers.plain, _endings(layers), strict=True)
     names = [name if end is None else f"re:.*{re.escape(end)}$" for name, end in ends]
     return [*names, *(f"re:.*{pattern}" for pattern in inside)]
-
-
-def _is_stacks(name: str, quantised: Sequence[str]) -> bool:
-    """Return whether a module is one of experts, of which nothing is quantised."""
-    is_module = f".{name}".endswith(".experts")
-    return is_module and not any(one.startswith(f"{name}.") for one in quantised)
 
 
 def as_endings(layers: Layers) -> list[str]:

@@ -64,9 +64,7 @@ class OfCompressedTensors(_OfLinearLayers):
         format: str,
         layers: Layers,
     ) -> dict[str, Any]:
-        """Return the config of one group of linear layers, by names that fit in
-        transformers, too.
-        """
+        """Return the config of one group of linear layers, by names that fit transformers too."""
         from anamnesis.schemes.libraries.compressed_tensors import config_of
         from anamnesis.schemes.libraries.endings import as_patterns
 
@@ -141,28 +139,28 @@ class OfMlx(Layout):
     stacks_of: ClassVar[StacksOf | None] = "mlx-lm"
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.mlx_layers import mlx_refusal
+        from anamnesis.schemes.libraries.mlx_models import mlx_refusal
 
         return mlx_refusal(name, shape, dtype)
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.mlx_layers import left_in
+        from anamnesis.schemes.libraries.mlx_models import left_in
 
         return left_in(shapes, config)
 
     def others(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.mlx_layers import in_8_bits
+        from anamnesis.schemes.libraries.mlx_models import in_8_bits
 
         return in_8_bits(shapes, config)
 
     def declare_each(
         self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        from anamnesis.schemes.libraries.mlx_layers import with_each
+        from anamnesis.schemes.libraries.mlx_models import with_each
 
         return with_each(self.declare(Layers([], [], {})), layers, config)
 

@@ -52,45 +52,38 @@ def merged(names: tuple[str, ...]) -> Groups:
     """Return the groups of weights that inference may run as one; no weight is in two of them."""
     return tuple(
         group
-        for layers in _by_parent(names).values()
-        for group in _groups(layers.parent, layers.names, _MERGED)
+        for parent, layers in _by_parent(names).items()
+        for group in _groups(parent, layers, _MERGED)
     )
 
 
 @lru_cache(maxsize=8)
 def of_one_input(names: tuple[str, ...]) -> Groups:
     """Return the groups of weights whose layers have one input; no weight is in two of them."""
-    parents = _by_parent(names)
     parallel = set(_parallel_blocks(names))
     found: dict[str, list[str]] = {}
     groups: list[tuple[str, ...]] = []
-    for parent, layers in parents.items():
+    for parent, layers in _by_parent(names).items():
         block = parent.rpartition(".")[0]
         if _CROSS.search(parent):
-            keys = [name for layer, name in layers.names.items() if layer in _KEYS]
+            keys = [name for layer, name in layers.items() if layer in _KEYS]
             found.setdefault(_NUMBER.sub(".", parent), []).extend(keys)
-        elif block in parallel and not _FIRST.isdisjoint(layers.names):
-            first = [name for layer, name in layers.names.items() if layer in _FIRST]
+        elif block in parallel and not _FIRST.isdisjoint(layers):
+            first = [name for layer, name in layers.items() if layer in _FIRST]
             found.setdefault(block, []).extend(first)
         else:
-            groups += _groups(parent, layers.names, _ONE_INPUT)
+            groups += _groups(parent, layers, _ONE_INPUT)
     groups += [tuple(group) for group in found.values() if len(group) > 1]
     return tuple(groups)
 
 
-class _Layers(NamedTuple):
-    """The weights of one parent's layers, by what these are called in there."""
-
-    parent: str
-    names: dict[str, str]
-
-
-def _by_parent(names: Iterable[str]) -> dict[str, _Layers]:
-    parents: dict[str, _Layers] = {}
+def _by_parent(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the weights of each parent's layers, by what these are called in there."""
+    parents: dict[str, dict[str, str]] = {}
     for name in names:
         if name.endswith(_WEIGHT):
             parent, _, layer = name.removesuffix(_WEIGHT).rpartition(".")
-            parents.setdefault(parent, _Layers(parent, {})).names[layer] = name
+            parents.setdefault(parent, {})[layer] = name
     return parents
 
 

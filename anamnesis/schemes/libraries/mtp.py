@@ -36,12 +36,12 @@ def left_drafts(names: Iterable[str], config: Mapping[str, Any], tool: str) -> d
 
 def drafts_of(names: Iterable[str], config: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the weights of drafting layers, and the module that each belongs to."""
-    return drafting(tuple(names), _counts(config))
+    return drafting(tuple(names), tuple(_counts(config)))
 
 
 def plain_drafts(layers: Layers) -> list[str]:
     """Return the modules of drafting layers of which nothing is quantised: `mtp`."""
-    found = drafting(tuple(f"{name}.weight" for name in layers.plain), _counts(layers.config))
+    found = drafts_of((f"{name}.weight" for name in layers.plain), layers.config)
     return [
         root
         for root in dict.fromkeys(found.values())
@@ -67,11 +67,7 @@ def drafting(names: tuple[str, ...], counts: tuple[tuple[int, int], ...]) -> Map
     return found
 
 
-def _counts(config: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    return tuple(_counted(config))
-
-
-def _counted(config: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[int, int]]:
+def _counts(config: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[int, int]]:
     first = config.get("num_hidden_layers")
     drafts = [n for key in _COUNTS if type(n := config.get(key)) is int and n > 0]
     if type(first) is int and first > 0 and drafts:
@@ -79,4 +75,4 @@ def _counted(config: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[int, i
     if depth:
         for section in config.values():
             if isinstance(section, dict):
-                yield from _counted(section, depth - 1)
+                yield from _counts(section, depth - 1)

@@ -29,9 +29,8 @@ from typing import NamedTuple
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Cut
-from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.layout import ExpertsTool
-from anamnesis.schemes.core.plain import Plain, PlainColumns
+from anamnesis.schemes.core.plain import Edited, Plain, PlainColumns
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.libraries.stacks import (
     OF_MIXTRAL,
@@ -46,7 +45,6 @@ from anamnesis.schemes.views.transposed import Transposed, transposed
 
 IN_CODES = "a stack of experts in codes"  # why a tool leaves one that it sees so
 
-
 # Values of an expert in a stack. A plan has some kilobytes for each, and a hostile stack one value.
 _FEWEST = 256
 
@@ -57,6 +55,11 @@ class _Ways(NamedTuple):
     transposed: frozenset[str] | None
     alternating: Mapping[str, bool]
 
+    def alternates(self, model_types: frozenset[str]) -> bool | None:
+        """Return whether outputs of gates and others take turns; None if no type says it."""
+        said = (turns for kind, turns in self.alternating.items() if kind in model_types)
+        return next(said, None)
+
 
 # ModelOpt has classes of its own for Llama 4 and gpt-oss, which stay stacked; of Qwen3-VL it sees
 # what transformers turns when it loads that.
@@ -64,7 +67,6 @@ _WAYS: dict[ExpertsTool, _Ways] = {
     "llm-compressor": _Ways(None, {"gpt_oss": True, "openai_privacy_filter": False}),
     "ModelOpt": _Ways(frozenset({"qwen3_vl_moe", "qwen3_vl_moe_text"}), {}),
 }
-_ALL = _WAYS["llm-compressor"]  # what is known of any stack
 
 
 class _Layer(NamedTuple):
@@ -85,33 +87,29 @@ class StackedExperts:
     _module: str = ""
     _is_transposed: bool = False
     _layers: Mapping[str, tuple[_Layer, ...]] = field(default_factory=dict)  # by weights' names
+    _as_mixtral: bool = False
 
     def taken_apart(self, weights: Mapping[str, Weight]) -> dict[str, list[Weight]]:
         """Return what becomes of each weight, by its name: matrices, or biases, of all experts."""
         return {name: list(self._pieces(weights[name])) for name in self.names}
 
     def _pieces(self, weight: Weight) -> Iterator[Weight]:
-        if not _is_floats(weight):
-            yield from self._pieces_of_codes(weight)
-            return
-        (stored,) = weight.parts
-        make = _turned if self._is_transposed and len(stored.shape) > 2 else _rows
-        for expert in range(weight.shape[0]):
-            for layer in self._layers[weight.name]:
-                yield make(f"{self._module}.{expert}.{layer.name}", stored, expert, layer)
-
-    def _pieces_of_codes(self, weight: Weight) -> Iterator[Weight]:
-        if isinstance(weight, Edited):
+        is_codes, stored = not _is_floats(weight), weight
+        if is_codes and isinstance(weight, Edited):
             raise _uncut(weight.name, f"it is {weight.scheme}, edited")
-        is_turned = isinstance(weight, Transposed)
-        if is_turned is not self._is_transposed:
+        if is_codes and isinstance(weight, Transposed) is not self._is_transposed:
             raise _uncut(weight.name, "its codes are [experts, in, out]")
-        stored = weight.stored if isinstance(weight, Transposed) else weight
+        if isinstance(weight, Transposed):
+            stored = weight.stored
+        make = _turned if self._is_transposed and len(weight.shape) > 2 else _rows
         for expert in range(weight.shape[0]):
             for layer in self._layers[weight.name]:
-                name = f"{self._module}.{expert}.{layer.name}"
-                rows = Cut(expert, layer.first, layer.n, layer.step)
-                made = stored.cut_out(name, rows)
+                own = names_of_mixtral(layer.name) if self._as_mixtral else layer.name
+                name = f"{self._module}.{expert}.{own}"
+                if not is_codes:
+                    yield make(name, weight.parts[0], expert, layer)
+                    continue
+                made = stored.cut_out(name, Cut(expert, layer.first, layer.n, layer.step))
                 if made is None:
                     raise _uncut(weight.name, f"{weight.scheme} cannot be cut between its rows")
                 yield made
@@ -129,25 +127,17 @@ def stacked_experts(
     if not found:
         return
     inside, model_types = _inside(weights), read_model_types()
+    alternates = _WAYS[tool].alternates(model_types)
     for module, stacks in found.items():
-        biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
-        names = (*stacks.names, *biases)
-        alternates = next(
-            (turns for kind, turns in _WAYS[tool].alternating.items() if kind in model_types), None
-        )
+        names = (*stacks.names, *stacks.biases)
         why = _why_not(stacks, weights, tool, model_types, alternates, in_codes=in_codes)
         if why is None and not inside.get(module, set()) <= set(names):
             why = "experts that have more than projections"
         if why is not None:
             yield StackedExperts(stacks.names, why)
             continue
-        yield StackedExperts(
-            names,
-            None,
-            module,
-            stacks.orientation == "transposed",
-            dict(_layers(stacks, weights, bool(alternates))),
-        )
+        layers = dict(_layers(stacks, weights, bool(alternates)))
+        yield StackedExperts(names, None, module, stacks.orientation == "transposed", layers)
 
 
 def every_stack(
@@ -156,55 +146,32 @@ def every_stack(
     """Yield the stacks of a model's experts, whoever has them so, in values or in codes."""
     known: set[str] = set()
     as_mixtral = bool(OF_MIXTRAL & model_types)
-    alternates = next(
-        (turns for kind, turns in _ALL.alternating.items() if kind in model_types), None
-    )
+    alternates = _WAYS["llm-compressor"].alternates(model_types)  # what is known of any stack
     for module, stacks in stacks_of({name: w.shape for name, w in weights.items()}).items():
-        biases = [f"{name}_bias" for name in stacks.names if f"{name}_bias" in weights]
-        names = (*stacks.names, *biases)
+        names = (*stacks.names, *stacks.biases)
         why = _why_nobody(stacks, weights, alternates)
         if why is not None:
             raise _uncut(stacks.names[0], why)
         layers = dict(_layers(stacks, weights, bool(alternates)))
-        yield _asked(names, module, stacks.orientation == "transposed", layers, as_mixtral)
+        is_turned = stacks.orientation == "transposed"
+        yield StackedExperts(names, None, module, is_turned, layers, as_mixtral)
         known.update(names)
     for name, weight in weights.items():
         place = mlx_stack(name, weight.shape)
-        if place is not None:
-            made = _of_mlx(name, *place, weights, as_mixtral)
-            yield made
-            known.update(made.names)
+        if place is not None:  # a stack of one layer, with its bias if there is one
+            head, layer = place
+            parts = {name: _Layer(f"{layer}.weight", 0, weight.shape[1])}
+            bias = f"{name.removesuffix('weight')}bias"
+            if bias in weights:
+                parts[bias] = _Layer(f"{layer}.bias", 0, weights[bias].shape[-1])
+            own = {stored: (part,) for stored, part in parts.items()}
+            yield StackedExperts(
+                tuple(parts), None, f"{head}experts", _layers=own, _as_mixtral=as_mixtral
+            )
+            known.update(parts)
     for name, weight in weights.items():
         if name not in known and is_stack(name, weight.shape):
             raise _uncut(name, "its name is none that is known of a stack")
-
-
-def _of_mlx(
-    name: str, head: str, layer: str, weights: Mapping[str, Weight], as_mixtral: bool
-) -> StackedExperts:
-    """Return a stack of one layer, with its bias if there is one."""
-    parts = {name: _Layer(f"{layer}.weight", 0, weights[name].shape[1])}
-    bias = f"{name.removesuffix('weight')}bias"
-    if bias in weights:
-        parts[bias] = _Layer(f"{layer}.bias", 0, weights[bias].shape[-1])
-    layers = {stored: (part,) for stored, part in parts.items()}
-    return _asked(tuple(parts), f"{head}experts", False, layers, as_mixtral)
-
-
-def _asked(
-    names: tuple[str, ...],
-    module: str,
-    is_transposed: bool,
-    layers: Mapping[str, tuple[_Layer, ...]],
-    as_mixtral: bool,
-) -> StackedExperts:
-    own = {
-        name: tuple(one._replace(name=names_of_mixtral(one.name)) for one in some)
-        if as_mixtral
-        else some
-        for name, some in layers.items()
-    }
-    return StackedExperts(names, None, module, is_transposed, own)
 
 
 def _uncut(name: str, why: str) -> UnsupportedError:
@@ -238,7 +205,7 @@ def _why_not(
         return "no values"
     if not in_codes and any(not _is_floats(weights[name]) for name in stacks.names):
         return IN_CODES
-    if stacks.has_biases and alternates is None and not ways.alternating:
+    if stacks.biases and alternates is None and not ways.alternating:
         return "experts with biases"
     why = _why_nobody(stacks, weights, alternates)
     if why is not None:
@@ -255,9 +222,9 @@ def _why_nobody(
     """Return why nobody could take the stacks of a module apart."""
     if any(0 in weights[name].shape for name in stacks.names):
         return "no values"
-    if stacks.has_biases and alternates is None:
+    if stacks.biases and alternates is None:
         return "experts with biases, of a model_type that is not known"
-    if stacks.has_biases and not _fit(stacks, weights):
+    if stacks.biases and not _fit(stacks, weights):
         return "experts whose biases do not fit them"
     if stacks.orientation is None:
         return "experts that may be [in, out]"
@@ -286,20 +253,14 @@ def _layers(
 ) -> Iterator[tuple[str, tuple[_Layer, ...]]]:
     for projection, name in stacks.projections.items():
         n_outs = weights[name].shape[2 if stacks.orientation == "transposed" else 1]
+        half, step = n_outs // 2, 2 if alternates else 1
         for stored, kind in ((name, "weight"), (f"{name}_bias", "bias")):
-            yield stored, tuple(_layers_of(projection, kind, n_outs, alternates))
-
-
-def _layers_of(projection: str, kind: str, n_outs: int, alternates: bool) -> Iterator[_Layer]:
-    if projection != "gate_up_proj":
-        yield _Layer(f"{projection}.{kind}", 0, n_outs)
-        return
-    half = n_outs // 2
-    for i, name in enumerate(("gate_proj", "up_proj")):
-        if alternates:
-            yield _Layer(f"{name}.{kind}", i, half, 2)
-        else:
-            yield _Layer(f"{name}.{kind}", i * half, half)
+            if projection != "gate_up_proj":
+                yield stored, (_Layer(f"{projection}.{kind}", 0, n_outs),)
+                continue
+            gate = _Layer(f"gate_proj.{kind}", 0, half, step)
+            up = _Layer(f"up_proj.{kind}", 1 if alternates else half, half, step)
+            yield stored, (gate, up)
 
 
 def _rows(name: str, stack: StoredTensor, expert: int, layer: _Layer) -> Weight:

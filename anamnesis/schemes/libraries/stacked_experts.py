@@ -20,9 +20,8 @@ from typing import NamedTuple
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.printable import shortened
-from anamnesis.schemes.core.edited import Edited
 from anamnesis.schemes.core.layout import StacksOf
-from anamnesis.schemes.core.plain import Plain, PlainMatrix
+from anamnesis.schemes.core.plain import Edited, Plain, PlainMatrix
 from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.views.gathered import Reshaped, joined
 from anamnesis.schemes.views.transposed import transposed
@@ -115,13 +114,15 @@ def every_stack_of_singles(
 ) -> Iterator[MadeStack]:
     """Yield the stacks of a model's single experts, of codes in their own where these are alike."""
     for module, found in _modules(weights).items():
-        way = _mlx_way(model_types) if names == "mlx-lm" else _way_of(model_types) or _LINEAR
         projections = {projection for projection, _ in found}
         if names == "mlx-lm":
+            inner = "experts" if "gpt_oss" in model_types else "switch_mlp"
+            own = {n: f"{inner}.{n}.weight" for n in _APART}
             stacks = {n: of for n, of in _APART.items() if projections.issuperset(of)}
-            way = way._replace(stacks=stacks)
-        elif "gate" not in projections:
-            way = way._replace(stacks=_UNGATED)
+            way = _Way(names=own, stacks=stacks, of_bias=".bias")
+        else:
+            way = _way_of(model_types) or _LINEAR
+            way = way if "gate" in projections else way._replace(stacks=_UNGATED)
         if _lacks_one(found):
             raise _apart(module, "an expert lacks one of its weights")
         for one in _stacks(module, found, way, written, in_codes=in_codes):
@@ -158,12 +159,6 @@ def _way_of(types: frozenset[str]) -> _Way | None:
     """Return how a model of these types has its experts; None if they do not say it as one."""
     ways = [_WAYS[kind] for kind in types if kind in _WAYS]
     return ways[0] if ways and all(way == ways[0] for way in ways) else None
-
-
-def _mlx_way(types: frozenset[str]) -> _Way:
-    """Return how mlx-lm has the experts of a model of these types."""
-    module = "experts" if "gpt_oss" in types else "switch_mlp"
-    return _Way(names={n: f"{module}.{n}.weight" for n in _APART}, stacks=_APART, of_bias=".bias")
 
 
 def _stacks(
@@ -216,13 +211,9 @@ def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
 def _of_codes(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:
     """Return a stack in the codes of its pieces, if these can be; else of what they decode to."""
     made = pieces[0].stacked(name, pieces, per_matrix, alternates=way.alternates)
-    if made is None:
+    if made is None or (way.is_turned and not isinstance(made, TiledWeight)):
         return _matrices(name, pieces, per_matrix, way)
-    if not way.is_turned:
-        return made
-    if not isinstance(made, TiledWeight):
-        return _matrices(name, pieces, per_matrix, way)
-    return transposed(made)
+    return transposed(made) if way.is_turned else made
 
 
 def _matrices(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:

@@ -38,7 +38,7 @@ class Stacks(NamedTuple):
 
     projections: dict[str, str]
     orientation: Literal["linear", "transposed"] | None
-    has_biases: bool
+    biases: tuple[str, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def stacks_of(shapes: Shapes) -> dict[str, Stacks]:
         module: Stacks(
             names,
             _orientation({proj: shapes[name] for proj, name in names.items()}),
-            any(f"{name}_bias" in shapes for name in names.values()),
+            tuple(f"{name}_bias" for name in names.values() if f"{name}_bias" in shapes),
         )
         for module, names in found.items()
     }

@@ -38,9 +38,6 @@ def weight_of(codes: str) -> str | None:
     return f"{head}{dot}{name}" if name and last == f"_{name}_{CODES}" else None
 
 
-# --- what is said ---------------------------------------------------------------------------------
-
-
 class Described(NamedTuple):
     """A tensor of a class of torchao's."""
 
@@ -98,9 +95,6 @@ def asked_parts(weight: str, said: Described) -> list[str]:
     """Return what the parts of a weight are called, by the end, that the file says it has."""
     last = weight.rpartition(".")[2]
     return [f"_{last}_{name}" for name in said.parts if name not in ACTIVATIONS]
-
-
-# --- what outputs say -----------------------------------------------------------------------------
 
 
 def describes_tensor(key: str, text: str) -> bool:

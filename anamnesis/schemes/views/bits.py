@@ -1,4 +1,7 @@
-"""Codes of 1 to 8 bits: a byte each, or a dense stream of bits in rows of words."""
+"""Codes of 1 to 8 bits: a byte each, nibbles, or a dense stream of bits.
+
+Of 4 bits, a byte has two neighbours, or as ggml's blocks one code of each half.
+"""
 
 from __future__ import annotations
 
@@ -121,3 +124,41 @@ def _unpacked(lines: NDArray[Any], bits: int, cols: int) -> NDArray[Any]:
     low = np.uint64(((1 << bits) - 1) * 0x0001000100010001)
     found = (found & low) | ((found & ~low) << np.uint64(8 - bits))
     return found.view(np.uint8)[:, :cols]
+
+
+def paired(halves: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of bytes whose low nibbles are the first half, with two neighbours in a byte."""
+    # Rows are of 2 to 16 bytes, a power of two.
+    half = halves.shape[1] // 2
+    number, low, high = _masks(half)
+    bytes_ = np.ascontiguousarray(halves).reshape(-1, 2)
+    even, odd = (np.ascontiguousarray(bytes_[:, i]).view(number) for i in (0, 1))
+    pairs = np.empty((len(halves), 2), number)
+    pairs[:, 0] = (even & low) | ((odd & low) << 4)
+    pairs[:, 1] = ((even & high) >> 4) | (odd & high)
+    return pairs.view(np.uint8)
+
+
+def halved(pairs: NDArray[Any]) -> NDArray[Any]:
+    """Return bytes of neighbours as ggml's halves of a block: the inverse of `paired`."""
+    half = pairs.shape[1] // 2
+    number, low, high = _masks(half)
+    both = np.ascontiguousarray(pairs).view(number)
+    first, second = both[:, 0], both[:, 1]
+    halves = np.empty((len(pairs) * half, 2), np.uint8)
+    halves[:, 0] = ((first & low) | ((second & low) << 4)).view(np.uint8)
+    halves[:, 1] = (((first & high) >> 4) | (second & high)).view(np.uint8)
+    return halves.reshape(pairs.shape)
+
+
+def _masks(n_bytes: int) -> tuple[str, Any, Any]:
+    """Return the dtype of numbers of so many bytes, and what masks all low and high nibbles."""
+    number = np.dtype(f"<u{n_bytes}")
+    low = np.frombuffer(b"\x0f" * n_bytes, number)[0]
+    return number.str, low, low << 4
+
+
+def swapped(codes: NDArray[Any]) -> NDArray[Any]:
+    """Return bytes with their nibbles in the other order."""
+    other: NDArray[Any] = (codes << 4) | (codes >> 4)
+    return other

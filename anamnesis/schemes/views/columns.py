@@ -58,8 +58,13 @@ class TimesColumns(Seen[Weight]):
             _core.convert(_core.FLOATS[self.between.name], _core.OUTPUTS["F32"], narrow, raw, level)
         values = np.frombuffer(raw, np.float32)
         n_infinite = np.count_nonzero(np.isinf(values))
+        factors, cols = self._in_float32(scratch, level), self._factors.n_elements
+        head = min(-band.start % cols, n)  # of a row that has begun before; then whole rows
+        tail = head + (n - head) // cols * cols
         with np.errstate(all="ignore"):
-            _multiply(values, band.start, self._in_float32(scratch, level))
+            values[:head] *= factors[band.start % cols :][:head]
+            values[head:tail].reshape(-1, cols)[:] *= factors
+            values[tail:] *= factors[: n - tail]
         overflows += int(np.count_nonzero(np.isinf(values)) - n_infinite)
         return overflows + _core.convert(
             _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level
@@ -72,13 +77,3 @@ class TimesColumns(Seen[Weight]):
         source = _core.FLOATS[factors.dtype.name]
         _core.convert(source, _core.OUTPUTS["F32"], raw, wide, level)
         return np.frombuffer(wide, np.float32)
-
-
-def _multiply(values: NDArray[Any], start: int, factors: NDArray[Any]) -> None:
-    """Multiply consecutive elements of a row-major matrix, from one of them on."""
-    cols = factors.size
-    head = min(-start % cols, values.size)
-    tail = head + (values.size - head) // cols * cols
-    values[:head] *= factors[start % cols :][:head]
-    values[head:tail].reshape(-1, cols)[:] *= factors
-    values[tail:] *= factors[: values.size - tail]

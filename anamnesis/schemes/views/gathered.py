@@ -14,8 +14,7 @@ import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut
 from anamnesis.schemes.core.seen import Seen, decode_rows
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, Weight, decode_run
 from anamnesis.schemes.views.transposed import tiled

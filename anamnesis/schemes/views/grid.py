@@ -32,11 +32,6 @@ class ScaleGrid(NamedTuple):
     block_cols: int
 
     @property
-    def shows_block(self) -> bool:
-        """Whether it settles a block size: a lone block is only a lower bound."""
-        return self.kind == "block" and self.grid_rows > 1 and self.grid_cols > 1
-
-    @property
     def grid_rows(self) -> int:
         return -(-self.rows // self.block_rows)
 
@@ -79,9 +74,7 @@ def resolve(
 
 
 def resolve_even(shape: tuple[int, ...], scale_shape: tuple[int, ...]) -> ScaleGrid:
-    """Find how scales lie over a weight if none has fewer elements than another, as
-    torchao has it.
-    """
+    """Find how scales lie over a weight if all have as many elements, as torchao has it."""
     if prod(scale_shape) == 1:
         return resolve(shape, (1,))
     is_even = len(shape) == len(scale_shape) and all(

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.views.kinds import Integers
-from anamnesis.schemes.views.views import made_of
+from anamnesis.schemes.views.bits import dense
+from anamnesis.schemes.views.kinds import Integers, Rows
+from anamnesis.schemes.views.views import made_of, pieces
 
 _U8, _F32 = DTYPES["U8"], DTYPES["F32"]
 _AT_ONCE = 1 << 20  # products that are compared at a time
@@ -49,14 +50,12 @@ def _pieces(n_codes: int, *grids: StoredTensor) -> Iterator[tuple[NDArray[Any], 
     """Yield numbers of grids of one shape as float32, some groups at a time."""
     n, at_once = grids[0].n_elements, max(_AT_ONCE // n_codes, 1)
     for start in range(0, n, at_once):
-        some = min(at_once, n - start)
-        yield tuple([_items(grid, start, some) for grid in grids])
-
-
-def _items(grid: StoredTensor, start: int, n: int) -> NDArray[Any]:
-    item = grid.dtype.n_bytes(1)
-    raw = grid.source.read(grid.offset + start * item, n * item)
-    return floats(raw, grid.dtype.name)
+        found = []
+        for grid in grids:
+            item = grid.dtype.n_bytes(1)
+            raw = grid.source.read(grid.offset + start * item, min(at_once, n - start) * item)
+            found.append(floats(raw, grid.dtype.name))
+        yield tuple(found)
 
 
 def in_dtype(grid: StoredTensor, dtype: str) -> StoredTensor | None:
@@ -291,9 +290,18 @@ def in_groups(view: Integers, group: int) -> Integers:
         raise view.refused(f"groups of {own} of {cols:,} columns are no groups of {group}")
 
     def regrouped(grid: StoredTensor) -> StoredTensor:
-        if group > own and not _are_alike(grid, group // own):
-            raise view.refused(f"each {own} columns have a scale, and not {group}")
-        return _regrouped(grid, own, group)
+        """Return the first of each few numbers, or each number a few times."""
+        item, n = grid.dtype.n_bytes(1), max(group // own, 1)
+        for raw in pieces(grid, _AT_ONCE // n * n * item) if n > 1 else ():
+            numbers = raw.view(f"u{item}").reshape(-1, n)
+            if (numbers != numbers[:, :1]).any():
+                raise view.refused(f"each {own} columns have a scale, and not {group}")
+        shape = (*grid.shape[:-1], grid.shape[-1] * own // group)
+
+        def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+            return lines[:, :item] if n > 1 else np.repeat(lines[:, None], own // group, axis=1)
+
+        return made_of(Part(grid.name, grid.dtype, shape), [grid], grid.n_elements // n, made)
 
     return view._replace(
         group=group,
@@ -301,29 +309,6 @@ def in_groups(view: Integers, group: int) -> Integers:
         zeros=None if view.zeros is None else regrouped(view.zeros),
         biases=None if view.biases is None else regrouped(view.biases),
     )
-
-
-def _regrouped(grid: StoredTensor, own: int, group: int) -> StoredTensor:
-    """Return the first of each few numbers, or each number a few times."""
-    item, n = grid.dtype.n_bytes(1), max(group // own, 1)
-    shape = (*grid.shape[:-1], grid.shape[-1] * own // group)
-
-    def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        return lines[:, :item] if n > 1 else np.repeat(lines[:, None], own // group, axis=1)
-
-    return made_of(Part(grid.name, grid.dtype, shape), [grid], grid.n_elements // n, made)
-
-
-def _are_alike(grid: StoredTensor, n: int) -> bool:
-    """Return whether each n numbers, one after the other, are the same bits."""
-    item = grid.dtype.n_bytes(1)
-    at_once = _AT_ONCE // n * n * item
-    for at in range(0, grid.n_bytes, at_once):
-        raw = grid.source.read(grid.offset + at, min(at_once, grid.n_bytes - at))
-        lines = np.frombuffer(raw, f"u{item}").reshape(-1, n)
-        if (lines != lines[:, :1]).any():
-            return False
-    return True
 
 
 # --- a scale for each row ---------------------------------------------------------------------
@@ -394,3 +379,14 @@ def signed(view: Integers) -> StoredTensor:
         return view.signed
     part = Part(view.codes.name, DTYPES["I8"], view.shape)
     return made_of(part, [view.codes], view.codes.n_bytes, lambda _, lines: lines ^ 128)
+
+
+def as_rows(view: Integers, bits: int) -> Rows:
+    """Return integers in rows of so many bits; none of them is changed."""
+    if view.unit != 1:
+        raise view.refused("its products are divided by 127")
+    return Rows(
+        *(view.name, view.shape, bits, False, view.zero, view.group),
+        *(dense(view.codes, bits, "U32"), view.scales, view.biases),
+        view.is_cast or view.bits != bits,
+    )

@@ -51,9 +51,7 @@ class LowRank(Seen[Weight]):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        row, col = divmod(band.start, self.shape[1])
-        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
+        rows, cols = band.tile(self.shape[1])
         raw = scratch.room(_VALUES, _F32.n_bytes(rows.n * cols.n))
         overflows = self.stored.decode(band, _F32, scratch, raw, level)
         values = np.frombuffer(raw, np.float32).reshape(rows.n, cols.n)
@@ -78,7 +76,9 @@ class LowRank(Seen[Weight]):
         rank = self._up.shape[1]
         left = _lines(scratch, _UP, self._up, rows).astype(np.float32).reshape(-1, rank)
         down = _lines(scratch, _DOWN, self.parts[-2], Run(0, self.shape[1])).reshape(-1, rank)
-        step, some = max(_AT_ONCE // rank // _core.PANEL, 1) * _core.PANEL, _summed(rank)
+        step = max(_AT_ONCE // rank // _core.PANEL, 1) * _core.PANEL
+        # So many products are added up before the sum is added to others, as BLAS does it.
+        some = -(-rank // 2) if 192 < rank <= 384 else 192
         for first in range(cols.start, cols.stop, step):
             last = min(first + step, cols.stop)
             sums = np.zeros((rows.n, last - first), np.float32)
@@ -88,11 +88,6 @@ class LowRank(Seen[Weight]):
                 size = (1, last - first, thin.shape[1], 0, level)
                 _core.add_product(sums.reshape(-1), *factors, *size)
             values[:, first - cols.start : last - cols.start] += sums
-
-
-def _summed(rank: int) -> int:
-    """Return how many products BLAS adds up before it adds them to others."""
-    return -(-rank // 2) if 192 < rank <= 384 else 192
 
 
 def _lines(scratch: Scratch, slot: int, part: StoredTensor, some: Run) -> NDArray[Any]:

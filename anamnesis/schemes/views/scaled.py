@@ -40,14 +40,13 @@ class Scaled(TiledWeight):
         if len(self.shape) != 3 or not self._has_bytes:
             return None
         n, height, width = self.shape
-        codes = rows_of(self.codes, n, height, rows)
-        grid = _cut_grid(self.grid, self.shape, rows)
-        if grid is None:
+        codes = rows_of(self.codes, n, height, rows)._replace(shape=(rows.n, width))
+        found = _cut(self.grid, self.scales, self.shape, rows)
+        if found is None:
             return None
-        made: tuple[StoredTensor, ...] = (codes._replace(shape=(rows.n, width)),)
-        if self.scales is not None:
-            made = (*made, _cut_scales(self.scales, self.grid, self.shape, rows))
-        return replace(self, name=name, shape=(rows.n, width), parts=made, grid=grid)
+        grid, scales = found
+        parts = (codes,) if scales is None else (codes, scales)
+        return replace(self, name=name, shape=(rows.n, width), parts=parts, grid=grid)
 
     def stacked(
         self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
@@ -64,30 +63,23 @@ class Scaled(TiledWeight):
         codes = stack_of([piece.parts[0] for piece in pieces], per_matrix, alternates=alternates)
         parts: tuple[StoredTensor, ...] = (codes._replace(shape=(n, height, cols)),)
         if is_each:
-            scales = stack_of([piece.parts[1]._replace(shape=(1, 1)) for piece in pieces], 1)
+            lone = [piece.parts[1]._replace(shape=(1, 1)) for piece in pieces]
             grid = ScaleGrid("channel", 1, n, height * cols, 1, height * cols)
-            parts = (*parts, scales)
+            parts = (*parts, stack_of(lone, 1))
         elif grid.kind == "tensor":
             grid = ScaleGrid("tensor", 1, 1, n * height * cols, 1, n * height * cols)
         else:
-            parts = (*parts, *self._grids_stacked(pieces, per_matrix, alternates))
-            is_channel = grid.kind == "channel"
-            batch, high = (1, n * height) if is_channel else (n, height)
+            if self.scales is not None:
+                own = (grid.grid_rows, grid.grid_cols)
+                scales = [piece.parts[1]._replace(shape=own) for piece in pieces]
+                parts = (*parts, stack_of(scales, per_matrix, alternates=alternates))
+            batch, high = (1, n * height) if grid.kind == "channel" else (n, height)
             grid = grid._replace(batch=batch, rows=high)
         return replace(self, name=name, shape=(n, height, cols), parts=parts, grid=grid)
 
     @property
     def _has_bytes(self) -> bool:
         return 0 < self.n_elements == self.parts[0].n_bytes
-
-    def _grids_stacked(
-        self, pieces: Sequence[Weight], per_matrix: int, alternates: bool
-    ) -> tuple[StoredTensor, ...]:
-        if self.scales is None:
-            return ()
-        shape = (self.grid.grid_rows, self.grid.grid_cols)
-        scales = [piece.parts[1]._replace(shape=shape) for piece in pieces]
-        return (stack_of(scales, per_matrix, alternates=alternates),)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         grid = self.grid
@@ -143,60 +135,38 @@ class Scaled(TiledWeight):
                 between = grid.grid_cols * item
                 scales = scratch.read_rows(1, stored, first, between, stride * item, n_rows)
             scale_id = _core.SCALES[scale_dtype(stored.dtype).name]
+        kernel = _core.CODES[self.codes.dtype.name], _core.OUTPUTS[dtype.name]
+        scaling = scales, scale_id, stride, grid.block_rows, grid.block_cols, row_phase, col_phase
+        rounded = None if self.rounded is None else _core.OUTPUTS[self.rounded.name]
         return _core.dequantize_scaled(
-            _core.CODES[self.codes.dtype.name],
-            _core.OUTPUTS[dtype.name],
-            codes,
-            out,
-            rows.n,
-            cols.n,
-            scales,
-            scale_id,
-            stride,
-            grid.block_rows,
-            grid.block_cols,
-            row_phase,
-            col_phase,
-            level,
-            None if self.rounded is None else _core.OUTPUTS[self.rounded.name],
+            *(*kernel, codes, out, rows.n, cols.n, *scaling, level, rounded)
         )
 
 
-def _cut_grid(grid: ScaleGrid, shape: tuple[int, ...], rows: Cut) -> ScaleGrid | None:
-    """Return where the scales of some rows of a matrix of a stack are; None if blocks are cut."""
+def _cut(
+    grid: ScaleGrid, scales: StoredTensor | None, shape: tuple[int, ...], rows: Cut
+) -> tuple[ScaleGrid, StoredTensor | None] | None:
+    """Return the scales of some rows of a matrix of a stack, and where; None if blocks are cut."""
     n, height, width = shape
-    if grid.kind == "tensor" or (grid.kind == "channel" and grid.rows == n):
-        size = rows.n * width
-        return ScaleGrid("tensor", 1, 1, size, 1, size)
-    if grid.kind == "channel":
-        is_each_row = (grid.rows, grid.cols) == (n * height, width)
-        return grid._replace(rows=rows.n) if is_each_row else None
-    if (grid.batch, grid.rows, grid.cols) != shape:
-        return None
-    begin, end = rows.first % grid.block_rows, (rows.first + rows.n) % grid.block_rows
-    if rows.step == 1:
-        is_whole = begin == 0 and (end == 0 or rows.first + rows.n == height)
-    else:
-        is_whole = grid.block_rows == 1
-    return grid._replace(batch=1, rows=rows.n) if is_whole else None
-
-
-def _cut_scales(
-    scales: StoredTensor, grid: ScaleGrid, shape: tuple[int, ...], rows: Cut
-) -> StoredTensor:
-    """Return the scales of some rows of a matrix of a stack, which blocks do not cross."""
-    n, height, _ = shape
-    if grid.kind == "tensor":
-        return scales
+    lone = ScaleGrid("tensor", 1, 1, rows.n * width, 1, rows.n * width)
+    if grid.kind == "tensor" or scales is None:
+        return lone, scales
     if grid.kind == "channel" and grid.rows == n:
-        lone = rows_of(scales, n, 1, Cut(rows.matrix, 0, 1))
-        return lone._replace(shape=(1, 1))
+        return lone, rows_of(scales, n, 1, Cut(rows.matrix, 0, 1))._replace(shape=(1, 1))
     if grid.kind == "channel":
-        return rows_of(scales, n, height, rows)._replace(shape=(rows.n, 1))
-    tall = grid.block_rows
+        if (grid.rows, grid.cols) != (n * height, width):
+            return None
+        own = rows_of(scales, n, height, rows)._replace(shape=(rows.n, 1))
+        return grid._replace(rows=rows.n), own
+    tall, stop = grid.block_rows, rows.first + rows.n
+    is_whole = rows.first % tall == 0 and (stop % tall == 0 or stop == height)
+    is_whole = is_whole if rows.step == 1 else tall == 1
+    if (grid.batch, grid.rows, grid.cols) != shape or not is_whole:
+        return None
     count = -(-rows.n // tall)
-    own = Cut(rows.matrix, rows.first // tall, count, rows.step)
-    return rows_of(scales, n, grid.grid_rows, own)._replace(shape=(count, grid.grid_cols))
+    some = Cut(rows.matrix, rows.first // tall, count, rows.step)
+    own = rows_of(scales, n, grid.grid_rows, some)._replace(shape=(count, grid.grid_cols))
+    return grid._replace(batch=1, rows=rows.n), own
 
 
 def scale_dtype(stored: DType) -> DType:

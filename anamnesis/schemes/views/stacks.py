@@ -55,13 +55,3 @@ def are_alike(pieces: Sequence[Weight]) -> bool:
         and [part[1:3] for part in piece.parts] == [part[1:3] for part in first.parts]
         for piece in pieces
     )
-
-
-def parts_as_stacks(
-    pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
-) -> tuple[StoredTensor, ...]:
-    """Return each part of some matrices as a stack; all parts have as many rows as values have."""
-    return tuple(
-        stack_of(parts, per_matrix, alternates=alternates)
-        for parts in zip(*(piece.parts for piece in pieces), strict=True)
-    )

@@ -34,14 +34,8 @@ def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> Stored
             f" {tall * wide * ROWS * COLS:,} bytes"
         )
     tile = ROWS * COLS
-    source, offset = strided(
-        scale.source,
-        scale.offset,
-        (tall, 4, 32, wide, COLS),
-        (wide * tile, COLS, 4 * COLS, tile, 1),
-        1,
-        strips,
-    )
+    shape, strides = (tall, 4, 32, wide, COLS), (wide * tile, COLS, 4 * COLS, tile, 1)
+    source, offset = strided(scale.source, scale.offset, shape, strides, 1, strips)
     if source is not scale.source:
         source.undone = Undone(untiled, scale)
     whole = scale._replace(shape=(tall * ROWS, wide * COLS), offset=offset, source=source)

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import lcm, prod
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, Weight
 from anamnesis.schemes.views.kinds import Floats
-
-V = TypeVar("V")
 
 _BANDS_IN_ONE = 8  # of the usual size: a band's columns are read of every row of what is stored
 _BANDS_AHEAD = 4  # the same, where a matrix is read at once
@@ -40,12 +37,11 @@ class Transposed(Seen[Weight]):
     def scheme(self) -> str:
         return f"{self.stored.scheme}, transposed"
 
-    def view(self, kind: type[V]) -> V | None:
-        seen = self.stored.view(kind) if len(self.shape) == 3 else None
-        if not isinstance(seen, Floats) or seen.element != "E2M1":
+    def seen_as(self, kind: type) -> Floats | None:
+        seen = self.stored.view(Floats) if kind is Floats and len(self.shape) == 3 else None
+        if seen is None or seen.element != "E2M1":
             return None
-        named = seen._replace(name=f"{self.name}.weight")
-        return named if isinstance(named, kind) else None
+        return seen._replace(name=f"{self.name}.weight")
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         rows, cols = self.shape[-2:]

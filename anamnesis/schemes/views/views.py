@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -24,6 +24,17 @@ class Undone(NamedTuple):
 
     way: object
     stored: StoredTensor
+
+
+def pieces(stored: StoredTensor, at_once: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield the bytes of a tensor, some at a time."""
+    for at in range(0, stored.n_bytes, at_once):
+        yield stored_bytes(stored, at, min(at + at_once, stored.n_bytes))
+
+
+def stored_bytes(stored: StoredTensor, start: int, stop: int) -> NDArray[np.uint8]:
+    """Read some bytes of a tensor."""
+    return np.frombuffer(stored.source.read(stored.offset + start, stop - start), np.uint8)
 
 
 def retyped(stored: StoredTensor, name: str, dtype: str, shape: tuple[int, ...]) -> StoredTensor:

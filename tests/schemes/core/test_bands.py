@@ -14,8 +14,7 @@ import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.levels import resolve_level
-from anamnesis.schemes.core.band_sizes import cut_into
-from anamnesis.schemes.core.bands import Band, Bands, cut
+from anamnesis.schemes.core.bands import Band, Bands, cut, cut_into
 from anamnesis.schemes.core.weight import Scratch, decode_run
 from helpers.handmade import Entry, write_safetensors
 

@@ -19,7 +19,7 @@ import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.levels import supported_levels
 from anamnesis.schemes.core import arrays
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from anamnesis.schemes.encodings import ENCODINGS
 from anamnesis.schemes.encodings import made as made_of
 from helpers.handmade import Entry, safetensors_bytes, write_safetensors

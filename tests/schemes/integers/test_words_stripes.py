@@ -12,7 +12,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.core.band_sizes import cut_into
+from anamnesis.schemes.core.bands import cut_into
 from anamnesis.sources.file import FileSource
 from helpers.handmade import write_safetensors
 

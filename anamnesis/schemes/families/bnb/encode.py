@@ -106,21 +106,13 @@ class FourBitCodes(FloatCodes):
         return codes, absmax, constant, nested, constant
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
+        kind = self.kind.upper() + ("_ZEROS" if self.has_second_zero else "")
+        rule = _core.RULES["nested" if self.is_nested else "absmax"]
+        kernel = _core.SOURCES[self.dtype.name], _core.QUANTIZERS[kind], rule
+        made = outs[0], outs[1], outs[3] if self.is_nested else _NOTHING
+        mean = task.found if self.is_nested else b""
         errors = _core.quantize(
-            _core.SOURCES[self.dtype.name],
-            _core.QUANTIZERS[self.kind.upper() + ("_ZEROS" if self.has_second_zero else "")],
-            _core.RULES["nested" if self.is_nested else "absmax"],
-            values,
-            1,
-            task.n,
-            1,
-            self.block_size,
-            outs[0],
-            outs[1],
-            outs[3] if self.is_nested else _NOTHING,
-            task.found if self.is_nested else b"",
-            task.measures,
-            task.level,
+            *kernel, values, 1, task.n, 1, self.block_size, *made, mean, task.measures, task.level
         )
         return task.measured(errors)
 
@@ -141,19 +133,8 @@ class Int8Codes(FloatCodes):
         return Extent(band.start, band.stop - band.start), absmax
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        errors = _core.quantize(
-            _core.SOURCES[self.dtype.name],
-            _core.QUANTIZERS["INT8_ABSMAX"],
-            _core.RULES["absmax"],
-            values,
-            *task.matrix,
-            1,
-            task.shape[1],
-            outs[0],
-            outs[1],
-            _NOTHING,
-            b"",
-            task.measures,
-            task.level,
-        )
+        source = _core.SOURCES[self.dtype.name]
+        kernel = source, _core.QUANTIZERS["INT8_ABSMAX"], _core.RULES["absmax"]
+        sizes, made = (*task.matrix, 1, task.shape[1]), (outs[0], outs[1], _NOTHING)
+        errors = _core.quantize(*kernel, values, *sizes, *made, b"", task.measures, task.level)
         return task.measured(errors, what="the values, as half floats")

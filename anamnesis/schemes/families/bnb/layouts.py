@@ -49,7 +49,6 @@ ABSMAX = ("F32", "BF16", "F16")
 _EXPERT = re.compile(r"(.*\.experts)\.[0-9]+\.")
 _OWN_LINEAR = {"falcon": "FalconLinear", "ibert": "QuantLinear"}
 _F32 = struct.Struct("<f")
-_NO_MEAN = _F32.pack(0)  # before the survey, or where none is needed
 
 
 # --- layouts ------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ class FourBitLayout(_Bnb):
         if self.is_nested:
             state["nested_blocksize"] = NEST
             state["nested_dtype"] = "float32"
-            (state["nested_offset"],) = _F32.unpack(found or _NO_MEAN)
+            (state["nested_offset"],) = _F32.unpack(found or bytes(4))  # before the survey
         return json.dumps(state).encode()
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:

@@ -25,22 +25,15 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         if ledger.find(stored.name) is None:
             continue
         if QUANT_STATE in stored.name:
-            _claim(ledger, stored, _four_bit_names(stored.name, ledger), four_bit_weight)
+            weight, fields = stored.name.rpartition(QUANT_STATE)[0], FourBitLayout.fields
+            is_nested = fields[3].named(weight) in ledger.stored
+            names = [field.named(weight) for field in fields if is_nested or not field.unless]
+            _claim(ledger, stored, [*names, stored.name], four_bit_weight)
         elif stored.name.rpartition(".")[2] == "SCB":
-            _claim(ledger, stored, _int8_names(stored.name, ledger), int8_weight)
-
-
-def _four_bit_names(state: str, ledger: Ledger) -> list[str]:
-    name = state.rpartition(QUANT_STATE)[0]
-    fields = FourBitLayout.fields
-    is_nested = fields[3].named(name) in ledger.stored
-    return [*(field.named(name) for field in fields if is_nested or not field.unless), state]
-
-
-def _int8_names(scb: str, ledger: Ledger) -> list[str]:
-    name = sibling(scb, "weight")
-    names = {field.named(name): field for field in Int8Layout.fields}
-    return [name for name, field in names.items() if not field.unless or name in ledger.stored]
+            weight = sibling(stored.name, "weight")
+            named = {field.named(weight): field.unless for field in Int8Layout.fields}
+            names = [name for name, unless in named.items() if not unless or name in ledger.stored]
+            _claim(ledger, stored, names, int8_weight)
 
 
 def _claim(

@@ -59,9 +59,7 @@ def _check_count(stored: StoredTensor, n: int, of_what: str) -> None:
 
 
 def check_codebook(codebook: StoredTensor, kind: str) -> None:
-    """Refuse another codebook than bitsandbytes' own, which its kernels have instead of
-    the file's.
-    """
+    """Refuse another codebook than bitsandbytes' own, which its kernels decode with anyway."""
     own = memoryview(_core.BNB_CODEBOOKS[kind]).cast("f")
     if memoryview(codebook.read()).cast("f") != own:
         raise codebook.unsupported(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import anamnesis._core as _core
 import anamnesis._io as _io
@@ -13,11 +13,9 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.layout import unmovable
-from anamnesis.schemes.core.weight import Scratch, TiledWeight, convert_part
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, TiledWeight, convert_part
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
-
-V = TypeVar("V")
 
 PER_127 = struct.unpack("<f", struct.pack("<f", 1 / 127))[0]  # as a float32
 
@@ -46,49 +44,51 @@ class FourBitWeight(TiledWeight):
 
     @property
     def id(self) -> str:
-        """For instance `bnb-nf4-64`; with the nested block and offset: `bnb-nf4-64-256-0.05`."""
         nested = f"-{self.nested.block}-{self.nested.offset!r}" if self.nested else ""
         return f"bnb-{self.kind.lower()}-{self.block}{nested}"
 
     @property
     def scheme(self) -> str:
-        """For instance `BitsAndBytes NF4, double-quantised`."""
         return f"BitsAndBytes {self.kind}" + (", double-quantised" if self.nested else "")
 
     @property
     def family(self) -> str:
-        """`NF4` or `FP4`."""
         return self.kind
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
-        """Cut between any two bytes."""
         return cut(1, self.n_elements, n_bytes // dtype.n_bytes(1), step=2)
 
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read the band's nibbles and the absmax that belong to them."""
-        codes, _, codebook = self.parts[:3]
         start = band.start // 2
         first, phase = divmod(band.start, self.block)
+        codes = scratch.read(0, self.parts[0], start, (band.stop + 1) // 2 - start)
         absmax, kind = self._absmax(first, (band.stop - 1) // self.block + 1, scratch)
+        n = band.stop - band.start
+        return self._decode_nibbles(codes, n, absmax, kind, phase, dtype, scratch, out, level)
+
+    def _decode_nibbles(
+        self,
+        codes: memoryview,
+        n: int,
+        absmax: memoryview,
+        kind: str,
+        phase: int,
+        dtype: DType,
+        scratch: Scratch,
+        out: memoryview,
+        level: int,
+    ) -> int:
+        """Decode codes, the first of them `phase` from the beginning of its block."""
+        floats, outputs, block = _core.FLOATS[kind], _core.OUTPUTS[dtype.name], self.block
+        codebook = scratch.read(2, self.parts[2], 0, self.parts[2].n_bytes)
         return _core.dequantize_absmax(
-            _CODEBOOK4,
-            _core.OUTPUTS[dtype.name],
-            scratch.read(0, codes, start, (band.stop + 1) // 2 - start),
-            out,
-            band.stop - band.start,
-            scratch.read(2, codebook, 0, codebook.n_bytes),
-            absmax,
-            _core.FLOATS[kind],
-            self.block,
-            phase,
-            level,
+            *(_CODEBOOK4, outputs, codes, out, n, codebook, absmax, floats, block, phase, level)
         )
 
     @property
     def column_step(self) -> int:
-        """The size of a block, if each row begins with one."""
         return self.block if self._rows_are_blocks else 1
 
     @property
@@ -116,7 +116,6 @@ class FourBitWeight(TiledWeight):
     def _decode_blocks(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        codes, _, codebook = self.parts[:3]
         stride, per_row = self.shape[1] // 2, self.shape[1] // self.block
         n_blocks = cols.n // self.block
         first = rows.start * per_row + cols.start // self.block
@@ -126,32 +125,20 @@ class FourBitWeight(TiledWeight):
         kept = scratch.room(_KEPT, rows.n * n_blocks * item)
         _io.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
         first = rows.start * stride + cols.start // 2
-        return _core.dequantize_absmax(
-            _CODEBOOK4,
-            _core.OUTPUTS[dtype.name],
-            scratch.read_rows(0, codes, first, stride, cols.n // 2, rows.n),
-            out,
-            rows.n * cols.n,
-            scratch.read(2, codebook, 0, codebook.n_bytes),
-            kept,
-            _core.FLOATS[kind],
-            self.block,
-            0,
-            level,
-        )
+        codes = scratch.read_rows(0, self.parts[0], first, stride, cols.n // 2, rows.n)
+        n = rows.n * cols.n
+        return self._decode_nibbles(codes, n, kept, kind, 0, dtype, scratch, out, level)
 
     def _decode_rows(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         """Read all rows at once, and decode of each what is wanted."""
-        codes, _, codebook = self.parts[:3]
         width = self.shape[1]
         first, end = rows.start * width + cols.start, (rows.stop - 1) * width + cols.stop
         first -= first % 2  # two to a byte
         first_block = first // self.block
-        read = scratch.read(0, codes, first // 2, (end + 1) // 2 - first // 2)
+        read = scratch.read(0, self.parts[0], first // 2, (end + 1) // 2 - first // 2)
         absmax, kind = self._absmax(first_block, (end - 1) // self.block + 1, scratch)
-        book = scratch.read(2, codebook, 0, codebook.n_bytes)
         item, row_bytes = DTYPES[kind].n_bytes(1), dtype.n_bytes(cols.n)
         values = scratch.room(_VALUES, 4 * (1 + cols.n))
         overflows = 0
@@ -161,18 +148,11 @@ class FourBitWeight(TiledWeight):
             start, stop = start - odd, start + cols.n
             block, phase = divmod(start, self.block)
             place = out[i * row_bytes :][:row_bytes]
-            n_infinite = _core.dequantize_absmax(
-                _CODEBOOK4,
-                _core.OUTPUTS["F32" if odd else dtype.name],
-                read[(start - first) // 2 : (stop - first + 1) // 2],
-                values if odd else place,
-                stop - start,
-                book,
-                absmax[(block - first_block) * item :],
-                _core.FLOATS[kind],
-                self.block,
-                phase,
-                level,
+            codes = read[(start - first) // 2 : (stop - first + 1) // 2]
+            own = absmax[(block - first_block) * item :]
+            made, into = (DTYPES["F32"], values) if odd else (dtype, place)
+            n_infinite = self._decode_nibbles(
+                codes, stop - start, own, kind, phase, made, scratch, into, level
             )
             if odd:
                 n_infinite = _core.convert(
@@ -203,15 +183,9 @@ class FourBitWeight(TiledWeight):
         first, phase = divmod(start, self.nested.block)
         n_nested = (stop - 1) // self.nested.block + 1 - first
         recovered = scratch.room(5, 4 * (stop - start))
-        _core.recover_absmax(
-            absmax,
-            recovered,
-            scratch.read(4, nested_codebook, 0, nested_codebook.n_bytes),
-            scratch.read(3, nested_absmax, 4 * first, 4 * n_nested),
-            self.nested.block,
-            self.nested.offset,
-            phase,
-        )
+        codebook = scratch.read(4, nested_codebook, 0, nested_codebook.n_bytes)
+        own = scratch.read(3, nested_absmax, 4 * first, 4 * n_nested)
+        _core.recover_absmax(absmax, recovered, codebook, own, *self.nested, phase)
         return recovered, "F32"
 
 
@@ -235,7 +209,7 @@ def recovered_absmax(weight: FourBitWeight) -> StoredTensor:
     return made_of(part, [codes, weight.parts[3]], n_blocks, recovered)
 
 
-class Int8Weight(TiledWeight):
+class Int8Weight(DecodedByTiles):
     """Rows of codes, and one absmax for each."""
 
     __slots__ = ()
@@ -245,7 +219,7 @@ class Int8Weight(TiledWeight):
     family: ClassVar[str] = "INT8"
     column_step: ClassVar[int] = 1
 
-    def view(self, kind: type[V]) -> V | None:
+    def seen_as(self, kind: type) -> Integers | None:
         """Return codes, and SCB as scales whose products are divided by 127."""
         if kind is not Integers:
             return None
@@ -255,55 +229,23 @@ class Int8Weight(TiledWeight):
             *(Part(codes.name, DTYPES["U8"], self.shape), [codes], codes.n_bytes),
             lambda _, lines: lines ^ 128,
         )
-        view = Integers(
+        return Integers(
             *(self.name, self.shape, 8, unsigned, self.shape[1], scales, 128),
             unit=PER_127,
             signed=codes,
         )
-        return view if isinstance(view, kind) else None
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         rows, cols = self.shape
         return cut(rows, cols, n_bytes // dtype.n_bytes(1), step=64)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Read the band's codes and the absmax of its rows."""
-        codes, absmax = self.parts[:2]
-        cols = self.shape[1]
-        first, phase = divmod(band.start, cols)
-        n_rows = (band.stop - 1) // cols + 1 - first
-        return _core.dequantize_absmax(
-            _INT8,
-            _core.OUTPUTS[dtype.name],
-            scratch.read(0, codes, band.start, band.stop - band.start),
-            out,
-            band.stop - band.start,
-            b"",
-            scratch.read(1, absmax, 4 * first, 4 * n_rows),
-            _core.FLOATS["F32"],
-            cols,
-            phase,
-            level,
-        )
-
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        """Read some codes of each row and the absmax of these rows."""
         codes, absmax = self.parts[:2]
         width = self.shape[1]
-        return _core.dequantize_absmax(
-            _INT8,
-            _core.OUTPUTS[dtype.name],
-            scratch.read_rows(0, codes, rows.start * width + cols.start, width, cols.n, rows.n),
-            out,
-            rows.n * cols.n,
-            b"",
-            scratch.read(1, absmax, 4 * rows.start, 4 * rows.n),
-            _core.FLOATS["F32"],
-            cols.n,
-            0,
-            level,
-        )
+        first, n = rows.start * width + cols.start, rows.n * cols.n
+        read = scratch.read_rows(0, codes, first, width, cols.n, rows.n)
+        of_rows = scratch.read(1, absmax, 4 * rows.start, 4 * rows.n), _core.FLOATS["F32"], cols.n
+        outputs = _core.OUTPUTS[dtype.name]
+        return _core.dequantize_absmax(_INT8, outputs, read, out, n, b"", *of_rows, 0, level)

@@ -11,8 +11,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut
 from anamnesis.schemes.core.weight import Scratch, Weight
 
 CODEBOOKS_MAX_BYTES = 8 << 20  # of one weight: each worker holds them
@@ -51,12 +50,9 @@ class CodebookWeight(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        all_cols = self.shape[1]
-        row, col = divmod(band.start, all_cols)
-        cols = Run(col, min(all_cols, col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
         with np.errstate(all="ignore"):
-            values = np.ascontiguousarray(self._values(rows, cols, scratch), np.float32)
+            values = self._values(*band.tile(self.shape[1]), scratch)
+            values = np.ascontiguousarray(values, np.float32)
         raw = values.reshape(-1).view(np.uint8).data
         return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level)
 
@@ -71,9 +67,7 @@ class CodebookWeight(Weight):
 
     @staticmethod
     def _read(scratch: Scratch, slot: int, stored: StoredTensor) -> NDArray[Any]:
-        """Return a whole tensor, which is read once for all bands of it."""
-        n_bytes = stored.n_bytes
-        raw = scratch.read_rows(slot, stored, 0, n_bytes, n_bytes, 1)
+        raw = scratch.read_whole(slot, stored)
         return np.frombuffer(raw, stored.dtype.numpy()).reshape(stored.shape)
 
 

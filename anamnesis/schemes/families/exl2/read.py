@@ -5,8 +5,8 @@ from __future__ import annotations
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import missing, stored_parts
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.detect.heads import without_padding
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.not_weights import without_padding
 from anamnesis.schemes.families.exl2.layouts import Exl2
 from anamnesis.schemes.families.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
 
@@ -23,7 +23,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         with ledger.refusing(part.name for part in found.values()):
             weight = _weight(codes, name, found)
             rows, cols = weight.shape
-            weight.shape = (without_padding(name, (rows, cols), _PADDED_TO, ledger), cols)
+            weight.shape = (without_padding(name, (rows, cols), _PADDED_TO, ledger.stored), cols)
             ledger.take(weight)
 
 

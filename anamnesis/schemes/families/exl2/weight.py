@@ -28,9 +28,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run
-from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight
+from anamnesis.schemes.core.bands import Bands, Run, band_bytes, stripe_bytes
+from anamnesis.schemes.core.weight import TILE_STEP, DecodedByTiles, Scratch
 
 MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits
 IN_WORD = 8  # scales
@@ -67,7 +66,7 @@ class _Piece(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Exl2Weight(TiledWeight):
+class Exl2Weight(DecodedByTiles):
     """`q_weight`, `q_scale`, `q_scale_max`, `q_groups`, `q_invperm`, and what else is stored."""
 
     is_rounded: bool = False
@@ -99,14 +98,6 @@ class Exl2Weight(TiledWeight):
         n_lines, n_groups = self.parts[_CODES].shape[0], self.parts[_SCALES].shape[0]
         per_row = n_lines * _WORD_BYTES + n_groups * _WORD_BYTES / IN_WORD
         return _whole_units(int(stripe_bytes() / per_row))
-
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        row, col = divmod(band.start, self.shape[1])
-        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
-        return self.decode_tile(rows, cols, dtype, scratch, out, level)
 
     @property
     def column_step(self) -> int:
@@ -148,11 +139,22 @@ class Exl2Weight(TiledWeight):
         tile = scratch.room(_TILE, n_rows * n_cols * item)
         stored = np.frombuffer(tile, f"u{item}").reshape(n_rows, n_cols)
         overflows = 0
+        rows, within = piece.rows, piece.within
+        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
+        stride, n_bytes = within.n * _WORD_BYTES, n_rows * _WORD_BYTES
         for run in self.runs:
+            first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
+            codes = scratch.room(_WORDS, run.lines.n * n_bytes)
+            _io.copy_rows(words, first, stride, n_bytes, codes)
             is_all = run.cols.n == n_cols
             into = tile if is_all else scratch.room(_RUN, n_rows * run.cols.n * item)
-            of_run = scales[run.groups.start : run.groups.stop]
-            overflows += self._decode_run(run, piece, of_run, made, scratch, into, level)
+            kernel = _core.PACKINGS[_KERNELS[run.bits]], _core.OUTPUTS[made.name]
+            zeros = _halves(run.bits, n_rows) * run.groups.n
+            of_run = scales[run.groups.start : run.groups.stop].reshape(-1).view(np.uint8).data
+            scaling = zeros, of_run, _core.SCALES["F32"], False, run.size, 0, b"", level
+            overflows += _core.dequantize_packed(
+                *(*kernel, codes, into, n_rows, run.cols.n, *scaling)
+            )
             if not is_all:
                 values = np.frombuffer(into, f"u{item}").reshape(n_rows, -1)
                 stored[:, run.cols.start : run.cols.stop] = values
@@ -166,40 +168,6 @@ class Exl2Weight(TiledWeight):
             floats, outputs = _core.FLOATS[made.name], _core.OUTPUTS[dtype.name]
             overflows += _core.convert(floats, outputs, ordered, out, level)
         return overflows
-
-    def _decode_run(
-        self,
-        run: _Groups,
-        piece: _Piece,
-        scales: NDArray[Any],
-        made: DType,
-        scratch: Scratch,
-        out: memoryview,
-        level: int,
-    ) -> int:
-        """Decode groups of one kind, columns as they are stored."""
-        rows, within = piece.rows, piece.within
-        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
-        stride, n_bytes = within.n * _WORD_BYTES, rows.n * _WORD_BYTES
-        first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
-        codes = scratch.room(_WORDS, run.lines.n * n_bytes)
-        _io.copy_rows(words, first, stride, n_bytes, codes)
-        return _core.dequantize_packed(
-            _core.PACKINGS[_KERNELS[run.bits]],
-            _core.OUTPUTS[made.name],
-            codes,
-            out,
-            rows.n,
-            run.cols.n,
-            _halves(run.bits, rows.n) * run.groups.n,
-            scales.reshape(-1).view(np.uint8).data,
-            _core.SCALES["F32"],
-            False,
-            run.size,
-            0,
-            b"",
-            level,
-        )
 
     def _scales(self, piece: _Piece, scratch: Scratch) -> NDArray[Any]:
         """Return the scales of rows, [groups, rows], in float32."""
@@ -215,7 +183,7 @@ class Exl2Weight(TiledWeight):
         first = rows.start - own.start * IN_WORD
         codes = nibbles.reshape(len(stored), -1)[:, first : first + rows.n]
         squares = np.array(_SQUARES, np.float32)[codes]
-        maxima = np.frombuffer(_read_whole(scratch, _MAXIMA, self.parts[_MAXIMA]), "<f2")
+        maxima = np.frombuffer(scratch.read_whole(_MAXIMA, self.parts[_MAXIMA]), "<f2")
         with np.errstate(all="ignore"):
             parts = self._rounded(maxima.astype(np.float32) * np.float32(1 / 256))
             return self._rounded(squares * parts[:, None])
@@ -283,11 +251,6 @@ def _read_lines(scratch: Scratch, slot: int, stored: StoredTensor, items: Run) -
     n_lines, stride = stored.shape[0], stored.shape[1] * _WORD_BYTES
     first, n_bytes = items.start * _WORD_BYTES, items.n * _WORD_BYTES
     return scratch.read_rows(slot, stored, first, stride, n_bytes, n_lines)
-
-
-def _read_whole(scratch: Scratch, slot: int, stored: StoredTensor) -> memoryview:
-    """Read a small tensor, once for all bands."""
-    return scratch.read_rows(slot, stored, 0, stored.n_bytes, stored.n_bytes, 1)
 
 
 @lru_cache(maxsize=64)

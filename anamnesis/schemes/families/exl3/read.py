@@ -7,8 +7,8 @@ from collections.abc import Callable
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.detect.config_facts import QuantFacts
-from anamnesis.schemes.detect.heads import without_padding
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.not_weights import without_padding
 from anamnesis.schemes.families.exl3.layouts import Exl3
 from anamnesis.schemes.families.exl3.weight import BLOCK, MULTIPLIERS, TILE, Exl3Weight
 
@@ -30,7 +30,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         with ledger.refusing(field.named(name) for field in (_FORMER_SCALE, *Exl3.fields)):
             weight = _weight(codes, name, ledger.find, facts.trellis_codebook)
             rows, cols = weight.shape
-            weight.shape = (without_padding(name, (rows, cols), BLOCK, ledger), cols)
+            weight.shape = (without_padding(name, (rows, cols), BLOCK, ledger.stored), cols)
             ledger.take(weight)
 
 

@@ -6,16 +6,14 @@ those are too much for a band, a band has some of them, and decodes all for that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
-from anamnesis.schemes.core.band_sizes import stripe_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
-from anamnesis.schemes.core.weight import Scratch, TiledWeight
+from anamnesis.schemes.core.bands import Bands, Run, cut, stripe_bytes
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch
 
 BLOCK = _core.TRELLIS_BLOCK
 TILE = 16  # rows and columns
@@ -27,7 +25,7 @@ _MOST = 13  # bands of the usual size that a band may have, with the codes that 
 
 
 @dataclass(slots=True, eq=False)
-class Exl3Weight(TiledWeight):
+class Exl3Weight(DecodedByTiles):
     """A trellis, what its in and its out features are multiplied by, and the marker if any."""
 
     codebook: str
@@ -64,38 +62,22 @@ class Exl3Weight(TiledWeight):
         piece = min(n_bytes // dtype.n_bytes(1), stripe_bytes() * 8 // BLOCK // self.bits)
         return cut(rows, cols, min(piece, cols - 1), step=BLOCK)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        row, col = divmod(band.start, self.shape[1])
-        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
-        return self.decode_tile(rows, cols, dtype, scratch, out, level)
-
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
         self._check_multiplier(scratch)
         around = Run(cols.start // BLOCK * BLOCK, -(-cols.stop // BLOCK) * BLOCK)
         in_scales = self._scales(_IN, around, scratch)
-        overflows = 0
-        for some in _by_block(rows):
-            first = some.start // BLOCK * BLOCK
+        trellis = _core.TRELLISES[f"EXL3_{self.codebook.upper()}"]
+        kernel, overflows = (trellis, _core.OUTPUTS[dtype.name]), 0
+        for first in range(rows.start // BLOCK * BLOCK, rows.stop, BLOCK):
+            some = Run(max(first, rows.start), min(first + BLOCK, rows.stop))
             begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
+            codes = self._tiles(first, around, scratch)
+            scales = in_scales, self._scales(_OUT, Run(first, first + BLOCK), scratch)
+            wanted = some.start - first, some.n, cols.start - around.start, cols.n
             overflows += _core.dequantize_trellis(
-                _core.TRELLISES[f"EXL3_{self.codebook.upper()}"],
-                _core.OUTPUTS[dtype.name],
-                self._tiles(first, around, scratch),
-                out[begin:end],
-                self.bits,
-                around.n,
-                in_scales,
-                self._scales(_OUT, Run(first, first + BLOCK), scratch),
-                some.start - first,
-                some.n,
-                cols.start - around.start,
-                cols.n,
-                level,
+                *kernel, codes, out[begin:end], self.bits, around.n, *scales, *wanted, level
             )
         return overflows
 
@@ -129,12 +111,3 @@ class Exl3Weight(TiledWeight):
                 f"{marker}: the multiplier is {found:#010x}, not {MULTIPLIERS[self.codebook]:#010x}"
                 ", the one that exllamav3 has had since 0.0.9"
             )
-
-
-def _by_block(rows: Run) -> Iterator[Run]:
-    """Cut rows where blocks begin."""
-    start = rows.start
-    while start < rows.stop:
-        stop = min(start // BLOCK * BLOCK + BLOCK, rows.stop)
-        yield Run(start, stop)
-        start = stop

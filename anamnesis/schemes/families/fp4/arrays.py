@@ -10,20 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS, Fp4Format
+from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS
 from anamnesis.schemes.families.fp4.layouts import encoding
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
-
-
-def _format(kind: str, producer: str) -> Fp4Format:
-    rows = {row.producer: row for row in FORMATS.values() if row.kind == kind}
-    if kind == "MXFP4":
-        rows = {**rows, "compressed-tensors": rows[""], "ModelOpt": rows[""]}
-    if producer not in rows:
-        names = ", ".join(repr(name) for name in rows)
-        raise ValueError(f"producer must be one of {names}; got {producer!r}")
-    return rows[producer]
-
 
 # What encodes arrays as a producer does: names of `CODES`, in a layout where a byte has two.
 _ENCODERS = {
@@ -50,8 +39,13 @@ def of_arrays(
     second: ArrayLike | None,
 ) -> Fp4Weight:
     """Return codes of 4 bits with their scales as a weight."""
-    form = _format(kind, producer)
-    is_nv = kind == "NVFP4"
+    forms = {row.producer: row for row in FORMATS.values() if row.kind == kind}
+    if kind == "MXFP4":
+        forms |= {"compressed-tensors": forms[""], "ModelOpt": forms[""]}
+    if producer not in forms:
+        names = ", ".join(repr(name) for name in forms)
+        raise ValueError(f"producer must be one of {names}; got {producer!r}")
+    form, is_nv = forms[producer], kind == "NVFP4"
     group, allowed = GROUPS[kind], ("F8_E4M3", "U8") if is_nv else ("U8", "F8_E8M0")
     parts = [stored(codes, "codes", ("U8",)), stored(scales, "scales", allowed)]
     if parts[0].shape[1:] == ():

@@ -29,7 +29,7 @@ from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.blockwise import Groups, Kernel
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4
-from anamnesis.schemes.views.nibbles import swapped
+from anamnesis.schemes.views.bits import swapped
 from anamnesis.schemes.views.tiles import TiledGroups
 
 _F32 = struct.Struct("<f")

@@ -37,7 +37,7 @@ def match(
     is_lone = old.kind == "MXFP4" or not (new.needs_second or always_second)
     candidates = [b""] if is_lone else []
     if old.kind == "NVFP4" and new.second:
-        candidates += _candidates(_factor(old, second), new)
+        candidates += _candidates(old, second, new)
     for candidate in candidates:
         differing = _differing(ours, _products(new, candidate), always)
         if not differing or old.kind == "MXFP4":
@@ -77,20 +77,15 @@ def _products(format: Fp4Format, second: bytes) -> NDArray[Any]:
     return products
 
 
-def _factor(format: Fp4Format, second: bytes) -> float:
-    """Return what a second scale multiplies each scale by, about."""
-    if not second:
-        return 1.0
-    (number,) = np.frombuffer(second, "<f4").astype(np.float64)
-    if format.second == "mlx":
-        return float(np.float32(number) / np.float32(LARGEST_NVFP4))
-    with np.errstate(all="ignore"):
-        return float(1.0 / number) if format.second == "divide" else float(number)
-
-
-def _candidates(factor: float, new: Fp4Format) -> list[bytes]:
+def _candidates(old: Fp4Format, second: bytes, new: Fp4Format) -> list[bytes]:
     """Return the float32 nearest to what the new format needs, and its neighbours."""
+    factor = np.frombuffer(second, "<f4")[0] if second else np.float32(1)
     with np.errstate(all="ignore"):
+        if second and old.second == "mlx":
+            factor = factor / np.float32(LARGEST_NVFP4)
+        factor = np.float64(factor)
+        if second and old.second == "divide":
+            factor = 1.0 / factor
         wanted = {
             "divide": np.float64(1.0) / np.float64(factor),
             "mlx": np.float64(factor) * LARGEST_NVFP4,

@@ -96,7 +96,13 @@ def _scales(kind: str, second: str, last: str, factor: bytes, rounded: str) -> S
     exact = [_scaled(value, number, second) for value in _FLOATS[kind]]
     if rounded == "F32":
         return Scales(_table(exact), b"")
-    return _rounded_scales(exact, number, second, rounded)
+    dtype = DTYPES[rounded].numpy()  # to which the second one, and the result, are rounded
+    with np.errstate(all="ignore"):
+        number = float(np.float32(number).astype(dtype))
+        values = np.array([_scaled(value, number, second) for value in _FLOATS["E4M3"]], np.float32)
+        scales = values.astype(dtype).astype("<f4")
+    lost = np.flatnonzero(np.isfinite(exact) & ~np.isfinite(scales))
+    return Scales(scales.tobytes(), lost.astype(np.uint8).tobytes())
 
 
 def _powers(last: str) -> list[float]:
@@ -143,17 +149,6 @@ def _scaled(value: float, number: float, second: str) -> float:
 
 def _table(values: Sequence[float]) -> bytes:
     return struct.pack("<256f", *values)
-
-
-def _rounded_scales(exact: Sequence[float], number: float, second: str, rounded: str) -> Scales:
-    """Return scales where the second one, and the result, are rounded to a dtype."""
-    dtype = DTYPES[rounded].numpy()
-    with np.errstate(all="ignore"):
-        number = float(np.float32(number).astype(dtype))
-        values = np.array([_scaled(value, number, second) for value in _FLOATS["E4M3"]], np.float32)
-        scales = values.astype(dtype).astype("<f4")
-    lost = np.flatnonzero(np.isfinite(exact) & ~np.isfinite(scales))
-    return Scales(scales.tobytes(), lost.astype(np.uint8).tobytes())
 
 
 FORMATS = {

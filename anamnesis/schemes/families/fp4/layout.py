@@ -58,8 +58,6 @@ class Fp4Layout(Layout):
         stored = (codes, *parts[1:])
         return Fp4Weight(name, shape, stored, self.meaning, self.group, shape[-1])
 
-    # --- codes that are there already ----------------------------------------------------------
-
     def view(self, weight: Weight) -> Fp4Codes | None:
         return seen(weight)
 
@@ -68,7 +66,7 @@ class Fp4Layout(Layout):
             return None
         if view.group != self.group:
             why = f"{view.group} codes share a scale, and {self.group} in {encoding.id}"
-            raise refused(view, why)
+            raise view.refused(why)
         self._check(view)
         matches = [self._matched(view, second) for second in _seconds(view)]
         differing = bytes(sorted({byte for one in matches for byte in one.differing}))
@@ -86,16 +84,13 @@ class Fp4Layout(Layout):
         own = {name: view for name, view in views.items() if view.format.kind == kind}
         others = {name: view for name, view in views.items() if name not in own}
         found = dict(super().write_all(own, encoding))
-        for names in self._cast_together(others):
-            found |= self._cast({name: others[name] for name in names}, encoding)
-        return found
-
-    def _cast_together(self, views: Mapping[str, Fp4Codes]) -> list[tuple[str, ...]]:
-        """Return the names of weights that have one second scale; of most, each by itself."""
-        named = {view.name_as_stored: name for name, view in views.items()}
+        # Those that have one second scale are cast together; of most, each by itself.
+        named = {view.name_as_stored: name for name, view in others.items()}
         groups = [tuple(named[one] for one in group) for group in self.together(tuple(named))]
         grouped = {name for group in groups for name in group}
-        return [*groups, *((name,) for name in views if name not in grouped)]
+        for names in (*groups, *((name,) for name in others if name not in grouped)):
+            found |= self._cast({name: others[name] for name in names}, encoding)
+        return found
 
     def _cast(self, views: Mapping[str, Fp4Codes], encoding: Encoding) -> Moves:
         """Return the codes of weights that have one second scale; all of them, or none."""
@@ -108,7 +103,10 @@ class Fp4Layout(Layout):
                 casts = [to_mxfp4(one, _seconds(one), self.meaning) for one in views.values()]
             parts = [tuple(self.tensors(*self._for_each(cast))) for cast in casts]
         except Unmovable as error:
-            return {name: _no_cast(view, error.why) for name, view in views.items()}
+            return {
+                name: unmovable(view.codes, view.name, view.shape, error.why, is_cast=True)
+                for name, view in views.items()
+            }
         made = [Repack((encoding,), some, is_cast=True) for some in parts]
         return dict(zip(views, made, strict=True))
 
@@ -119,13 +117,13 @@ class Fp4Layout(Layout):
     def _check(self, view: Fp4Codes) -> None:
         """Refuse what this layout cannot hold."""
         if view.shape[-1] % view.group:
-            raise refused(view, f"rows of {view.shape[-1]:,} codes end within a group")
+            raise view.refused(f"rows of {view.shape[-1]:,} codes end within a group")
 
     def _matched(self, view: Fp4Codes, second: bytes, *, always: bool = False) -> Match:
         one = match(view.format, second, self.meaning, always)
         if one is None:
             ours, theirs = self.meaning.words, view.format.words
-            raise refused(view, f"no second scale of {ours} gives the values of {theirs}")
+            raise view.refused(f"no second scale of {ours} gives the values of {theirs}")
         return one
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
@@ -159,12 +157,3 @@ def _seconds(view: Fp4Codes) -> list[bytes]:
         return [b""]
     raw = view.second.read()
     return [raw[i : i + 4] for i in range(0, len(raw), 4)]
-
-
-def _no_cast(view: Fp4Codes, why: str) -> Unmovable:
-    return unmovable(view.codes, view.name, view.shape, why, is_cast=True)
-
-
-def refused(view: Fp4Codes, why: str) -> Unmovable:
-    """Return why codes cannot be moved."""
-    return unmovable(view.codes, view.name, view.shape, why)

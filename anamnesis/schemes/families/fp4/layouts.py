@@ -18,10 +18,10 @@ from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, StacksOf, module_of
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.fp4.layout import Fp4Layout, refused
+from anamnesis.schemes.families.fp4.layout import Fp4Layout
 from anamnesis.schemes.families.fp4.mxfp4_nvfp4 import Cast
-from anamnesis.schemes.families.fp4.stored import nibbles_swapped
 from anamnesis.schemes.families.fp4.view import Fp4Codes, to_ggml
+from anamnesis.schemes.families.fp4.weight import nibbles_swapped
 from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.schemes.views.tiles import tiled, untiled
 from anamnesis.schemes.views.views import constant, padded
@@ -103,7 +103,7 @@ class GptOss(Fp4Layout):
         is_other = bool(given) and "gpt_oss" not in given
         found = {}
         for stacks in stacks_of(shapes).values():
-            if is_other or not stacks.has_biases:
+            if is_other or not stacks.biases:
                 found.update(dict.fromkeys(stacks.names, "experts of another model than gpt-oss"))
             elif stacks.orientation != "transposed":
                 found.update(dict.fromkeys(stacks.names, "experts that are [out, in], or may be"))
@@ -117,7 +117,7 @@ class GptOss(Fp4Layout):
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
         if len(view.shape) != 3:
-            raise refused(view, f"gpt-oss has stacks of experts, not {list(view.shape)}")
+            raise view.refused(f"gpt-oss has stacks of experts, not {list(view.shape)}")
         name = view.name_as_stored.removesuffix(".weight")
         fields = self.bare if name == view.name_as_stored else self.fields
         codes, scales = self._under(fields, name, view, second)
@@ -151,7 +151,7 @@ class ComfyUi(OfComfyUi, Fp4Layout):
 
     def _check(self, view: Fp4Codes) -> None:
         if len(view.shape) != 2:
-            raise refused(view, f"ComfyUI has matrices, not {list(view.shape)}")
+            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
         rows, cols = view.shape

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.families.fp4.equal_scales import same_scales
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4, Fp4Format
 from anamnesis.schemes.families.fp4.view import Fp4Codes
-from anamnesis.schemes.views.views import made_of
+from anamnesis.schemes.views.views import made_of, pieces, stored_bytes
 
 if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
@@ -40,6 +39,7 @@ _SPAN = _MOST - _LEAST
 _ZEROS, _NOTHING = -1, -2  # what no scale stands for: unless codes are zeros, and in any case
 _PIECE = 1 << 20  # scales that are read at once
 _FINE = 1 << 14  # the same where codes are read beside them
+_CODE_BYTES = GROUPS["MXFP4"] // 2  # of a group
 _MAGNITUDES = 0x7777777777777777  # of 16 codes: all but their signs
 
 
@@ -61,10 +61,10 @@ def to_nvfp4(views: Sequence[Fp4Codes], new: Fp4Format) -> list[Cast]:
     if high - low > _SPAN:
         low, high = _joint([_span_of_nonzero(view, high - _SPAN) for view in views])
     if high == _NO_POWER:
-        raise _refused(views[0], f"a scale is {_NO_POWER}, which is no power of two in {new.words}")
+        raise views[0].refused(f"a scale is {_NO_POWER}, which is no power of two in {new.words}")
     if high - low > _SPAN:
         whose = "" if len(views) == 1 else " of layers that share a second scale"
-        raise _refused(views[0], f"exponents of scales{whose} span more than {_SPAN}")
+        raise views[0].refused(f"exponents of scales{whose} span more than {_SPAN}")
     for second in _seconds(low - _BIAS, high - _BIAS, new):
         alike = [same_scales(view.format, b"", new, second) for view in views]
         if all(None not in table[low : high + 1] for table in alike):
@@ -72,17 +72,13 @@ def to_nvfp4(views: Sequence[Fp4Codes], new: Fp4Format) -> list[Cast]:
                 _with_halves(view, new, table, second, low, high)
                 for view, table in zip(views, alike, strict=True)
             ]
-    raise _refused(views[0], f"no second scale of {new.words} gives scales of 2^{high - _BIAS}")
+    raise views[0].refused(f"no second scale of {new.words} gives scales of 2^{high - _BIAS}")
 
 
 def _check(view: Fp4Codes) -> None:
     whole = GROUPS["MXFP4"]
     if view.shape[-1] % whole:
-        raise _refused(view, f"rows of {view.shape[-1]:,} codes end within a group of {whole}")
-
-
-def _refused(view: Fp4Codes, why: str) -> Unmovable:
-    return unmovable(view.codes, view.name, view.shape, why)
+        raise view.refused(f"rows of {view.shape[-1]:,} codes end within a group of {whole}")
 
 
 def _joint(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -146,10 +142,10 @@ def to_mxfp4(view: Fp4Codes, seconds: Sequence[bytes], new: Fp4Format) -> Cast:
             break
     if not agree:
         for units, some in rule.pieces(_FINE):
-            codes = _read(view.codes, units, rule.n_codes)
+            codes = stored_bytes(view.codes, *(n * _CODE_BYTES for n in (units.start, units.stop)))
             if not rule.settled(units, some, codes)[1]:
                 why = f"scales of {GROUPS['MXFP4']} codes are no power of two, or more than one"
-                raise _refused(view, why)
+                raise view.refused(why)
     inputs = [view.scales] if agree else [view.scales, view.codes]
     shape = (*view.shape[:-1], view.shape[-1] // GROUPS["MXFP4"])
     part = Part(view.scales.name, _U8, shape)
@@ -174,14 +170,10 @@ class _Halves(NamedTuple):
     new: Fp4Format
     tables: Sequence[NDArray[np.int16]]
 
-    @property
-    def n_codes(self) -> int:
-        return GROUPS["MXFP4"] // 2
-
     def pieces(self, at_once: int) -> Iterator[tuple[range, Bytes]]:
         n = GROUPS["MXFP4"] // self.view.group
         start = 0
-        for some in _pieces(self.view.scales, n * at_once):
+        for some in pieces(self.view.scales, n * at_once):
             yield range(start, start + len(some) // n), some
             start += len(some) // n
 
@@ -214,17 +206,12 @@ class _Halves(NamedTuple):
         return np.stack(self.tables)[matrix[:, None], flat.reshape(-1, per_group)]
 
 
-def _read(codes: StoredTensor, units: range, n_bytes: int) -> Bytes:
-    raw = codes.source.read(codes.offset + units.start * n_bytes, len(units) * n_bytes)
-    return np.frombuffer(raw, np.uint8)
-
-
 # --- which exponents there are ----------------------------------------------------------------
 
 
 def _span(view: Fp4Codes) -> tuple[int, int]:
     """Return the least and the largest byte of all scales."""
-    found = [(int(some.min()), int(some.max())) for some in _pieces(view.scales, _PIECE)]
+    found = [(int(some.min()), int(some.max())) for some in pieces(view.scales, _PIECE)]
     return min((low for low, _ in found), default=1), max((high for _, high in found), default=0)
 
 
@@ -249,10 +236,10 @@ def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
 
 def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
     start = 0
-    for some in _pieces(view.scales, _FINE):
+    for some in pieces(view.scales, _FINE):
         is_one = some == scale
         if is_one.any():
-            codes = _read(view.codes, range(start, start + len(some)), GROUPS["MXFP4"] // 2)
+            codes = stored_bytes(view.codes, start * _CODE_BYTES, (start + len(some)) * _CODE_BYTES)
             if (_nonzero(codes, 2) & is_one).any():
                 return True
         start += len(some)
@@ -263,10 +250,10 @@ def _known_zeros(view: Fp4Codes, least: int) -> Iterator[tuple[Bytes, NDArray[np
     """Yield scales, and which of them are of nothing but zeros."""
     # It is not asked of those that are not less than a byte; 255, which may be infinity, is none.
     start = 0
-    for some in _pieces(view.scales, _FINE):
+    for some in pieces(view.scales, _FINE):
         is_zero: NDArray[np.bool_] = (some < least) & (some != _NO_POWER)
         if is_zero.any():
-            codes = _read(view.codes, range(start, start + len(some)), GROUPS["MXFP4"] // 2)
+            codes = stored_bytes(view.codes, start * _CODE_BYTES, (start + len(some)) * _CODE_BYTES)
             is_zero &= ~_nonzero(codes, 2)
         yield some, is_zero
         start += len(some)
@@ -280,9 +267,3 @@ def _nonzero(codes: Bytes, words: int) -> NDArray[np.bool_]:
         joined = joined | given[:, i]
     found: NDArray[np.bool_] = (joined & np.uint64(_MAGNITUDES)) != 0
     return found
-
-
-def _pieces(stored: StoredTensor, at_once: int) -> Iterator[Bytes]:
-    for at in range(0, stored.n_bytes, at_once):
-        n_bytes = min(at_once, stored.n_bytes - at)
-        yield np.frombuffer(stored.source.read(stored.offset + at, n_bytes), np.uint8)

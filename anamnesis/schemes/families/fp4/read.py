@@ -17,17 +17,9 @@ from anamnesis.schemes.detect.markers import drop_marker, layer_of
 from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
 from anamnesis.schemes.detect.unread import refuse_encoding
+from anamnesis.schemes.families.fp4 import layouts
 from anamnesis.schemes.families.fp4.formats import GROUPS, Fp4Format
 from anamnesis.schemes.families.fp4.layout import Fp4Layout
-from anamnesis.schemes.families.fp4.layouts import (
-    LAYOUTS,
-    READ_ONLY,
-    AutoRound,
-    ComfyUi,
-    GptOss,
-    Mlx,
-    ModelOpt,
-)
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
 from anamnesis.schemes.libraries.targets import Targets
@@ -39,20 +31,15 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of 4-bit floats with their scales."""
     # Each weight asks which blocks are spoken of; some configs have a row for each of many layers.
     by_block = {given.block: (target, given) for target, given in facts.expected}
-    formats = _formats_by_config(ledger, facts)
+    formats: dict[str, str] = {}  # of modules whose codes look like others'
+    if any(given.format for _, given in facts.expected):
+        end = "weight_packed"
+        modules = [one.name.removesuffix(f".{end}") for one in ledger.called(end)]
+        said = Targets(facts.expected, modules)
+        formats = {name: given[0].format for name in modules if (given := said.of(name))}
     rows = tuple(by_block.values())
     facts = replace(with_tiles(ledger, facts), expected=rows, formats=formats)
     ledger.take_found(_FINDERS, facts)
-
-
-def _formats_by_config(ledger: Ledger, facts: QuantFacts) -> dict[str, str]:
-    """Return the formats of modules whose codes look like others'."""
-    if not any(given.format for _, given in facts.expected):
-        return {}
-    end = "weight_packed"
-    modules = [one.name.removesuffix(f".{end}") for one in ledger.called(end)]
-    said = Targets(facts.expected, modules)
-    return {name: given[0].format for name in modules if (given := said.of(name))}
 
 
 class Found(NamedTuple):
@@ -204,11 +191,11 @@ def _mlx(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
 
 
 _SETTLED: dict[type[Fp4Layout], _Settle] = {
-    ModelOpt: _modelopt,
-    ComfyUi: _comfy,
-    GptOss: _gpt_oss,
-    Mlx: _mlx,
-    AutoRound: _autoround,
+    layouts.ModelOpt: _modelopt,
+    layouts.ComfyUi: _comfy,
+    layouts.GptOss: _gpt_oss,
+    layouts.Mlx: _mlx,
+    layouts.AutoRound: _autoround,
 }
 
 
@@ -217,7 +204,7 @@ _SETTLED: dict[type[Fp4Layout], _Settle] = {
 
 def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     """GGUF's blocks, if a second scale lies beside them."""
-    own, beside = LAYOUTS["gguf-nvfp4"].fields
+    own, beside = layouts.LAYOUTS["gguf-nvfp4"].fields
     name = own.weight_of(blocks.name)
     second = None if name is None else ledger.find(beside.named(name))
     if second is None:
@@ -233,7 +220,7 @@ def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | N
 def _finders() -> dict[str, list[Finder]]:
     """Return what finds the weights of each layout, by the dtype of its codes, in their order."""
     found: dict[str, list[Finder]] = {}
-    for layout in (*READ_ONLY, *LAYOUTS.values()):
+    for layout in (*layouts.READ_ONLY, *layouts.LAYOUTS.values()):
         if layout.fields[1:] and layout.fields[1].role == "scales":
             for fields in filter(None, (layout.fields, layout.bare)):
                 found.setdefault(fields[0].dtypes[0], []).append(_by(layout, fields))

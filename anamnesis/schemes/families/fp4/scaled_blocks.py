@@ -31,12 +31,6 @@ def scaled_blocks(blocks: StoredTensor, second: StoredTensor) -> ScaledBlocks:
     found = of_blocks(blocks)
     assert found is not None
     scales = forbidding(found.scales, _SIGNED, "which is no scale that ggml writes")
-    values = Fp4Weight(
-        blocks.name,
-        blocks.shape,
-        (found.codes, scales, second),
-        FORMATS["gguf-nvfp4"],
-        found.group,
-        blocks.shape[-1],
-    )
+    name, shape, parts = blocks.name, blocks.shape, (found.codes, scales, second)
+    values = Fp4Weight(name, shape, parts, FORMATS["gguf-nvfp4"], found.group, shape[-1])
     return ScaledBlocks(blocks.name, blocks.shape, (blocks, second), (values,))

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.layout import unmovable
+from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
-from anamnesis.schemes.views.nibbles import halved, paired
+from anamnesis.schemes.views.bits import halved, paired
 from anamnesis.schemes.views.transposed import Transposed
 from anamnesis.schemes.views.views import Undone, made_from, made_of
 
@@ -37,6 +37,10 @@ class Fp4Codes(NamedTuple):
         """The name of what is stored, which is not the weight's if that is its transpose."""
         return f"{self.name}.weight" if self.is_turned else self.name
 
+    def refused(self, why: str) -> Unmovable:
+        """Return why codes cannot be moved."""
+        return unmovable(self.codes, self.name, self.shape, why)
+
 
 def seen(weight: Weight) -> Fp4Codes | None:
     """Return a weight's codes; None if they are no 4-bit floats."""
@@ -54,20 +58,9 @@ def seen(weight: Weight) -> Fp4Codes | None:
     if shape[-1] % 2:
         why = f"rows of {shape[-1]:,} codes end within a byte"
         raise unmovable(stored.parts[0], weight.name, shape, why)
-    codes, scales = stored.in_rows
-    return Fp4Codes(
-        weight.name,
-        stored.format,
-        stored.group,
-        shape,
-        codes,
-        scales,
-        stored.parts[2] if len(stored.parts) > 2 else None,
-        stored is not weight,
-    )
-
-
-# --- ggml's blocks ----------------------------------------------------------------------------
+    second, is_turned = next(iter(stored.parts[2:]), None), stored is not weight
+    own = weight.name, stored.format, stored.group, shape
+    return Fp4Codes(*own, *stored.in_rows, second, is_turned)
 
 
 def of_blocks(stored: StoredTensor) -> Fp4Codes | None:
@@ -101,7 +94,7 @@ def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:
     block = 2 * n_codes
     if found.shape[-1] % block:
         why = f"rows of {found.shape[-1]:,} codes are not of whole {kind} blocks of {block}"
-        raise unmovable(found.codes, found.name, found.shape, why)
+        raise found.refused(why)
     part = Part(found.name, BLOCK_DTYPES[kind], found.shape)
     was = made_from(scales)
     if was and was.way is of_blocks and was == made_from(found.codes):

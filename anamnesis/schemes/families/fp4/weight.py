@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, cut
+from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.core.bands import Bands, Cut, Run, cut
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Scratch, Stretch, TiledWeight, Weight, convert_part
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, Stretch, Weight, convert_part
 from anamnesis.schemes.families.fp4.formats import Fp4Format
-from anamnesis.schemes.families.fp4.stored import in_rows
+from anamnesis.schemes.views.bits import swapped
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
+from anamnesis.schemes.views.tiles import cropped
+from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
 from anamnesis.sources.gathered import RowOrder
-
-V = TypeVar("V")
+from anamnesis.sources.strided import shared_strips
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
 _VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
@@ -31,7 +32,7 @@ _SCALE_DTYPES = {"MXFP4": "F8_E8M0", "NVFP4": "F8_E4M3"}
 
 
 @dataclass(slots=True, eq=False)
-class Fp4Weight(TiledWeight):
+class Fp4Weight(DecodedByTiles):
     """Codes, scales, and the second scale if there is one: one for all, or one for each matrix."""
 
     format: Fp4Format
@@ -101,8 +102,10 @@ class Fp4Weight(TiledWeight):
         if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2 or 0 in self.shape:
             return None
         seconds = own[0][2:]
-        if seconds and (len(own) > 1 or not _stay(seconds[0], self.shape, shape, rows)):
-            return None
+        for n in [second.n_elements for second in seconds]:  # which belong to the same rows
+            is_kept = n == prod(shape[:-2]) == prod(self.shape[:-2]) and rows.keeps_matrices(n)
+            if len(own) > 1 or not (n == 1 or is_kept):
+                return None
         n_rows = prod(self.shape[:-1])
         parts = []
         for i in range(2):
@@ -120,15 +123,19 @@ class Fp4Weight(TiledWeight):
     @property
     def in_rows(self) -> tuple[StoredTensor, StoredTensor]:
         """Codes, the low nibble first, and scales: rows of bytes; of an even number of columns."""
-        return in_rows(
-            self.parts,
-            self.shape,
-            self.stored_cols,
-            self.group,
-            high_first=self.format.high_first,
+        lead, found = self.shape[:-1], []
+        for part, per_byte in zip(self.parts[:2], (2, self.group), strict=True):
+            stored, wanted = (-(-n // per_byte) for n in (self.stored_cols, self.shape[-1]))
+            lines = retyped(part, part.name, "U8", (part.n_bytes // max(stored, 1), stored))
+            found.append(cropped(lines, prod(lead), wanted, shared_strips()))
+        codes, scales = found
+        codes = nibbles_swapped(codes) if self.format.high_first else codes
+        return (
+            codes._replace(shape=(*lead, codes.shape[-1])),
+            scales._replace(shape=(*lead, scales.shape[-1])),
         )
 
-    def view(self, kind: type[V]) -> V | None:
+    def seen_as(self, kind: type) -> Floats | None:
         factors = self._factors() if kind is Floats and self.format.has_kin else None
         cols = self.shape[-1]
         if factors is None or cols % self.group:
@@ -138,8 +145,7 @@ class Fp4Weight(TiledWeight):
         rows, batch = self.shape[-2], prod(self.shape[:-2])
         grid = ScaleGrid("block", batch, rows, cols, 1, self.group)
         is_minus = not self.format.plus_zero
-        seen = Floats(self.name, self.shape, "E2M1", codes, scales, grid, factors, is_minus)
-        return seen if isinstance(seen, kind) else None
+        return Floats(self.name, self.shape, "E2M1", codes, scales, grid, factors, is_minus)
 
     def _factors(self) -> tuple[float, ...] | None:
         """Return what scales are multiplied by; None if something else is done with them."""
@@ -157,14 +163,6 @@ class Fp4Weight(TiledWeight):
         n_elements = n_bytes // dtype.n_bytes(1)
         return cut(rows, cols, n_elements, step=self.group, batch=prod(self.shape[:-2]))
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        row, col = divmod(band.start, self.shape[-1])
-        n_cols = min(self.shape[-1], band.stop - band.start)
-        rows = Run(row, row + (band.stop - band.start) // n_cols)
-        return self.decode_tile(rows, Run(col, col + n_cols), dtype, scratch, out, level)
-
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
@@ -176,25 +174,13 @@ class Fp4Weight(TiledWeight):
         for row in range(rows.start, rows.stop, at_once):
             some = Run(row, min(row + at_once, rows.stop))
             begin, end = (dtype.n_bytes((n - rows.start) * cols.n) for n in some)
-            overflows += self._decode_part(some, whole, cols, dtype, scratch, out[begin:end], level)
+            # Whole groups are decoded, and some of their columns kept.
+            values = scratch.room(_VALUES, 4 * some.n * whole.n)
+            overflows += self._decode_groups(some, whole, DTYPES["F32"], scratch, values, level)
+            kept = scratch.room(_KEPT, 4 * some.n * cols.n)
+            wanted = cols.start - whole.start, whole.n, cols.n
+            overflows += convert_part(values, *wanted, dtype, kept, out[begin:end], level)
         return overflows
-
-    def _decode_part(
-        self,
-        rows: Run,
-        whole: Run,
-        cols: Run,
-        dtype: DType,
-        scratch: Scratch,
-        out: memoryview,
-        level: int,
-    ) -> int:
-        """Decode whole groups, and keep some of their columns."""
-        values = scratch.room(_VALUES, 4 * rows.n * whole.n)
-        lost = self._decode_groups(rows, whole, DTYPES["F32"], scratch, values, level)
-        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
-        skipped = cols.start - whole.start
-        return lost + convert_part(values, skipped, whole.n, cols.n, dtype, kept, out, level)
 
     def _decode_groups(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
@@ -204,18 +190,11 @@ class Fp4Weight(TiledWeight):
         stride = self.stored_cols // 2
         first = rows.start * stride + cols.start // 2
         codes = scratch.read_rows(_CODES, self.parts[0], first, stride, cols.n // 2, rows.n)
+        kind = _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"]
+        kernel, n = (kind, _core.OUTPUTS[dtype.name]), rows.n * cols.n
+        absmax = scales, _core.FLOATS["F32"], self.group, 0
         return lost + _core.dequantize_absmax(
-            _core.ABSMAX["CODEBOOK4" if self.format.high_first else "CODEBOOK4_LOW"],
-            _core.OUTPUTS[dtype.name],
-            codes,
-            out,
-            rows.n * cols.n,
-            self.format.codebook,
-            scales,
-            _core.FLOATS["F32"],
-            self.group,
-            0,
-            level,
+            *(*kernel, codes, out, n, self.format.codebook, *absmax, level)
         )
 
     def stretches(self, rows: Run) -> list[Stretch]:
@@ -247,17 +226,19 @@ class Fp4Weight(TiledWeight):
         return bytes(scratch.read(_SECOND, second, 4 * matrix, 4))
 
 
-def _stay(
-    second: StoredTensor, was: tuple[int, ...], shape: tuple[int, ...], rows: RowOrder
-) -> bool:
-    """Return whether a second scale belongs to rows of the result as it does to those it had."""
-    n = second.n_elements
-    return n == 1 or (n == prod(shape[:-2]) == prod(was[:-2]) and rows.keeps_matrices(n))
-
-
 def _are_of_matrices(seconds: Sequence[StoredTensor], per_matrix: int) -> bool:
     """Return whether the pieces of each matrix have the same second scale."""
     if any(second.dtype.name != "F32" or second.n_bytes != 4 for second in seconds):
         return False
     found = [second.read() for second in seconds] if per_matrix > 1 else []
     return all(len(set(found[i : i + per_matrix])) == 1 for i in range(0, len(found), per_matrix))
+
+
+def nibbles_swapped(codes: StoredTensor) -> StoredTensor:
+    """Return bytes with their nibbles in the other order."""
+    was = made_from(codes)
+    if was and was.way is nibbles_swapped:
+        return codes._replace(source=was.stored.source, offset=was.stored.offset)
+    undone = Undone(nibbles_swapped, codes)
+    n = codes.n_bytes
+    return made_of(Part(*codes[:3]), [codes], n, lambda _, lines: swapped(lines), undone=undone)

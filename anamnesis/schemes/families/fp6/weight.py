@@ -34,18 +34,17 @@ def mxfp6(
 ) -> Mxfp6Weight:
     """Return codes of one of `KINDS` with their scales, whose shapes fit, as a weight."""
     shape = (*codes.shape[:-1], codes.shape[-1] // 3 * 4)
-    as_e4m3 = _Codes(kind)
     as_codes = made_of(
         Part(codes.name, DTYPES["F8_E4M3"], shape),
         [codes],
         codes.n_bytes // 3,
-        lambda _, units: as_e4m3(units.reshape(-1)),
+        lambda _, units: _as_e4m3(units.reshape(-1, 3), kind),
     )
     powers = made_of(
         Part(scale.name, DTYPES["F32"], scale.shape),
         [scale],
         scale.n_bytes,
-        lambda _, units: _powers(units.reshape(-1)),
+        lambda _, units: _powers()[units.reshape(-1)].view(np.uint8),
     )
     grid = resolve(shape, scale.shape, frozenset({MX_BLOCK}))
     decoded = as_codes, powers
@@ -88,32 +87,21 @@ class Mxfp6Weight(Scaled):
         return self.decoded[1]
 
 
-def _powers(raw: NDArray[Any]) -> NDArray[Any]:
-    """Return 2^(byte - 127) of each byte as float32: of 255, infinity."""
-    powers: NDArray[Any] = _table_of_powers()[raw].view(np.uint8)
-    return powers
-
-
 @cache
-def _table_of_powers() -> NDArray[Any]:
+def _powers() -> NDArray[Any]:
+    """Return 2^(byte - 127) of each byte as float32: of 255, infinity."""
     with np.errstate(over="ignore"):
         powers = np.ldexp(np.float32(1), np.arange(256) - 127)
     return powers.astype("<f4")
 
 
-class _Codes:
-    """Takes the bytes of FP6 codes, and returns codes of E4M3."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-
-    def __call__(self, raw: NDArray[Any]) -> NDArray[Any]:
-        table = _table_of_pairs(self._kind)
-        triples = raw.reshape(-1, 3).astype(np.uint16)
-        pairs = np.empty((len(triples), 2), np.uint16)
-        pairs[:, 0] = table[triples[:, 0] | (triples[:, 1] & 15) << 8]
-        pairs[:, 1] = table[triples[:, 1] >> 4 | triples[:, 2] << 4]
-        return pairs.reshape(-1).view(np.uint8)
+def _as_e4m3(raw: NDArray[Any], kind: str) -> NDArray[Any]:
+    """Return codes of FP6, four in each three bytes, as codes of E4M3."""
+    table, triples = _table_of_pairs(kind), raw.astype(np.uint16)
+    pairs = np.empty((len(triples), 2), np.uint16)
+    pairs[:, 0] = table[triples[:, 0] | (triples[:, 1] & 15) << 8]
+    pairs[:, 1] = table[triples[:, 1] >> 4 | triples[:, 2] << 4]
+    return pairs.reshape(-1).view(np.uint8)
 
 
 @cache

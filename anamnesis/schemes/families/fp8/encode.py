@@ -125,35 +125,26 @@ class ModelOptFp8(Fp8):
     def fitted(self, dtype: DType) -> Self:
         return replace(self, own=dtype) if dtype.name in _LEAST else self
 
-    def _counted(self, amax: float) -> float:
-        """Return the magnitude that counts for one that was found."""
-        return max(amax, _LEAST[self.own.name]) if amax else _LARGEST[self.format]
-
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        loss = super().encode(values, task, outs)
-        self._renew(values, task, outs)
-        return loss
-
-    def _renew(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> None:
         """Encode those few blocks anew whose magnitude counts for another."""
         import ml_dtypes
 
+        loss = super().encode(values, task, outs)
         (rows, cols), (tall, wide) = task.matrix, self.block(task.shape)
         scales = np.frombuffer(outs[1], np.float32).reshape(-(-rows // tall), -(-cols // wide))
         largest = np.float32(_LARGEST[self.format])
         few = np.argwhere((scales == _OF_ZEROS) | (scales < _LEAST[self.own.name] / largest))
-        if not few.size:
-            return
         given = np.frombuffer(values, np.float32).reshape(rows, cols)
         codes = np.frombuffer(outs[0], np.uint8).reshape(rows, cols)
         for row, col in few:
             place = np.s_[row * tall : (row + 1) * tall, col * wide : (col + 1) * wide]
             amax = np.abs(given[place]).max()
-            counted = np.float32(self._counted(amax))
+            counted = np.float32(max(amax, _LEAST[self.own.name]) if amax else largest)
             if counted != amax:
                 scales[row, col] = counted / largest
                 made = (given[place] / scales[row, col]).astype(ml_dtypes.float8_e4m3fn)
                 codes[place] = made.view(np.uint8)
+        return loss
 
 
 # By whose bytes they are; ComfyUI's are `COMFY_MXFP8`.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
@@ -21,9 +21,6 @@ from anamnesis.schemes.families.fp8.weight import Fp8Weight
 from anamnesis.schemes.views.grid import ScaleGrid, resolve
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.views import constant
-
-if TYPE_CHECKING:
-    pass
 
 CODES = Field("codes", "{weight}")
 SCALE = Field("scales", "{weight}_scale")

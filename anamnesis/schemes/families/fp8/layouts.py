@@ -115,7 +115,7 @@ class FineGrained(InBlocks, OfTransformers):
         return found
 
     def _why_not_experts(self, stacks: Stacks, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-        if stacks.has_biases:
+        if stacks.biases:
             return "experts with biases"
         if stacks.orientation != "linear":
             given = stacks.orientation == "transposed"

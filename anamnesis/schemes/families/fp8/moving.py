@@ -6,7 +6,7 @@ blocks are equal, or all are powers of two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
-from anamnesis.schemes.views.views import made_of, reordered, repeated
+from anamnesis.schemes.views.views import made_of, pieces, reordered, repeated
 
 _E8M0 = "F8_E8M0"
 _ONES = {"F32": b"\x00\x00\x80\x3f", "F16": b"\x00\x3c", "BF16": b"\x80\x3f", _E8M0: b"\x7f"}
@@ -78,9 +78,6 @@ def _blocks(view: Floats) -> _Blocks:
     raise view.refused(f"scales of {list(view.shape)} are not of matrices, rows and columns")
 
 
-# --- other blocks -----------------------------------------------------------------------------
-
-
 def _rearranged(scales: StoredTensor, own: _Blocks, asked: _Blocks) -> StoredTensor | None:
     """Return scales for other blocks: of each the first that there is for a part of it."""
     # None if the blocks of a dimension neither are whole in those that are asked, nor have these
@@ -120,15 +117,8 @@ def _are_equal(first: StoredTensor, second: StoredTensor | None) -> bool:
     """Return whether the bytes of two tensors are the same."""
     if second is None:
         return False
-    return all(one == other for one, other in zip(_pieces(first), _pieces(second), strict=True))
-
-
-def _pieces(stored: StoredTensor) -> Iterator[bytes]:
-    for at in range(0, stored.n_bytes, _READ_BYTES):
-        yield stored.source.read(stored.offset + at, min(_READ_BYTES, stored.n_bytes - at))
-
-
-# --- another dtype ----------------------------------------------------------------------------
+    both = zip(pieces(first, _READ_BYTES), pieces(second, _READ_BYTES), strict=True)
+    return all(np.array_equal(one, other) for one, other in both)
 
 
 def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> StoredTensor:
@@ -142,17 +132,12 @@ def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> St
     if first == "F32":
         return wide
     assert view.scales is not None
-    for piece in _pieces(view.scales if own == "F32" else _as_f32(view.scales)):
-        if not _are_powers(piece):
+    for piece in pieces(view.scales if own == "F32" else _as_f32(view.scales), _READ_BYTES):
+        bits = piece.view("<u4")
+        is_normal = (bits & 0x7FFFFF == 0) & (bits >= 0x800000) & (bits < 0x7F800000)
+        if not (is_normal | (bits == _LEAST_POWER)).all():
             raise view.refused("its scales are not all powers of two")
     return _made(wide, _E8M0, lambda _, raw: (raw.view("<u4") >> 23).astype("u1"))
-
-
-def _are_powers(raw: bytes) -> bool:
-    """Return whether F32 numbers are among what E8M0 has."""
-    bits = np.frombuffer(raw, "<u4")
-    is_normal = (bits & 0x7FFFFF == 0) & (bits >= 0x800000) & (bits < 0x7F800000)
-    return bool((is_normal | (bits == _LEAST_POWER)).all())
 
 
 def _as_f32(scales: StoredTensor) -> StoredTensor:

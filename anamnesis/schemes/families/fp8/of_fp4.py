@@ -26,7 +26,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
 from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
-from anamnesis.schemes.views.views import constant, made_of
+from anamnesis.schemes.views.views import constant, made_of, pieces, stored_bytes
 
 if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
@@ -57,11 +57,13 @@ def as_eights(view: Floats, grid: ScaleGrid) -> Floats:
         scales = constant(Part(view.name, _E8M0, (len(found),)), found.tobytes(), view.codes)
         codes = cast.codes(found)
     elif group == grid.block_cols:
-        scales, codes = cast.exponents._replace(dtype=_E8M0), cast.codes_alone()
+        table, n = _pairs(view.has_minus_zero)[-_LEAST + 1], view.codes.n_bytes
+        scales = cast.exponents._replace(dtype=_E8M0)
+        codes = made_of(cast.part, [view.codes], n, lambda _, codes: table.take(codes))
     else:
         if cast.scales() is None:
             raise _refused(view, cast.why)
-        scales, codes = cast.scales_of_pairs(), cast.codes_of_pairs()
+        scales, codes = cast.of_pairs()
     return view._replace(element="F8_E4M3", codes=codes, scales=scales, grid=grid, factors=(1.0,))
 
 
@@ -78,12 +80,12 @@ def _exponents(view: Floats) -> StoredTensor:
     assert scales is not None
     scales = scales._replace(dtype=_U8, shape=(scales.n_bytes,))
     if view.scales is not None and view.scales.dtype.name == "F8_E8M0":
-        if any(int(some.max()) == _NO_POWER for some in _pieces(scales, _READ_BYTES)):
+        if any(int(some.max()) == _NO_POWER for some in pieces(scales, _READ_BYTES)):
             raise _refused(view, f"a scale is {_NO_POWER}, which is no power of two")
         return scales
     bad = np.zeros(256, bool)
     bad[127:] = True  # NaNs, and what has a sign
-    if any(bad[some].any() for some in _pieces(scales, _READ_BYTES)):
+    if any(bad[some].any() for some in pieces(scales, _READ_BYTES)):
         raise _refused(view, "a scale is negative or a NaN")
     tables = np.array([_powers(factor) for factor in view.factors], np.uint8)
     n_matrices = len(view.factors)
@@ -107,15 +109,6 @@ def _powers(factor: float) -> list[int]:
         power = exponent + more + _BIAS
         found[code] = power if 0 <= power < _NO_POWER else _NO_POWER
     return found
-
-
-def _pieces(stored: StoredTensor, at_once: int) -> Iterator[Bytes]:
-    for at in range(0, stored.n_bytes, at_once):
-        yield _read(stored, at, min(at + at_once, stored.n_bytes))
-
-
-def _read(stored: StoredTensor, start: int, stop: int) -> Bytes:
-    return np.frombuffer(stored.source.read(stored.offset + start, stop - start), np.uint8)
 
 
 # --- the scale of a block ---------------------------------------------------------------------
@@ -180,14 +173,8 @@ class _Cast(NamedTuple):
     @property
     def is_in_groups(self) -> bool:
         """Whether blocks are MXFP8's."""
-        return (
-            self.grid.kind == "block"
-            and (
-                self.grid.block_rows,
-                self.grid.block_cols,
-            )
-            == MX_BLOCK
-        )
+        grid = self.grid
+        return grid.kind == "block" and (grid.block_rows, grid.block_cols) == MX_BLOCK
 
     @property
     def why(self) -> str:
@@ -229,11 +216,11 @@ class _Cast(NamedTuple):
 
     def _needs(self, start: int, stop: int, tall: int, *, reads: bool) -> _Needs:
         """Return what blocks of some rows need, by exponents alone or by codes, too."""
-        exponents = _read(self.exponents, start * self.n_cols, stop * self.n_cols)
+        exponents = stored_bytes(self.exponents, start * self.n_cols, stop * self.n_cols)
         each: tuple[NDArray[Any], ...] = (exponents, exponents, exponents)
         if reads:
             row_bytes = self.view.shape[-1] // 2
-            codes = _read(self.view.codes, start * row_bytes, stop * row_bytes)
+            codes = stored_bytes(self.view.codes, start * row_bytes, stop * row_bytes)
             each = _needs_of(exponents, codes, self.group)
         shape = (stop - start) // tall, tall, self.n_cols
         low, high, top = (
@@ -276,40 +263,28 @@ class _Cast(NamedTuple):
             return _looked_up(table, codes, exponents.reshape(-1), own)
 
         n = self.n_rows * n_cols
-        return made_of(self._part, [self.view.codes, self.exponents], n, made)
+        return made_of(self.part, [self.view.codes, self.exponents], n, made)
 
-    def codes_alone(self) -> StoredTensor:
-        """Return codes whose scales stay."""
-        table = _pairs(self.view.has_minus_zero)[-_LEAST + 1]
-        n = self.view.codes.n_bytes
-        return made_of(self._part, [self.view.codes], n, lambda _, codes: table.take(codes))
+    def of_pairs(self) -> tuple[StoredTensor, StoredTensor]:
+        """Return scales and codes, whose groups share a scale two by two."""
+        table, n = _pairs(self.view.has_minus_zero), self.exponents.n_bytes // 2
 
-    def scales_of_pairs(self) -> StoredTensor:
-        n = self.exponents.n_bytes // 2
-        given = [self.exponents, self.view.codes]
-        part = Part(self.view.name, _E8M0, (n,))
-        return made_of(part, given, n, lambda _, *both: self._of_pairs(*both))
-
-    def codes_of_pairs(self) -> StoredTensor:
-        """Return codes whose groups share a scale two by two."""
-        table = _pairs(self.view.has_minus_zero)
+        def scales(units: range, exponents: Bytes, codes: Bytes) -> Bytes:
+            needs = _needs_of(exponents.reshape(-1), codes, self.group)
+            low, high, top = (one.reshape(-1, 2) for one in needs)
+            return _Needs(np.max(low, 1), np.min(high, 1), np.max(top, 1)).settled(0)[0]
 
         def made(units: range, exponents: Bytes, codes: Bytes) -> NDArray[Any]:
-            own = np.repeat(self._of_pairs(exponents, codes), 2)
+            own = np.repeat(scales(units, exponents, codes), 2)
             halves = codes.reshape(2 * len(units), -1)
             return _looked_up(table, halves, exponents.reshape(-1), own)
 
-        n = self.exponents.n_bytes // 2
-        return made_of(self._part, [self.exponents, self.view.codes], n, made)
-
-    def _of_pairs(self, exponents: Bytes, codes: Bytes) -> Bytes:
-        low, high, top = _needs_of(exponents.reshape(-1), codes, self.group)
-        pairs = [one.reshape(-1, 2) for one in (low, high, top)]
-        joint = _Needs(np.max(pairs[0], 1), np.min(pairs[1], 1), np.max(pairs[2], 1))
-        return joint.settled(0)[0]
+        given = [self.exponents, self.view.codes]
+        of_pairs = made_of(Part(self.view.name, _E8M0, (n,)), given, n, scales)
+        return of_pairs, made_of(self.part, given, n, made)
 
     @property
-    def _part(self) -> Part:
+    def part(self) -> Part:
         return Part(self.view.name, _E4M3, self.view.shape)
 
 

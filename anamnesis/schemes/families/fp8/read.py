@@ -44,6 +44,9 @@ _COMFY_TILED = "mxfp8"  # scales in tiles, rows and columns of padding
 # Of each name of scales whether it follows the weight's, not the module's, and how it ends.
 _SCALE_ENDS = [(field.is_suffix, field.name.partition("}")[2]) for field in layouts.SCALES]
 
+# Methods that leave 8-bit floats alone, so that a bare one may be among their weights; of all
+# others one without a scale is broken.
+_INTEGER_METHODS = frozenset({"bitsandbytes", "gptq", "awq"})
 # Methods whose 8-bit floats and scales look like any others, but may be transposed, cut into
 # groups, or the rest of what two low-rank factors give: their own settings tell.
 _FOREIGN_METHODS = frozenset({"sdnq"})
@@ -72,7 +75,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     for codes in [one for one in ledger.free() if one.dtype.name in _DTYPES]:
         is_bare = codes.dtype.name in _core.CODES and not is_auxiliary(codes, ledger.stored)
         try:
-            wrapped = _as_wrapped(codes, ledger)
+            wrapped = (_quanto if codes.dtype.name in _core.CODES else _mlx)(codes, ledger)
             if wrapped is None and not is_bare:
                 continue
             pair = wrapped or _pair(codes, ledger, facts)
@@ -91,7 +94,10 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         grids.add(weight.grid)
     if grids:
         _drop_ones(ledger)
-    settled = frozenset((g.block_rows, g.block_cols) for g in grids if g.shows_block)
+    several = [g for g in grids if g.kind == "block" and g.grid_rows > 1 and g.grid_cols > 1]
+    settled = frozenset(
+        (g.block_rows, g.block_cols) for g in several
+    )  # a lone one is a lower bound
     for pair, ambiguity in ambiguous:
         _settle(pair, ambiguity, settled, ledger)
 
@@ -113,7 +119,7 @@ def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Pair:
     if facts.method in _FOREIGN_METHODS:
         raise refuse_encoding(codes, "FP8 (SDNQ)", facts)
     scale = _scale_of(codes.name, ledger)
-    if scale is None and facts.declares_scaled_fp8:
+    if scale is None and facts.method is not None and facts.method not in _INTEGER_METHODS:
         raise _unscaled(codes, f"the config says {facts.method}")
     is_comfy = scale is not None and layouts.COMFY_SCALE.weight_of(scale.name) is not None
     is_rounded = is_comfy or (facts.method or "").lower() == "modelopt"
@@ -133,18 +139,11 @@ def _unscaled(codes: StoredTensor, why: str) -> UnsupportedError:
     )
 
 
-def _as_wrapped(codes: StoredTensor, ledger: Ledger) -> Pair | None:
-    """Return codes and scale of those who keep them under names of their own, or in words."""
-    if codes.dtype.name not in _core.CODES:
-        return _mlx(codes, ledger)
-    return _quanto(codes, ledger) if codes.name.endswith(".weight._data") else None
-
-
 def _quanto(codes: StoredTensor, ledger: Ledger) -> Pair | None:
     own, beside = layouts.QUANTO
-    name = own.weight_of(codes.name) or ""
-    scale = ledger.find(beside.named(name))
-    if scale is None:
+    name = own.weight_of(codes.name)
+    scale = None if name is None else ledger.find(beside.named(name))
+    if name is None or not name.endswith(".weight") or scale is None:
         return None
     if scale.n_elements not in (1, *codes.shape[:1]):
         raise scale.malformed(f"{scale} has no scale for each row of {codes}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self
 
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.rounding import Rounding
@@ -24,8 +24,6 @@ from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.scaled import Scaled, scale_dtype
-
-V = TypeVar("V")
 
 
 @dataclass(slots=True, eq=False)
@@ -54,14 +52,9 @@ class Fp8Weight(Scaled):
         is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
         if len(shape) > 1 and (grid.kind == "tensor" or is_each):
             return Shown("float", 8, (shape[-2], shape[-1]), (1, 1))
-        found = (grid.grid_rows, grid.grid_cols)
-        return Shown("float", 8, (grid.rows, grid.cols), found, self._is_mx)
-
-    @property
-    def _is_mx(self) -> bool:
-        """Whether each 32 of a row share a power of two."""
-        is_block = (self.grid.block_rows, self.grid.block_cols) == MX_BLOCK
-        return is_block and len(self.parts) > 1 and _is_power(self.parts[1].dtype)
+        found, is_block = (grid.grid_rows, grid.grid_cols), grid[-2:] == MX_BLOCK
+        is_mx = is_block and len(self.parts) > 1 and _is_power(self.parts[1].dtype)
+        return Shown("float", 8, (grid.rows, grid.cols), found, is_mx)
 
     def by_reference(self, dtype: DType) -> Self:
         if self.reference is None or len(self.parts) < 2:
@@ -69,15 +62,14 @@ class Fp8Weight(Scaled):
         rounded = self.reference.dtype(self.parts[1].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
-    def view(self, kind: type[V]) -> V | None:
+    def seen_as(self, kind: type) -> Floats | None:
         if kind is not Floats:
             return None
         codes = self.codes._replace(shape=self.shape)
         scales = self.scales
         if scales is not None:
             scales = scales._replace(dtype=scale_dtype(scales.dtype))
-        seen = Floats(self.name, self.shape, codes.dtype.name, codes, scales, self.grid)
-        return seen if isinstance(seen, kind) else None
+        return Floats(self.name, self.shape, codes.dtype.name, codes, scales, self.grid)
 
 
 def _is_power(stored: DType) -> bool:

@@ -1,13 +1,20 @@
-"""ggml's numbers: float32 to blocks, with or without the importance of columns."""
+"""ggml's numbers: float32 to blocks, with or without the importance of columns.
+
+BF16, F16 and F32 of a mix are values that are refused if one is not finite.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import sha256
 from math import isfinite, prod
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import (
     Codes,
@@ -19,6 +26,8 @@ from anamnesis.schemes.core.codes import (
     Task,
     place_of,
 )
+from anamnesis.schemes.core.plain_encoding import PlainCodes, PlainEncoding, PlainLayout
+from anamnesis.schemes.core.weight import Scratch, Weight
 
 TYPES = tuple(_core.ENCODERS)  # ggml's names of those that can be written
 _F32_BYTES = 4
@@ -105,14 +114,8 @@ class BlockCodes(Codes):
 
 
 def _joined(a: Loss, b: Loss) -> Loss:
-    return Loss(
-        a.overflows + b.overflows,
-        a.n + b.n,
-        a.absolute + b.absolute,
-        max(a.largest, b.largest),
-        a.squared + b.squared,
-        a.power + b.power,
-    )
+    sums = a.overflows + b.overflows, a.n + b.n, a.absolute + b.absolute
+    return Loss(*sums, max(a.largest, b.largest), a.squared + b.squared, a.power + b.power)
 
 
 def _why(values: memoryview, index: int, at: int, shape: tuple[int, ...]) -> str:
@@ -121,3 +124,79 @@ def _why(values: memoryview, index: int, at: int, shape: tuple[int, ...]) -> str
     if isfinite(value):
         return f"the scale of the block at {where} is too large for float16"
     return f"{value} at {where}"
+
+
+@dataclass(frozen=True)
+class FiniteCodes(PlainCodes):
+    """Values of a dtype, none of which is an infinity or a NaN."""
+
+    def take(
+        self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
+    ) -> Loss:
+        loss = super().take(weight, task, scratch, outs)
+        if _core.amax(_core.SOURCES[self.dtype.name], outs[0], task.level) is None:
+            why = self._why(outs[0], task, is_overflow=loss.overflows > 0)
+            raise NotFinite(why, "which llama-quantize refuses, too")
+        return loss
+
+    def _why(self, out: memoryview, task: Task, *, is_overflow: bool) -> str:
+        values = np.empty(task.n, np.float32)
+        found = _core.FLOATS[self.dtype.name], _core.OUTPUTS["F32"], out
+        _core.convert(*found, values.view(np.uint8).data, task.level)
+        at = int(np.argmin(np.isfinite(values)))
+        where = place_of(task.band.start + at, task.shape)
+        is_large = is_overflow and not np.isnan(values[at])
+        return f"{'too large a value' if is_large else values[at]} at {where}"
+
+
+@cache
+def finite_encoding(dtype: DType) -> PlainEncoding:
+    """Return the encoding of finite values in a dtype; its id is that: `bf16`."""
+    return PlainEncoding(dtype.name.lower(), PlainLayout(), FiniteCodes(dtype), dtype)
+
+
+_EMBEDDINGS = "token_embd.weight"
+
+
+@dataclass(frozen=True)
+class Imatrix:
+    """What a file of llama-imatrix holds."""
+
+    file: str
+    entries: Mapping[str, memoryview] = field(repr=False)
+    datasets: Sequence[str] = ()
+    n_chunks: int = 0
+    unused: Mapping[str, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def n_entries(self) -> int:
+        """How many weights it speaks of."""
+        return len(self.entries)
+
+    def importance(self, name: str, shape: tuple[int, ...]) -> Importance | None:
+        """Return the importance of a weight's columns; None if it has no entry for it."""
+        # One of another size is refused, but for the embeddings', which goes unused, as in
+        # llama-quantize. Where all columns of a matrix have importance 0, which would erase it,
+        # they have 1: calibration never reached it.
+        values = self.entries.get(name)
+        if values is None:
+            return None
+        found, wanted = values.nbytes // _F32_BYTES, prod(shape[:-2]) * shape[-1]
+        if found == wanted:
+            return self._measured(name, values, shape[-1])
+        if name == _EMBEDDINGS:
+            return None
+        raise UnsupportedError(
+            f"{self.file}: is of another model: {name!r} has {found:,} values, and {wanted:,}"
+            " columns in all its matrices"
+        )
+
+    def _measured(self, name: str, values: memoryview, cols: int) -> Importance:
+        rows = np.frombuffer(values, np.float32).reshape(-1, cols)
+        is_used = np.asarray(rows.any(1))
+        n_zeros = int(np.count_nonzero(rows[is_used] == 0))
+        n_unused = len(rows) - int(np.count_nonzero(is_used))
+        if n_unused:
+            values = np.where(is_used[:, None], rows, np.float32(1)).reshape(-1).view(np.uint8).data
+        n_unmeasured = n_unused + self.unused.get(name, 0)
+        return Importance(sha256(values).hexdigest(), values, n_unmeasured, n_zeros)

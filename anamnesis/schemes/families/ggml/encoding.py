@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.families.ggml.encode import BlockCodes
-from anamnesis.schemes.families.ggml.integers import INTEGERS, IntegerBlocks
+from anamnesis.schemes.families.ggml.integers import INTEGERS, TERNARY, IntegerBlocks, Ternary
 from anamnesis.schemes.families.ggml.layouts import Blocks
-from anamnesis.schemes.families.ggml.ternary import TERNARY, Ternary
 
 
 def encoding(type: str) -> Encoding:

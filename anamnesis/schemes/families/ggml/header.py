@@ -10,15 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from anamnesis.schemes.families.ggml.mixes import (
-    ALIASES,
-    COPY,
-    GUESSED,
-    KEPT_OF_IMAGES,
-    MIXES,
-    UNASKED,
-    ModelFacts,
-)
+from anamnesis.schemes.families.ggml import mixes
 
 Typed = Mapping[str, Any]
 
@@ -43,7 +35,7 @@ _OF_70B = {"llama": 80, "qwen2": 80, "deci": 80, "olmo": 80, "jais2": 68}
 
 def in_order(names: Iterable[str], arch: str = "") -> list[str]:
     """Return names as the tool writes their tensors: by layer, what is of none first."""
-    if arch in KEPT_OF_IMAGES:  # the older tool that ComfyUI-GGUF patches leaves the order
+    if arch in mixes.KEPT_OF_IMAGES:  # the older tool that ComfyUI-GGUF patches leaves the order
         return list(names)
 
     def place(name: str) -> tuple[int, bytes]:
@@ -80,12 +72,12 @@ def without_layers(names: Sequence[str], layers: Iterable[int]) -> tuple[dict[st
 
 def model_facts(
     metadata: Mapping[str, Any], overrides: Mapping[str, Typed] | None = None
-) -> ModelFacts:
+) -> mixes.ModelFacts:
     """Return what the rules ask of a model."""
     given = _Told(metadata, overrides or {})
     arch = given.text(_ARCH_KEY)
-    if arch == "clip" or arch in KEPT_OF_IMAGES:  # has no layers of a language model
-        return ModelFacts(arch)
+    if arch == "clip" or arch in mixes.KEPT_OF_IMAGES:  # has no layers of a language model
+        return mixes.ModelFacts(arch)
     n_heads = given.first(f"{arch}.attention.head_count", 0)
     n_kv_heads = given.first(f"{arch}.attention.head_count_kv", n_heads)
     n_experts = given.number(f"{arch}.expert_count")
@@ -96,7 +88,7 @@ def model_facts(
         is_70b = is_70b and n_heads != n_kv_heads and n_experts != 8
     if arch == "graniteswitch":  # llama.cpp counts its router's layer, and no others of its kind
         n_layers = n_main + 1
-    return ModelFacts(arch, n_layers, n_heads, n_kv_heads, n_experts, is_70b)
+    return mixes.ModelFacts(arch, n_layers, n_heads, n_kv_heads, n_experts, is_70b)
 
 
 class _Told:
@@ -137,8 +129,8 @@ def file_type(
     dtypes: Iterable[str] = (),
 ) -> int:
     """Return what `general.file_type` says of a mix, or of a copy."""
-    if mix != COPY:
-        return MIXES[mix].number
+    if mix != mixes.COPY:
+        return mixes.MIXES[mix].number
     if _TYPE_KEY in metadata or _TYPE_KEY in (overrides or {}):
         return _Told(metadata, overrides or {}).number(_TYPE_KEY)
     counts: Counter[str] = Counter()
@@ -148,8 +140,8 @@ def file_type(
         if counts[dtype] > most:
             most, common = counts[dtype], dtype
     name = common.lower()
-    found = MIXES.get(ALIASES.get(name, name))
-    return GUESSED | (found.number if found else UNASKED.get(common, 0))
+    found = mixes.MIXES.get(mixes.ALIASES.get(name, name))
+    return mixes.GUESSED | (found.number if found else mixes.UNASKED.get(common, 0))
 
 
 # --- what is written into one ---------------------------------------------------------------------
@@ -198,7 +190,7 @@ def header_edits(
             put(f"{_IMATRIX}.chunks_count", "uint32", imatrix.n_chunks)
     if n_layers is not None:
         put(f"{n_layers[0]}.block_count", "uint32", n_layers[1])
-    return Edits({} if arch in KEPT_OF_IMAGES else dict.fromkeys(new), new)
+    return Edits({} if arch in mixes.KEPT_OF_IMAGES else dict.fromkeys(new), new)
 
 
 def _cut(text: str) -> str:

@@ -17,8 +17,8 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.schemes.views.bits import paired
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
-from anamnesis.schemes.views.nibbles import paired
 from anamnesis.schemes.views.views import made_of
 
 _BLOCK = 32
@@ -51,20 +51,24 @@ def seen(name: str, blocks: StoredTensor, kind: type) -> Words | Rows | Integers
     if kind is Integers:
         return _integers(name, blocks, _KINDS[type]) if type in _KINDS else None
     if kind is Words and type in ("Q4_0", "Q8_0"):
-        four = type == "Q4_0"
-        codes = _codes(blocks, "I32", 2) if four else _offset(_bytes(blocks))
-        scales, bits = _numbers(blocks, 0), 4 if four else 8
+        bits, scales = int(type[1]), _taken(blocks, _BLOCK, "F16", 0, 2)
+        if bits == 4:
+            codes = _taken(blocks, 8, "I32", 2, 16, nibbles=True)
+        else:  # signed bytes, which words of compressed-tensors have plus 128
+            own = _taken(blocks, 4, "I32", 2, _BLOCK)
+            codes = made_of(Part(*own[:3]), [own], own.n_bytes, lambda _, lines: lines ^ 128)
         return Words(name, shape, "rows", codes, scales, None, False, None, _BLOCK, True, bits)
     if kind is Rows and type == "Q4_1":
-        parts = _codes(blocks, "U32", 4), _numbers(blocks, 0), _numbers(blocks, 2)
-        return Rows(name, shape, 4, False, 0, _BLOCK, *parts)
+        codes = _taken(blocks, 8, "U32", 4, 16, nibbles=True)
+        scales, biases = (_taken(blocks, _BLOCK, "F16", first, 2) for first in (0, 2))
+        return Rows(name, shape, 4, False, 0, _BLOCK, codes, scales, biases)
     return None
 
 
 def _integers(name: str, blocks: StoredTensor, kind: _Kind) -> Integers:
     """Return blocks of any type of integers; their kernel gives codes, with a scale of 1."""
     type, level = blocks.dtype.name, resolve_level(None)
-    size, cols = blocks.dtype.block_elements, blocks.shape[-1]
+    size = blocks.dtype.block_elements
 
     def spread(units: range, given: NDArray[Any]) -> NDArray[Any]:
         plain = given.copy()
@@ -79,52 +83,25 @@ def _integers(name: str, blocks: StoredTensor, kind: _Kind) -> Integers:
         return (values + np.float32(kind.zero)).astype(np.uint8)
 
     part, n = Part(blocks.name, DTYPES["U8"], blocks.shape), prod(blocks.shape) // size
-    codes = made_of(part, [blocks], n, spread)
-
-    def numbers(first: int) -> StoredTensor:
-        part = Part(blocks.name, DTYPES["F16"], (*blocks.shape[:-1], cols // size))
-        return made_of(part, [blocks], n, lambda _, given: given[:, first : first + 2])
-
-    biases = None if kind.bias is None else numbers(kind.bias)
-    return Integers(
-        *(name, blocks.shape, kind.bits, codes, size, numbers(kind.scale), kind.zero, None, biases)
-    )
-
-
-def _codes(blocks: StoredTensor, dtype: str, first: int) -> StoredTensor:
-    """Return words [..., rows, cols / 8] of codes of 4 bits in order."""
-    return _taken(blocks, blocks.shape[-1] // 8, dtype, first, 16, nibbles=True)
-
-
-def _bytes(blocks: StoredTensor) -> StoredTensor:
-    """Return words [..., rows, cols / 4] of codes of 8 bits."""
-    return _taken(blocks, blocks.shape[-1] // 4, "I32", 2, _BLOCK)
-
-
-def _numbers(blocks: StoredTensor, first: int) -> StoredTensor:
-    """Return F16 [..., rows, cols / 32]: scales or biases."""
-    return _taken(blocks, blocks.shape[-1] // _BLOCK, "F16", first, 2)
+    codes, scales = made_of(part, [blocks], n, spread), _taken(blocks, size, "F16", kind.scale, 2)
+    biases = None if kind.bias is None else _taken(blocks, size, "F16", kind.bias, 2)
+    return Integers(*(name, blocks.shape, kind.bits, codes, size, scales, kind.zero, None, biases))
 
 
 def _taken(
     blocks: StoredTensor,
-    last: int,
+    per_item: int,
     dtype: str,
     first: int,
     n_bytes: int,
     *,
     nibbles: bool = False,
 ) -> StoredTensor:
-    """Return some bytes of each block, in rows of `last` items."""
-    part = Part(blocks.name, DTYPES[dtype], (*blocks.shape[:-1], last))
+    """Return some bytes of each block, in rows with an item for so many values."""
+    part = Part(blocks.name, DTYPES[dtype], (*blocks.shape[:-1], blocks.shape[-1] // per_item))
 
     def taken(units: range, given: NDArray[Any]) -> NDArray[Any]:
         some = given[:, first : first + n_bytes]
         return paired(some) if nibbles else some
 
-    return made_of(part, [blocks], prod(blocks.shape) // _BLOCK, taken)
-
-
-def _offset(codes: StoredTensor) -> StoredTensor:
-    """Return signed bytes plus 128, as words of compressed-tensors have them."""
-    return made_of(Part(*codes[:3]), [codes], codes.n_bytes, lambda _, lines: lines ^ 128)
+    return made_of(part, [blocks], prod(blocks.shape) // blocks.dtype.block_elements, taken)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.schemes.core.bands import Band, Bands, cut
 from anamnesis.schemes.core.weight import Scratch, Weight
 from anamnesis.sources.gathered import RowOrder
-
-V = TypeVar("V")
 
 
 class GgmlWeight(Weight):
@@ -27,11 +24,10 @@ class GgmlWeight(Weight):
     def scheme(self) -> str:
         return self.parts[0].dtype.name
 
-    def view(self, kind: type[V]) -> V | None:
+    def seen_as(self, kind: type) -> object:
         from anamnesis.schemes.families.ggml.split import seen
 
-        view = seen(self.name, self.parts[0], kind)
-        return view if isinstance(view, kind) else None
+        return seen(self.name, self.parts[0], kind)
 
     def with_rows(
         self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder

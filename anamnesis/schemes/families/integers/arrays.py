@@ -13,9 +13,9 @@ from anamnesis.schemes.core.arrays import stored
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
 from anamnesis.schemes.families.integers.layouts import gptq_and_awq, mlx
-from anamnesis.schemes.families.integers.packed import PackedWeight
 from anamnesis.schemes.families.integers.rows import row_bytes, zero_words
 from anamnesis.schemes.families.integers.weight import IntegerWeight
+from anamnesis.schemes.families.integers.words import PackedWeight
 
 
 def of_arrays(
@@ -42,15 +42,8 @@ def of_arrays(
         raise ValueError(f"zeros of shape {parts[2].shape} do not fit [{stacked}, {n_groups}]")
     with memory.as_arguments():
         size = group_size(parts[0], cols, n_groups, frozenset())
-    return IntegerWeight(
-        "codes",
-        (rows, cols),
-        tuple(parts),
-        kernel,
-        (1, size),
-        None if zeros is None else parts[2],
-        0 if shape is None else 8,
-    )
+    zero_points, half = None if zeros is None else parts[2], 0 if shape is None else 8
+    return IntegerWeight("codes", (rows, cols), tuple(parts), kernel, (1, size), zero_points, half)
 
 
 def affine_of_arrays(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from math import lcm
 
+from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.views.grid import block_candidates
 
@@ -39,6 +40,20 @@ def group_size(codes: StoredTensor, cols: int, n_groups: int, given: frozenset[i
             "config.json"
         )
     return sizes.pop()
+
+
+def check_listed(
+    listed: StoredTensor, raw: bytes | memoryview, first: int, n: int, what: str = "column"
+) -> None:
+    """Raise what names the first index in a list of groups, from a column on, that is no group."""
+    groups = np.frombuffer(raw, "<i4")
+    bad = np.flatnonzero((groups < 0) | (groups >= n))
+    if len(bad):
+        column, group = first + int(bad[0]), int(groups[bad[0]])
+        raise listed.malformed(
+            f"{listed.name}: {what} {column:,} is in group {group:,}, but there are {n:,} groups",
+            at=listed.dtype.n_bytes(column),
+        )
 
 
 def check_one_of(setting: str, value: int, known: Sequence[int]) -> None:

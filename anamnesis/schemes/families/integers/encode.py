@@ -117,20 +117,10 @@ class PackedCodes(FloatCodes):
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         codes, scales, shifts = (outs[place] for place in self._places)
-        errors = _core.pack(
-            _core.SOURCES[self.dtype.name],
-            _core.PACKERS[f"PACKED{self.bits}"],
-            _core.PACKING_RULES[self.rule],
-            values,
-            *task.matrix,
-            self.group_size,
-            codes,
-            scales,
-            shifts,
-            task.measures,
-            task.level,
-        )
-        return task.measured(errors)
+        source, packer = _core.SOURCES[self.dtype.name], _core.PACKERS[f"PACKED{self.bits}"]
+        kernel, sizes = (source, packer, _core.PACKING_RULES[self.rule]), task.matrix
+        made = codes, scales, shifts, task.measures, task.level
+        return task.measured(_core.pack(*(*kernel, values, *sizes, self.group_size, *made)))
 
     _places: ClassVar[tuple[int, int, int]]  # of codes, scales and shifts among the outs
 

@@ -1,38 +1,155 @@
 """Words that are there already, in the order of another layout.
 
-All have codes of 0 to 15, less a zero point, times a scale: `order.py` says how their words lie.
-Zero points are in words of eight out features: [groups, out / 8] of GPTQ (less 1, in its first
-version) and AWQ (in its order), [out / 8, groups] of compressed-tensors, where 8 stands for all
-that are not stored. Scales are [groups, out], or [out, groups].
+All have codes of 0 to 15, less a zero point, times a scale. Words of eight codes lie in three ways:
+
+    rows     [out, in / 8]   a word holds eight in features, lowest first: compressed-tensors
+    columns  [in / 8, out]   the very same words, transposed: GPTQ
+    across   [in, out / 8]   a word holds eight out features, 0 2 4 6 1 3 5 7 from its lowest bits
+                             on: AWQ
+
+From columns to across, eight words are 8 x 8 codes that are transposed. Zero points are in words of
+eight out features: [groups, out / 8] of GPTQ (less 1, in its first version) and AWQ (in its order),
+[out / 8, groups] of compressed-tensors, where 8 stands for all that are not stored. Scales are
+[groups, out], or [out, groups].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.integers.order import (
-    NO_ZERO,
-    across_of_columns,
-    columns_of_across,
-    has_zero,
-    in_awq_order,
-    in_plain_order,
-    less_one,
-    plus_one,
-    rows_of_across,
-    transposed,
-)
-from anamnesis.schemes.views.integer_casts import in_dtype
-from anamnesis.schemes.views.integer_packing import as_words
+from anamnesis.schemes.families.integers.checks import check_listed
+from anamnesis.schemes.views.bits import dense, stacked
+from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated
+from anamnesis.schemes.views.views import made_of, pieces, reordered, repeated
 
+NO_ZERO = "a zero point is 0, which has no place where they are stored less 1, as by GPTQ"
+
+_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in AWQ's words
+_PLACES = tuple(_ORDER.index(i) for i in range(8))
+_STEPS = ((4, 16, 0x0000FFFF), (2, 8, 0x00FF00FF), (1, 4, 0x0F0F0F0F))
+
+
+def transposed(stored: StoredTensor) -> StoredTensor:
+    """Return the transpose of a matrix of words or scales."""
+    n, m = stored.shape
+    turned = reordered(stored, (m, n), (1, m), stored.dtype.n_bytes(1))
+    return turned._replace(shape=(m, n))
+
+
+def across_of_columns(columns: StoredTensor) -> StoredTensor:
+    """Return words [in / 8, out] as [in, out / 8], in AWQ's order."""
+    n, out = columns.shape
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        words = lines.view("<u4").reshape(len(lines), out // 8, 8)
+        return np.moveaxis(_turned(words.transpose(2, 0, 1)[list(_ORDER)]), 0, 1)
+
+    return made_of(Part(columns.name, _I32, (8 * n, out // 8)), [columns], n, turned)
+
+
+def columns_of_across(across: StoredTensor) -> StoredTensor:
+    """Return words [in, out / 8] in AWQ's order as columns of GPTQ's, [in / 8, out]."""
+    n, out = across.shape[0] // 8, 8 * across.shape[1]
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        words = lines.view("<u4").reshape(len(lines), 8, out // 8)
+        return np.moveaxis(_turned(words.transpose(1, 0, 2))[list(_PLACES)], 0, 2)
+
+    return made_of(Part(across.name, _I32, (n, out)), [across], n, turned)
+
+
+def rows_of_across(across: StoredTensor) -> StoredTensor:
+    """Return words [in, out / 8] in AWQ's order as [out, in / 8]."""
+    turned_words = transposed(across)  # [out / 8, in]
+    n, n_in = turned_words.shape
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        words = lines.view("<u4").reshape(len(lines), n_in // 8, 8)
+        return np.moveaxis(_turned(words.transpose(2, 0, 1))[list(_PLACES)], 0, 1)
+
+    return made_of(Part(across.name, _I32, (8 * n, n_in // 8)), [turned_words], n, turned)
+
+
+def _turned(words: NDArray[Any]) -> NDArray[Any]:
+    """Return words [8, ...] whose codes are transposed: code i of word j is code j of word i."""
+    made = np.array(words, "<u4", order="C")
+    for apart, bits, mask in _STEPS:
+        pairs = made.reshape(-1, 2, apart, *made.shape[1:])
+        low, high = pairs[:, 0], pairs[:, 1]
+        swapped = ((low >> np.uint32(bits)) ^ high) & np.uint32(mask)
+        high ^= swapped
+        low ^= swapped << np.uint32(bits)
+    return made
+
+
+def in_awq_order(words: StoredTensor) -> StoredTensor:
+    """Return words whose codes are in AWQ's order."""
+    return _permuted(words, _ORDER)
+
+
+def in_plain_order(words: StoredTensor) -> StoredTensor:
+    """Return words in AWQ's order as words whose codes are in plain order."""
+    return _permuted(words, _PLACES)
+
+
+def _permuted(words: StoredTensor, order: tuple[int, ...]) -> StoredTensor:
+    def permuted(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        given = lines.view("<u4")
+        made = np.zeros_like(given)
+        for place, code in enumerate(order):
+            made |= ((given >> np.uint32(4 * code)) & np.uint32(15)) << np.uint32(4 * place)
+        return made
+
+    return made_of(Part(*words[:3]), [words], words.n_bytes // 4, permuted)
+
+
+def _ones(bits: int) -> int:
+    return sum(1 << at for at in range(0, 32, bits))
+
+
+def plus_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
+    """Return words of zero points that are stored less 1, as they are."""
+    # In one addition a word, as GPTQModel's loader does it: a zero point of 0 has borrowed from its
+    # neighbour when it was stored, and gives that back.
+    ones = _ones(bits)
+    return made_of(
+        Part(*words[:3]),
+        [words],
+        words.n_bytes // 4,
+        lambda _, lines: lines.view("<u4") + ones,
+    )
+
+
+def has_zero(lines: NDArray[Any], bits: int) -> bool:
+    """Return whether one of the zero points in some bytes, of 4 or 8 bits each, is 0."""
+    if (lines == 0).any():
+        return True
+    return bits == 4 and bool((lines & 15 == 0).any() or (lines < 16).any())
+
+
+def less_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
+    """Return words of zero points of 4 or 8 bits less 1."""
+    stored = f"{words.source.name}: {words.name}"
+
+    def lessened(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        if has_zero(lines, bits):
+            raise UnsupportedError(f"{stored}: {NO_ZERO}; exclude this weight")
+        made: NDArray[Any] = lines.view("<u4") - _ones(bits)
+        return made
+
+    return made_of(Part(*words[:3]), [words], words.n_bytes // 4, lessened)
+
+
+_U8 = DTYPES["U8"]
 _I32 = DTYPES["I32"]
 _PIECE = 1 << 20  # bytes of zero points that are read at once
 
@@ -43,6 +160,34 @@ def worded(weight: Weight, bits: int) -> Words | Integers | None:
     if words is not None and words.bits >= bits:
         return words
     return weight.view(Integers)
+
+
+def as_words(view: Integers, bits: int) -> Words:
+    """Return integers in words of so many bits, in rows; without zero points where they can be."""
+    view = with_zeros(view)
+    is_kept = view.bits == bits and view.zeros is not None
+    has_other = view.bits == bits and view.zero != 1 << bits - 1
+    if not is_kept and not has_other:
+        view = centred(view, bits)
+    zeros = None
+    n_rows, in_word = prod(view.shape[:-1]), 32 // bits
+    if view.unit != 1:
+        raise view.refused("its products are divided by 127")
+    if is_kept or has_other:
+        if len(view.shape) != 2 or n_rows % in_word:
+            raise view.refused(f"out features must be a multiple of {in_word}")
+        grid = view.zeros
+        if grid is None:
+            part = Part("", _U8, view.scales.shape)
+            grid = repeated(part, bytes([view.zero]), view.codes)
+        zeros = stacked(grid, bits)
+    codes, is_symmetric = dense(view.codes, bits, "I32"), zeros is None
+    return Words(
+        *(view.name, view.shape, "rows", codes, view.scales, zeros, False),
+        *(view.listed, view.group, is_symmetric),
+        bits=bits,
+        is_cast=view.is_cast,
+    )
 
 
 def of_bits(
@@ -66,15 +211,9 @@ def _settled(words: Words) -> Words:
     listed = words.listed
     if listed is None:
         return words
-    given = np.frombuffer(listed.read(), "<i4")
-    bad = np.flatnonzero((given < 0) | (given >= words.n_groups))
-    if len(bad):
-        at = int(bad[0])
-        raise listed.malformed(
-            f"{listed.name}: column {at:,} is in group {int(given[at]):,}, but there are "
-            f"{words.n_groups:,} groups",
-            at=listed.dtype.n_bytes(at),
-        )
+    raw = listed.read()
+    check_listed(listed, raw, 0, words.n_groups)
+    given = np.frombuffer(raw, "<i4")
     if words.run is not None and (given == np.arange(len(given)) // words.run).all():
         return words._replace(listed=None)
     return words
@@ -102,15 +241,8 @@ def _is_symmetric(words: Words) -> bool:
         return False
     middle = (1 << words.bits - 1) - words.less_one
     word = sum(middle << at for at in range(0, 32, words.bits)).to_bytes(4, "little")
-    return all(piece == word * (len(piece) // 4) for piece in _pieces(words.zeros))
-
-
-def _pieces(stored: StoredTensor) -> Iterator[bytes]:
-    for at in range(0, stored.n_bytes, _PIECE):
-        yield stored.source.read(stored.offset + at, min(_PIECE, stored.n_bytes - at))
-
-
-# --- in another order -------------------------------------------------------------------------
+    own = np.frombuffer(word, "<u4")
+    return all((piece.view("<u4") == own).all() for piece in pieces(words.zeros, _PIECE))
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
@@ -136,10 +268,9 @@ def columns(words: Words) -> dict[str, StoredTensor]:
         codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
     if zeros is None or not words.less_one:
         plain = _plain_zeros(words)
-        if zeros is not None:
-            for piece in _pieces(plain):
-                if has_zero(np.frombuffer(piece, np.uint8), words.bits):
-                    raise words.refused(NO_ZERO)
+        read = () if zeros is None else pieces(plain, _PIECE)
+        if any(has_zero(piece, words.bits) for piece in read):
+            raise words.refused(NO_ZERO)
         zeros = less_one(plain, words.bits)
     groups, scales = words.listed or _runs(words), _scales(words, "GPTQ")
     return {"codes": codes, "zeros": zeros, "scales": scales, "groups": groups}

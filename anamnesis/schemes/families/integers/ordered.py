@@ -73,14 +73,8 @@ class _OfTiles(GemvWeight):
         n_groups, item = self.places, stored.dtype.n_bytes(1)
         rows = self._tiled(Run(start // n_groups, -(-(start + n) // n_groups)), self._TILE[0])
         width = self.shape[0] * item
-        raw = scratch.read_rows(
-            _SCALES if stored is self.parts[_SCALES] else _ZEROS,
-            stored,
-            rows.start * item,
-            width,
-            rows.n * item,
-            n_groups,
-        )
+        slot, first = _SCALES if stored is self.parts[_SCALES] else _ZEROS, rows.start * item
+        raw = scratch.read_rows(slot, stored, first, width, rows.n * item, n_groups)
         lines = self._in_order(np.frombuffer(raw, f"u{item}").reshape(n_groups, rows.n))
         first = start - rows.start * n_groups
         return lines.T.reshape(-1)[first : first + n]

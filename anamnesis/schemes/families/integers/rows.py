@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -14,7 +13,11 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Scratch, Weight
-from anamnesis.schemes.families.integers.checks import SYMMETRIC_REMEDY, check_symmetric
+from anamnesis.schemes.families.integers.checks import (
+    SYMMETRIC_REMEDY,
+    check_listed,
+    check_symmetric,
+)
 
 _CODES, _SCALES, _ZEROS, _BIASES, _GROUPS = range(5)  # slots of a worker's scratch
 _WORD, _WORD_BITS = 4, 32
@@ -27,8 +30,7 @@ def bits_of(kernel: str) -> int:
 
 
 def row_bytes(kernel: str, cols: int) -> int:
-    """Return how long a row is of whole 32-bit words; of whole bytes where codes are two's
-    complement."""
+    """Return how long a row is of whole 32-bit words, or bytes where codes are signed."""
     codes, n_bytes = _core.INTEGER_UNITS[kernel]
     if kernel.startswith("INT"):
         return -(-cols // codes) * n_bytes
@@ -102,23 +104,13 @@ class IntegerRows(Weight):
         cols = self._stored[-1]
         codes, stride, phase = self._codes(rows, Run(0, cols), scratch)
         out = np.empty((rows.n, cols), np.float32)
+        kernel = _core.INTEGERS[self.kernel], _core.OUTPUTS["F32"]
+        made, planes = out.reshape(-1).view(np.uint8).data, self._planes_of(rows.start)
+        scaling = _ONE, _core.SCALES["F32"], 1, rows.n, cols, _core.ZEROS["constant"], b""
         _core.dequantize_integers(
-            _core.INTEGERS[self.kernel],
-            _core.OUTPUTS["F32"],
-            codes,
-            out.reshape(-1).view(np.uint8).data,
-            rows.n,
-            cols,
-            stride,
-            _ONE,
-            _core.SCALES["F32"],
-            1,
-            rows.n,
-            cols,
-            _core.ZEROS["constant"],
-            b"",
+            *(*kernel, codes, made, rows.n, cols, stride, *scaling),
             phase=phase,
-            planes=self._planes_of(rows.start),
+            planes=planes,
             level=level,
         )
         return out
@@ -133,21 +125,11 @@ class IntegerRows(Weight):
             return np.frombuffer(zeros, np.int8).reshape(rows.n, -1).astype(np.float32)
         out = np.empty((rows.n, self.places), np.float32)
         stride = row_bytes(self.kernel, self.places)
+        kernel, codes = (_core.INTEGERS[self.kernel], _core.OUTPUTS["F32"]), bytes(rows.n * stride)
+        made, n_cols = out.reshape(-1).view(np.uint8).data, self.places
+        scaling = _LESS * n, _core.SCALES["F32"], n_cols, 1, 1, _core.ZEROS[kind], zeros
         _core.dequantize_integers(
-            _core.INTEGERS[self.kernel],
-            _core.OUTPUTS["F32"],
-            bytes(rows.n * stride),
-            out.reshape(-1).view(np.uint8).data,
-            rows.n,
-            self.places,
-            stride,
-            _LESS * n,
-            _core.SCALES["F32"],
-            self.places,
-            1,
-            1,
-            _core.ZEROS[kind],
-            zeros,
+            *(*kernel, codes, made, rows.n, n_cols, stride, *scaling),
             zeros_phase=phase,
             level=level,
         )
@@ -161,11 +143,8 @@ class IntegerRows(Weight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        all_cols = self._stored[-1]
-        row, col = divmod(band.start, all_cols)
-        cols = Run(col, col + min(all_cols - col, band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
-        lines = self.lines
+        rows, cols = band.tile(self._stored[-1])
+        row, lines = rows.start, self.lines
         if row // lines == (rows.stop - 1) // lines:
             return self._decode(rows, cols, dtype, scratch, out, level)
         overflows = 0
@@ -180,8 +159,7 @@ class IntegerRows(Weight):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        is_apart = self.planes is None and self.matrix is None
-        if is_apart and type(self)._codes is IntegerRows._codes:
+        if self.planes is None and self.matrix is None and self.has_codes_in_rows:
             return self._decode(rows, cols, dtype, scratch, out, level)
         return Weight.decode_tile(self, rows, cols, dtype, scratch, out, level)
 
@@ -207,7 +185,9 @@ class IntegerRows(Weight):
         grid_rows = Run(grid_row, (within + rows.n - 1) // self.block[0] + 1)
         grid_row += matrix * -(-self._stored[-2] // self.block[0])
         start = grid_row * self.places + first
-        touched = self._touched(cols)
+        touched = self.places  # groups; a list may name any
+        if self.groups is None:
+            touched = (cols.stop - 1) // self.block[1] - cols.start // self.block[1] + 1
         n = (grid_rows.n - 1) * self.places + touched
         scale = self.parts[_SCALES]
         codes, stride, phase = self._codes(rows, cols, scratch)
@@ -215,42 +195,22 @@ class IntegerRows(Weight):
             rows, Run(first, first + touched), Run(start, start + n), scratch
         )
         biases = _items(scratch, _BIASES, self.biases, start, n) if self.biases else b""
+        roundings: tuple[int | None, int] = (None, 0)  # in between
+        if self.rounded is not None and self.reference is not None:
+            roundings = _core.OUTPUTS[self.rounded.name], self.reference.mask
+        kernel = _core.INTEGERS[self.kernel], _core.OUTPUTS[dtype.name]
+        scales = self.scale_items(start, n, scratch), _core.SCALES[scale.dtype.name], self.places
+        zero_points = _core.ZEROS[kind], zeros, self.constant, zeros_phase
+        phases, planes = (row_phase, col_phase, phase), self._planes_of(row)
+        given = (*kernel, codes, out, rows.n, cols.n, stride, *scales, *self.block, *zero_points)
         try:
             return _core.dequantize_integers(
-                _core.INTEGERS[self.kernel],
-                _core.OUTPUTS[dtype.name],
-                codes,
-                out,
-                rows.n,
-                cols.n,
-                stride,
-                self.scale_items(start, n, scratch),
-                _core.SCALES[scale.dtype.name],
-                self.places,
-                *self.block,
-                _core.ZEROS[kind],
-                zeros,
-                self.constant,
-                zeros_phase,
-                biases,
-                listed,
-                row_phase,
-                col_phase,
-                phase,
-                self._planes_of(row),
-                level,
-                *self._roundings,
+                *(*given, biases, listed, *phases, planes, level, *roundings)
             )
         except ValueError:
-            self._check_listed(cols, listed)
+            if self.groups is not None:
+                check_listed(self.groups, listed, cols.start, self.places)
             raise
-
-    @property
-    def _roundings(self) -> tuple[int | None, int]:
-        """The kernel's arguments for roundings in between."""
-        if self.rounded is None or self.reference is None:
-            return None, 0
-        return _core.OUTPUTS[self.rounded.name], self.reference.mask
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
         """Return the codes, how far rows lie apart, and the place of the first code."""
@@ -342,26 +302,10 @@ class IntegerRows(Weight):
                 remedy=SYMMETRIC_REMEDY,
             )
 
-    def _touched(self, cols: Run) -> int:
-        """Return how many groups some columns have; a list may name any."""
-        if self.groups is not None:
-            return self.places
-        return (cols.stop - 1) // self.block[1] - cols.start // self.block[1] + 1
-
     def _listed(self, cols: Run, scratch: Scratch) -> memoryview | bytes:
         if self.groups is None:
             return b""
         return scratch.copy(_GROUPS, self.groups, cols.start * _WORD, cols.n * _WORD)
-
-    def _check_listed(self, cols: Run, listed: memoryview | bytes) -> None:
-        """Raise what names the first index that is no group."""
-        for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
-            if not 0 <= group < self.places and self.groups is not None:
-                raise self.groups.malformed(
-                    f"{self.groups.name}: column {cols.start + i:,} is in group {group:,}, but "
-                    f"there are {self.places:,} groups",
-                    at=(cols.start + i) * _WORD,
-                )
 
 
 def _items(scratch: Scratch, slot: int, stored: StoredTensor, first: int, n: int) -> memoryview:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
@@ -17,14 +17,15 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Run
 from anamnesis.schemes.core.weight import Scratch, decode_run
-from anamnesis.schemes.families.integers.moving import rows, settled
-from anamnesis.schemes.families.integers.order import transposed
+from anamnesis.schemes.families.integers.moving import rows, settled, transposed
 from anamnesis.schemes.families.integers.rows import IntegerRows
-from anamnesis.schemes.families.integers.words import PackedWords
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised
 from anamnesis.schemes.views.kinds import Integers, Words
 from anamnesis.schemes.views.views import made_of, repeated, retyped
+
+if TYPE_CHECKING:
+    from anamnesis.schemes.families.integers.words import PackedWeight
 
 _F32, _U8 = DTYPES["F32"], DTYPES["U8"]
 _ONE, _LESS = b"\0\0\x80\x3f", b"\0\0\x80\xbf"  # 1 and -1 in float32
@@ -217,7 +218,7 @@ def of_words(words: Words) -> Integers:
     )
 
 
-def of_packed(weight: PackedWords) -> Integers:
+def of_packed(weight: PackedWeight) -> Integers:
     """Return words of bits that no other layout has: 3 bits, and those in planes."""
     codes, zeros, scales = weight.parts[:3]
     (n_out, n_in), n_groups, packing = weight.shape, weight.n_groups, weight.packing
@@ -251,7 +252,7 @@ def of_packed(weight: PackedWords) -> Integers:
     )
 
 
-def _decoded(weight: PackedWords, cols: int, step: int = 1) -> StoredTensor:
+def _decoded(weight: PackedWeight, cols: int, step: int = 1) -> StoredTensor:
     """Return values that are integers, as bytes; of each few columns the first."""
     level = resolve_level(None)
     part = Part(weight.parts[0].name, _U8, (weight.shape[0], cols // step))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Self, TypeVar
+from typing import Self
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
@@ -14,13 +14,11 @@ from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.integers.rows import IntegerRows, bits_of
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
-from anamnesis.schemes.views.stacks import are_alike, parts_as_stacks, rows_of
+from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
 from anamnesis.sources.gathered import RowOrder
 
 _SCALES = 1  # among the parts
 _HALF = 8  # the code that stands for 0, of symmetric ones of 4 bits
-
-V = TypeVar("V")
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +82,11 @@ class IntegerWeight(IntegerRows):
         if not are_alike(pieces) or len(self.shape) != 2 or not is_one_kind:
             return None
         shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
-        return self._with(name, shape, parts_as_stacks(pieces, per_matrix, alternates=alternates))
+        parts = tuple(
+            stack_of(some, per_matrix, alternates=alternates)
+            for some in zip(*(piece.parts for piece in pieces), strict=True)
+        )
+        return self._with(name, shape, parts)
 
     def with_rows(
         self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
@@ -129,14 +131,12 @@ class IntegerWeight(IntegerRows):
         rounded = None if rule is None else rule.dtype(self.parts[_SCALES].dtype, dtype)
         return self if rounded is None else replace(self, rounded=rounded)
 
-    def view(self, kind: type[V]) -> V | None:
+    def seen_as(self, kind: type) -> Integers | Words | Rows | None:
         if kind is Integers:
             from anamnesis.schemes.families.integers.seen import of_rows
 
-            view: Any = of_rows(self)
-        else:
-            view = self._words() if kind is Words else self._rows() if kind is Rows else None
-        return view if isinstance(view, kind) else None
+            return of_rows(self)
+        return self._words() if kind is Words else self._rows() if kind is Rows else None
 
     def _words(self) -> Words | None:
         is_ours = self.kernel in ("PACKED4", "PADDED4") and not self.producer

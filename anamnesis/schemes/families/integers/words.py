@@ -1,4 +1,4 @@
-"""What GPTQ and AWQ share: integers in 32-bit words, stored [in, out].
+"""Weights of GPTQ and AWQ: integers in 32-bit words, stored [in, out].
 
     qweight I32  the codes; a word holds several of them, along in or along out features
     qzeros  I32  [groups, out features * bits / 32], a word holds the zero points of several outputs
@@ -14,7 +14,6 @@ are read a stripe at a time, which is the rows of several bands; one thread deco
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from math import gcd
 from typing import NamedTuple
@@ -22,11 +21,11 @@ from typing import NamedTuple
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.band_sizes import band_bytes, stripe_bytes
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, convert_part
-from anamnesis.schemes.families.integers.checks import check_symmetric
+from anamnesis.schemes.families.integers.checks import check_listed, check_symmetric
+from anamnesis.schemes.views.kinds import Integers, Words
 
 _WORD_BITS = 32
 _WORD_BYTES = 4
@@ -57,7 +56,7 @@ class Packing(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class PackedWords(TiledWeight):
+class PackedWeight(TiledWeight):
     """`qweight`, `qzeros`, `scales`, and `g_idx` if there is a fourth part."""
 
     packing: Packing
@@ -66,6 +65,56 @@ class PackedWords(TiledWeight):
     producer: str = ""
     coding: str = ""
     symmetric_by: str = ""
+
+    @property
+    def family(self) -> str:
+        if self.producer:
+            return f"INT{self.packing.bits}"
+        return "AWQ" if self.packing.along_rows else "GPTQ"
+
+    @property
+    def id(self) -> str:
+        if self.producer:
+            return f"{self.producer.lower()}-{self.coding}-{self.group_size}"
+        version = "" if self.zeros_less_one else "v2"
+        return f"{self.packing.kernel.lower()}{version}-{self.group_size or 'listed'}"
+
+    @property
+    def scheme(self) -> str:
+        if self.producer:
+            return f"{self.family}, {self._grouping()} ({self.producer})"
+        version = " v2" if not (self.packing.along_rows or self.zeros_less_one) else ""
+        version = " planar" if self.packing.planar else version
+        return f"{self.family}{version} {self.packing.bits}-bit, {self._grouping()}"
+
+    def _grouping(self) -> str:
+        if self.n_groups == 1:
+            return "one group"
+        if self.group_size is None:
+            return f"{self.n_groups:,} groups"
+        return f"groups of {self.group_size}"
+
+    def seen_as(self, kind: type) -> Integers | Words | None:
+        words = self._words() if kind in (Integers, Words) else None
+        if kind is not Integers:
+            return words
+        from anamnesis.schemes.families.integers.seen import of_packed, of_words
+
+        return of_words(words) if words and 32 % words.bits == 0 else of_packed(self)
+
+    def _words(self) -> Words | None:
+        bits = self.packing.bits
+        if bits != 4 and (self.producer or self.packing.kernel != f"GPTQ{bits}"):
+            return None
+        codes, zeros, scales = self.parts[:_GROUPS]
+        listed = self.parts[_GROUPS] if len(self.parts) > _GROUPS else None
+        kind = "across" if self.packing.along_rows else "columns"
+        size = self.group_size
+        group = size or -(-self.shape[1] // max(self.n_groups, 1))
+        return Words(
+            *(self.name, self.shape, kind, codes, scales, zeros, self.zeros_less_one),
+            *(listed, group, False, bits, size),
+        )
 
     @property
     def shown(self) -> Shown:
@@ -133,9 +182,7 @@ class PackedWords(TiledWeight):
     def decode(
         self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
-        row, col = divmod(band.start, self.shape[1])
-        cols = Run(col, min(self.shape[1], col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
+        rows, cols = band.tile(self.shape[1])
         step = self.packing.step
         start, stop = rows.start // step * step, -(-rows.stop // step) * step
         whole = Run(start, min(stop, self.out_features))
@@ -144,33 +191,30 @@ class PackedWords(TiledWeight):
         row_bytes = 4 * cols.n
         tile = scratch.room(_TILE, whole.n * row_bytes)
         self._decode_rows(whole, cols, "F32", scratch, tile, level)
-        kept = tile[(row - whole.start) * row_bytes :][: rows.n * row_bytes]
+        kept = tile[(rows.start - whole.start) * row_bytes :][: rows.n * row_bytes]
         return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
 
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
     ) -> int:
+        # Columns that fill whole words are decoded; of others, those are kept that are wanted.
+        left, right = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
+        whole = Run(left, min(right, self.shape[1]))
         at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
         overflows = 0
         for start in range(rows.start, rows.stop, at_once):
             some = Run(start, min(start + at_once, rows.stop))
             begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
-            overflows += self._decode_tile(some, cols, dtype, scratch, out[begin:end], level)
+            piece = out[begin:end]
+            if whole == cols:
+                overflows += self._decode_rows(some, cols, dtype.name, scratch, piece, level)
+                continue
+            values = scratch.room(_TILE, 4 * some.n * whole.n)
+            self._decode_rows(some, whole, "F32", scratch, values, level)
+            kept = scratch.room(_KEPT, 4 * some.n * cols.n)
+            wanted = cols.start - whole.start, whole.n, cols.n
+            overflows += convert_part(values, *wanted, dtype, kept, piece, level)
         return overflows
-
-    def _decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        """Decode columns that fill whole words; of others, keep those that are wanted."""
-        start, stop = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
-        whole = Run(start, min(stop, self.shape[1]))
-        if whole == cols:
-            return self._decode_rows(rows, cols, dtype.name, scratch, out, level)
-        values = scratch.room(_TILE, 4 * rows.n * whole.n)
-        self._decode_rows(rows, whole, "F32", scratch, values, level)
-        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
-        first = cols.start - whole.start
-        return convert_part(values, first, whole.n, cols.n, dtype, kept, out, level)
 
     def _read_with(self, rows: Run, cols: Run, reads_ahead: bool) -> Run:
         """Return the rows that are read with these: a stripe's, or all if that reads nothing."""
@@ -193,27 +237,29 @@ class PackedWords(TiledWeight):
         """Decode out features `rows` by in features `cols`, both from a word's start on."""
         groups, listed = self._groups(cols, scratch)
         within = self._read_with(rows, cols, scratch.reads_ahead)
+        packing, qweight, qzeros = self.packing, self.parts[_CODES], self.parts[_ZEROS]
+        in_words = Run(packing.words(within.start), packing.words(within.stop))
+        if packing.along_rows:
+            codes = _read_block(scratch, _CODES, qweight, cols, in_words)
+        else:
+            lines = Run(packing.words(cols.start), packing.words(cols.stop))
+            codes = _read_block(scratch, _CODES, qweight, lines, within)
+        zeros = _read_block(scratch, _ZEROS, qzeros, groups, in_words)
+        if self.symmetric_by:
+            self._check_symmetric(zeros)
+        stored = self.parts[_SCALES]
+        scales = _read_block(scratch, _SCALES, stored, groups, within)
+        kernel = _core.PACKINGS[packing.kernel], _core.OUTPUTS[out_dtype]
+        scaling = zeros, scales, _core.SCALES[stored.dtype.name], self.zeros_less_one
+        of_groups = self.group_size or 1, cols.start, listed
+        wanted = rows.start - within.start, rows.n
+        given = (*kernel, codes, out, within.n, cols.n, *scaling, *of_groups, level, *wanted)
         try:
-            return _core.dequantize_packed(
-                _core.PACKINGS[self.packing.kernel],
-                _core.OUTPUTS[out_dtype],
-                self._read_codes(within, cols, scratch),
-                out,
-                within.n,
-                cols.n,
-                self._read_zeros(within, groups, scratch),
-                _read_block(scratch, _SCALES, self.parts[_SCALES], groups, within),
-                _core.SCALES[self.parts[_SCALES].dtype.name],
-                self.zeros_less_one,
-                self.group_size or 1,
-                cols.start,
-                listed,
-                level,
-                rows.start - within.start,
-                rows.n,
-            )
+            return _core.dequantize_packed(*given)
         except ValueError:
-            self._check_listed(cols, listed)
+            if listed:
+                g_idx = self.parts[_GROUPS]
+                check_listed(g_idx, listed, cols.start, self.n_groups, "in feature")
             raise
 
     def _groups(self, cols: Run, scratch: Scratch) -> tuple[Run, memoryview]:
@@ -226,33 +272,6 @@ class PackedWords(TiledWeight):
                 return Run(0, self.n_groups), listed
         assert size is not None
         return Run(cols.start // size, (cols.stop - 1) // size + 1), memoryview(b"")
-
-    def _check_listed(self, cols: Run, listed: memoryview) -> None:
-        """Raise what names the first index that is no group."""
-        for i, (group,) in enumerate(struct.iter_unpack("<i", listed)):
-            if not 0 <= group < self.n_groups:
-                g_idx = self.parts[_GROUPS]
-                raise g_idx.malformed(
-                    f"{g_idx.name}: in feature {cols.start + i:,} is in group {group:,}, but there "
-                    f"are {self.n_groups:,} groups",
-                    at=(cols.start + i) * _WORD_BYTES,
-                )
-
-    def _read_codes(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
-        packing, qweight = self.packing, self.parts[_CODES]
-        lines, across = cols, rows
-        if packing.along_rows:
-            across = Run(packing.words(rows.start), packing.words(rows.stop))
-        else:
-            lines = Run(packing.words(cols.start), packing.words(cols.stop))
-        return _read_block(scratch, _CODES, qweight, lines, across)
-
-    def _read_zeros(self, rows: Run, groups: Run, scratch: Scratch) -> memoryview:
-        across = Run(self.packing.words(rows.start), self.packing.words(rows.stop))
-        words = _read_block(scratch, _ZEROS, self.parts[_ZEROS], groups, across)
-        if self.symmetric_by:
-            self._check_symmetric(words)
-        return words
 
 
 def _read_block(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
@@ -35,16 +34,6 @@ class _Parts(NamedTuple):
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all sparse matrices with what belongs to them."""
-    for parts in _gather(ledger):
-        with ledger.refusing(part.name for part in parts.stored):
-            weight, dropped = _weight(parts, ledger, facts)
-            ledger.take(weight)
-            for name in dropped:
-                ledger.drop(name, dropped[name])
-
-
-def _gather(ledger: Ledger) -> Iterator[_Parts]:
-    """Yield what has all of its parts; what lacks one is refused by its names later on."""
     for mask in ledger.free():
         module, _, last = mask.name.rpartition(".")
         if last != "bitmask":
@@ -52,7 +41,7 @@ def _gather(ledger: Ledger) -> Iterator[_Parts]:
         values, shape, starts = (
             ledger.find(f"{module}.{part}") for part in ("compressed", "shape", "row_offsets")
         )
-        if values is None:
+        if values is None:  # it is refused by its name later on
             continue
         if shape is None:
             error = values.unsupported(
@@ -61,7 +50,12 @@ def _gather(ledger: Ledger) -> Iterator[_Parts]:
             names = (part.name for part in (values, mask, starts) if part is not None)
             ledger.refuse(names, error)
             continue
-        yield _Parts(module if starts else f"{module}.weight", values, mask, shape, starts)
+        parts = _Parts(module if starts else f"{module}.weight", values, mask, shape, starts)
+        with ledger.refusing(part.name for part in parts.stored):
+            weight, dropped = _weight(parts, ledger, facts)
+            ledger.take(weight)
+            for name in dropped:
+                ledger.drop(name, dropped[name])
 
 
 def _weight(parts: _Parts, ledger: Ledger, facts: QuantFacts) -> tuple[Weight, dict[str, str]]:

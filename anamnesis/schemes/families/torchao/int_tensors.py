@@ -40,6 +40,7 @@ from anamnesis.schemes.views.grid import ScaleGrid, resolve_even
 from anamnesis.schemes.views.views import made_of
 from anamnesis.sources.strided import transposed
 
+_INPUT_SCALE = "act_pre_scale"  # what inputs are multiplied by, and so a part of the weight
 _OF_INT4 = Rounding(("biases",))
 _OF_FLOAT_ZEROS = Rounding(("differences",))
 
@@ -50,7 +51,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if parts is None or not codes.shape or 0 in codes.shape:
         return None
     scale, zeros = ledger.find(f"{parts.prefix}scale"), ledger.find(f"{parts.prefix}zero_point")
-    if scale is None or parts.has_input_scale(ledger):
+    if scale is None or parts.prefix + _INPUT_SCALE in ledger.stored:
         return None
     has_floats = zeros is not None and zeros.dtype.kind == "float"
     if zeros is not None and has_floats and parts.is_one_of("Int4Tensor"):
@@ -74,12 +75,9 @@ def _nibbles(
     if zeros.shape != scale.shape or zeros.dtype != scale.dtype:
         raise zeros.misshapen(f"{scale.dtype} {list(scale.shape)}", codes)
     grid, biases = transposed(scale, ledger.strips), transposed(zeros, ledger.strips)
+    shape, block = (*lead, rows, cols), (1, cols // groups)
     return IntegerWeight(
-        parts.weight,
-        (*lead, rows, cols),
-        (codes, grid, biases),
-        "INT4",
-        (1, cols // groups),
+        *(parts.weight, shape, (codes, grid, biases), "INT4", block),
         constant=-8,
         biases=biases,
         producer="torchao",
@@ -104,13 +102,9 @@ def _bytes(
             reference = _OF_FLOAT_ZEROS
             _check_result(parts, zeros)
     matrix, block = _matrix(codes.shape, grid)
+    stored = (codes, scale) if zeros is None else (codes, scale, zeros)
     return IntegerWeight(
-        parts.weight,
-        codes.shape,
-        (codes, scale) if zeros is None else (codes, scale, zeros),
-        "INT8",
-        block,
-        zeros,
+        *(parts.weight, codes.shape, stored, "INT8", block, zeros),
         matrix=None if matrix == codes.shape else matrix,
         producer="torchao",
         reference=reference,

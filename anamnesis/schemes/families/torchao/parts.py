@@ -27,7 +27,6 @@ _IN_BLOCKS = (
     *("Float8Tensor", "PrototypeFloat8Tensor", "Int4Tensor"),
     *("Int8Tensor", "IntxUnpackedToInt8Tensor"),
 )
-_INPUT_SCALE = "act_pre_scale"  # what inputs are multiplied by, and so a part of the weight
 
 
 class Parts(NamedTuple):
@@ -39,9 +38,6 @@ class Parts(NamedTuple):
 
     def is_one_of(self, *kinds: str) -> bool:
         return not self.described.kind or self.described.kind in kinds
-
-    def has_input_scale(self, ledger: Ledger) -> bool:
-        return self.prefix + _INPUT_SCALE in ledger.stored
 
     def drop_activation_scales(self, ledger: Ledger) -> None:
         """Drop what only quantised activations need."""

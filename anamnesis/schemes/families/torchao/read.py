@@ -9,7 +9,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Finder, Ledger
-from anamnesis.schemes.families.torchao.parts import Parts, parts_of, refuse_misdescribed
+from anamnesis.schemes.families.torchao.parts import parts_of, refuse_misdescribed
 from anamnesis.schemes.views.grid import MX_BLOCK
 from anamnesis.schemes.views.tiles import is_tiled, untiled
 
@@ -31,23 +31,16 @@ def _float8(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | 
     if scale is None or scale.dtype.kind == "int":
         return None
     if scale.dtype.name == "F8_E8M0" and len(codes.shape) > 1:
-        scale = _without_tiles(codes, scale, parts, ledger)
+        # Where the file does not say whether scales are in tiles, shapes tell.
+        said = parts.described
+        size = said.block[0] if len(said.block) == 1 else MX_BLOCK[1]
+        rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // size)
+        grid, is_mx = (*codes.shape[:-1], groups), said.kind == "MXTensor"
+        may_be = scale.shape != grid and (is_mx or is_tiled(scale, rows, groups))
+        if said.is_tiled or may_be:
+            scale = untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
     parts.drop_activation_scales(ledger)
     return weight_of(Pair(codes, scale, parts.weight, is_even=True))
-
-
-def _without_tiles(
-    codes: StoredTensor, scale: StoredTensor, parts: Parts, ledger: Ledger
-) -> StoredTensor:
-    """Return scales in the order of the codes; where the file does not say it, shapes tell."""
-    size = parts.described.block[0] if len(parts.described.block) == 1 else MX_BLOCK[1]
-    rows, groups = prod(codes.shape[:-1]), -(-codes.shape[-1] // size)
-    grid = (*codes.shape[:-1], groups)
-    if not parts.described.is_tiled:
-        is_mx = parts.described.kind == "MXTensor"
-        if scale.shape == grid or not (is_mx or is_tiled(scale, rows, groups)):
-            return scale
-    return untiled(scale, rows, groups, ledger.strips)._replace(shape=grid)
 
 
 def _float4(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:

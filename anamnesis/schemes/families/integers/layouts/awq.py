@@ -26,18 +26,8 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import check_one_of
-from anamnesis.schemes.families.integers.layouts import awq_gemv
-from anamnesis.schemes.families.integers.layouts.gptq_and_awq import (
-    GROUP_SIZES,
-    InModules,
-    Parts,
-    check_dtypes,
-    check_layout,
-    find_group_size,
-    gather,
-)
-from anamnesis.schemes.families.integers.packed import PackedWeight
-from anamnesis.schemes.families.integers.words import Packing
+from anamnesis.schemes.families.integers.layouts import awq_gemv, gptq_and_awq
+from anamnesis.schemes.families.integers.words import PackedWeight, Packing
 from anamnesis.schemes.views.kinds import Words
 
 PACKING = Packing("AWQ4", 4, along_rows=True)
@@ -49,7 +39,6 @@ _OTHER_WIDTHS = range(1, 17)
 # them: a separate module does, which ordinary models lack.
 _SCALED_ACTIVATIONS = (".act.scales", ".gelu_impl.scales")
 
-
 # Types of models whose activations AWQ scales by numbers that come from data, and are parameters
 # which programs look for (`AWQ_SCALES_MAPPINGS` of transformers' integrations/awq.py).
 _SCALED = frozenset(
@@ -58,13 +47,13 @@ _SCALED = frozenset(
 
 
 @dataclass(frozen=True)
-class Gemm(InModules):
+class Gemm(gptq_and_awq.InModules):
     """The GEMM layout, with zero points, as AutoAWQ packs it."""
 
     group_size: int = 128
     bits: int = PACKING.bits
 
-    fields = InModules.fields[:3]
+    fields = gptq_and_awq.InModules.fields[:3]
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
@@ -99,8 +88,6 @@ class Gemm(InModules):
         }
 
 
-# --- encodings --------------------------------------------------------------------------------
-
 SETTINGS = (Setting("group_size", 128, form="number", ids_alone={-1: "channel"}),)
 
 
@@ -112,26 +99,18 @@ def encoding(group_size: int = 128) -> Encoding:
     """Return integers with zero points, as AutoAWQ's round-to-nearest gives and packs them."""
     from anamnesis.schemes.families.integers.encode import Columns
 
-    check_one_of("group_size", group_size, GROUP_SIZES)
+    check_one_of("group_size", group_size, gptq_and_awq.GROUP_SIZES)
     return replace(_encoding(Gemm(group_size)), codes=Columns(PACKING.bits, group_size, "half"))
-
-
-# --- reading ----------------------------------------------------------------------------------
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take what GPTQ left of the modules with `qweight`, `qzeros` and `scales`, or refuse it."""
     found = False
-    for parts in gather(ledger, facts):
+    for parts in gptq_and_awq.gather(ledger, facts):
         with ledger.refusing(part.name for part in parts.stored):
             ledger.take(awq_gemv.find(parts, facts) or weight_of(parts, facts))
             found = True
-    if found:
-        _refuse_scaled_activations(ledger)
-
-
-def _refuse_scaled_activations(ledger: Ledger) -> None:
-    for scales in ledger.free():
+    for scales in ledger.free() if found else ():
         if scales.name.endswith(_SCALED_ACTIVATIONS):
             error = scales.unsupported(
                 f"{scales}: AWQ divides activations by these, as no ordinary model does",
@@ -140,23 +119,23 @@ def _refuse_scaled_activations(ledger: Ledger) -> None:
             ledger.refuse([scales.name], error)
 
 
-def weight_of(parts: Parts, facts: QuantFacts) -> PackedWeight:
+def weight_of(parts: gptq_and_awq.Parts, facts: QuantFacts) -> PackedWeight:
     """Return the weight that parts make, or raise what speaks against it."""
-    check_dtypes(parts)
+    gptq_and_awq.check_dtypes(parts)
     _check_layout(parts, facts)
-    check_layout(parts, facts)
+    gptq_and_awq.check_layout(parts, facts)
     if facts.bits and PACKING.bits not in facts.bits:
         widths = " or ".join(str(bits) for bits in sorted(facts.bits))
         raise parts.mismatch(f"the shapes are those of AWQ in 4 bits, but the config says {widths}")
     if parts.g_idx is not None:
         raise parts.refusal("AWQ has no g_idx")
     in_features = parts.qweight.shape[0]
-    size = find_group_size(parts, in_features, facts.group_sizes)
+    size = gptq_and_awq.find_group_size(parts, in_features, facts.group_sizes)
     shape = (parts.scales.shape[1], in_features)
     return PackedWeight(parts.weight_name, shape, parts.stored, PACKING, False, size)
 
 
-def _check_layout(parts: Parts, facts: QuantFacts) -> None:
+def _check_layout(parts: gptq_and_awq.Parts, facts: QuantFacts) -> None:
     """Refuse all but GEMM in 4 bits, if possible by name."""
     n_words = parts.qweight.shape[1]
     n_groups, out_features = parts.scales.shape

@@ -70,9 +70,7 @@ def _check(
 
 
 def _group_size(parts: Parts, cols: int, places: int, facts: QuantFacts) -> int:
-    """Return the length of groups whose scales fill as many places; what the config says
-    settles.
-    """
+    """Return the length of groups whose scales fill as many places; the config settles it."""
     given = {cols if size < 0 else size for size in facts.group_sizes if size}
     fitting = {
         s for s in (*_SIZES, cols, *given) if s and cols % s == 0 and 0 < places == _places(cols, s)

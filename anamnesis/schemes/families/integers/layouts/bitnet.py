@@ -40,17 +40,8 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         raise scale.misshapen("[1]", codes)
     shape = (4 * codes.shape[0], codes.shape[1])
     factor = scale if facts.layout == _MULTIPLIES else _reciprocal(scale)
-    planes = Planes(2, in_parts=True)
-    return IntegerWeight(
-        codes.name,
-        shape,
-        (codes, factor),
-        "PACKED8",
-        shape,
-        constant=1,
-        planes=planes,
-        producer="BitNet",
-    )
+    own = codes.name, shape, (codes, factor), "PACKED8", shape
+    return IntegerWeight(*own, constant=1, planes=Planes(2, in_parts=True), producer="BitNet")
 
 
 def _reciprocal(scale: StoredTensor) -> StoredTensor:

@@ -252,25 +252,22 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     given = _read_shape(shape, codes)
     kernel = _kernel(codes, given, zeros, scale, facts)
     rows, cols = given[-2:]
-    n_groups = _n_groups(scale, codes, given)
+    if len(scale.shape) != len(given) or scale.shape[:-1] != given[:-1]:
+        raise scale.misshapen(f"[{', '.join(map(str, given[:-1]))}, groups]", codes)
+    n_groups = scale.shape[-1]
     if zeros is not None:
         stacked = (*given[:-2], zero_words(kernel, rows), n_groups)
         if zeros.dtype.name != "I32" or zeros.shape != stacked:
             raise zeros.misshapen(f"I32 {list(stacked)}", codes)
     if listed is not None:
-        _check_listed(listed, codes, given, n_groups)
+        if listed.dtype.name != "I32" or listed.shape != given[-1:] or prod(given[:-2]) != 1:
+            raise listed.misshapen(f"I32 [{given[-1]}] beside one matrix", codes)
+        if n_groups > PACKED_MAX_GROUPS:
+            raise LimitExceeded("PACKED_MAX_GROUPS", f"{codes.name}: {n_groups:,} groups")
     size = cols if listed is not None else group_size(codes, cols, n_groups, facts.group_sizes)
     parts = (codes, scale, shape, *(part for part in (zeros, listed) if part is not None))
-    return IntegerWeight(
-        name,
-        given,
-        parts,
-        kernel,
-        (1, max(size, 1)),
-        zeros,
-        1 << (bits_of(kernel) - 1),
-        groups=listed,
-    )
+    half = 1 << bits_of(kernel) - 1
+    return IntegerWeight(name, given, parts, kernel, (1, max(size, 1)), zeros, half, groups=listed)
 
 
 def _read_shape(shape: StoredTensor, codes: StoredTensor) -> tuple[int, ...]:
@@ -282,21 +279,6 @@ def _read_shape(shape: StoredTensor, codes: StoredTensor) -> tuple[int, ...]:
         size = " x ".join(map(str, given))
         raise shape.malformed(f"{shape.name}: {size} is no shape of {codes}")
     return given
-
-
-def _n_groups(scale: StoredTensor, codes: StoredTensor, shape: tuple[int, ...]) -> int:
-    if len(scale.shape) != len(shape) or scale.shape[:-1] != shape[:-1]:
-        raise scale.misshapen(f"[{', '.join(map(str, shape[:-1]))}, groups]", codes)
-    return scale.shape[-1]
-
-
-def _check_listed(
-    listed: StoredTensor, codes: StoredTensor, shape: tuple[int, ...], n_groups: int
-) -> None:
-    if listed.dtype.name != "I32" or listed.shape != shape[-1:] or prod(shape[:-2]) != 1:
-        raise listed.misshapen(f"I32 [{shape[-1]}] beside one matrix", codes)
-    if n_groups > PACKED_MAX_GROUPS:
-        raise LimitExceeded("PACKED_MAX_GROUPS", f"{codes.name}: {n_groups:,} groups")
 
 
 def _kernel(
@@ -318,8 +300,10 @@ def _kernel(
         fitting = by_zeros
     given = [k for k in fitting if bits_of(k) in facts.bits]
     fitting = given or fitting
-    if len({bits_of(k) for k in fitting}) == 1 and len(fitting) > 1:
-        fitting = _by_version(fitting, facts)
+    version = _version(facts.version)
+    if len({bits_of(k) for k in fitting}) == 1 and len(fitting) > 1 and version is not None:
+        wanted = "PACKED" if version >= _DENSE_SINCE else "PADDED"
+        fitting = [k for k in fitting if k.startswith(wanted)]
     if len(fitting) > 1:
         raise codes.unsupported(
             f"{codes} holds rows of {cols:,} codes of {_named(fitting)}, which take as many words; "
@@ -327,14 +311,6 @@ def _kernel(
             "quantization_config of config.json"
         )
     return fitting[0]
-
-
-def _by_version(fitting: list[str], facts: QuantFacts) -> list[str]:
-    version = _version(facts.version)
-    if version is None:
-        return fitting
-    wanted = "PACKED" if version >= _DENSE_SINCE else "PADDED"
-    return [k for k in fitting if k.startswith(wanted)]
 
 
 def _version(given: str | None) -> tuple[int, int] | None:

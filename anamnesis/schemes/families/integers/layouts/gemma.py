@@ -85,14 +85,6 @@ def _weight(
     groups = scale.shape[-1] if len(scale.shape) == 2 else 0
     if scale.shape != (rows, groups) or groups == 0 or cols % groups:
         raise scale.misshapen(f"[{rows}, 1]", codes)
-    kernel = "INT8" if bits == 8 else f"PACKED{bits}"
-    return IntegerWeight(
-        name,
-        (rows, cols),
-        (codes, scale),
-        kernel,
-        (1, cols // groups),
-        constant=0 if bits == 8 else 1 << (bits - 1),
-        producer="Gemma",
-        reference=IN_OUTPUT,
-    )
+    kernel, half = ("INT8", 0) if bits == 8 else (f"PACKED{bits}", 1 << bits - 1)
+    own = name, (rows, cols), (codes, scale), kernel, (1, cols // groups)
+    return IntegerWeight(*own, constant=half, producer="Gemma", reference=IN_OUTPUT)

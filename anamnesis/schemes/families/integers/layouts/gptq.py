@@ -35,19 +35,8 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.not_weights import TABLES
 from anamnesis.schemes.families.integers.checks import check_one_of
-from anamnesis.schemes.families.integers.layouts.gptq_and_awq import (
-    GROUP_SIZES,
-    IN_BLOCK,
-    OF_A_FILE,
-    InModules,
-    Parts,
-    check_dtypes,
-    check_layout,
-    find_group_size,
-    gather,
-)
-from anamnesis.schemes.families.integers.packed import PackedWeight
-from anamnesis.schemes.families.integers.words import Packing
+from anamnesis.schemes.families.integers.layouts import gptq_and_awq
+from anamnesis.schemes.families.integers.words import PackedWeight, Packing
 from anamnesis.schemes.views.kinds import Words
 
 BITS = (2, 4, 8)  # that are written: of those whose codes fill words
@@ -61,7 +50,6 @@ PLANAR_LAYOUT = "gptq_p"  # GPTQModel's planes of bits; of 2, 4 and 8 bits there
 _GEMV = "gemv"  # AWQ's, whose shapes may be those of groups of 8
 _PLAIN_ZEROS = frozenset({"gptq_v2", PLANAR_LAYOUT})  # whose zero points are stored as they are
 
-
 _EXPERT = re.compile(r"(.*experts)\.[0-9]+\.")
 # Where transformers looks for blocks by itself (`BLOCK_PATTERNS` of optimum's gptq/constants.py).
 _KNOWN_BLOCKS = (
@@ -71,7 +59,7 @@ _KNOWN_BLOCKS = (
 
 
 @dataclass(frozen=True)
-class Gptq(InModules):
+class Gptq(gptq_and_awq.InModules):
     """GPTQ's first format, as GPTQModel saves it."""
 
     bits: int = 4
@@ -132,8 +120,8 @@ def _quantised_layers(layers: Layers) -> dict[str, Any]:
     """Return the part of GPTQ's config that transformers reads where it does not guess right."""
     # `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
     # transformers and optimum know no `dynamic`; vLLM reads both.
-    found = [match for match in map(IN_BLOCK.fullmatch, layers.quantised) if match]
-    left = [match[0] for match in map(IN_BLOCK.fullmatch, layers.plain) if match]
+    found = [match for match in map(gptq_and_awq.IN_BLOCK.fullmatch, layers.quantised) if match]
+    left = [match[0] for match in map(gptq_and_awq.IN_BLOCK.fullmatch, layers.plain) if match]
     config: dict[str, Any] = {}
     blocks = {match[1] for match in found}
     if len(blocks) == 1 and not any(block.startswith(_KNOWN_BLOCKS) for block in blocks):
@@ -165,7 +153,7 @@ def encoding(bits: int = 4, group_size: int = 128) -> Encoding:
     """Return symmetric integers, as GPTQModel's round-to-nearest gives and packs them."""
     from anamnesis.schemes.families.integers.encode import Columns
 
-    check_one_of("group_size", group_size, GROUP_SIZES)
+    check_one_of("group_size", group_size, gptq_and_awq.GROUP_SIZES)
     check_one_of("bits", bits, BITS)
     return replace(_encoding(Gptq(bits, group_size)), codes=Columns(bits, group_size, "mirrored"))
 
@@ -175,28 +163,24 @@ def encoding(bits: int = 4, group_size: int = 128) -> Encoding:
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take what has a column of `qweight` for each column of `scales`, as no other layout has."""
-    for parts in gather(ledger, facts):
-        if not _is_gptq(parts) or _is_gemv(parts, facts):
+    for parts in gptq_and_awq.gather(ledger, facts):
+        has_awq_rows = parts.qweight.shape[:1] == parts.scales.shape[:1]
+        if not _is_gptq(parts) or (facts.layout == _GEMV and has_awq_rows):
             continue
         with ledger.refusing(part.name for part in parts.stored):
             ledger.take(weight_of(parts, facts))
 
 
-def _is_gptq(parts: Parts) -> bool:
-    """Tell GPTQ from AWQ, whose `qweight` has fewer columns than `scales`, or whose zeros are no
-    words."""
+def _is_gptq(parts: gptq_and_awq.Parts) -> bool:
+    """Tell GPTQ from AWQ: of that `qweight` has fewer columns than `scales`, or zeros no words."""
     is_fast = (parts.qweight.dtype.name, parts.qzeros.dtype.name) == ("I16", "F16")
     return parts.qweight.shape[1:] == parts.scales.shape[1:] and not is_fast
 
 
-def _is_gemv(parts: Parts, facts: QuantFacts) -> bool:
-    return facts.layout == _GEMV and parts.qweight.shape[:1] == parts.scales.shape[:1]
-
-
-def weight_of(parts: Parts, facts: QuantFacts) -> PackedWeight:
+def weight_of(parts: gptq_and_awq.Parts, facts: QuantFacts) -> PackedWeight:
     """Return the weight that parts make, or raise what speaks against it."""
-    check_layout(parts, facts)
-    check_dtypes(parts)
+    gptq_and_awq.check_layout(parts, facts)
+    gptq_and_awq.check_dtypes(parts)
     if parts.module.removesuffix(".").rpartition(".")[2] in TABLES:
         raise parts.unread("GPTQ of an embedding", facts)
     if not _is_gptq(parts):
@@ -210,7 +194,7 @@ def weight_of(parts: Parts, facts: QuantFacts) -> PackedWeight:
     in_features = _in_features(parts, bits)
     if is_planar and (in_features % 32 or parts.scales.shape[1] % 32):
         raise parts.mismatch(f"GPTQ in planes of {bits} bits takes multiples of 32 features")
-    size = find_group_size(parts, in_features, facts.group_sizes)
+    size = gptq_and_awq.find_group_size(parts, in_features, facts.group_sizes)
     shape = (parts.scales.shape[1], in_features)
     name, stored = parts.weight_name, parts.stored
     less_one = facts.layout not in _PLAIN_ZEROS and not is_planar
@@ -218,7 +202,7 @@ def weight_of(parts: Parts, facts: QuantFacts) -> PackedWeight:
     return PackedWeight(name, shape, stored, packing, less_one, size)
 
 
-def _bits(parts: Parts, facts: QuantFacts) -> int:
+def _bits(parts: gptq_and_awq.Parts, facts: QuantFacts) -> int:
     """Return the width that the shapes imply; where several fit, the one that the config has."""
     # A width that alone fits needs no config: it may be one of a layer that the config forgets.
     fitting = {bits for bits in WIDTHS if _fits(parts, bits)}
@@ -227,11 +211,11 @@ def _bits(parts: Parts, facts: QuantFacts) -> int:
     given = fitting if len(fitting) == 1 else fitting & (facts.bits or fitting)
     if len(given) != 1:
         widths = " or ".join(str(bits) for bits in sorted(fitting))
-        raise parts.refusal(f"{widths} bits would fit; say which with bits{OF_A_FILE}")
+        raise parts.refusal(f"{widths} bits would fit; say which with bits{gptq_and_awq.OF_A_FILE}")
     return given.pop()
 
 
-def _fits(parts: Parts, bits: int) -> bool:
+def _fits(parts: gptq_and_awq.Parts, bits: int) -> bool:
     n_words, out_features = parts.qweight.shape
     in_features = _in_features(parts, bits)
     if bits not in PACKINGS and (in_features % 32 or out_features % 32):
@@ -244,7 +228,7 @@ def _fits(parts: Parts, bits: int) -> bool:
     )
 
 
-def _in_features(parts: Parts, bits: int) -> int:
+def _in_features(parts: gptq_and_awq.Parts, bits: int) -> int:
     if parts.g_idx is not None:
         return parts.g_idx.shape[0]
     return parts.qweight.shape[0] * 32 // bits

@@ -64,18 +64,19 @@ def _weight(name: str, codes: StoredTensor, scale: StoredTensor, ledger: Ledger)
     if name in ledger.stored:
         raise codes.unsupported(f"{codes} is {name}, but that is stored as well")
     if not _is_marlin(codes, scale):
-        raise _mismatch(codes, scale, "these are not the shapes of Marlin")
+        raise mismatch(codes, scale, "these are not the shapes of Marlin")
     rows, cols = scale.shape[1], 16 * codes.shape[0]
     bits = 2 * codes.shape[1] // rows
     n_groups = scale.shape[0]
     if rows % _TILE[0] or cols == 0:
-        raise _mismatch(codes, scale, f"out features are no multiple of {_TILE[0]}")
+        raise mismatch(codes, scale, f"out features are no multiple of {_TILE[0]}")
     if n_groups == 0 or cols % n_groups:
-        raise _mismatch(codes, scale, f"{cols:,} in features do not make {n_groups:,} groups")
+        raise mismatch(codes, scale, f"{cols:,} in features do not make {n_groups:,} groups")
     kernel, block, half = f"PACKED{bits}", (1, cols // n_groups), 1 << bits - 1
     parts = (codes, scale)
     return MarlinWeight(name, (rows, cols), parts, kernel, block, constant=half, producer="Marlin")
 
 
-def _mismatch(codes: StoredTensor, scale: StoredTensor, why: str) -> ParseError:
+def mismatch(codes: StoredTensor, scale: StoredTensor, why: str) -> ParseError:
+    """Return the error for shapes that contradict each other."""
     return codes.malformed(f"{codes} and {scale}: {why}")

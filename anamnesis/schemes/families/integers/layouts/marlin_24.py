@@ -16,12 +16,12 @@ all of them.
 
 from __future__ import annotations
 
-from anamnesis.base.errors import ParseError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field, missing, module_of, stored_parts
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import SCALES
+from anamnesis.schemes.families.integers.layouts.marlin import mismatch
 from anamnesis.schemes.families.integers.ordered import SparseMarlinWeight
 
 _I16 = ("I16",)
@@ -66,18 +66,18 @@ def _weight(
         if parts[field.role].dtype.name not in field.dtypes:
             raise codes.unsupported(f"{parts[field.role]}: {field.dtypes} is expected")
     if any(len(part.shape) != 2 for part in parts.values()):
-        raise _mismatch(codes, scale, "these are no matrices")
+        raise mismatch(codes, scale, "these are no matrices")
     rows, cols = scale.shape[1], _TILE[1] * codes.shape[0]
     bits = {2 * rows: 4, 4 * rows: 8}.get(codes.shape[1])
     if bits is None or rows == 0 or cols == 0:
-        raise _mismatch(codes, scale, "these are not the shapes of 2:4 sparse Marlin")
+        raise mismatch(codes, scale, "these are not the shapes of 2:4 sparse Marlin")
     if meta.shape not in ((codes.shape[0], 2 * rows), (rows, cols // 16)):
         raise meta.misshapen(f"[{codes.shape[0]}, {2 * rows}]", codes)
     if rows % _TILE[0]:
-        raise _mismatch(codes, scale, f"out features are no multiple of {_TILE[0]}")
+        raise mismatch(codes, scale, f"out features are no multiple of {_TILE[0]}")
     n_groups = scale.shape[0]
     if n_groups == 0 or cols % n_groups:
-        raise _mismatch(codes, scale, f"{cols:,} in features do not make {n_groups:,} groups")
+        raise mismatch(codes, scale, f"{cols:,} in features do not make {n_groups:,} groups")
     return SparseMarlinWeight(
         name,
         (rows, cols),
@@ -88,7 +88,3 @@ def _weight(
         producer="2:4 sparse Marlin",
         is_permuted=n_groups > (2 if fields is LAYOUTS[0] else 1),
     )
-
-
-def _mismatch(codes: StoredTensor, scale: StoredTensor, why: str) -> ParseError:
-    return codes.malformed(f"{codes} and {scale}: {why}")

@@ -75,8 +75,7 @@ class InGroups(OfMlx):
         return Repack((own,), self.moved(view.name, parts), is_cast=view.is_cast)
 
     def _in_rows(self, view: Integers) -> Rows:
-        from anamnesis.schemes.views.integer_casts import in_groups, with_biases
-        from anamnesis.schemes.views.integer_packing import as_rows
+        from anamnesis.schemes.views.integer_casts import as_rows, in_groups, with_biases
 
         own = min(view.group, view.shape[-1])
         sizes = [size for size in (self.group_size, *reversed(GROUP_SIZES)) if own % size == 0]
@@ -136,9 +135,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
 
 
 def _check_width(weight: IntegerWeight, facts: QuantFacts) -> None:
-    """Refuse rows of a width that the config does not have, where other bits give one
-    that it has.
-    """
+    """Refuse rows of a width that the config has not, where other bits give one that it has."""
     codes, scales = weight.parts[:2]
     cols = weight.shape[-1]
     if cols in facts.sizes or not facts.hidden_sizes:
@@ -168,16 +165,8 @@ def weight_of(
         raise biases.misshapen(f"{scales.describe()}, as of {scales.name},", codes)
     bits, size = _layout(codes, scales, given)
     shape = (*codes.shape[:-1], scales.shape[-1] * size)
-    return IntegerWeight(
-        codes.name,
-        shape,
-        (codes, scales, biases),
-        f"PACKED{bits}",
-        (1, size),
-        biases=biases,
-        producer="MLX",
-        reference=_REFERENCE,
-    )
+    own = codes.name, shape, (codes, scales, biases), f"PACKED{bits}", (1, size)
+    return IntegerWeight(*own, biases=biases, producer="MLX", reference=_REFERENCE)
 
 
 def _layout(

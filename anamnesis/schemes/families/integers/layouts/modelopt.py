@@ -44,12 +44,5 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
     if "second" in found:
         why = "scale of the same weight in 8 bits, as only its runtime has it"
         ledger.drop(found["second"].name, why)
-    return IntegerWeight(
-        codes.name,
-        shape,
-        (codes, scale),
-        "INT8",
-        (1, size),
-        planes=Planes(4),
-        producer="ModelOpt",
-    )
+    own = codes.name, shape, (codes, scale), "INT8", (1, size)
+    return IntegerWeight(*own, planes=Planes(4), producer="ModelOpt")

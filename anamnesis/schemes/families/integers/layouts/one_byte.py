@@ -28,7 +28,6 @@ from anamnesis.schemes.families.integers.layouts import svdquant
 from anamnesis.schemes.families.integers.layouts.comfy import find_awq
 from anamnesis.schemes.families.integers.layouts.compressed_tensors import IntQuantized
 from anamnesis.schemes.families.integers.weight import IntegerWeight
-from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 from anamnesis.schemes.views.grid import AmbiguousBlock, resolve
 
 _COMFY = ("int8_tensorwise", "int8_blockwise", "")
@@ -68,7 +67,16 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | Non
     if layer is not None:
         if not codes.name.endswith("weight"):
             return None
-        weight = _of_comfy(codes, layer, ledger, facts)
+        weight: Weight | None
+        if layer.format == "awq_w4a16" and len(codes.shape) == 2:
+            weight = find_awq(codes, layer, ledger)
+        elif layer.format == "svdquant_w4a4":
+            weight = svdquant.find(codes, layer, ledger)
+        elif layer.format not in _COMFY:
+            raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
+        else:
+            own = {(layer.block, layer.block)} if layer.block else set()
+            weight = _find(codes, ledger, _USUAL._replace(producer="ComfyUI"), own)
         if weight is not None:
             drop_marker(codes.name, ledger)
         return weight
@@ -78,19 +86,6 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | Non
         if name is not None and f".{name}".endswith(".weight"):
             return _find(codes, ledger, names, blocks)
     return None
-
-
-def _of_comfy(
-    codes: StoredTensor, layer: ComfyLayer, ledger: Ledger, facts: QuantFacts
-) -> Weight | None:
-    if layer.format == "awq_w4a16" and len(codes.shape) == 2:
-        return find_awq(codes, layer, ledger)
-    if layer.format == "svdquant_w4a4":
-        return svdquant.find(codes, layer, ledger)
-    if layer.format not in _COMFY:
-        raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
-    blocks = {(layer.block, layer.block)} if layer.block else set()
-    return _find(codes, ledger, _USUAL._replace(producer="ComfyUI"), blocks)
 
 
 def _find(
@@ -108,16 +103,8 @@ def _find(
     if zeros is not None and (zeros.dtype.name, zeros.shape) != ("I8", scale.shape):
         raise zeros.misshapen(f"I8 {list(scale.shape)}", codes)
     parts = (codes, scale) if zeros is None else (codes, scale, zeros)
-    return IntegerWeight(
-        name,
-        codes.shape,
-        parts,
-        "INT8",
-        block,
-        zeros,
-        producer=names.producer,
-        reference=names.reference,
-    )
+    own = name, codes.shape, parts, "INT8", block, zeros
+    return IntegerWeight(*own, producer=names.producer, reference=names.reference)
 
 
 def _block(

@@ -80,11 +80,7 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         bias = ledger.stored.get(sibling(name, "bias"))
         shape = _shape(codes, name, n_scales, size, bias, facts)
     return IntegerWeight(
-        name,
-        shape,
-        (codes, scale, biases),
-        "PACKED8",
-        (1, size),
+        *(name, shape, (codes, scale, biases), "PACKED8", (1, size)),
         biases=biases,
         planes=Planes(bits, in_parts=True),
         matrix=(n_scales, size),

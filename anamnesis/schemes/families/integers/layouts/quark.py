@@ -26,8 +26,8 @@ from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.integers.checks import SCALES, group_size
 from anamnesis.schemes.families.integers.layouts.awq import PACKING
-from anamnesis.schemes.families.integers.packed import PackedWeight
 from anamnesis.schemes.families.integers.weight import IntegerWeight
+from anamnesis.schemes.families.integers.words import PackedWeight
 from anamnesis.sources.altered import from_awq_order, recoded, to_awq_order
 from anamnesis.sources.strided import Strips, transposed
 
@@ -110,16 +110,8 @@ def _in_groups(
         raise zeros.misshapen(f"I32 {words}", codes)
     size = group_size(codes, cols, n_groups, coding.sizes)
     parts = (coding.packed(codes, as_awq=True), coding.packed(zeros, as_awq=True), scale)
-    return PackedWeight(
-        codes.name,
-        (rows, cols),
-        parts,
-        PACKING,
-        False,
-        size,
-        producer=_PRODUCER,
-        coding=coding.id,
-    )
+    own = codes.name, (rows, cols), parts, PACKING, False, size
+    return PackedWeight(*own, producer=_PRODUCER, coding=coding.id)
 
 
 def _in_rows(
@@ -130,16 +122,9 @@ def _in_rows(
         raise scale.misshapen(f"[{rows}], or one scale,", codes)
     plain = coding.packed(codes, as_awq=False)
     half = _IN_WORD if coding.is_signed else 0
-    weight = IntegerWeight(
-        codes.name,
-        (rows, cols),
-        (plain, scale),
-        "PACKED4",
-        (1, cols) if scale.shape else (rows, cols),
-        constant=half,
-        producer=_PRODUCER,
-        coding=coding.id,
-    )
+    block = (1, cols) if scale.shape else (rows, cols)
+    own = codes.name, (rows, cols), (plain, scale), "PACKED4", block
+    weight = IntegerWeight(*own, constant=half, producer=_PRODUCER, coding=coding.id)
     if zeros is None:
         return weight
     words = [-(-rows // _IN_WORD)] if scale.shape else []

@@ -34,7 +34,6 @@ from anamnesis.sources.strided import transposed
 
 _GROUP, _TILE, _HALF_GROUP = 64, 128, 32  # columns, rows, bytes
 
-
 _BESIDE = ("smooth_factor", "proj_down", "proj_up")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anamnesis.schemes.libraries.module_names import common_end, match_names
-from anamnesis.schemes.libraries.targets import Targets
+from anamnesis.schemes.libraries.targets import Targets, common_end, match_names
 
 MODULES = {"model.layers.0.up", "model.layers.1.up", "mtp.layers.2.up", "lm_head", "a.b.c", "d.b.c"}
 
