@@ -1,4 +1,4 @@
-"""The 16 levels of W4A8: comfy-kitchen's own, or ones fitted to rotated weights with heavy tails.
+"""The 16 levels of W4A8: the usual ones, or levels fitted to heavy tails.
 
 `_decide_codebook` of comfy-kitchen looks at rows that are spread over a weight, and at some half a
 million of their values, which torch's generator picks. It fits levels where their excess kurtosis

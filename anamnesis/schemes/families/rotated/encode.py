@@ -137,7 +137,7 @@ class RotatedLevels(Codes):
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         rows, cols = task.matrix
-        rotated = _rotated(values, cols, self.group, task.level).cast("f")
+        rotated = np.frombuffer(_rotated(values, cols, self.group, task.level), np.float32)
         levels = self._levels(task.found)
         scales = np.empty(rows * cols // codebook.GROUP, np.float32)
         channels = np.empty(rows, np.float32)
@@ -158,8 +158,8 @@ class RotatedLevels(Codes):
         grid = levels[codes].reshape(-1, codebook.GROUP)
         grid *= np.take_along_axis(tried, best, 0).reshape(-1, 1)
         np.clip(np.rint(grid, grid), -_LARGEST_INT8, _LARGEST_INT8, grid)
-        own = np.frombuffer(rotated, np.float32).reshape(rows, cols)
-        return task.measured(_errors(own, grid.reshape(rows, cols), channels[:, None]))
+        errors = _errors(rotated.reshape(rows, cols), grid.reshape(rows, cols), channels[:, None])
+        return task.measured(errors)
 
     def _levels(self, found: bytes) -> NDArray[np.float32]:
         if self.bits == 6:
@@ -177,12 +177,14 @@ class RotatedLevels(Codes):
 
     def _packed(self, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return nibbles, the low one first; behind those of a row its high bits, four a byte."""
-        if self.bits == 4:
-            return (codes[:, ::2] | codes[:, 1::2] << 4).reshape(-1)
-        stored = codes + 1  # 32 stands for 0
-        low, high = stored & 15, stored >> 4
-        fours = high[:, ::4] | high[:, 1::4] << 2 | high[:, 2::4] << 4 | high[:, 3::4] << 6
-        return np.concatenate([low[:, ::2] | low[:, 1::2] << 4, fours], axis=1).reshape(-1)
+        stored = codes if self.bits == 4 else codes + np.uint8(1)  # of 6 bits, 32 stands for 0
+        low, high = stored & np.uint8(15), stored >> 4
+        planes = [low[:, ::2] | low[:, 1::2] << 4]
+        if self.bits == 6:
+            fours = [high[:, n::4] << 2 * n for n in range(4)]
+            planes.append(np.bitwise_or.reduce(fours))
+        packed: NDArray[np.uint8] = np.concatenate(planes, axis=1)
+        return packed.reshape(-1)
 
 
 def _refuses(shape: tuple[int, ...], whole: int) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from math import lcm, prod
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import anamnesis._core as _core
 import anamnesis._io as _io
@@ -22,8 +22,6 @@ from anamnesis.schemes.views.views import made_of
 _CODES, _SCALES, _GROUPS, _BOOK, _HIGH, _AROUND, _ADDED, _NARROW, _ROTATED = range(9)
 _LARGEST = 127
 ROTATIONS = tuple(4**n for n in range(1, 7))  # columns of a group that the kernels rotate
-
-V = TypeVar("V")
 
 
 def group_in(cols: int, group: int) -> int:
@@ -70,9 +68,8 @@ class RotatedWeight(Weight):
         """Columns of which pieces of a row are whole ones."""
         return self.group
 
-    def view(self, kind: type[V]) -> V | None:
-        view = self._rotated() if kind is Rotated else None
-        return view if isinstance(view, kind) else None
+    def seen_as(self, kind: type) -> object:
+        return self._rotated() if kind is Rotated else None
 
     def _rotated(self) -> Rotated:
         codes, scales = self.parts[:2]
@@ -187,10 +184,10 @@ class LevelsWeight(RotatedWeight):
     def by_reference(self, dtype: DType) -> Self:
         return self if dtype.name == "F32" else replace(self, rounded=dtype)
 
-    def view(self, kind: type[V]) -> V | None:
-        if isinstance(self, kind):
+    def seen_as(self, kind: type) -> object:
+        if kind is LevelsWeight:
             return self
-        return None if self.correction is not None else RotatedWeight.view(self, kind)
+        return None if self.correction is not None else RotatedWeight.seen_as(self, kind)
 
     def _decode(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
