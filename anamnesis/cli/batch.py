@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from anamnesis.base.printable import printable
+from anamnesis.cli.app import FAILED
 from anamnesis.cli.errors import StdoutError, complain, describe_error, error_dict, wants_traceback
-from anamnesis.cli.exit_codes import FAILED
 from anamnesis.cli.streams import print_json
 
 

@@ -9,12 +9,11 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import ZipFile, ZipInfo
 from zlib import crc32
-
-from anamnesis.cli.demo_tokenizer import VOCABULARY, byte_level_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +22,41 @@ if TYPE_CHECKING:
     from anamnesis.formats.base import Writer
 
     Array = NDArray[Any]
+
+_SPECIAL = ("<unk>", "<s>", "</s>")
+_MERGES = (  # Ġ is how byte-level vocabularies write a space
+    *("Ġ t", "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r", "Ġ o", "Ġ s", "a t", "u n"),
+    *("Ġ w", "e s", "Ġ c", "i t", "o r", "i s", "Ġ b", "e n", "Ġ f", "Ġ m", "Ġ p", "Ġo f"),
+    *("in g", "e d", "a n", "a l", "Ġa n", "o u", "Ġ in", "a r", "Ġt o", "Ġ d", "Ġ h", "i c"),
+    *("l e", "o m", "i on", "Ġ re", "a s", "Ġt h", "e l", "Ġ n", "c t", "en t", "s t", "v e"),
+    *("Ġ l", "Ġ e", "Ġ g", "o t", "i l", "r o", "i d", "Ġb e", "Ġ is", "l y", "c h", "u r"),
+    "Ġth at",
+)
+VOCABULARY = len(_SPECIAL) + 256 + len(_MERGES)
+
+
+def byte_level_tokenizer() -> dict[str, Any]:
+    """Return a tokenizer of every byte and some pairs, which splits texts as GPT-2's does."""
+    from anamnesis.architectures.tokenizers.decoded import byte_alphabet
+
+    tokens = [*_SPECIAL, *byte_alphabet(), *(pair.replace(" ", "") for pair in _MERGES)]
+    places = ("single_word", "lstrip", "rstrip", "normalized")
+    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": i, "content": token, **dict.fromkeys(places, False), "special": True}
+            for i, token in enumerate(_SPECIAL)
+        ],
+        "pre_tokenizer": bytes_,
+        "decoder": bytes_,
+        "model": {
+            "type": "BPE",
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "merges": list(_MERGES),
+        },
+    }
+
 
 Files = dict[str, bytes]
 
@@ -174,10 +208,6 @@ def _llama_directory(folder: str = "llama-tiny") -> Files:
         "config.json": _json(_LLAMA_CONFIG),
     }
     return _below(folder, files)
-
-
-def _llama_in(to: str, out: str) -> Callable[[], Files]:
-    return lambda: _llama_as(to, out)
 
 
 def _fp8_directory() -> Files:
@@ -332,17 +362,21 @@ class _NestedPickle:
 DEMOS: Mapping[str, Demo] = {
     "llama": Demo("llama-tiny", "a Llama in BF16, as on the Hugging Face hub", _llama_directory),
     "fp8-directory": Demo("llama-tiny-FP8", "a Llama in FP8, in two shards", _fp8_directory),
-    "gptq": Demo("llama-tiny-GPTQ", "the Llama in GPTQ", _llama_in("gptq-4bit", "llama-tiny-GPTQ")),
-    "awq": Demo("llama-tiny-AWQ", "the Llama in AWQ", _llama_in("awq-4bit", "llama-tiny-AWQ")),
+    "gptq": Demo(
+        "llama-tiny-GPTQ", "the Llama in GPTQ", partial(_llama_as, "gptq-4bit", "llama-tiny-GPTQ")
+    ),
+    "awq": Demo(
+        "llama-tiny-AWQ", "the Llama in AWQ", partial(_llama_as, "awq-4bit", "llama-tiny-AWQ")
+    ),
     "bnb": Demo(
         "llama-tiny-bnb-4bit",
         "the Llama in bitsandbytes' NF4",
-        _llama_in("bnb-nf4", "llama-tiny-bnb-4bit"),
+        partial(_llama_as, "bnb-nf4", "llama-tiny-bnb-4bit"),
     ),
     "gguf": Demo(
         "llama-tiny-Q4_K_M.gguf",
         "the Llama as a GGUF in Q4_K_M",
-        _llama_in("gguf-q4_k_m", "llama-tiny-Q4_K_M.gguf"),
+        partial(_llama_as, "gguf-q4_k_m", "llama-tiny-Q4_K_M.gguf"),
     ),
     "mxfp4": Demo("tiny-mxfp4.safetensors", "MXFP4 of compressed-tensors", _mxfp4),
     "ckpt": Demo("sd-tiny.ckpt", "a training checkpoint: weights, averages, optimizer", _ckpt),

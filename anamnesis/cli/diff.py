@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from anamnesis.cli.exit_codes import FOUND, UNREADABLE
+from anamnesis.cli.app import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
     from anamnesis.cli.opening import OpenModel
     from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
-    from anamnesis.convert.report.charts import Scale
+    from anamnesis.convert.report.page import Scale
 
 _COLUMNS, _MOST_COLUMNS = 80, 120
 _GAP = "  "
@@ -172,8 +172,8 @@ def _largest(value: float) -> str:
 
 def _map(found: Comparison, width: int) -> Iterator[str]:
     """Yield a line for each module, with a character for each layer."""
-    from anamnesis.convert.report.charts import DECIBELS
     from anamnesis.convert.report.layers import in_columns, map_of, worst_of
+    from anamnesis.convert.report.page import DECIBELS
 
     modules, layers = map_of((one.name, one.snr_db) for one in found.weights)
     modules = {name: row for name, row in modules.items() if min(row.values()) < math.inf}

@@ -100,9 +100,10 @@ class Encode(Task):
         )
 
     def naming_of(self, model: Model) -> Naming:
-        from anamnesis.cli.output_names import any_of_dtype
+        from anamnesis.cli.output_names import any_of_dtype, becomes_directory
 
-        if self._makes_directory(model):
+        is_asked = self._is_folder and self._options.get("names") != "keep"
+        if is_asked and becomes_directory(model, self._form):  # a final `/` asks for one
             return self.naming._replace(form=self._form._replace(is_named_directory=True))
         if self._target.encoding is not None:
             return self.naming
@@ -112,13 +113,6 @@ class Encode(Task):
             return self.naming._replace(word=None, keeps_dtypes=True, full_stem=True)
         has_dtype = any_of_dtype(weights, self._dtype, cast_all=self._options["cast_all"])
         return self.naming if has_dtype else self.naming._replace(word=None)
-
-    def _makes_directory(self, model: Model) -> bool:
-        """Return whether a GGUF becomes a Hugging Face directory: a final `/` asks for one."""
-        from anamnesis.cli.output_names import becomes_directory
-
-        is_asked = self._is_folder and self._options.get("names") != "keep"
-        return is_asked and becomes_directory(model, self._form)
 
     def target(self, paths: tuple[str, ...], out: str | None) -> Target:
         return self._target

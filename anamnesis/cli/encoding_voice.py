@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from anamnesis.base.printable import printable, shortened
+from anamnesis.base.printable import numbered, printable, shortened
 from anamnesis.cli.errors import in_options
-from anamnesis.cli.narration import Voice, account_lines, count, hanging, parsed_lines
+from anamnesis.cli.narration import Voice, hanging, parsed_lines
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
@@ -51,20 +51,20 @@ class EncodingVoice(Voice):
 
     def label_done(self, label: str, report: Report) -> str:
         n = report.n_encoded if self._verb == "forget" else report.n_out
-        return f"{label} {count(n, 'tensor')}"
+        return f"{label} {numbered(n, 'tensor')}"
 
     def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
         if report.loss is not None and report.loss.weights:
             yield from loss_lines(report.loss, _N_WORST if self._worst else 1)
         if report.edited:
-            yield f"Adapters added to {count(len(report.edited), 'weight')}"
+            yield f"Adapters added to {numbered(len(report.edited), 'weight')}"
         if self._verified:
             yield "Verified: read back, and equal to a second encoding"
         if self._same_as is not None:
             yield f"Same as {printable(self._same_as)}: every tensor, byte for byte"
-        yield from account_lines(report, stored)
+        yield from super().account(report, stored)
         for encoding, n in report.encodings.items():
-            yield f"  encoded {count(n, 'weight')} as {printable(encoding)}"
+            yield f"  encoded {numbered(n, 'weight')} as {printable(encoding)}"
         yield from outcome_lines(report)
 
 
@@ -76,31 +76,29 @@ def found_lines(inspection: Inspection) -> Iterator[str]:
 
 def outcome_lines(outcome: Outcome) -> Iterator[str]:
     """Yield how many weights are moved, quantised anew, left plain, cast or kept, and why."""
-    for (way, encoding), n in Counter(_moves(outcome)).most_common():
-        yield from hanging(f"{count(n, 'weight')} {way.format(printable(encoding))}")
+    own, cast = set(outcome.unchanged), set(outcome.recast)
+    ways = [
+        (_UNCHANGED if name in own else _CAST if name in cast else _MOVED, encoding)
+        for name, encoding in outcome.repacked.items()
+    ]
+    for (way, encoding), n in Counter(ways).most_common():
+        yield from hanging(f"{numbered(n, 'weight')} {way.format(printable(encoding))}")
     if outcome.inexact:
         n = len(outcome.inexact)
         yield f"  {n:,} of them equal in BF16 and F16; F32 may differ in its last bits"
     why = {name: f"{said} has no such codes to move" for name, said in outcome.requantised.items()}
     for reason, n in Counter({**why, **outcome.unmovable}.values()).most_common():
-        yield from hanging(f"{count(n, 'weight')} re-quantised: {printable(reason)}")
+        yield from hanging(f"{numbered(n, 'weight')} re-quantised: {printable(reason)}")
     if why:
         yield "  the loss is against what they decode to"
     for reason, n in Counter(outcome.plain.values()).most_common():
         yield from hanging(f"left {n:,} plain: {printable(in_options(reason))}")
     for (old, new), n in Counter(outcome.cast.values()).most_common():
-        yield f"  cast {count(n, 'tensor')} from {old} to {new}"
+        yield f"  cast {numbered(n, 'tensor')} from {old} to {new}"
     if outcome.kept:
         types = ", ".join(type for type, _ in Counter(outcome.kept.values()).most_common())
-        n_kept = count(len(outcome.kept), "weight")
+        n_kept = numbered(len(outcome.kept), "weight")
         yield from hanging(f"kept {n_kept} as stored ({types}); gguf-bf16 decodes them")
-
-
-def _moves(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """Yield how each weight's codes are moved, and into what."""
-    own, cast = set(outcome.unchanged), set(outcome.recast)
-    for name, encoding in outcome.repacked.items():
-        yield _UNCHANGED if name in own else _CAST if name in cast else _MOVED, encoding
 
 
 def loss_lines(losses: Losses, n_worst: int) -> Iterator[str]:
@@ -116,21 +114,20 @@ def loss_lines(losses: Losses, n_worst: int) -> Iterator[str]:
         yield from _worst_lines(losses.worst(n_worst))
     elif len(losses.weights) > 1:
         ((name, loss),) = losses.worst()
-        yield from _row(f"  worst weight: {_decibels(loss)}", printable(name))
-
-
-def _row(figures: str, name: str) -> Iterator[str]:
-    """Yield figures and a name, which gets a line of its own where both are too long for one."""
-    if len(figures) + 2 + len(name) <= _COLUMNS:
-        yield f"{figures}, {name}"
-    else:
-        yield figures
-        yield f"    {name}"
+        figures, shown = f"  worst weight: {_decibels(loss)}", printable(name)
+        fits = len(figures) + 2 + len(shown) <= _COLUMNS
+        yield from [f"{figures}, {shown}"] if fits else [figures, f"    {shown}"]
 
 
 def _worst_lines(worst: Sequence[tuple[str, WeightLoss]]) -> Iterator[str]:
     """Yield the weights whose errors are largest beside their values."""
-    rows = [(shortened(name), _figures(loss)) for name, loss in worst]
+    rows = [
+        (
+            shortened(name),
+            f"SNR {_decibels(loss)}  mean {loss.mean:.2g}  max {loss.largest:.2g}",
+        )
+        for name, loss in worst
+    ]
     width = max(len(name) for name, _ in rows)
     fits = all(2 + width + 2 + len(figures) <= _COLUMNS for _, figures in rows)
     for name, figures in rows:
@@ -139,10 +136,6 @@ def _worst_lines(worst: Sequence[tuple[str, WeightLoss]]) -> Iterator[str]:
         else:
             yield f"  {name}"
             yield f"    {figures}"
-
-
-def _figures(loss: WeightLoss) -> str:
-    return f"SNR {_decibels(loss)}  mean {loss.mean:.2g}  max {loss.largest:.2g}"
 
 
 def _decibels(loss: WeightLoss) -> str:

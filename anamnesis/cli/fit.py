@@ -1,11 +1,14 @@
-"""`amn plan --target-size`: a type for each weight, and the recipe for them."""
+"""`amn plan --target-size`, and the table of types that a plan of a mix shows."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,6 +20,7 @@ from anamnesis.convert.request.kinds import read_target
 if TYPE_CHECKING:
     from anamnesis.cli.opening import OpenModel
     from anamnesis.convert.fit.fit import Fit
+    from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.request.targets import Target
 
 
@@ -32,7 +36,7 @@ def run_fit(
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
     from anamnesis.cli.batch import run_each
-    from anamnesis.cli.waiting import waiting
+    from anamnesis.cli.progress import waiting
 
     _check(to, asked, recipe)
     types = [word.strip() for word in (asked["types"] or "k").split(",")]
@@ -80,7 +84,6 @@ def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) ->
 def _lines(found: Fit) -> Iterator[str]:
     """Yield the chosen types, and what they cost."""
     from anamnesis.base.sizes import format_size
-    from anamnesis.cli.mix_table import mix_lines
 
     plan = found.plan
     yield from mix_lines(plan, found.types)
@@ -90,3 +93,64 @@ def _lines(found: Fit) -> Iterator[str]:
     part = " of a sample" if found.is_sample else ""
     yield f"Error:       {found.error:.5g}, the sum of squared errors{part};"
     yield "             the error of weights is not the quality of a model"
+
+
+_FIGURES = "{type:<7}  {size:>8}  {bits:>6}"
+_FEWEST = 20  # characters of a name that is cut
+
+
+class _Row(NamedTuple):
+    name: str
+    type: str
+    size: str
+    bits: str
+    of: str
+    why: str
+
+
+def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
+    """Yield a row for each tensor: its name, type and size, and what it is made of.
+
+    A terminal that is too narrow shows the latter of none, and then names that are cut.
+    """
+    from anamnesis.base.printable import printable
+
+    rows = list(_rows(plan, chosen))
+    head = _Row("tensor", "type", "size", "bits", "made of" if plan.names else "", "")
+    name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns - 1
+        room -= len(_figures(head)) + _longest(row.why for row in rows) + 6
+        of = of if name + of + 2 <= room else 0
+        name = min(name, max(room, _FEWEST))
+    yield ""
+    for row in (head, *rows):
+        made_of = f"{printable(row.of):<{of}}  " if of else ""
+        cut = row.name if len(row.name) <= name else f"{row.name[: name - 1]}…"
+        yield f"  {printable(cut):<{name}}  {_figures(row)}  {made_of}{row.why}".rstrip()
+    yield ""
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)
+
+
+def _figures(row: _Row) -> str:
+    return _FIGURES.format(type=row.type, size=row.size, bits=row.bits)
+
+
+def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
+    from anamnesis.base.printable import abbreviate
+    from anamnesis.base.sizes import format_size
+    from anamnesis.schemes.families.ggml.choose import OWN
+
+    for made in plan.weights():
+        name = made.weight.name
+        why = plan.why.get(name, "")
+        why = "" if why == OWN or name in chosen else why
+        for part in made.parts:
+            bits = 8 * part.n_bytes / max(prod(part.shape), 1)
+            size = format_size(part.n_bytes)
+            made_of = plan.names.get(name)
+            of = abbreviate(made_of, 1) if made_of else ""
+            yield _Row(part.name, part.dtype.name, size, f"{bits:.4g}", of, why)

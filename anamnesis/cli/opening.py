@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 if TYPE_CHECKING:
     from anamnesis.base.limits import ParseLimits
-    from anamnesis.checkpoint.pipelines import Pipeline
     from anamnesis.model import Model
 
 
@@ -21,41 +20,34 @@ class OpenModel(NamedTuple):
     choice: dict[str, Any]
     limits: ParseLimits | None
 
-    def __call__(self, path: str) -> AbstractContextManager[Model]:
-        """Return the model, to be used in a `with` statement."""
-        return _open(self.opening, self.choice, path)
+    @contextmanager
+    def __call__(self, path: str) -> Iterator[Model]:
+        """Open a model for the time of a `with` statement."""
+        import gc
 
-    def of_pipeline(self, pipeline: Pipeline, model: str) -> OpenModel:
-        """Return the opener for one model of a pipeline, which may lack the variant."""
-        return self._replace(opening=pipeline.opening(model, self.opening))
+        from anamnesis.cli.errors import complain
+        from anamnesis.cli.inputs import misnomer
+        from anamnesis.cli.progress import waiting
+        from anamnesis.cli.streams import is_pipe, spooled
+        from anamnesis.opening import parse
 
-
-@contextmanager
-def _open(opening: dict[str, Any], choice: dict[str, Any], path: str) -> Iterator[Model]:
-    import gc
-
-    from anamnesis.cli.errors import complain
-    from anamnesis.cli.inputs import misnomer
-    from anamnesis.cli.streams import is_pipe, spooled
-    from anamnesis.cli.waiting import waiting
-    from anamnesis.opening import parse
-
-    below = opening["select"] if choice["keep_names"] else None
-    if below is not None:
-        opening = {**opening, "select": None}
-    gc.disable()  # walking a growing header would take a tenth of the time
-    try:
-        with waiting("Reading"):
-            whole = parse(spooled(path) if is_pipe(path) else path, **opening)
-    finally:
-        gc.enable()
-    gc.freeze()  # the header lives as long as the command: do not walk it, not even at exit
-    with whole:
-        model = _chosen(whole, path, below, choice)
-        warning = misnomer(path, model.format_id, model.format)
-        if warning:
-            complain(warning, "warning")
-        yield model
+        opening, choice = self.opening, self.choice
+        below = opening["select"] if choice["keep_names"] else None
+        if below is not None:
+            opening = {**opening, "select": None}
+        gc.disable()  # walking a growing header would take a tenth of the time
+        try:
+            with waiting("Reading"):
+                whole = parse(spooled(path) if is_pipe(path) else path, **opening)
+        finally:
+            gc.enable()
+        gc.freeze()  # the header lives as long as the command: do not walk it, not even at exit
+        with whole:
+            model = _chosen(whole, path, below, choice)
+            warning = misnomer(path, model.format_id, model.format)
+            if warning:
+                complain(warning, "warning")
+            yield model
 
 
 def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> Model:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from anamnesis.cli.exit_codes import FAILED, ON_FAILURE
+from anamnesis.cli.app import FAILED, ON_FAILURE
 from anamnesis.cli.grouped import Command, Option
 from anamnesis.convert.request import options as table
 from anamnesis.convert.request.kinds import Kind
@@ -55,7 +55,10 @@ def verb(
         flags = {flag for row in rows for flag in row.flags.split()}
         found.params[-1:-1] = [_click_option(row, name, flags) for row in rows]  # before -h
         if "untrusted" in options:
-            found.params.insert(0, _paths(required="lists" not in options))
+            # click.Path only so that shells complete names of files; with --list there may be none.
+            settings: dict[str, Any] = {"metavar": "PATH...", "nargs": -1, "type": click.Path()}
+            paths = click.Argument(["paths"], required="lists" not in options, **settings)
+            found.params.insert(0, paths)
         return found
 
     return made
@@ -68,14 +71,6 @@ def _failing(function: _Function, code: int) -> _Function:
         function(**given)
 
     return run
-
-
-def _paths(*, required: bool) -> click.Argument:
-    """Return the argument of inputs; with --list there may be none."""
-    # click.Path only so that shells complete names of files.
-    return click.Argument(
-        ["paths"], metavar="PATH...", nargs=-1, required=required, type=click.Path()
-    )
 
 
 def _epilog(examples: Sequence[str], exit_codes: Sequence[str]) -> str:
@@ -114,21 +109,19 @@ def _limiting(function: _Function, verb: str) -> _Function:
 
     @wraps(function)
     def run(*, untrusted: bool, **given: Any) -> None:
-        limits = {name: given.pop(name) for name in names}
-        function(limits=_limits(untrusted, limits), **given)
+        asked = {name: given.pop(name) for name in names}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        limits = None
+        if untrusted or asked:
+            from dataclasses import replace
+
+            from anamnesis.base.limits import ParseLimits
+
+            limits = ParseLimits.untrusted() if untrusted else ParseLimits()
+            limits = replace(limits, **asked)
+        function(limits=limits, **given)
 
     return run
-
-
-def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
-    set_ = {name: value for name, value in given.items() if value is not None}
-    if not (untrusted or set_):
-        return None
-    from dataclasses import replace
-
-    from anamnesis.base.limits import ParseLimits
-
-    return replace(ParseLimits.untrusted() if untrusted else ParseLimits(), **set_)
 
 
 def _opening(function: _Function, verb: str) -> _Function:

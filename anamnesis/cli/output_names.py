@@ -110,17 +110,14 @@ def derived_name(
     def called(stem: str, word: str | None) -> str:
         return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
 
-    word = None if naming.word and _ends_in(stem, naming.word) else naming.word
+    word = naming.word
+    if word and stem.lower().endswith(tuple(f"{mark}{word.lower()}" for mark in _SEPARATORS)):
+        word = None
     made = called(stem, word)
     if elsewhere or made != name:
         return made
     stays = naming.full_stem or (naming.word and not naming.keeps_dtypes)
     return called(whole, "copy" if stays else "plain")
-
-
-def _ends_in(stem: str, word: str) -> bool:
-    """Whether a name ends in a word already."""
-    return stem.lower().endswith(tuple(f"{mark}{word.lower()}" for mark in _SEPARATORS))
 
 
 def _without_quantization(stem: str) -> str:
@@ -347,7 +344,8 @@ class OutputNames:
         is_one = naming.form.becomes_file(directory=is_directory)
         if naming.form.is_named_directory and not self._several:
             return self._out
-        if self._several or (is_one and _names_a_folder(self._out)):
+        is_folder = self._out.endswith(("/", os.sep)) or os.path.isdir(self._out)
+        if self._several or (is_one and is_folder):
             folder = os.path.join(self._out, self._folders.get(path, ""))
             made = derived_path(path, naming, folder, full_stem=full_stem)
             return made + os.sep if naming.form.is_named_directory else made
@@ -364,7 +362,3 @@ def _identity(path: str) -> tuple[int, int] | None:
         status = os.stat(path)
         return status.st_dev, status.st_ino
     return None
-
-
-def _names_a_folder(out: str) -> bool:
-    return out.endswith(("/", os.sep)) or os.path.isdir(out)

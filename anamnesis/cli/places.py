@@ -65,7 +65,11 @@ def placed(
             raise _no_target(*[word for word in rest if not _is_there(word)])
         if len(rest) > 1 and not behind:
             return Words((first, *rest), to, None)
-        raise _does_not_exist(last)
+        option, does = "-o", "writes it"
+        if last.isdecimal():
+            option, does = "--threads", "sets the threads"
+        line = _line(last, option, last)
+        raise click.UsageError(f"{last!r} does not exist; `{line}` {does}")
     if len(rest) == 1 and _may_be_output(first, last, lacks=lacks):
         raise _replace_or_read(last, ("--to", "TARGET") if lacks else ())
     return Words((first, *rest), to, None)
@@ -191,11 +195,6 @@ def _no_target(word: str, *others: str) -> click.UsageError:
     return click.UsageError(
         f"{word!r} is no file and no target: {line}amn convert --list shows all targets"
     )
-
-
-def _does_not_exist(last: str) -> click.UsageError:
-    option, does = ("--threads", "sets the threads") if last.isdecimal() else ("-o", "writes it")
-    return click.UsageError(f"{last!r} does not exist; `{_line(last, option, last)}` {does}")
 
 
 def _replace_or_read(last: str, more: tuple[str, ...]) -> click.UsageError:

@@ -95,7 +95,7 @@ def command(
 
 
 def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
-    from anamnesis.cli.waiting import waiting
+    from anamnesis.cli.progress import waiting
 
     _, options = what_is_asked(target, given, None)
     to: Any = target if target.is_directory else target.text
@@ -165,42 +165,34 @@ def _snr(plan: Plan) -> str:
     return "-" if ratio is None else f"{ratio:.1f} dB"
 
 
-def _loss(plan: Plan) -> Iterator[str]:
-    """Yield the loss, as far as it was measured."""
-    from anamnesis.cli.encoding_voice import loss_lines
+def _lines(plan: Plan, stored: Any) -> Iterator[str]:
+    """Yield the plan of one target."""
+    from anamnesis.base.printable import numbered, printable
+    from anamnesis.base.sizes import format_size
+    from anamnesis.cli.encoding_voice import loss_lines, outcome_lines
+    from anamnesis.cli.narration import dropped_lines, joined_lines
 
+    account = plan.account
+    formats = Counter(file.writer.id for file in plan.files)
+    files = " and ".join(numbered(n, f"{kind} file") for kind, n in formats.items())
+    yield f"Would write: {files}, {numbered(plan.n_tensors, 'tensor')}, {format_size(plan.n_bytes)}"
+    yield f"Input:       {_input(plan)}"
+    yield f"Ratio:       {_ratio(plan)} of the input, {_bits(plan.bits_per_weight)} bits each"
+    yield f"Memory:      at most {format_size(plan.peak_memory)}"
+    if plan.why:
+        from anamnesis.cli.fit import mix_lines
+
+        yield from mix_lines(plan)
     measured = plan.measured
     if measured is not None:
         yield from loss_lines(measured.losses, 1)
         if measured.is_sample:
             bands = f"{measured.n_bands:,} of {measured.n_bands_in_all:,} bands"
             yield f"  of a sample, {bands}; --full measures all"
-
-
-def _lines(plan: Plan, stored: Any) -> Iterator[str]:
-    """Yield the plan of one target."""
-    from anamnesis.base.printable import printable
-    from anamnesis.base.sizes import format_size
-    from anamnesis.cli.encoding_voice import outcome_lines
-    from anamnesis.cli.narration import count, dropped_lines, joined_lines
-
-    account = plan.account
-    formats = Counter(file.writer.id for file in plan.files)
-    files = " and ".join(count(n, f"{kind} file") for kind, n in formats.items())
-    yield f"Would write: {files}, {count(plan.n_tensors, 'tensor')}, {format_size(plan.n_bytes)}"
-    bits = _bits(plan.bits_per_weight)
-    yield f"Input:       {_input(plan)}"
-    yield f"Ratio:       {_ratio(plan)} of the input, {bits} bits each"
-    yield f"Memory:      at most {format_size(plan.peak_memory)}"
-    if plan.why:
-        from anamnesis.cli.mix_table import mix_lines
-
-        yield from mix_lines(plan)
-    yield from _loss(plan)
     yield from _loads_lines(plan)
     encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
-        yield f"  {count(n, 'weight')} as {printable(encoding)}"
+        yield f"  {numbered(n, 'weight')} as {printable(encoding)}"
     yield from joined_lines(account)
     yield from outcome_lines(account)
     yield from dropped_lines(account.dropped, stored)

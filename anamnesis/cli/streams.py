@@ -113,7 +113,7 @@ class _Lines(_Stdout):
 
     def write(self, data: str) -> Any:
         if self._has_colour:
-            from anamnesis.cli.paint import painted
+            from anamnesis.cli.colour import painted
 
             data = painted(data)
         return super().write(data)

@@ -204,7 +204,8 @@ class _Outputs:
         def write(inner: str, output: str) -> Report | None:
             if skip_existing and _is_there(output):
                 return None
-            with self.open_model.of_pipeline(pipeline, inner)(inner) as model:
+            opening = pipeline.opening(inner, self.open_model.opening)  # it may lack the variant
+            with self.open_model._replace(opening=opening)(inner) as model:
                 report = self._put(model, inner, output, self.task.write_component)
             written.append({"path": inner, **_report_dict(report)})
             return report

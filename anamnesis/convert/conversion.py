@@ -79,7 +79,7 @@ class Conversion:
         return self._report(where.plan, str(where.told_path()), tally)
 
     def _make_part(self, parts: Parts, share: Share) -> Report:
-        from anamnesis.convert.report.part import PartReport
+        from anamnesis.convert.report.report import PartReport
 
         mine = parts.make_share(share, self.request.how)
         parts.plan.scales = parts.plan.scales.only(frozenset())  # each is counted where it is read
@@ -95,6 +95,8 @@ class Conversion:
 
     def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
         """Write one file to a stream that need not seek; under `limits` if it is in memory."""
+        import tempfile
+
         request = self.request
         for size in ("part", "executor", "max_shard_size", "split_max_size"):
             if getattr(request, size) is not None:
@@ -107,8 +109,12 @@ class Conversion:
         if file.in_order and not request.verify:
             tally = write_stream(plan, stream, request.how)
             self.checkpoint.check_unchanged()
-        else:
-            tally = self._by_a_file(plan, stream)
+        else:  # its bytes do not come in order
+            with tempfile.TemporaryFile() as room:
+                room.truncate(plan.n_bytes)
+                tally = write_file(plan, room, request, request.how)
+                self.checkpoint.check_unchanged()
+                copy_to(room, stream, request.how.check)
         return self._report(plan, None, tally)
 
     def _refuse_input(self, stream: Writable) -> None:
@@ -123,17 +129,6 @@ class Conversion:
                     f"the output stream is open on {container.source.name}, which is the input;"
                     " name another output"
                 )
-
-    def _by_a_file(self, plan: Plan, stream: Writable) -> Tally:
-        """Write a file without a name, and copy it: its bytes do not come in order."""
-        import tempfile
-
-        with tempfile.TemporaryFile() as room:
-            room.truncate(plan.n_bytes)
-            tally = write_file(plan, room, self.request, self.request.how)
-            self.checkpoint.check_unchanged()
-            copy_to(room, stream, self.request.how.check)
-        return tally
 
     def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
@@ -214,20 +209,14 @@ class Conversion:
             loss=losses,
             dtypes=dict(Counter(dtypes).most_common()),
             warnings=(
-                *self._notes(),
+                *filter(None, [self.checkpoint.below]),
+                *self.decided.seen.checkpoint.notes,
                 *_misfits(self.decided),
                 *_spoiled(losses),
                 *_of_scales(odd_scales),
                 *(plan.warnings if is_written else ()),
             ),
         )
-
-    def _notes(self) -> Iterator[str]:
-        """Yield what to know of the names that the output has, and of files that it lacks."""
-        below = self.checkpoint.below
-        if below is not None:
-            yield below
-        yield from self.decided.seen.checkpoint.notes
 
 
 def _misfits(decided: Decided) -> Iterator[str]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.convert.compare.difference import NOT_QUALITY, together
-from anamnesis.convert.report.charts import BITS, DECIBELS
-from anamnesis.convert.report.layers import map_of
-from anamnesis.convert.report.name_groups import groups
+from anamnesis.convert.report.layers import groups, map_of
 from anamnesis.convert.report.page import (
+    BITS,
+    DECIBELS,
     Page,
     details,
     figures,

@@ -136,19 +136,19 @@ def _of_one_kind(
     if has_gguf_names(sides[i].weights):
         return sides
     try:
-        sides[i] = _as_gguf(sides[i], ledgers[i], limits)
+        seen = seen_as_gguf(sides[i].checkpoint, ledgers[i], limits)
     except AnamnesisError as error:
         notes.append(f"{'AB'[i]} is not seen as GGUF: {error}")
         return sides
+    sides[i] = replace(
+        sides[i],
+        weights=seen.ledger.weights,
+        left=seen.ledger.dropped[len(ledgers[i].dropped) :],
+        keys=seen.metadata,
+        joined={name: len(made) for name, made in seen.names.items() if len(made) > 1},
+    )
     notes.append(f"{'AB'[i]} is seen under llama.cpp's names")
     return sides
-
-
-def _as_gguf(side: Side, ledger: Ledger, limits: ParseLimits) -> Side:
-    seen = seen_as_gguf(side.checkpoint, ledger, limits)
-    left = seen.ledger.dropped[len(ledger.dropped) :]
-    joined = {name: len(made) for name, made in seen.names.items() if len(made) > 1}
-    return replace(side, weights=seen.ledger.weights, left=left, keys=seen.metadata, joined=joined)
 
 
 def seen_as_gguf(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> AsGguf:

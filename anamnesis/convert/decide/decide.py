@@ -135,21 +135,21 @@ def _declarable(decided: Decided, possible: Possible) -> Decided:
     if why is None:
         return decided
 
-    def plain(fate: Fate) -> Fate:
-        return possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
+    each = [
+        possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
+        if fate.kind == "quantised" and fate.wish.pattern is None
+        else fate
+        for fate in decided.fates
+    ]
+    plainer = replace(decided, fates=each)
+    if plainer.why_undeclared is None:
+        return plainer
 
     def unmoved(fate: Fate) -> Fate:
         weight = fate.weight
         error = unmovable(weight.parts[0], weight.name, weight.shape, why)
         return possible.fate(weight, fate.wish, error)
 
-    each = [
-        plain(fate) if fate.kind == "quantised" and fate.wish.pattern is None else fate
-        for fate in decided.fates
-    ]
-    plainer = replace(decided, fates=each)
-    if plainer.why_undeclared is None:
-        return plainer
     each = [unmoved(fate) if fate.is_beside else fate for fate in decided.fates]
     return replace(decided, fates=each)
 

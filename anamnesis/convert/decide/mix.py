@@ -92,9 +92,14 @@ def _types(
     )
     types = {}
     for name, weight in weights.items():
-        choice = chosen[names[name]]
-        if _is_beyond(choice, name, overrides[name]):
-            continue
+        choice, override = chosen[names[name]], overrides[name]
+        # An override decides alone where ggml has no such type, or where it gives the very name of
+        # a weight that the mix leaves. A glob that asks for a type reaches what the mix quantises
+        # alone, and no norm or router.
+        if override is not None:
+            is_left = choice.type is None and override[0] == name
+            if is_left or _type_of(override) is None:
+                continue
         encoding = None if choice.type is None else _encoding(choice.type)
         if encoding is not None:
             _check_importance(weight, choice, encoding, request)
@@ -153,12 +158,3 @@ def _type_of(override: tuple[str, Encoding | None] | None) -> str | None:
     if isinstance(encoding, PlainEncoding):
         return encoding.dtype.name
     return getattr(getattr(encoding, "codes", None), "block_type", None)
-
-
-def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
-    # So it is where ggml has no such type, or where the very name of a weight is given that the mix
-    # leaves. A glob that asks for a type reaches what the mix quantises alone, and no norm or
-    # router.
-    if override is None:
-        return False
-    return _type_of(override) is None or (choice.type is None and override[0] == name)

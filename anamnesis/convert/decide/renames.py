@@ -136,10 +136,15 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         seen = _as_directory(checkpoint, ledger, request)
     elif _is_hugging_face(checkpoint, ledger, request):
         seen = _as_gguf(checkpoint, ledger, request)
-    elif form.container == "gguf" and (row := _images(checkpoint, ledger, request)) is not None:
-        seen = _as_images(checkpoint, ledger, request, row)
     else:
-        return Seen(checkpoint, ledger, request, {})
+        row = None
+        if form.container == "gguf" and architecture_of(checkpoint, request) is None:
+            from anamnesis.architectures.images import row_of
+
+            row = row_of(ledger.weights)
+        if row is None:
+            return Seen(checkpoint, ledger, request, {})
+        seen = _as_images(checkpoint, ledger, request, row)
     _check_kept(seen)
     return seen
 
@@ -214,17 +219,13 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         request = _as_it_is(seen.ledger, _own_float(ledger), request)
     elif request.mix is not None and request.mix.name == COPY:
         request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
-    if request.mix is None and request.encoding is not None:
-        seen.metadata.update(_what_it_is(request.encoding))
+    if request.mix is None and request.encoding is not None:  # keys that mixes have of their own
+        number = dict(_MOSTLY).get(request.encoding.id.removeprefix("gguf-").upper())
+        seen.metadata["general.quantization_version"] = 2
+        if number is not None:
+            seen.metadata[_TYPE_KEY] = number
     view = _as_one_gguf(checkpoint, seen)
     return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
-
-
-def _images(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Row | None:
-    """Return the row of an image model by its tensors' names, where no header says another."""
-    from anamnesis.architectures.images import row_of
-
-    return row_of(ledger.weights) if architecture_of(checkpoint, request) is None else None
 
 
 def _as_images(checkpoint: Checkpoint, ledger: Ledger, request: Request, row: Row) -> Seen:
@@ -256,20 +257,13 @@ def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> 
 
 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
+    """Whether a directory is seen as GGUF; refuse those of texts that no config.json describes."""
     if request.form.container != "gguf" or checkpoint.root is None:
         return False
     from anamnesis.architectures.to_gguf import has_gguf_names
 
     if has_gguf_names(ledger.weights):
         return False
-    _refuse_others(checkpoint)
-    config = checkpoint.config
-    is_whole = "model_type" in config and not _OF_MODELS.isdisjoint(config)
-    return bool(config.get("architectures")) or is_whole
-
-
-def _refuse_others(checkpoint: Checkpoint) -> None:
-    """Refuse a directory of texts in which no config.json says how llama.cpp calls the tensors."""
     if _ADAPTER in checkpoint.sidecars and not checkpoint.has_config:
         raise UnsupportedError(
             f"{checkpoint.root}: {_ADAPTER}: an adapter is no whole model",
@@ -281,6 +275,9 @@ def _refuse_others(checkpoint: Checkpoint) -> None:
             f"{checkpoint.root}: is in Mistral's layout, which has no names of llama.cpp's",
             remedy=f"convert the model in transformers' layout, with config.json; {_KEEP}",
         )
+    config = checkpoint.config
+    is_whole = "model_type" in config and not _OF_MODELS.isdisjoint(config)
+    return bool(config.get("architectures")) or is_whole
 
 
 def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
@@ -298,14 +295,6 @@ def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
         overrides=(*request.overrides, *blocks),
         keep_blocks=False,
     )
-
-
-def _what_it_is(encoding: Encoding) -> Mapping[str, int]:
-    """Return the keys that a mix has of its own, for a type that no mix is of."""
-    type = encoding.id.removeprefix("gguf-").upper()
-    number = dict(_MOSTLY).get(type)
-    told = {} if number is None else {_TYPE_KEY: number}
-    return {"general.quantization_version": 2, **told}
 
 
 def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:

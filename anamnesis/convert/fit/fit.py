@@ -13,7 +13,6 @@ from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, output_dtype
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.sizes import format_size
-from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decide import decide
 from anamnesis.convert.decide.decided import Decided
@@ -164,7 +163,9 @@ class _Fitting:
             for name, made in encoded.items()
             if name in mixed and self._request.wants(name)
         }
-        self._check_patterns()
+        for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
+            for pattern in unfitting([pattern for pattern, _ in pairs], list(self._weights)):
+                raise UnmatchedError(option, pattern)
         self._types = {name: self._types_of(weight) for name, weight in self._weights.items()}
         self._weights = {name: w for name, w in self._weights.items() if self._types[name]}
         self._fixed = self._plan.n_bytes - sum(
@@ -209,11 +210,6 @@ class _Fitting:
         decided.check()
         return decided, make_plan(decided)
 
-    def _check_patterns(self) -> None:
-        for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
-            for pattern in unfitting([pattern for pattern, _ in pairs], list(self._weights)):
-                raise UnmatchedError(option, pattern)
-
     def _types_of(self, weight: Weight) -> list[str]:
         """Return the types that a weight may have, from few bits to many."""
         if self._request.override(weight.name) is not None:
@@ -242,15 +238,19 @@ class _Fitting:
         for name, weight in self._weights.items():
             importance = None if imatrix is None else imatrix.importance(name, weight.shape)
             parts = [
-                (part.name, part.dtype.name, part.shape, part.offset, _seen(part.source))
-                for part in weight.parts
+                (p.name, p.dtype.name, p.shape, p.offset, (p.source.way, p.source.stamp()))
+                for p in weight.parts
             ]
             identity.append(repr((name, parts, importance and importance.digest)))
+        lossy = {}
+        for name, weight in self._weights.items():  # blocks stay the same in their own type
+            own = weight.parts[0].dtype.name if isinstance(weight, GgmlWeight) else ""
+            lossy[name] = [type for type in self._types[name] if type != own]
         journal = Journal(self._asked.journal, "\n".join(identity))
         try:
             measured = measure_errors(
                 self._weights,
-                {name: self._lossy_types(weight) for name, weight in self._weights.items()},
+                lossy,
                 imatrix,
                 self._asked.sample,
                 self._request.how,
@@ -260,11 +260,6 @@ class _Fitting:
             journal.close()
         unchanged = {name: dict.fromkeys(self._types[name], 0.0) for name in self._weights}
         return {name: {**zeros, **measured[name]} for name, zeros in unchanged.items()}
-
-    def _lossy_types(self, weight: Weight) -> list[str]:
-        """Return the types that lose something: blocks stay the same in their own type."""
-        own = weight.parts[0].dtype.name if isinstance(weight, GgmlWeight) else ""
-        return [type for type in self._types[weight.name] if type != own]
 
     def _n_bytes(self, weight: Weight, type: str) -> int:
         n_bytes = BLOCK_DTYPES[type].n_bytes(prod(weight.shape))
@@ -327,11 +322,6 @@ def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, 
     found = {name: type.lower() for name, type in pinned.items() if type and name in known}
     left["overrides"] = {**found, **(left.get("overrides") or {})}
     return left
-
-
-def _seen(source: Source) -> tuple[str, list[int | str]]:
-    """Return the identity of a source's bytes."""
-    return source.way, source.stamp()
 
 
 def _bits(type: str) -> float:

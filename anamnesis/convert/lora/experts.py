@@ -119,7 +119,8 @@ def _stack(
 
 def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     """Return the stack whose shape is that of a product, as it lies or turned."""
-    made = _made(adapter, module)
+    a, b = _factors(adapter, module)
+    made = b.shape[0], a.shape[1]
     lies = [stack for stack in stacks if stack.shape[1:] == made]
     turned = [stack for stack in stacks if stack.shape[:0:-1] == made]
     n_lying = sum(1 for stack in lies if stack.shape[1] != stack.shape[2])
@@ -131,11 +132,6 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
         f"the factors of {module!r} make {list(made)} of each expert, and those of the base are"
         f" {list(stacks[0].shape[1:])}"
     )
-
-
-def _made(adapter: Adapter, module: str) -> tuple[int, int]:
-    a, b = _factors(adapter, module)
-    return b.shape[0], a.shape[1]
 
 
 def _others_turned(adapter: Adapter, stacks: Sequence[_Stack]) -> bool:

@@ -9,13 +9,13 @@ from anamnesis.base.sizes import format_size
 from anamnesis.convert.compare.comparison import Comparison
 from anamnesis.convert.compare.page import comparison_page
 from anamnesis.convert.overview.overview import Counted, Overview
-from anamnesis.convert.report.charts import BITS, histogram
-from anamnesis.convert.report.layers import map_of
-from anamnesis.convert.report.name_groups import groups
+from anamnesis.convert.report.layers import groups, map_of
 from anamnesis.convert.report.page import (
+    BITS,
     Page,
     details,
     figures,
+    histogram,
     layers,
     paragraph,
     section,

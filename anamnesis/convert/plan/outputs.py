@@ -28,12 +28,18 @@ from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
-from anamnesis.convert.decide.account import account_of
-from anamnesis.convert.decide.decided import Decided
+from anamnesis.convert.decide.decided import Decided, account_of
 from anamnesis.convert.decide.keeping import check_kept
-from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight
+from anamnesis.convert.plan.files import (
+    DEFAULT_SHARD_SIZE,
+    DirectoryOutput,
+    Named,
+    OutputFile,
+    OutputWeight,
+    shard_names,
+    split_by_size,
+)
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shards import DEFAULT_SHARD_SIZE, Named, shard_names, split_by_size
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
@@ -115,7 +121,12 @@ class _Directory:
             sidecars=[name for name in self.checkpoint.sidecars if name not in gone],
         )
         if PARAMS_NAME in decided.declaration.config_names:
-            self._check_params()
+            if not self.checkpoint.is_mistral:
+                has = "config.json" if self.checkpoint.has_config else "no params.json"
+                raise UnsupportedError(
+                    "Mistral's layout is for models that Mistral's params.json describes, and this"
+                    f" one has {has}; fp8-tensor-ct has the same codes for config.json"
+                )
             directory.params_sections = decided.declaration.sections()
         if decided.dense and PARAMS_NAME in directory.sidecars:
             directory.params = PARAMS_NAME
@@ -138,16 +149,6 @@ class _Directory:
         directory.named = self._named(files, directory)
         left = [Dropped(name, _DESCRIPTION) for name in gone]
         return Plan(files, decided, account_of(decided, left, self._still_describing()), directory)
-
-    def _check_params(self) -> None:
-        """Refuse to say in params.json what a model is that has another config, or no such file."""
-        if self.checkpoint.is_mistral:
-            return
-        has = "config.json" if self.checkpoint.has_config else "no params.json"
-        raise UnsupportedError(
-            "Mistral's layout is for models that Mistral's params.json describes, and this one has"
-            f" {has}; fp8-tensor-ct has the same codes for config.json"
-        )
 
     def _no_longer_quantised(self) -> list[str]:
         """Return the modules that are decoded, where others stay quantised as config.json says."""
@@ -207,10 +208,11 @@ class _Directory:
         }
         names = shard_names(shards, self.checkpoint.variant)
         self.shard_of = {new: old for old, new in names.items()}
-        return [
-            self._file(names[name], by_source[id(c.source.base)], self._metadata([c]))
-            for name, c in shards.items()
-        ]
+        writer, files = self.request.writer, []
+        for name, c in shards.items():
+            weights = by_source[id(c.source.base)]
+            files.append(OutputFile(names[name], weights, writer, self._metadata([c])))
+        return files
 
     def _new_shards(self, limit: int) -> list[OutputFile]:
         if len(self.checkpoint.indexes) > 1:
@@ -228,14 +230,9 @@ class _Directory:
             names = [self.stem + EXTENSION]
         rest = {key: value for key, value in metadata.items() if key != CARRIED_HEADER}
         return [
-            self._file(name, piece, rest if i else metadata)
+            OutputFile(name, piece, self.request.writer, rest if i else metadata)
             for i, (name, piece) in enumerate(zip(names, pieces, strict=True))
         ]
-
-    def _file(
-        self, name: str, weights: list[OutputWeight], metadata: Mapping[str, Any]
-    ) -> OutputFile:
-        return OutputFile(name, weights, self.request.writer, metadata)
 
     def _metadata(self, containers: Iterable[Container]) -> dict[str, Any]:
         """Merge the metadata of a shard; transformers refuses one that does not say its format."""
@@ -324,14 +321,13 @@ def _carried(
     for container in containers:
         merged.update(carried_metadata(container, said))
     if decided.dense:
-        return {key: text for key, text in merged.items() if not _describes_codes(key, text)}
+        own = (COMFY_METADATA_KEY, SETTINGS_KEY)
+        return {
+            key: text
+            for key, text in merged.items()
+            if key not in own
+            and not key.startswith(GPTQ_METADATA_PREFIX)
+            and not describes_tensor(key, text)
+        }
     decoded = {made.weight.name: made.name for made in decided.decoded}
     return decided.kept.metadata(merged, decoded, decided.encoded)
-
-
-def _describes_codes(key: str, value: str) -> bool:
-    return (
-        key in (COMFY_METADATA_KEY, SETTINGS_KEY)
-        or key.startswith(GPTQ_METADATA_PREFIX)
-        or describes_tensor(key, value)
-    )

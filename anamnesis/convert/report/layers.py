@@ -1,10 +1,10 @@
-"""Names of weights as a layer and a module, for maps of a model."""
+"""Names of weights as a layer and a module, or as one with ranges of numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
 _LAYER = re.compile(r"(?:.*?\.)?(?:layers?|blocks?|blk|h|resblocks|enc|dec)\.(\d{1,6})\.(.+)")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
@@ -48,3 +48,37 @@ def in_columns(layers: list[int], most: int) -> list[list[int]]:
 def worst_of(row: Mapping[int, float], column: Iterable[int]) -> float | None:
     """Return the worst figure of a column; None if it has none."""
     return min((row[layer] for layer in column if layer in row), default=None)
+
+
+_NUMBER = re.compile(r"[0-9]+")
+
+T = TypeVar("T")
+
+
+def groups(
+    things: Iterable[T], name_of: Callable[[T], str], kind_of: Callable[[T], object]
+) -> list[tuple[str, list[T]]]:
+    """Return things of one kind under one name each, in the order of the first of them."""
+    found: dict[tuple[tuple[str, ...], object], list[T]] = {}
+    for thing in things:
+        words = tuple(_NUMBER.split(name_of(thing)))
+        found.setdefault((words, kind_of(thing)), []).append(thing)
+    return [(_name([name_of(one) for one in some]), some) for some in found.values()]
+
+
+def _name(names: list[str]) -> str:
+    """Return names as one, with the range of each number that differs."""
+    numbers = [_NUMBER.findall(name) for name in names]
+    columns = [sorted(column, key=_in_order) for column in zip(*numbers, strict=True)]
+    ranges = iter([(column[0], column[-1]) for column in columns])
+
+    def shown(_: re.Match[str]) -> str:
+        low, high = next(ranges)
+        return low if low == high else f"{{{low}-{high}}}"
+
+    return _NUMBER.sub(shown, names[0])
+
+
+def _in_order(digits: str) -> tuple[int, str]:
+    """Return what numbers are in order by, however many digits they have."""
+    return len(digits), digits

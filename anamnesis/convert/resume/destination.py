@@ -16,9 +16,8 @@ from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, is_index
 from anamnesis.checkpoint.hf_config import edited_params, shard_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.plan.files import DirectoryOutput, OutputFile
+from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, check_distinct, check_writable
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shards import check_distinct, check_writable
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.resume.folder import Folder
 from anamnesis.convert.resume.parts_folder import PartsFolder

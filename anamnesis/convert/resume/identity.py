@@ -35,7 +35,7 @@ def identity(checkpoint: Checkpoint, plan: Plan, record: str) -> dict[str, Any]:
     return {
         "version": __version__,
         "digest": plan.digest(),
-        "bands": plan.count_jobs(),
+        "bands": sum(len(weight.bands()) for weight in plan.weights()),
         "record": record,
         "weights": len(list(plan.weights())),
         "surveys": len(plan.to_survey),

@@ -13,8 +13,7 @@ from uuid import uuid4
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTS_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
-from anamnesis.convert.resume.partial import PartialFolder, try_lock
-from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
+from anamnesis.convert.resume.partial import NO_ROOM, PartialFolder, allocate, no_room, try_lock
 from anamnesis.convert.resume.staging import Staging, parsed_note
 
 if TYPE_CHECKING:

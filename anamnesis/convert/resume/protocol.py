@@ -42,12 +42,13 @@ from enum import Enum, auto
 
 from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.source import Source
-from anamnesis.convert.plan.files import Job
+from anamnesis.convert.plan.files import Job, OutputFile, Slice
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.identity import identity
-from anamnesis.convert.resume.room import NO_ROOM
+from anamnesis.convert.resume.partial import NO_ROOM
 from anamnesis.convert.resume.staging import ANEW, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
+from anamnesis.convert.write.sinks import OffsetSink
 from anamnesis.convert.write.tally import Made, Tally
 from anamnesis.convert.write.verify import Differs, compared, verify
 from anamnesis.schemes.core.codes import Loss
@@ -229,13 +230,7 @@ class Run:
             for offset, raw in file.fixed:
                 staging.write(file.name, offset, raw)
         was_begun = any(done)
-        run_plan(
-            self.plan,
-            StagingSink(staging, self.made),
-            tally,
-            self.request.how,
-            done,
-        )
+        run_plan(self.plan, StagingSink(staging, self.made), tally, self.request.how, done)
         if was_begun:  # bands that an earlier run has read, maybe without seeing the end
             for made in self.plan.weights():
                 for part in made.weight.parts:
@@ -273,10 +268,8 @@ class Run:
         return tally, done
 
 
-class StagingSink:
+class StagingSink(OffsetSink):
     """Writes at offsets of files in a staging folder, and journals."""
-
-    in_order = False
 
     def __init__(self, staging: Staging, made: Made) -> None:
         self._staging = staging
@@ -284,10 +277,8 @@ class StagingSink:
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
         """Write, then note that it is written."""
-        for piece, raw in zip(job.slices, data, strict=True):
-            for place, some in piece.places(raw):
-                self._staging.write(job.file.name, piece.begin + place, some)
+        super().write(job, data, loss, sums)
         self._staging.finished(self._made.pack(job.ordinal, loss, sums))
 
-    def abandon(self) -> None:
-        """Nothing waits here."""
+    def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
+        self._staging.write(file.name, piece.begin + place, data)

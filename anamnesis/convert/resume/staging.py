@@ -44,8 +44,7 @@ from anamnesis.convert.resume.journal import (
     SurveyJournal,
     read_surveys,
 )
-from anamnesis.convert.resume.partial import NOTES, PartialFolder
-from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
+from anamnesis.convert.resume.partial import NO_ROOM, NOTES, PartialFolder, allocate, no_room
 from anamnesis.convert.write.sinks import write_at
 from anamnesis.sources.file import FileSource
 
