@@ -170,8 +170,8 @@ class _Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:
-            from anamnesis.cli.errors import StdoutError, complain, error_dict, wants_traceback
-            from anamnesis.cli.streams import print_json
+            from anamnesis.cli.errors import complain, error_dict, wants_traceback
+            from anamnesis.cli.streams import StdoutError, print_json
 
             if wants_traceback():
                 raise

@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from anamnesis.base.errors import OutputError
+from anamnesis.base.nearest import did_you_mean, mistyped
+from anamnesis.base.sizes import format_size
 from anamnesis.cli.demo_models import DEMOS
 from anamnesis.cli.options import verb
 
@@ -26,11 +28,15 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
     model-bf16.safetensors is compared with what numpy and ml_dtypes compute, and the exit code is
     1 if any differs. With NAME it is what the documentation's pages speak of.
     """
-    from anamnesis.cli.batch import finish
+    from anamnesis.cli.inputs import finish
     from anamnesis.sources.urls import kind_of_url, shown_url
 
     if lists:
-        _list()
+        rows = [("", "model-fp8.safetensors", "FP8 in one file, remembered and checked")]
+        rows += [(each, demo.path, demo.what) for each, demo in DEMOS.items()]
+        first, second = (max(len(row[i]) for row in rows) for i in range(2))
+        for each, path, what in rows:
+            print(f"amn demo {each:<{first}}  {path:<{second}}  {what}")
         return
     name = _by_input(name)
     if name in DEMOS:
@@ -56,8 +62,6 @@ def _by_input(name: str) -> str:
     A folder may be called anything, but a lone word that is almost a demo's name, and no folder
     that is there, is a slip.
     """
-    from anamnesis.base.nearest import mistyped
-
     by_input = {demo.path: each for each, demo in DEMOS.items()}
     if name in by_input:
         return by_input[name]
@@ -68,18 +72,8 @@ def _by_input(name: str) -> str:
 
 
 def _no_such(name: str) -> click.UsageError:
-    from anamnesis.base.nearest import did_you_mean
-
     like = did_you_mean(name, [*DEMOS, *(demo.path for demo in DEMOS.values())], 1)
     return click.UsageError(f"there is no demo {name!r}{like}; amn demo --list shows all")
-
-
-def _list() -> None:
-    rows = [("", "model-fp8.safetensors", "FP8 in one file, remembered and checked")]
-    rows += [(name, demo.path, demo.what) for name, demo in DEMOS.items()]
-    first, second = (max(len(row[i]) for row in rows) for i in range(2))
-    for name, path, what in rows:
-        print(f"amn demo {name:<{first}}  {path:<{second}}  {what}")
 
 
 if __name__ == "__main__":
@@ -92,8 +86,6 @@ if __name__ == "__main__":
 
 def make_demo(name: str, directory: str) -> None:
     """Make a demo, and print what it is."""
-    from anamnesis.base.sizes import format_size
-
     demo = DEMOS[name]
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import ZipFile, ZipInfo
 from zlib import crc32
 
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.base.lazy import np
+from anamnesis.base.stored import Part
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from anamnesis.formats.base import Writer
@@ -86,21 +89,15 @@ _QUERIES, _KEYS = 4, 2
 
 def _generator(name: str) -> np.random.Generator:
     """Return a demo's own random numbers, so that no demo depends on another."""
-    import numpy as np
-
     return np.random.default_rng(crc32(name.encode()))
 
 
 def _plain(array: Array, dtype: str) -> _Stored:
-    from anamnesis.base.dtypes import DTYPES
-
     return _Stored(dtype, array.shape, array.astype(DTYPES[dtype].numpy()).tobytes())
 
 
 def _llama() -> dict[str, _Stored]:
     """Return the weights of a Llama that transformers loads."""
-    import numpy as np
-
     rng = _generator("llama")
     widths = {
         "self_attn.q_proj": (_QUERIES * _HEAD, HIDDEN),
@@ -157,9 +154,6 @@ def _file(
     writer: Writer, tensors: Mapping[str, _Stored], metadata: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return a whole file, in memory."""
-    from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
-    from anamnesis.base.stored import Part
-
     dtypes = DTYPES | BLOCK_DTYPES
     parts = [Part(name, dtypes[t.dtype], t.shape) for name, t in tensors.items()]
     layout = writer.lay_out(parts, metadata or {})
@@ -241,8 +235,6 @@ def _fp8_directory() -> Files:
 
 def _mxfp4() -> Files:
     """Return 4-bit floats as compressed-tensors stores them."""
-    import numpy as np
-
     rng = _generator("mxfp4")
     tensors = {"model.norm.weight": _plain(np.ones(256), "F32")}
     for name in ("gate_proj", "up_proj"):
@@ -254,8 +246,6 @@ def _mxfp4() -> Files:
 
 def _mixed() -> Files:
     """Return thirty small files of several formats; the last one is truncated."""
-    import numpy as np
-
     from anamnesis.formats.gguf.write import GgufWriter
     from anamnesis.formats.numpy.write import NpzWriter
 
@@ -280,8 +270,6 @@ def _uploads() -> Files:
     """Return files that strangers may send: models, settings, an attack, a truncated file."""
     import pickle
 
-    import numpy as np
-
     from anamnesis.formats.torch.write import TorchWriter
 
     weights = {
@@ -301,8 +289,6 @@ def _uploads() -> Files:
 
 def _ckpt() -> Files:
     """Return a training checkpoint: weights, their averages, and the optimizer's state."""
-    import numpy as np
-
     rng = _generator("ckpt")
     block = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q"
     shapes = {f"{block}.weight": (32, 32), "diffusion_model.out.2.bias": (4,)}

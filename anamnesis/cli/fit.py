@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from anamnesis.base.errors import OutputError
+from anamnesis.base.printable import abbreviate, printable
+from anamnesis.base.sizes import format_size
 from anamnesis.cli.encoding import what_is_asked
 from anamnesis.cli.errors import as_options
 from anamnesis.convert.request.kinds import read_target
 
 if TYPE_CHECKING:
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
     from anamnesis.convert.fit.fit import Fit
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.request.targets import Target
@@ -35,7 +37,7 @@ def run_fit(
     as_json: bool,
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
-    from anamnesis.cli.batch import run_each
+    from anamnesis.cli.inputs import run_each
     from anamnesis.cli.progress import waiting
 
     _check(to, asked, recipe)
@@ -83,8 +85,6 @@ def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) ->
 
 def _lines(found: Fit) -> Iterator[str]:
     """Yield the chosen types, and what they cost."""
-    from anamnesis.base.sizes import format_size
-
     plan = found.plan
     yield from mix_lines(plan, found.types)
     counts = Counter(found.types.values())
@@ -113,8 +113,6 @@ def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
 
     A terminal that is too narrow shows the latter of none, and then names that are cut.
     """
-    from anamnesis.base.printable import printable
-
     rows = list(_rows(plan, chosen))
     head = _Row("tensor", "type", "size", "bits", "made of" if plan.names else "", "")
     name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
@@ -140,8 +138,6 @@ def _figures(row: _Row) -> str:
 
 
 def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
-    from anamnesis.base.printable import abbreviate
-    from anamnesis.base.sizes import format_size
     from anamnesis.schemes.families.ggml.choose import OWN
 
     for made in plan.weights():

@@ -12,7 +12,7 @@ from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
     from anamnesis.formats.imatrix import Entry, ImatrixFile
     from anamnesis.model import Model
 
@@ -34,8 +34,8 @@ def command(
     """
     from dataclasses import replace
 
-    from anamnesis.cli.batch import run_each
     from anamnesis.cli.errors import in_options
+    from anamnesis.cli.inputs import run_each
 
     def imatrix(path: str) -> dict[str, Any]:
         from anamnesis.formats.imatrix import read_imatrix

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.plain_json import plain_json
-from anamnesis.base.printable import printable, shortened
+from anamnesis.base.printable import numbered, printable, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.cli.options import verb
 from anamnesis.formats.base import TypedMetadata
 
 if TYPE_CHECKING:
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
     from anamnesis.formats.gguf.metadata import GgufMetadata
     from anamnesis.model import Model
     from anamnesis.tensor import Tensor
@@ -33,7 +33,7 @@ def command(
     paths: tuple[str, ...], metadata: bool, schemes: bool, as_json: bool, open_model: OpenModel
 ) -> None:
     """List the tensors of a model as they are stored."""
-    from anamnesis.cli.batch import run_each
+    from anamnesis.cli.inputs import run_each
 
     width = _terminal_width()
 
@@ -86,7 +86,9 @@ def listing(
         yield from _metadata_rows(model)
     if schemes:
         weights = list(model.weights.values())
-        yield f"{_INDENT}{'Weights:':<11} {_cost(weights)}"
+        n = sum(weight.size for weight in weights)
+        bits = f", {_bits(weights):.4g} bits each" if n else ""
+        yield f"{_INDENT}{'Weights:':<11} {numbered(n, 'parameter')}{bits}"
         rows = [
             _Row(
                 shortened(w.name, _LONGEST_NAME),
@@ -123,14 +125,8 @@ def _parts(weight: Tensor) -> str:
     return ", ".join(f"{role} {part.describe()}" for role, part in parts)
 
 
-def _cost(weights: list[Tensor]) -> str:
-    """Return the parameters, and the bits for each, scales included."""
-    n = sum(weight.size for weight in weights)
-    count = f"{n:,} parameter{'' if n == 1 else 's'}"
-    return f"{count}, {_bits(weights):.4g} bits each" if n else count
-
-
 def _bits(weights: list[Tensor]) -> float:
+    """Return the bits for each parameter, scales included."""
     n = sum(weight.size for weight in weights)
     return 8 * sum(part.n_bytes for w in weights for part in w.parts) / n if n else 0.0
 
@@ -155,12 +151,16 @@ def _head(model: Model, metadata: bool) -> Iterator[tuple[str, str]]:
 
 def _metadata_line(model: Model, listed: bool) -> str:
     summary = metadata_summary(model.files.values())
-    n = f"{len(summary):,} key{'' if len(summary) == 1 else 's'}"
+    n = numbered(len(summary), "key")
     if listed:
         return n
     if any(isinstance(c.metadata, TypedMetadata) for c in model.files.values()):
         return f"{n} (--metadata lists them)"
-    return ", ".join(_entry(k, v) for k, v in summary.items())
+    entries = []
+    for key, value in summary.items():
+        long = f" ({len(value):,} characters)" if len(value) > _MAX_VALUE else ""
+        entries.append(f"{printable(key[:_MAX_TEXT])}{long or f'={printable(value)}'}")
+    return ", ".join(entries)
 
 
 def _metadata_rows(model: Model) -> Iterator[str]:
@@ -202,13 +202,6 @@ def _shown(value: Any, *, quote: bool = False) -> str:
     return text if len(value) <= longest else f"{text}… ({len(value):,} characters)"
 
 
-def _entry(key: str, value: str) -> str:
-    key = printable(key[:_MAX_TEXT])
-    if len(value) > _MAX_VALUE:
-        return f"{key} ({len(value):,} characters)"
-    return f"{key}={printable(value)}"
-
-
 def _rows(rows: list[_Row], width: int | None) -> Iterator[str]:
     """Yield the rows in columns, as wide as the terminal allows."""
     kind_width = min(_MAX_KIND, max((len(row.kind) for row in rows), default=0))
@@ -220,7 +213,10 @@ def _rows(rows: list[_Row], width: int | None) -> Iterator[str]:
         most = max((len(row.kind) for row in rows), default=0)
         room = width - 1 - len(_INDENT) - 2 * len(_GAP) - max(kind_width, most) - size_width
         if room < min(_MIN_NAME, longest):
-            yield from _narrow_rows(rows, width)
+            for name, kind, size, below in rows:  # a line for the name, and one for the rest
+                yield f"{_INDENT}{name}"
+                yield f"{_INDENT}{_INDENT}{kind}{_GAP}{size}"
+                yield from _below(below, width)
             return
         name_width = max(_MIN_NAME, min(name_width, room))
     for name, kind, size, below in rows:
@@ -229,14 +225,6 @@ def _rows(rows: list[_Row], width: int | None) -> Iterator[str]:
             yield f"{_INDENT}{name}"
             name = ""
         yield f"{_INDENT}{name:<{name_width}}{_GAP}{facts}"
-        yield from _below(below, width)
-
-
-def _narrow_rows(rows: list[_Row], width: int) -> Iterator[str]:
-    """Yield a line for the name, and one for the rest."""
-    for name, kind, size, below in rows:
-        yield f"{_INDENT}{name}"
-        yield f"{_INDENT}{_INDENT}{kind}{_GAP}{size}"
         yield from _below(below, width)
 
 

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.encoding import what_is_asked
-from anamnesis.cli.errors import as_options
+from anamnesis.base.printable import abbreviate, numbered, printable, shortened
+from anamnesis.base.sizes import format_size
+from anamnesis.cli.encoding import found_lines, loss_lines, outcome_lines, what_is_asked
+from anamnesis.cli.errors import as_options, in_options
+from anamnesis.cli.narration import dropped_lines, hanging, joined_lines
 from anamnesis.cli.options import needs, verb
 from anamnesis.cli.places import targets_behind
 from anamnesis.convert.request.options import options_of
 
 if TYPE_CHECKING:
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model
@@ -56,8 +59,7 @@ def command(
 
     Only headers are read, and a few megabytes to measure the loss.
     """
-    from anamnesis.cli.batch import run_each
-    from anamnesis.cli.encoding_voice import found_lines
+    from anamnesis.cli.inputs import run_each
 
     if to is None and len(paths) > 1:
         paths, to = targets_behind(paths, options_of("plan")["to"].kind.read)
@@ -108,10 +110,6 @@ def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) 
 
 def _table(plans: dict[str, Plan]) -> Iterator[str]:
     """Yield a row for each target, in 80 columns."""
-    from anamnesis.base.sizes import format_size
-    from anamnesis.cli.errors import in_options
-    from anamnesis.cli.narration import hanging
-
     first, *_ = plans.values()
     yield f"Input:        {_input(first)}"
     yield ""
@@ -142,8 +140,6 @@ def _row(width: int, name: str, cells: tuple[str, ...], last: str) -> Iterator[s
 
 
 def _input(plan: Plan) -> str:
-    from anamnesis.base.sizes import format_size
-
     account = plan.account
     n = account.n_parameters
     bits = f", {_bits(8 * account.n_bytes_in / n)} bits each" if n else ""
@@ -167,11 +163,6 @@ def _snr(plan: Plan) -> str:
 
 def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     """Yield the plan of one target."""
-    from anamnesis.base.printable import numbered, printable
-    from anamnesis.base.sizes import format_size
-    from anamnesis.cli.encoding_voice import loss_lines, outcome_lines
-    from anamnesis.cli.narration import dropped_lines, joined_lines
-
     account = plan.account
     formats = Counter(file.writer.id for file in plan.files)
     files = " and ".join(numbered(n, f"{kind} file") for kind, n in formats.items())
@@ -201,9 +192,6 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
 
 def _stops(plan: Plan, target: str) -> Iterator[str]:
     """Yield the tensors that pass through unread, or stop the conversion."""
-    from anamnesis.base.printable import abbreviate, printable, shortened
-    from anamnesis.cli.narration import hanging
-
     account = plan.account
     if account.unknown:
         yield from hanging(f"{target}passes through unread: {abbreviate(account.unknown)}")
@@ -213,9 +201,6 @@ def _stops(plan: Plan, target: str) -> Iterator[str]:
 
 def _loads_lines(plan: Plan) -> Iterator[str]:
     """Yield the programs that load the output, and why others do not."""
-    from anamnesis.cli.errors import in_options
-    from anamnesis.cli.narration import hanging
-
     loading = _loaded_by(plan)
     if loading != "-":
         yield from hanging(loading, "Loads in:    ", "             ")

@@ -211,38 +211,30 @@ class Conversion:
             warnings=(
                 *filter(None, [self.checkpoint.below]),
                 *self.decided.seen.checkpoint.notes,
-                *_misfits(self.decided),
-                *_spoiled(losses),
-                *_of_scales(odd_scales),
+                *_warnings(self.decided, losses, odd_scales),
                 *(plan.warnings if is_written else ()),
             ),
         )
 
 
-def _misfits(decided: Decided) -> Iterator[str]:
-    """Yield which weights get another type than the mix, or the user, has for them."""
+def _warnings(
+    decided: Decided, losses: Losses | None, odd_scales: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    """Yield which weights are of other types than was asked for, are spoilt, or have odd scales."""
     by_reason: dict[str, list[str]] = {}
     for name, typed in decided.mix.types.items() if decided.mix is not None else ():
         if typed.misfit is not None:
             by_reason.setdefault(typed.misfit, []).append(name)
     for why, names in by_reason.items():
         yield f"{why}: {abbreviate(names)}"
-
-
-def _of_scales(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield how many scales are no usual numbers, if some are, and where."""
-    kinds: Counter[str] = Counter()
-    for counts in found.values():
-        kinds.update(counts)
-    if kinds:
-        told = ", ".join(f"{n:,} {'NaN' if kind == 'nan' else kind}" for kind, n in kinds.items())
-        yield f"scales without a usual value: {told}, in {abbreviate(found)}"
-
-
-def _spoiled(losses: Losses | None) -> Iterator[str]:
-    """Yield which weights come back as no numbers, or as none that were there."""
-    found = {} if losses is None else {_NO_NUMBERS: losses.not_finite, _ERASED: losses.erased}
-    for why, names in found.items():
+    spoilt = {} if losses is None else {_NO_NUMBERS: losses.not_finite, _ERASED: losses.erased}
+    for why, names in spoilt.items():
         more = f" and {len(names) - 1:,} more weights" if len(names) > 1 else ""
         if names:
             yield f"{names[0]!r}{more}: {why}; exclude such weights, so that they stay as they are"
+    kinds: Counter[str] = Counter()
+    for counts in odd_scales.values():
+        kinds.update(counts)
+    if kinds:
+        told = ", ".join(f"{n:,} {'NaN' if kind == 'nan' else kind}" for kind, n in kinds.items())
+        yield f"scales without a usual value: {told}, in {abbreviate(odd_scales)}"

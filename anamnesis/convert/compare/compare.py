@@ -136,13 +136,9 @@ def metadata_changes(a: Side, b: Side) -> tuple[Change, ...]:
     """Return what metadata of files say otherwise, if both are of one format."""
     if {c.id for c in a.checkpoint.shards.values()} != {c.id for c in b.checkpoint.shards.values()}:
         return ()
-    first, second = (_metadata(side) for side in (a, b))
+    both = [all_metadata(side.checkpoint.shards.values()) for side in (a, b)]
+    first, second = ({k: one[k] for k in one if k != CARRIED_HEADER} for one in both)
     return tuple(_changes(first, second))
-
-
-def _metadata(side: Side) -> dict[str, Any]:
-    found = all_metadata(side.checkpoint.shards.values())
-    return {key: found[key] for key in found if key != CARRIED_HEADER}
 
 
 def _facts(side: Side) -> dict[str, Any] | None:

@@ -204,42 +204,29 @@ class _Decoding:
             sums.problem = str(error)
 
     def _compared(self, pair: Pair, band: Band) -> _Band:
-        both = list(enumerate((pair.a, pair.b)))
-        kinds = [_stored_as(weight) for _, weight in both]
-        if any(kind is not None and kind.name not in _core.SOURCES for kind in kinds):
-            return compare_arrays(*(self._array(k, weight, band) for k, weight in both))
-        a, b = (
-            self._decoded(k, weight, band) if kinds[k] is None else self._stored(k, weight, band)
-            for k, weight in both
-        )
-        of_a, of_b = (_core.SOURCES["F32" if kind is None else kind.name] for kind in kinds)
-        found = _core.compare(a, b, self._how.level, of_a, of_b)
+        both = zip((pair.a, pair.b), self._scratch, strict=True)
+        (a, of_a), (b, of_b) = [self._values(*one, band) for one in both]
+        if not {of_a.name, of_b.name} <= _core.SOURCES.keys():
+            return compare_arrays(
+                np.frombuffer(a, of_a.numpy()),
+                np.frombuffer(b, of_b.numpy()),
+            )
+        sources = _core.SOURCES[of_a.name], _core.SOURCES[of_b.name]
+        found = _core.compare(a, b, self._how.level, *sources)
         sums = found.absolute, found.error, found.power_a, found.power_b, found.product
         first = found.first_different or 0
         return _Band(found.n_different, found.n_not_finite, first, found.largest, sums)
 
-    def _decoded(self, k: int, weight: Weight, band: Band) -> memoryview:
-        scratch = self._scratch[k]
+    def _values(self, weight: Weight, scratch: Scratch, band: Band) -> tuple[memoryview, DType]:
+        """Return the values of a band, and their dtype: as they are stored, or else decoded."""
+        own = weight.own_dtype
+        if own is not None and type(weight) in (Plain, PlainMatrix):
+            (part,) = weight.parts
+            start, stop = (part.dtype.n_bytes(n) for n in band)
+            return scratch.read(0, part, start, stop - start), own
         out = scratch.room(_SLOT, _F32.n_bytes(band.stop - band.start))
         decode_run(weight, band, _F32, scratch, out, self._how.level)
-        return out
-
-    def _stored(self, k: int, weight: Weight, band: Band) -> memoryview:
-        (part,) = weight.parts
-        start, stop = (part.dtype.n_bytes(n) for n in band)
-        return self._scratch[k].read(0, part, start, stop - start)
-
-    def _array(self, k: int, weight: Weight, band: Band) -> Any:
-        """Return values as numpy has them: as they are stored, or decoded."""
-        kind = _stored_as(weight)
-        if kind is None:
-            return np.frombuffer(self._decoded(k, weight, band), np.float32)
-        return np.frombuffer(self._stored(k, weight, band), kind.numpy())
-
-
-def _stored_as(weight: Weight) -> DType | None:
-    """Return the dtype of a weight that is a stored tensor as it lies; None of all else."""
-    return weight.own_dtype if type(weight) in (Plain, PlainMatrix) else None
+        return out, _F32
 
 
 def compare_arrays(a: Any, b: Any) -> _Band:

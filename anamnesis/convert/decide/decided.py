@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -214,16 +215,26 @@ class Decided:
         unfit = [why for why in whys if why not in (None, OVERRIDDEN)]
         if encoding is not None and len(unfit) == len(whys):
             reasons = "; ".join(dict.fromkeys(map(str, unfit))) or "there is none"
+            remedy = None
+            if encoding.codes is None:  # it only moves codes
+                from anamnesis.convert.loaders.verdicts import absent, who_quantises
+
+                remedy = f"it quantises nothing; {who_quantises(encoding.id)}"
+                remedy = absent(encoding.id) or remedy
             raise UnsupportedError(
-                f"no weight of the model suits {encoding.id}: {reasons}",
-                remedy=_who_quantises(encoding),
+                f"no weight of the model suits {encoding.id}: {reasons}", remedy=remedy
             )
 
     def check_names(self) -> None:
         """Refuse to rename nothing, or a plain weight to what would be read as a part of codes."""
         if not self.request.rename:
             return
-        self.request.check_renaming([piece.weight.name for piece in self.pieces])
+        request, names = self.request, [piece.weight.name for piece in self.pieces]
+        for i, (pattern, _) in enumerate(request.rename):  # which matches before or after earlier
+            matches = re.compile(pattern).search
+            before = replace(request, rename=request.rename[:i]).renamed
+            if not any(map(matches, names)) and not any(map(matches, map(before, names))):
+                raise ValueError(f"rename: no tensor's name matches {pattern!r}")
         if self.writer.self_contained:
             return
         plain = {piece.name: piece for piece in self.pieces if piece.is_plain}
@@ -238,12 +249,3 @@ class Decided:
                     f"{piece.weight.name!r} cannot be called {name!r}, which is read as a part of a"
                     " quantised weight; give it another name"
                 )
-
-
-def _who_quantises(encoding: Encoding) -> str | None:
-    """Return what to do where an encoding that only moves codes finds none."""
-    if encoding.codes is not None:
-        return None
-    from anamnesis.convert.loaders.verdicts import absent, who_quantises
-
-    return absent(encoding.id) or f"it quantises nothing; {who_quantises(encoding.id)}"

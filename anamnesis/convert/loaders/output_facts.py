@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.convert.loaders.table import CELLS, ONE_BY_ONE, SPLIT_BY_TOOLS
 from anamnesis.schemes.libraries.mlx_models import CLASSES, class_of
+from anamnesis.schemes.libraries.sections import typed_sections
 from anamnesis.schemes.libraries.stacks import is_of_an_expert
 
 _SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
@@ -46,14 +47,13 @@ class Facts(NamedTuple):
 def listed_name(encoding: str) -> str | None:
     """Return the table's name of an encoding: `int4-asym` for `int4-128-asym`; else None."""
     words = encoding.split("-")
-    known = [name for name in _NAMES if _follow(name.split("-"), words)]
+    known = []
+    for name in _NAMES:
+        first, *others = name.split("-")
+        rest = iter(words[1:])
+        if words[0] == first and all(word in rest for word in others):  # in this order
+            known.append(name)
     return max(known, key=lambda name: name.count("-"), default=None)
-
-
-def _follow(wanted: list[str], words: list[str]) -> bool:
-    """Whether all wanted words occur in order, beginning with the first."""
-    rest = iter(words)
-    return words[0] == wanted[0] and all(word in rest for word in wanted)
 
 
 class Output(NamedTuple):
@@ -76,10 +76,18 @@ def facts_of_output(output: Output) -> Facts:
     ids = set(output.coded.values())
     encodings = tuple(sorted(filter(None, map(listed_name, ids)))) if ids else (container,)
     coded = output.coded or names
-    types = _model_types(config)
+    types = frozenset(kind for _, kind in typed_sections(config, 1))
     kinds = {*_experts(coded, names, types), *_models(config, types)}
-    kinds |= set(_seeing(coded, config, types)) if ids else set()
-    kinds |= set(_places(output, encodings if ids else ()))
+    if ids and isinstance(config.get("vision_config"), dict):  # by which part is encoded
+        has_tower = any(map(_TOWER.search, coded))
+        if has_tower or any(name.startswith("language_model.") for name in coded):
+            kinds.add("seeing")
+        if has_tower and types & _SIGLIP:
+            kinds.add("siglip")
+    if ids and {_USUAL.get(name, "safetensors") for name in encodings} - {container}:
+        kinds.add("elsewhere")
+    elif ids and encodings and container == "safetensors" and not output.has_config:
+        kinds.add("mistral" if output.has_params else "lone")
     if any(shown <= set(names) for shown in _OF_DIFFUSERS):
         kinds.add("of-diffusers")
     if any(name.endswith("-actorder") for name in ids):
@@ -100,13 +108,6 @@ def facts_of_output(output: Output) -> Facts:
 def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
     """Return the facts of an existing GGUF."""
     return Facts(("gguf",), frozenset(lacks(list(names), metadata)))
-
-
-def _model_types(config: Mapping[str, Any]) -> frozenset[str]:
-    sections = [config, *(section for section in config.values() if isinstance(section, dict))]
-    return frozenset(
-        kind for section in sections if isinstance(kind := section.get("model_type"), str)
-    )
 
 
 def _experts(
@@ -145,28 +146,6 @@ def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
         yield "two-stacks"
     if config.get("is_encoder_decoder") is True or (names and not decodes):
         yield "encoder"
-
-
-def _seeing(
-    coded: Collection[str], config: Mapping[str, Any], types: frozenset[str]
-) -> Iterator[str]:
-    """Yield the kinds of vision models, by which part is encoded."""
-    if not isinstance(config.get("vision_config"), dict):
-        return
-    has_tower = any(map(_TOWER.search, coded))
-    if has_tower or any(name.startswith("language_model.") for name in coded):
-        yield "seeing"
-    if has_tower and types & _SIGLIP:
-        yield "siglip"
-
-
-def _places(output: Output, encodings: tuple[str, ...]) -> Iterator[str]:
-    """Yield the kinds of where codes lie."""
-    usual = {_USUAL.get(name, "safetensors") for name in encodings}
-    if encodings and usual != {output.container}:
-        yield "elsewhere"
-    elif encodings and output.container == "safetensors" and not output.has_config:
-        yield "mistral" if output.has_params else "lone"
 
 
 IMAGES, IMAGES_IN_ROWS = "images", "images-in-rows"

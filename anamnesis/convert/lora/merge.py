@@ -185,10 +185,10 @@ class _Merge:
     def _take(self, adapter: Adapter, weight: float) -> None:
         for name, tensor in adapter.whole.items():
             self._replace(adapter, name, tensor)
-        experts = deltas_of_experts(adapter, self.ledger, weight)
-        for name, delta in experts.deltas:
+        deltas, taken = deltas_of_experts(adapter, self.ledger, weight)
+        for name, delta in deltas:
             self._add(adapter, name, delta)
-        others = [module for module in adapter.modules if module not in experts.taken]
+        others = [module for module in adapter.modules if module not in taken]
         names = self.modules.of_adapter(adapter, others)
         changed = set(names.values())
         has_tied_head = _HEAD in self.ledger.weights and says_tied(self.config)
@@ -244,8 +244,16 @@ class _Merge:
         if "magnitude" in roles:
             delta.magnitude = Factor(roles["magnitude"]).values
         self._add(adapter, name, delta)
-        if "bias" in roles:
-            self._add_bias(adapter, name, roles["bias"], scale)
+        bias = roles.get("bias")
+        if bias is not None:
+            own = name.removesuffix("weight") + "bias"
+            of_base = self.ledger.weights.get(own)
+            if of_base is None or of_base.shape != bias.shape or len(bias.shape) != 1:
+                what = f"is added to a bias {own!r} that the base has not"
+                raise adapter.error(f"{bias.name!r} {what}")
+            one = np.ones((1, 1), np.float32)
+            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements))
+            self._add(adapter, own, add)
 
     def _check_parts(self, adapter: Adapter, module: str, weight: float, n_norms: int) -> None:
         """Refuse parts of a module that its config contradicts, and magnitudes that do not fit."""
@@ -262,15 +270,6 @@ class _Merge:
             )
         if magnitude is not None and weight != 1.0:
             raise UnsupportedError(f"{adapter.name}: DoRA is not merged with a weight")
-
-    def _add_bias(self, adapter: Adapter, name: str, bias: StoredTensor, scale: float) -> None:
-        own = name.removesuffix("weight") + "bias"
-        base = self.ledger.weights.get(own)
-        if base is None or base.shape != bias.shape or len(bias.shape) != 1:
-            raise adapter.error(f"{bias.name!r} is added to a bias {own!r} that the base has not")
-        one = np.ones((1, 1), np.float32)
-        delta = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements))
-        self._add(adapter, own, delta)
 
     def _replace(self, adapter: Adapter, name: str, tensor: StoredTensor) -> None:
         """Take a whole tensor of an adapter in the place of the base's."""

@@ -16,7 +16,7 @@ from anamnesis.base.version import __version__
 from anamnesis.convert.parts.parts import Parts
 from anamnesis.convert.request.request import How
 from anamnesis.convert.resume.destination import Destination
-from anamnesis.convert.resume.identity import boot_id
+from anamnesis.convert.resume.journal import boot_id
 from anamnesis.convert.resume.protocol import Run
 from anamnesis.convert.write.tally import Tally
 
@@ -85,20 +85,14 @@ def _make(identity: dict[str, Any], payload: bytes, i: int, boot: str) -> None:
         raise OutputError(
             f"a worker has version {__version__} of anamnesis, and this is {identity['version']}"
         )
-    parts = _planned(identity, payload)
-    if parts.made(i) is None:
-        request = parts.where.request
-        parts.make(i, request.how, sync=request.sync or boot != boot_id())
-
-
-def _planned(identity: dict[str, Any], payload: bytes) -> Parts:
-    """Return the parts of a plan that is made anew, once for each thread."""
     key, parts = getattr(_OF_THREAD, "last", (None, None))
-    if parts is None or key != (identity, payload):
+    if parts is None or key != (identity, payload):  # the plan is made anew, once for each thread
         parts = Parts(pickle.loads(payload)())
         parts.compare(identity)
         _OF_THREAD.last = (identity, payload), parts
-    return parts
+    if parts.made(i) is None:
+        request = parts.where.request
+        parts.make(i, request.how, sync=request.sync or boot != boot_id())
 
 
 @contextmanager

@@ -113,19 +113,15 @@ class OutputWeight:
         """Return the bands in which it is made, each of a megabyte or two."""
         # They are the weight's own where these suit the encoding, and tiles where rows are so long
         # that the encoding would want too many values at once.
-        if self._bands is None:
-            self._bands = self._cut()
-        return self._bands
-
-    def _cut(self) -> Bands:
         encoding, shape = self.encoding, self.weight.shape
-        if self.is_plain:
-            return self.weight.bands(self.parts[0].dtype, band_bytes())
-        tiles = encoding.encoder.tiles(shape)
-        if tiles is not None:
-            return tiles
-        own = self.weight.bands(encoding.values, encoded_band_bytes())
-        return own.multiples_of(encoding.encoder.grain(shape), encoded_band_bytes())
+        if self._bands is None and self.is_plain:
+            self._bands = self.weight.bands(self.parts[0].dtype, band_bytes())
+        elif self._bands is None:
+            self._bands = encoding.encoder.tiles(shape)
+        if self._bands is None:
+            own = self.weight.bands(encoding.values, encoded_band_bytes())
+            self._bands = own.multiples_of(encoding.encoder.grain(shape), encoded_band_bytes())
+        return self._bands
 
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""
@@ -267,7 +263,12 @@ def shard_names(shards: Iterable[str], variant: str | None = None) -> dict[str, 
     `x.pt` become `x.bin.safetensors` and `x.pt.safetensors`. So does `model.bin` that is one of
     several, for transformers takes a `model.safetensors` for the whole model.
     """
-    short = {shard: without_variant(_short_name(shard), variant) for shard in shards}
+    short = {}
+    for shard in shards:
+        folder, name = posixpath.split(shard)
+        stem = posixpath.splitext(name)[0].removeprefix(_TORCH_PREFIX)
+        made = posixpath.join(folder, (MODEL_STEM if name == HQQ_NAME else stem) + EXTENSION)
+        short[shard] = without_variant(shard if name.endswith(EXTENSION) else made, variant)
     taken = Counter(_folded(name) for name in short.values())
     if len(short) > 1:
         taken.update(
@@ -279,14 +280,6 @@ def shard_names(shards: Iterable[str], variant: str | None = None) -> dict[str, 
         shard: name if shard == name or taken[_folded(name)] == 1 else shard + EXTENSION
         for shard, name in short.items()
     }
-
-
-def _short_name(shard: str) -> str:
-    if shard.endswith(EXTENSION):
-        return shard
-    folder, name = posixpath.split(shard)
-    stem = posixpath.splitext(name)[0].removeprefix(_TORCH_PREFIX)
-    return posixpath.join(folder, (MODEL_STEM if name == HQQ_NAME else stem) + EXTENSION)
 
 
 def check_distinct(files: Sequence[Named], folder: Path) -> None:

@@ -206,7 +206,9 @@ class Inspection:
         if self.n_quantized:
             told = [f"{numbered(self.n_quantized, 'tensor')} (weights)"]
             told += [
-                f"{counted(role, sum(n.values()))} ({', '.join(n)})" for role, n in self._parts()
+                f"{counted(role, sum(n.values()))} ({', '.join(n)})"
+                for role, n in self.roles.items()
+                if role != CODES
             ]
             for i, line in enumerate(_lines(told)):
                 yield "" if i else "Quantised", line
@@ -224,7 +226,12 @@ class Inspection:
         if self.rounded_between:
             n = sum(self.rounded_between.values())
             yield "Math", f"float32 and reference differ in {numbered(n, 'tensor')}"
-        yield from self._torch_rows()
+        if "byte_order" in self.facts:
+            yield "Byte order", f"{self.facts['byte_order']}-endian"
+        for names in self.tied[:_SHOWN]:
+            yield "Tied", f"{abbreviate(names)} are one tensor"
+        if len(self.tied) > _SHOWN:
+            yield "", f"and {len(self.tied) - _SHOWN:,} more"
 
     def _about_rows(self) -> Iterable[tuple[str, str]]:
         template = {True: "has a template", False: "no template", None: None}
@@ -237,9 +244,6 @@ class Inspection:
             "Chat": template[self.chat_template],
         }
         yield from ((label, text) for label, text in rows.items() if text)
-
-    def _parts(self) -> Iterable[tuple[str, dict[str, int]]]:
-        return ((role, n) for role, n in self.roles.items() if role != CODES)
 
     def _parameter_rows(self) -> Iterable[tuple[str, str]]:
         if self.n_parameters:
@@ -264,14 +268,6 @@ class Inspection:
 
     def _nothing(self, words: str) -> str:
         return "nothing that can be read" if self.problems else words
-
-    def _torch_rows(self) -> Iterable[tuple[str, str]]:
-        if "byte_order" in self.facts:
-            yield "Byte order", f"{self.facts['byte_order']}-endian"
-        for names in self.tied[:_SHOWN]:
-            yield "Tied", f"{abbreviate(names)} are one tensor"
-        if len(self.tied) > _SHOWN:
-            yield "", f"and {len(self.tied) - _SHOWN:,} more"
 
     def _format_rows(self) -> Iterable[tuple[str, str]]:
         if not self.schemes:

@@ -1,4 +1,4 @@
-"""Pages of HTML: no script, nothing fetched, light and dark, for paper too."""
+"""Pages of HTML and their charts: no script, nothing fetched, for paper too."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from anamnesis.base.html import html_table
 from anamnesis.base.printable import printable, shortened
 from anamnesis.base.sizes import format_size
+from anamnesis.schemes.detect.ledger import Ledger
 
 STEPS = 8  # colours of a scale, `s0` to `s7`; `eq` is what is equal
 _CELL, _GAP, _LABEL, _TOP = 16, 2, 190, 20
@@ -247,3 +249,27 @@ def layers(
         return ""
     key = legend(scale, with_equal=any(float("inf") in row.values() for row in rows.values()))
     return f'<div class="wide">{grid(rows, columns, scale, title)}</div>{key}'
+
+
+_MOST_ROWS = 50
+
+
+def model_html(ledger: Ledger, format: str) -> str:
+    """Return a table of a model's schemes, and one of its first weights."""
+    weights = list(ledger.weights.values())
+    sizes: dict[str, tuple[int, int]] = {}
+    for weight in weights:
+        n, n_bytes = sizes.get(weight.scheme, (0, 0))
+        sizes[weight.scheme] = n + 1, n_bytes + weight.n_bytes
+    schemes = html_table(
+        [(scheme, f"{n:,}", format_size(n_bytes)) for scheme, (n, n_bytes) in sizes.items()],
+        head=("scheme", "weights", "stored"),
+        caption=format,
+    )
+    rows = [(one.name, one.scheme, str(list(one.shape))) for one in weights[:_MOST_ROWS]]
+    problems = list(ledger.problems.items())
+    rows += [(name, "unreadable", str(error)) for name, error in problems[:_MOST_ROWS]]
+    n_all = len(ledger.weights.keys() | ledger.problems.keys())
+    if n_all > len(rows):
+        rows.append(("", f"and {n_all - len(rows):,} more", ""))
+    return schemes + html_table(rows, head=("name", "scheme", "shape"))

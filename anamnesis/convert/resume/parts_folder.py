@@ -107,7 +107,13 @@ class PartsFolder:
             try:
                 with open(notes.create(new), "r+b", buffering=0) as room:
                     try_lock(room.fileno())  # whoever dies lets go of it
-                    self._allocate(room.fileno(), file.n_bytes)
+                    try:
+                        allocate(room.fileno(), file.n_bytes)
+                    except OSError as error:
+                        if error.errno in NO_ROOM:
+                            args = self.path, self._out, file.n_bytes, error.errno
+                            raise no_room(*args) from None
+                        raise
                     yield room
                     if sync:
                         os.fsync(room.fileno())
@@ -136,14 +142,6 @@ class PartsFolder:
                 raise staging.damaged("commit")
             where.commit(staging)
         return tally
-
-    def _allocate(self, fd: int, n_bytes: int) -> None:
-        try:
-            allocate(fd, n_bytes)
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                raise no_room(self.path, self._out, n_bytes, error.errno) from None
-            raise
 
 
 def _sweep(notes: Folder, stem: str) -> None:

@@ -44,7 +44,7 @@ from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.source import Source
 from anamnesis.convert.plan.files import Job, OutputFile, Slice
 from anamnesis.convert.resume.destination import Destination
-from anamnesis.convert.resume.identity import identity
+from anamnesis.convert.resume.journal import identity
 from anamnesis.convert.resume.partial import NO_ROOM
 from anamnesis.convert.resume.staging import ANEW, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
@@ -116,19 +116,13 @@ class Run:
 
     def _admitted(self) -> State:
         """Find the state, and refuse an output that must not be written in it."""
-        state = self._find()
+        state = self._find_partial() if self.request.resume else State.NOTHING
+        if self.request.resume and state not in _HALF_MADE and self._is_finished():
+            state = State.FINISHED
         if state is State.FINISHED:
             self.destination.refuse_input()
         elif state not in _HALF_MADE:
             self.destination.check()
-        return state
-
-    def _find(self) -> State:
-        if not self.request.resume:
-            return State.NOTHING
-        state = self._find_partial()
-        if state not in _HALF_MADE and self._is_finished():
-            return State.FINISHED
         return state
 
     def _is_finished(self) -> bool:
@@ -202,17 +196,14 @@ class Run:
             if not all(done):
                 raise staging.damaged("commit")
         else:
-            tally = self._staged()
+            try:
+                tally = self._stage()
+            except BaseException:
+                if not self.request.is_resumable:
+                    staging.discard()
+                raise
         self.destination.commit(staging)
         return tally
-
-    def _staged(self) -> Tally:
-        try:
-            return self._stage()
-        except BaseException:
-            if not self.request.is_resumable:
-                self.staging.discard()
-            raise
 
     def _stage(self) -> Tally:
         """Write everything but the final names."""
@@ -238,19 +229,14 @@ class Run:
         for name, offset, raw in tally.patches():
             staging.write(name, offset, raw)
         if self.request.verify:
-            self._verify()
+            written = {file.name: staging.files / file.name for file in self.plan.files}
+            try:
+                verify(self.plan, written, self.request, destination.config)
+            except AnamnesisError:  # what differs is not to be resumed
+                staging.discard()
+                raise
         destination.checkpoint.check_unchanged()
         return tally
-
-    def _verify(self) -> None:
-        """Compare what is staged with a second encoding; what differs is not to be resumed."""
-        staging = self.staging
-        written = {file.name: staging.files / file.name for file in self.plan.files}
-        try:
-            verify(self.plan, written, self.request, self.destination.config)
-        except AnamnesisError:
-            staging.discard()
-            raise
 
     def _survey(self, note: Callable[[int, bytes], None]) -> None:
         """Pass over the weights whose bytes depend on all of them, but for those that are known."""

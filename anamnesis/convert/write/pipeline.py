@@ -43,7 +43,9 @@ def run_plan(
         tally.count_bytes(sum(job.n_bytes for job in plan.jobs() if done[job.ordinal]))
     # Where bands wait for each other, a run in one thread would keep the others waiting.
     runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
-    pending = _pending(runs, done)
+    if done is not None:
+        left = ([job for job in jobs if not done[job.ordinal]] for jobs in runs)
+        runs = (jobs for jobs in left if jobs)
     room = None if plan.is_plain else _Room(how.threads)
 
     def abandon() -> None:
@@ -53,23 +55,13 @@ def run_plan(
 
     report()
     run(
-        pending if room is None else room.admitted(pending),
+        runs if room is None else room.admitted(runs),
         lambda: _Worker(sink, tally, room, how, plan),
         how.threads,
         report,
         abandon,
     )
     report()
-
-
-def _pending(runs: Iterator[list[Job]], done: bytearray | None) -> Iterator[list[Job]]:
-    if done is None:
-        yield from runs
-        return
-    for jobs in runs:
-        left = [job for job in jobs if not done[job.ordinal]]
-        if left:
-            yield left
 
 
 class _Room:

@@ -5,7 +5,7 @@ The bands are real ones, decoded and encoded as a conversion does it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice
 from typing import Any
@@ -34,7 +34,10 @@ def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
     bands = _n_bands(encoded)
     if not sum(bands):
         return None
-    places = _places(sum(bands), n_bands)
+    n = sum(bands)
+    places: Sequence[int] = range(n)
+    if n_bands is not None and n_bands < n:  # those in the middle of as many equal stretches
+        places = [(2 * i + 1) * n // (2 * n_bands) for i in range(n_bands)]
     chosen = dict(_chosen(encoded, bands, places))
     found = _surveyed(plan, chosen, how)
     sums: dict[int, LossSum] = {made.index: LossSum() for made in chosen}
@@ -50,7 +53,7 @@ def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
 
     run(jobs, lambda: partial(measure_band, Scratch()), how.threads)
     losses = {made.name: sums[made.index].result() for made in chosen}
-    return Measured(Losses(losses), len(places), sum(bands))
+    return Measured(Losses(losses), len(places), n)
 
 
 def _n_bands(encoded: list[OutputWeight]) -> list[int]:
@@ -64,13 +67,6 @@ def _n_bands(encoded: list[OutputWeight]) -> list[int]:
             known[kind] = len(made.bands())
         found.append(known[kind])
     return found
-
-
-def _places(n: int, wanted: int | None) -> range | list[int]:
-    """Return which of `n` bands are measured: those in the middle of as many equal stretches."""
-    if wanted is None or wanted >= n:
-        return range(n)
-    return [(2 * i + 1) * n // (2 * wanted) for i in range(wanted)]
 
 
 def _chosen(
