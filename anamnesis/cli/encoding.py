@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model
 
+_WAYS = {"moved": "moved: the same codes", "cast": "cast: other codes for the same values"}
+_LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
+_DONE = {"forget": "forgotten", "convert": "converted"}
+_N_WORST = 5
+_COLUMNS = 80  # of a terminal; names that leave too few for the figures get lines of their own
+_MOVED = "repacked as {}: the same codes, no loss"
+_CAST = "cast to {}: other codes or scales, the same values, no loss"
+_UNCHANGED = "unchanged, in {} already"
+
 
 def what_is_asked(
     target: Target, given: dict[str, Any], out: str | None
@@ -133,9 +142,6 @@ class Encode(Task):
         return write_component(model, out, self._target.text, options, self._verb)
 
 
-_WAYS = {"moved": "moved: the same codes", "cast": "cast: other codes for the same values"}
-
-
 def list_targets(to: Target | None, *, as_json: bool, kind: str | None = None) -> None:
     """Print all targets and what loads them; of one, how codes of others get there."""
     if to is not None:
@@ -185,15 +191,6 @@ def _list_ways(target: Target, *, as_json: bool) -> None:
     rest = "not taken" if target.encoding.codes is None else "re-quantised"
     print(f"{'all others':<{width}}  {rest}")
     print("\namn plan shows it for a model; --lossless refuses to re-quantise")
-
-
-_LABELS = {"forget": "Forgetting...", "convert": "Converting..."}
-_DONE = {"forget": "forgotten", "convert": "converted"}
-_N_WORST = 5
-_COLUMNS = 80  # of a terminal; names that leave too few for the figures get lines of their own
-_MOVED = "repacked as {}: the same codes, no loss"
-_CAST = "cast to {}: other codes or scales, the same values, no loss"
-_UNCHANGED = "unchanged, in {} already"
 
 
 class EncodingVoice(Voice):

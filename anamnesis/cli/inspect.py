@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from anamnesis.model import Model
 
 _HEAD_BYTES = 256  # a name fits in them
+_KINDS = {"gguf": "GGUF", "dat": ".dat, as llama-imatrix wrote before 2025"}
+_HEADS = ("columns", "matrices", "used", "mean", "largest")
+_FIGURES = "{:>8}  {:>8}  {:>6}  {:>8}  {:>8}"
 
 
 @verb(
@@ -81,11 +84,6 @@ def _is_imatrix(model: Model) -> bool:
     from anamnesis.formats.imatrix import is_imatrix
 
     return is_imatrix(model.metadata)
-
-
-_KINDS = {"gguf": "GGUF", "dat": ".dat, as llama-imatrix wrote before 2025"}
-_HEADS = ("columns", "matrices", "used", "mean", "largest")
-_FIGURES = "{:>8}  {:>8}  {:>6}  {:>8}  {:>8}"
 
 
 class _Figures(NamedTuple):

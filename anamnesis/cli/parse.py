@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from anamnesis.model import Model
     from anamnesis.tensor import Tensor
 
+_INDENT = "  "
+_GAP = "  "
+_MIN_NAME = 29
+_LONGEST_NAME = 1000  # a longer name is shortened
+_MAX_NAME = 100  # a longer name moves its own row only
+_MIN_KIND = 18
+_MAX_KIND = 40
+_MAX_VALUE = 40
+_MAX_TEXT = 100
+_FIRST_ITEMS = 5
+
 
 @verb(
     "parse",
@@ -56,18 +67,6 @@ def _terminal_width() -> int | None:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except OSError:
         return None
-
-
-_INDENT = "  "
-_GAP = "  "
-_MIN_NAME = 29
-_LONGEST_NAME = 1000  # a longer name is shortened
-_MAX_NAME = 100  # a longer name moves its own row only
-_MIN_KIND = 18
-_MAX_KIND = 40
-_MAX_VALUE = 40
-_MAX_TEXT = 100
-_FIRST_ITEMS = 5
 
 
 def listing(

@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
+COLOUR = "anamnesis.colour"  # key of what --color says, in a context
+RESET = "\x1b[0m"
+_SEVERITY = {"error": "\x1b[1;31m", "warning": "\x1b[1;35m"}
+_BOLD, _LABEL = "\x1b[1m", "\x1b[36m"
+_PROBLEM = re.compile(r"(Problems?|Otherwise|Not in):")
+_LABELLED = re.compile(r"(?:  )?[A-Z][A-Za-z ]{1,15}:(?= |$)")
+# What is worth a second look in lines that begin so: a size, a loss, what was dropped.
+_SIZE = re.compile(r"\d[\d,.]* [KMGT]?B\b")
+_FIGURES = (
+    (re.compile(r"(Size|Output|Would write|Memory):"), _SIZE),
+    (re.compile(r"Lethe distance:"), re.compile(r"SNR [\d.]+ dB")),
+    (re.compile(r"Parameters:"), re.compile(r"[\d.]+ bits")),
+    (re.compile(r"in [\d,]+ tensor"), re.compile(r"dropped [1-9][\d,]*")),
+    (re.compile(r"\d[\d,]* of [\d,]+ "), re.compile(r"[\d,]+ failed")),
+    (re.compile(r"(unknown|dangerous)\b"), re.compile(r"^\w+")),
+    (re.compile(r"  overflow:"), re.compile(r"overflow: [\d,]+")),
+)
 
 
 class StdoutError(OSError):
@@ -151,11 +168,6 @@ def data_stdout() -> Writable:
     return cast("Writable", _Stdout(sys.stdout.buffer))
 
 
-COLOUR = "anamnesis.colour"  # key of what --color says, in a context
-RESET = "\x1b[0m"
-_SEVERITY = {"error": "\x1b[1;31m", "warning": "\x1b[1;35m"}
-
-
 def wants_colour(stream: Any) -> bool:
     """Whether a stream shows colours: a terminal, unless NO_COLOR or --color says otherwise."""
     context = click.get_current_context(silent=True)
@@ -170,23 +182,6 @@ def wants_colour(stream: Any) -> bool:
 def severity(word: str, text: str) -> str:
     """Return a text in the colour of errors or warnings."""
     return f"{_SEVERITY[word]}{text}{RESET}"
-
-
-_BOLD, _LABEL = "\x1b[1m", "\x1b[36m"
-
-_PROBLEM = re.compile(r"(Problems?|Otherwise|Not in):")
-_LABELLED = re.compile(r"(?:  )?[A-Z][A-Za-z ]{1,15}:(?= |$)")
-# What is worth a second look in lines that begin so: a size, a loss, what was dropped.
-_SIZE = re.compile(r"\d[\d,.]* [KMGT]?B\b")
-_FIGURES = (
-    (re.compile(r"(Size|Output|Would write|Memory):"), _SIZE),
-    (re.compile(r"Lethe distance:"), re.compile(r"SNR [\d.]+ dB")),
-    (re.compile(r"Parameters:"), re.compile(r"[\d.]+ bits")),
-    (re.compile(r"in [\d,]+ tensor"), re.compile(r"dropped [1-9][\d,]*")),
-    (re.compile(r"\d[\d,]* of [\d,]+ "), re.compile(r"[\d,]+ failed")),
-    (re.compile(r"(unknown|dangerous)\b"), re.compile(r"^\w+")),
-    (re.compile(r"  overflow:"), re.compile(r"overflow: [\d,]+")),
-)
 
 
 def painted(text: str) -> str:

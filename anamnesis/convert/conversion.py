@@ -62,7 +62,7 @@ class Conversion:
         """
         where, part = self.destination(path), self.request.part
         if self.request.executor is not None and planning is not None:
-            from anamnesis.convert.parts.executor import make_all  # only here: seldom asked for
+            from anamnesis.convert.parts.parts import make_all  # only here: seldom asked for
 
             tally = make_all(where, planning)
         elif part is not None or not where.is_local:

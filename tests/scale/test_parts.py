@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.parts import executor as by_executor
+from anamnesis.convert.parts import parts as by_executor
 from anamnesis.convert.parts import parts as parts_module
 from anamnesis.convert.parts.parts import Parts, _places
 from anamnesis.convert.request.share import Share, share_of

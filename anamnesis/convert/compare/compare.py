@@ -25,6 +25,21 @@ from anamnesis.formats.gguf.values import untyped
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 
+# What says how weights are encoded, or who wrote the file, and what is compared as the rope below.
+_LEFT = {
+    *("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype"),
+    *("transformers_version", "_name_or_path", "architectures", "_attn_implementation"),
+    *("rope_parameters", "rope_scaling", "rope_theta", "text_config"),
+    # Of training, and of how a program runs it.
+    *("attention_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "hidden_dropout"),
+    *("embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout", "initializer_range"),
+    *("router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef", "pretraining_tp"),
+    *("use_cache", "output_router_logits", "output_attentions", "output_hidden_states"),
+    *("return_dict", "gradient_checkpointing"),
+}
+_OTHERS = ("general", "tokenizer", "split", "quantize")  # keys of a GGUF, of no architecture
+_ARRAY = 8  # items of an array that are shown
+
 
 class Input(NamedTuple):
     """A model, and what it is called."""
@@ -102,22 +117,6 @@ def _summary(given: Input, side: Side, only: Mapping[str, str]) -> Summary:
         {dropped.name: dropped.reason for dropped in side.left},
         {name: str(error) for name, error in side.unread.items()},
     )
-
-
-# What says how weights are encoded, or who wrote the file, and what is compared as the rope below.
-_LEFT = {
-    *("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype"),
-    *("transformers_version", "_name_or_path", "architectures", "_attn_implementation"),
-    *("rope_parameters", "rope_scaling", "rope_theta", "text_config"),
-    # Of training, and of how a program runs it.
-    *("attention_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "hidden_dropout"),
-    *("embd_pdrop", "resid_pdrop", "attn_pdrop", "classifier_dropout", "initializer_range"),
-    *("router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef", "pretraining_tp"),
-    *("use_cache", "output_router_logits", "output_attentions", "output_hidden_states"),
-    *("return_dict", "gradient_checkpointing"),
-}
-_OTHERS = ("general", "tokenizer", "split", "quantize")  # keys of a GGUF, of no architecture
-_ARRAY = 8  # items of an array that are shown
 
 
 def config_changes(a: Side, b: Side) -> tuple[Change, ...]:

@@ -19,10 +19,10 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.fit.allocate import Option, allocate
 from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
-from anamnesis.convert.fit.recipe_text import literal, recipe_text
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.options import OPTIONS
+from anamnesis.convert.request.recipe import literal, recipe_text
 from anamnesis.convert.request.request import Request, block_type
 from anamnesis.convert.request.resolve import resolve
 from anamnesis.schemes.core.weight import Weight

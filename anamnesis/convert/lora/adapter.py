@@ -57,6 +57,42 @@ _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # when an adapt
 # What may take long in patterns of modules: repeated groups, and more than three repetitions.
 _DEARLY = re.compile(r"\)[*+?{]|\(\?|\\[0-9]|(?:[*+{].*){4}")
 _LONGEST = 200
+_WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
+_OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
+_FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
+_PEFT = "base_model.model."
+# What ends a tensor's name, and what it is for its module.
+_ROLES = {
+    **{f"{lora}.down.weight": "A" for lora in (".lora", "_lora", ".lora_linear_layer")},
+    **{f"{lora}.up.weight": "B" for lora in (".lora", "_lora", ".lora_linear_layer")},
+    **{f".lora_{x}{end}.weight": x for x in "AB" for end in ("", ".default")},
+    **{f".lora_embedding_{x}": f"embedding_{x}" for x in "AB"},
+    ".lora_down.weight": "A",
+    ".lora_up.weight": "B",
+    ".alpha": "alpha",
+    ".lora_a": "A_turned",
+    ".lora_b": "B_turned",
+    ".lora_magnitude_vector": "magnitude",
+    ".lora_magnitude_vector.weight": "magnitude",
+    ".lora_B.bias": "bias",
+}
+_PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
+_FACTORS = {role for pair in _PAIRS for role in pair}
+_SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
+# Parts of names as diffusers' first versions had them, and as they are now.
+_OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
+# Parts of names of what is another method than LoRA, or a form of it that is not read.
+_OTHERS = {
+    "hada_": "LoHa",
+    "lokr_": "LoKr",
+    "lora_mid": "LoCon of three factors",
+    "dora_scale": "DoRA in kohya's form",
+    "oft_": "OFT",
+    "ia3_": "IA3",
+    "vera_": "VeRA",
+    "trainable_tokens": "trainable tokens",
+    "glora_": "GLoRA",
+}
 
 
 class Config:
@@ -154,45 +190,6 @@ def configs_of(container: Container, folder: str, budget: Budget) -> dict[str, C
         component: Config(values, f"{where} of {component!r}" if component else where, component)
         for component, values in sections.items()
     }
-
-
-_WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
-_OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
-_FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
-_PEFT = "base_model.model."
-
-# What ends a tensor's name, and what it is for its module.
-_ROLES = {
-    **{f"{lora}.down.weight": "A" for lora in (".lora", "_lora", ".lora_linear_layer")},
-    **{f"{lora}.up.weight": "B" for lora in (".lora", "_lora", ".lora_linear_layer")},
-    **{f".lora_{x}{end}.weight": x for x in "AB" for end in ("", ".default")},
-    **{f".lora_embedding_{x}": f"embedding_{x}" for x in "AB"},
-    ".lora_down.weight": "A",
-    ".lora_up.weight": "B",
-    ".alpha": "alpha",
-    ".lora_a": "A_turned",
-    ".lora_b": "B_turned",
-    ".lora_magnitude_vector": "magnitude",
-    ".lora_magnitude_vector.weight": "magnitude",
-    ".lora_B.bias": "bias",
-}
-_PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
-_FACTORS = {role for pair in _PAIRS for role in pair}
-_SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
-# Parts of names as diffusers' first versions had them, and as they are now.
-_OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
-# Parts of names of what is another method than LoRA, or a form of it that is not read.
-_OTHERS = {
-    "hada_": "LoHa",
-    "lokr_": "LoKr",
-    "lora_mid": "LoCon of three factors",
-    "dora_scale": "DoRA in kohya's form",
-    "oft_": "OFT",
-    "ia3_": "IA3",
-    "vera_": "VeRA",
-    "trainable_tokens": "trainable tokens",
-    "glora_": "GLoRA",
-}
 
 
 class Adapter(NamedTuple):

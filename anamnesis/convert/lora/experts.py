@@ -119,7 +119,8 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     made = b.shape[0], a.shape[1]
     lies = [stack for stack in stacks if stack.shape[1:] == made]
     turned = [stack for stack in stacks if stack.shape[:0:-1] == made]
-    is_plain = any(stack.shape[1] != stack.shape[2] for stack in lies)
+    if lies and (not turned or any(stack.shape[1] != stack.shape[2] for stack in lies)):
+        return lies[0]
     # Square ones lie as others do, of which one may fit the adapter only when it is turned.
     products = [
         (roles["B"].shape[0], roles["A"].shape[1])
@@ -127,7 +128,7 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
         if all(len(roles[x].shape) == 2 for x in "AB" if x in roles) and "A" in roles
     ]
     others = [s.shape[:0:-1] for s in stacks if s.shape[1] != s.shape[2]]
-    if lies and (is_plain or not turned or not any(shape in products for shape in others)):
+    if lies and not any(shape in products for shape in others):
         return lies[0]
     if turned:
         return turned[0]._replace(is_turned=True)

@@ -40,6 +40,11 @@ _STARTS = (
     "transformer.",
     "text_encoder.",
 )
+_HEAD = "lm_head.weight"
+_F32 = OUTPUT_DTYPES["f32"]
+_ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
+# Parts of modules that flags of a config speak of.
+_SAID = {"magnitude": "use_dora", "bias": "lora_bias"}
 
 
 def flat_shape(weight: Weight) -> tuple[int, ...]:
@@ -135,13 +140,6 @@ class Modules:
             found = self._ends.get(module.removeprefix(start).replace(".", "_"), [])
             if len(found) == 1:
                 yield module, self._of[found[0]]
-
-
-_HEAD = "lm_head.weight"
-_F32 = OUTPUT_DTYPES["f32"]
-_ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
-# Parts of modules that flags of a config speak of.
-_SAID = {"magnitude": "use_dora", "bias": "lora_bias"}
 
 
 def merged(

@@ -35,6 +35,7 @@ _FLOATS = {"F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
 _BIAS = 127  # of E8M0
 # Codes at the end of the range of a dtype, as bytes.
 _LAST = {"F8_E4M3": (0x7E, 0xFE), "F8_E5M2": (0x7B, 0xFB), "I8": (0x7F, 0x80)}
+_LONGEST, _MOST_FACTS = 200, 200
 
 
 @dataclass(slots=True)
@@ -163,9 +164,6 @@ def _counted(weights: tuple[Weight, ...], seen: Mapping[str, ValueCounts], how: 
             one = seen[weight.name]
             zeros[weight.family] = n_zero + one.zeros, n + one.n
     return Counted(numbers_of(weights, how), zeros)
-
-
-_LONGEST, _MOST_FACTS = 200, 200
 
 
 def overview_page(found: Overview) -> html.Page:

@@ -24,6 +24,9 @@ from anamnesis.schemes.core.band_sizes import band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.bands import Band, Bands
 
 _NONE: dict[int, bytes] = {}  # of the constants of values
+# Bytes, where the input has no shards: as transformers wrote them for long.
+DEFAULT_SHARD_SIZE = 5 * 10**9
+_TORCH_PREFIX = "pytorch_"
 
 
 class Slice(NamedTuple):
@@ -227,11 +230,6 @@ class DirectoryOutput:
     config: bytes | None = None
     config_edits: dict[str, Any] = field(default_factory=dict)
     named: list[Named] = field(default_factory=list)
-
-
-# Bytes, where the input has no shards: as transformers wrote them for long.
-DEFAULT_SHARD_SIZE = 5 * 10**9
-_TORCH_PREFIX = "pytorch_"
 
 
 class Named(NamedTuple):

@@ -26,8 +26,6 @@ from anamnesis.schemes.core.odd_scales import OddScales
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
 
-__all__ = ["Plan"]
-
 _MOST = 4  # encodings in a repr
 
 
@@ -179,8 +177,7 @@ class Plan:
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the programs make of it that know its encodings, as far as that was tried."""
-        from anamnesis.convert.loaders.output_facts import Output, facts_of_output
-        from anamnesis.convert.loaders.verdicts import otherwise, verdicts
+        from anamnesis.convert.loaders.verdicts import Output, facts_of_output, otherwise, verdicts
 
         if self.account.unknown or self.account.still_quantized:  # of which nobody knows
             return otherwise((), self.otherwise)

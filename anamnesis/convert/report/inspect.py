@@ -104,12 +104,11 @@ def inspect_claim(
 
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.output_facts import lacks
+    from anamnesis.convert.loaders.verdicts import lacks
 
     if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
         return ()
-    from anamnesis.convert.loaders.output_facts import facts_of_gguf
-    from anamnesis.convert.loaders.verdicts import verdicts, warnings
+    from anamnesis.convert.loaders.verdicts import facts_of_gguf, verdicts, warnings
 
     return warnings(verdicts(facts_of_gguf(ledger.stored, container.metadata)))
 

@@ -14,8 +14,6 @@ from anamnesis.base.sizes import format_size
 from anamnesis.schemes.core.roles import CODES, counted
 from anamnesis.schemes.detect.unread import ADVICE, UNREAD
 
-__all__ = ["Inspection"]
-
 _LONGEST = 2000  # characters of a line
 _ROOM = 66  # characters beside a label
 _SHOWN = 5  # names in a list before "and N more"

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 _LAYER = re.compile(r"(?:.*?\.)?(?:layers?|blocks?|blk|h|resblocks|enc|dec)\.(\d{1,6})\.(.+)")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
+_NUMBER = re.compile(r"[0-9]+")
+T = TypeVar("T")
 
 
 def map_of(
@@ -33,11 +35,6 @@ def in_columns(layers: list[int], most: int) -> list[list[int]]:
 def worst_of(row: Mapping[int, float], column: Iterable[int]) -> float | None:
     """Return the worst figure of a column; None if it has none."""
     return min((row[layer] for layer in column if layer in row), default=None)
-
-
-_NUMBER = re.compile(r"[0-9]+")
-
-T = TypeVar("T")
 
 
 def groups(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from anamnesis.convert.request.request import Progress
 
+_SECONDS = 0.2  # between two pictures of a cell
+
 
 def format_duration(seconds: float) -> str:
     """Return for instance `2.1s`, `3m 05s`, `1h 02m`."""
@@ -101,9 +103,6 @@ def progress_bar(console: Console | None = None) -> Iterator[Progress]:
     with shown:
         task = shown.add_task("", total=None)  # which moves until the total is known
         yield lambda done, total: shown.update(task, completed=done, total=total)
-
-
-_SECONDS = 0.2  # between two pictures of a cell
 
 
 class _Cell(Meter):

@@ -18,6 +18,9 @@ _CELL, _GAP, _LABEL, _TOP = 16, 2, 190, 20
 _BAR_WIDTH, _BAR_HEIGHT = 640, 22
 _LONGEST = 30  # characters of a label
 _BINS, _FEWEST_BINS = 24, 4  # of a histogram; and of one whose last bin has a label
+_COLOURS = 8  # of encodings, `c0` to `c7`
+_STYLE = Path(__file__).with_name("page.css")
+_MOST_ROWS = 50
 
 
 class Scale(NamedTuple):
@@ -137,10 +140,6 @@ def _svg(width: float, height: float, title: str, drawn: Sequence[str], kind: st
     )
 
 
-_COLOURS = 8  # of encodings, `c0` to `c7`
-_STYLE = Path(__file__).with_name("page.css")
-
-
 class Page(NamedTuple):
     """A page of HTML: its title, and its sections in order."""
 
@@ -249,9 +248,6 @@ def layers(
         return ""
     key = legend(scale, with_equal=any(float("inf") in row.values() for row in rows.values()))
     return f'<div class="wide">{grid(rows, columns, scale, title)}</div>{key}'
-
-
-_MOST_ROWS = 50
 
 
 def model_html(ledger: Ledger, format: str) -> str:

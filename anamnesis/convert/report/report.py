@@ -12,8 +12,6 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.printable import numbered
 from anamnesis.base.sizes import format_size
 
-__all__ = ["Losses", "Measured", "Outcome", "Report", "WeightLoss"]
-
 
 @dataclass(frozen=True, slots=True)
 class WeightLoss:

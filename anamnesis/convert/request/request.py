@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from anamnesis.schemes.families.ggml.choose import Options
     from anamnesis.schemes.families.ggml.imatrix import Imatrix
 
+Given: TypeAlias = "str | os.PathLike[str] | ImatrixFile | Imatrix"  # an importance matrix
+ExpertsName = Literal["stacked", "split", "keep"]
+NamesName = Literal["auto", "keep"]
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
 
 class MixOptions(TypedDict, total=False):
     """The keyword options of a mix; `Model.convert` explains them."""
@@ -105,12 +110,6 @@ def _typed(key: str, value: Any) -> Mapping[str, Any]:
             f"override_kv {key!r} must be a number, a bool or a text, not {shown(value)}"
         )
     return {"type": types[type(value)], "value": abs(value) if type(value) is int else value}
-
-
-Given: TypeAlias = "str | os.PathLike[str] | ImatrixFile | Imatrix"  # an importance matrix
-ExpertsName = Literal["stacked", "split", "keep"]
-NamesName = Literal["auto", "keep"]
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 class How(NamedTuple):

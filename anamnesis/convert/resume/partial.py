@@ -17,6 +17,7 @@ from anamnesis.convert.resume.folder import PRIVATE, Folder
 # Files that may be there but the lock.
 NOTES = ("plan.json", "plan.json.new", "journal", "surveys", "commit")
 FOLDERS = ("files", "parts", "gone")
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class PartialFolder:
@@ -180,9 +181,6 @@ def try_lock(fd: int) -> bool:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
     return True
-
-
-NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 def no_room(folder: Path, out: Path, need: int, code: int | None = errno.ENOSPC) -> OSError:
