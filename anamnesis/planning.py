@@ -61,7 +61,7 @@ class Planning:
         return ledger
 
     def _asked(self, to: Named | None, out: Any, options: Mapping[str, Any]) -> Target:
-        from anamnesis.convert.decide.gguf_kind import is_gguf_of_llama_cpp
+        from anamnesis.convert.decide.renames import is_gguf_of_llama_cpp
         from anamnesis.convert.request.targets import asked_target
 
         of_gguf = options.get("names") != "keep" and is_gguf_of_llama_cpp(self._checkpoint)
@@ -173,7 +173,7 @@ class Planning:
         """
         from anamnesis.convert.fit.errors import SAMPLE
         from anamnesis.convert.fit.fit import FitOptions, fit
-        from anamnesis.convert.request.importance import importance_of
+        from anamnesis.convert.request.resolve import importance_of
 
         asked = FitOptions(
             size=cast("int | None", target_size),

@@ -163,7 +163,7 @@ class Writing(Planning):
         *,
         in_memory: bool = False,
     ) -> Report:
-        from anamnesis.convert.report.progress_bar import progress_bar
+        from anamnesis.convert.report.meter import progress_bar
 
         self._check_open()
         if is_path := isinstance(out, (str, os.PathLike)):

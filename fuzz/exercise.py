@@ -10,7 +10,7 @@ from typing import Any
 from safetensors import deserialize
 
 import anamnesis as an
-from anamnesis.cli.listing import listing, listing_dict
+from anamnesis.cli.parse import listing, listing_dict
 
 
 def exercise(

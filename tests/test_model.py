@@ -22,8 +22,7 @@ import pytest
 import anamnesis as an
 from anamnesis.base.dropped import Dropped
 from anamnesis.convert.report.report import Report
-from anamnesis.convert.request.mix_options import MixOptions
-from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request
+from anamnesis.convert.request.request import ConvertOptions, MixOptions, RememberOptions, Request
 from anamnesis.formats.torch.container import PthMetadata
 from anamnesis.opening import ParseOptions
 from helpers.handmade import Entry, WriteModel, safetensors_bytes, write_index, write_safetensors

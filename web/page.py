@@ -15,8 +15,7 @@ from anamnesis.base.sizes import format_size
 from anamnesis.base.source import Source
 from anamnesis.cli.errors import describe_error
 from anamnesis.comparing import input_of
-from anamnesis.convert.overview.overview import Overview
-from anamnesis.convert.overview.page import overview_page
+from anamnesis.convert.overview.overview import Overview, overview_page
 from anamnesis.convert.report.page import section, text
 from anamnesis.formats.scan.report import Scan
 from anamnesis.sources import remote

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.version import __version__
-from anamnesis.cli.exit_codes import FAILED, INTERRUPTED, ON_FAILURE, WRONG_USAGE
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+# Exit codes.
+FAILED = 1
+FOUND = 1  # a difference, a danger, a problem: what was looked for
+WRONG_USAGE = 2
+UNREADABLE = 2  # of commands whose 1 is a result
+INTERRUPTED = 130  # what shells report of a process that SIGINT ended
+
+ON_FAILURE = "anamnesis.on_failure"  # key of a command's own code, and of its --json, in a context
 
 # In the order of `amn --help`, which imports none of them: the first line of each one's own help.
 COMMANDS = {
@@ -85,7 +93,8 @@ class _Commands(click.Group):
         return formatter.getvalue().rstrip("\n")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        name = full_name(cmd_name)
+        name = _SPELLINGS.get(cmd_name, cmd_name)
+        name = ALIASES.get(name, name)
         if name in COMMANDS and name not in self.commands:
             self.add_command(import_module(f"anamnesis.cli.{name}").command, name)
         return self.commands.get(name)
@@ -161,8 +170,8 @@ class _Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:
-            from anamnesis.cli.errors import StdoutError, complain, error_dict, wants_traceback
-            from anamnesis.cli.streams import print_json
+            from anamnesis.cli.errors import complain, error_dict, wants_traceback
+            from anamnesis.cli.streams import StdoutError, print_json
 
             if wants_traceback():
                 raise
@@ -198,12 +207,6 @@ def no_such_command(name: str, ctx: click.Context) -> click.UsageError:
     )
     nearest = did_you_mean(name, alike, 1)
     return click.UsageError(f"No such command {name!r}{nearest or f': {hint or USUAL}'}", ctx)
-
-
-def full_name(name: str) -> str:
-    """Return the full name of a command or its alias."""
-    name = _SPELLINGS.get(name, name)
-    return ALIASES.get(name, name)
 
 
 def _left_behind(ctx: click.Context) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.exit_codes import FOUND, UNREADABLE
+from anamnesis.cli.app import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
     from anamnesis.convert.check.findings import Check, Finding
 
 _MOST = 20  # findings of one kind that are shown
@@ -45,8 +45,7 @@ def command(
     """
     from anamnesis.base.printable import printable
     from anamnesis.checking import check
-    from anamnesis.cli.batch import run_batch
-    from anamnesis.cli.inputs import with_components
+    from anamnesis.cli.inputs import run_batch, with_components
     from anamnesis.cli.progress import metered
 
     found_paths = with_components(paths)

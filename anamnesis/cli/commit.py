@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.base.errors import OutputError
+from anamnesis.cli.app import NESTED, cli
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ def command(out: str, **given: Any) -> None:
     Of amn convert --part I/N and the like: all parts must be made. What they were made of must be
     there, for what goes with the weights is copied.
     """
-    from anamnesis.base.errors import OutputError
-    from anamnesis.cli.app import NESTED, cli
     from anamnesis.convert.resume.places import parts_at
 
     folder = parts_at(out)
@@ -52,8 +52,6 @@ def command(out: str, **given: Any) -> None:
 
 def _noted(folder: PartsFolder | BucketParts) -> tuple[list[str], str]:
     """Return the command line of a note, and the folder that it was given in."""
-    from anamnesis.cli.app import cli
-
     note = folder.read(_COMMAND) or {}
     words, where = note.get("arguments"), note.get("folder")
     if not (isinstance(words, list) and isinstance(where, str)):
@@ -67,8 +65,6 @@ def _noted(folder: PartsFolder | BucketParts) -> tuple[list[str], str]:
 
 
 def _damaged(folder: PartsFolder | BucketParts) -> OutputError:
-    from anamnesis.base.errors import OutputError
-
     return OutputError(
         f"{folder.path}: its note {_COMMAND!r} is not a command that makes parts; remove the"
         " folder, and make the parts anew"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.cli.encoding import Encode
+from anamnesis.cli.encoding import Encode, list_targets
 from anamnesis.cli.options import needs, verb
 from anamnesis.cli.places import asked_for
-from anamnesis.cli.ways import list_targets
 from anamnesis.cli.writing import run
 
 if TYPE_CHECKING:

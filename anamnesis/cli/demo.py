@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
+from anamnesis.base.errors import OutputError
+from anamnesis.base.nearest import did_you_mean, mistyped
+from anamnesis.base.sizes import format_size
+from anamnesis.cli.demo_models import DEMOS
 from anamnesis.cli.options import verb
 
 
 def _completed(context: click.Context, argument: click.Parameter, begun: str) -> list[str]:
-    from anamnesis.cli.demo_models import DEMOS
-
     return [name for name in DEMOS if name.startswith(begun)]
 
 
@@ -25,13 +28,15 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
     model-bf16.safetensors is compared with what numpy and ml_dtypes compute, and the exit code is
     1 if any differs. With NAME it is what the documentation's pages speak of.
     """
-    from anamnesis.base.errors import OutputError
-    from anamnesis.cli.batch import finish
-    from anamnesis.cli.demo_models import DEMOS
+    from anamnesis.cli.inputs import finish
     from anamnesis.sources.urls import kind_of_url, shown_url
 
     if lists:
-        _list()
+        rows = [("", "model-fp8.safetensors", "FP8 in one file, remembered and checked")]
+        rows += [(each, demo.path, demo.what) for each, demo in DEMOS.items()]
+        first, second = (max(len(row[i]) for row in rows) for i in range(2))
+        for each, path, what in rows:
+            print(f"amn demo {each:<{first}}  {path:<{second}}  {what}")
         return
     name = _by_input(name)
     if name in DEMOS:
@@ -43,8 +48,6 @@ def command(name: str, directory: str | None, *, lists: bool, makes_all: bool) -
     if kind_of_url(folder) is not None:
         raise OutputError(f"{shown_url(folder)}: is an address; a demo is made in a folder here")
     if names:
-        from anamnesis.cli.demo_inputs import make_demo
-
         for each in names:
             make_demo(each, folder)
         return
@@ -59,9 +62,6 @@ def _by_input(name: str) -> str:
     A folder may be called anything, but a lone word that is almost a demo's name, and no folder
     that is there, is a slip.
     """
-    from anamnesis.base.nearest import mistyped
-    from anamnesis.cli.demo_models import DEMOS
-
     by_input = {demo.path: each for each, demo in DEMOS.items()}
     if name in by_input:
         return by_input[name]
@@ -72,21 +72,8 @@ def _by_input(name: str) -> str:
 
 
 def _no_such(name: str) -> click.UsageError:
-    from anamnesis.base.nearest import did_you_mean
-    from anamnesis.cli.demo_models import DEMOS
-
     like = did_you_mean(name, [*DEMOS, *(demo.path for demo in DEMOS.values())], 1)
     return click.UsageError(f"there is no demo {name!r}{like}; amn demo --list shows all")
-
-
-def _list() -> None:
-    from anamnesis.cli.demo_models import DEMOS
-
-    rows = [("", "model-fp8.safetensors", "FP8 in one file, remembered and checked")]
-    rows += [(name, demo.path, demo.what) for name, demo in DEMOS.items()]
-    first, second = (max(len(row[i]) for row in rows) for i in range(2))
-    for name, path, what in rows:
-        print(f"amn demo {name:<{first}}  {path:<{second}}  {what}")
 
 
 if __name__ == "__main__":
@@ -95,3 +82,27 @@ if __name__ == "__main__":
     from anamnesis.cli.app import main
 
     main(["demo", *sys.argv[1:]])
+
+
+def make_demo(name: str, directory: str) -> None:
+    """Make a demo, and print what it is."""
+    demo = DEMOS[name]
+    folder = Path(directory)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder}: is not a directory; name one")
+    files = demo.make()
+    present = [path for path in files if (folder / path).exists()]
+    for path in present:
+        target = folder / path
+        if not target.is_file() or target.read_bytes() != files[path]:
+            raise OutputError(
+                f"{target}: exists and is not the demo's; name another folder, as the last word"
+            )
+    for path, raw in files.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(raw)
+    size = format_size(sum(map(len, files.values())))
+    made = "is there already" if len(present) == len(files) else demo.what
+    shown = folder / demo.path
+    print(f"{shown}{'/' if shown.is_dir() else ''}: {made} ({size})")

@@ -9,20 +9,57 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zipfile import ZipFile, ZipInfo
 from zlib import crc32
 
-from anamnesis.cli.demo_tokenizer import VOCABULARY, byte_level_tokenizer
+from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
+from anamnesis.base.lazy import np
+from anamnesis.base.stored import Part
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from anamnesis.formats.base import Writer
 
     Array = NDArray[Any]
+
+_SPECIAL = ("<unk>", "<s>", "</s>")
+_MERGES = (  # Ġ is how byte-level vocabularies write a space
+    *("Ġ t", "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r", "Ġ o", "Ġ s", "a t", "u n"),
+    *("Ġ w", "e s", "Ġ c", "i t", "o r", "i s", "Ġ b", "e n", "Ġ f", "Ġ m", "Ġ p", "Ġo f"),
+    *("in g", "e d", "a n", "a l", "Ġa n", "o u", "Ġ in", "a r", "Ġt o", "Ġ d", "Ġ h", "i c"),
+    *("l e", "o m", "i on", "Ġ re", "a s", "Ġt h", "e l", "Ġ n", "c t", "en t", "s t", "v e"),
+    *("Ġ l", "Ġ e", "Ġ g", "o t", "i l", "r o", "i d", "Ġb e", "Ġ is", "l y", "c h", "u r"),
+    "Ġth at",
+)
+VOCABULARY = len(_SPECIAL) + 256 + len(_MERGES)
+
+
+def byte_level_tokenizer() -> dict[str, Any]:
+    """Return a tokenizer of every byte and some pairs, which splits texts as GPT-2's does."""
+    from anamnesis.architectures.tokenizers.decoded import byte_alphabet
+
+    tokens = [*_SPECIAL, *byte_alphabet(), *(pair.replace(" ", "") for pair in _MERGES)]
+    places = ("single_word", "lstrip", "rstrip", "normalized")
+    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": i, "content": token, **dict.fromkeys(places, False), "special": True}
+            for i, token in enumerate(_SPECIAL)
+        ],
+        "pre_tokenizer": bytes_,
+        "decoder": bytes_,
+        "model": {
+            "type": "BPE",
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "merges": list(_MERGES),
+        },
+    }
+
 
 Files = dict[str, bytes]
 
@@ -52,21 +89,15 @@ _QUERIES, _KEYS = 4, 2
 
 def _generator(name: str) -> np.random.Generator:
     """Return a demo's own random numbers, so that no demo depends on another."""
-    import numpy as np
-
     return np.random.default_rng(crc32(name.encode()))
 
 
 def _plain(array: Array, dtype: str) -> _Stored:
-    from anamnesis.base.dtypes import DTYPES
-
     return _Stored(dtype, array.shape, array.astype(DTYPES[dtype].numpy()).tobytes())
 
 
 def _llama() -> dict[str, _Stored]:
     """Return the weights of a Llama that transformers loads."""
-    import numpy as np
-
     rng = _generator("llama")
     widths = {
         "self_attn.q_proj": (_QUERIES * _HEAD, HIDDEN),
@@ -123,9 +154,6 @@ def _file(
     writer: Writer, tensors: Mapping[str, _Stored], metadata: Mapping[str, Any] | None = None
 ) -> bytes:
     """Return a whole file, in memory."""
-    from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
-    from anamnesis.base.stored import Part
-
     dtypes = DTYPES | BLOCK_DTYPES
     parts = [Part(name, dtypes[t.dtype], t.shape) for name, t in tensors.items()]
     layout = writer.lay_out(parts, metadata or {})
@@ -176,10 +204,6 @@ def _llama_directory(folder: str = "llama-tiny") -> Files:
     return _below(folder, files)
 
 
-def _llama_in(to: str, out: str) -> Callable[[], Files]:
-    return lambda: _llama_as(to, out)
-
-
 def _fp8_directory() -> Files:
     """Cut the checkpoint of `amn demo` into two shards, a scale apart from its weight."""
     from anamnesis.cli.demo_run import MLP, checkpoint, original_weights, stored_dtype
@@ -211,8 +235,6 @@ def _fp8_directory() -> Files:
 
 def _mxfp4() -> Files:
     """Return 4-bit floats as compressed-tensors stores them."""
-    import numpy as np
-
     rng = _generator("mxfp4")
     tensors = {"model.norm.weight": _plain(np.ones(256), "F32")}
     for name in ("gate_proj", "up_proj"):
@@ -224,8 +246,6 @@ def _mxfp4() -> Files:
 
 def _mixed() -> Files:
     """Return thirty small files of several formats; the last one is truncated."""
-    import numpy as np
-
     from anamnesis.formats.gguf.write import GgufWriter
     from anamnesis.formats.numpy.write import NpzWriter
 
@@ -250,8 +270,6 @@ def _uploads() -> Files:
     """Return files that strangers may send: models, settings, an attack, a truncated file."""
     import pickle
 
-    import numpy as np
-
     from anamnesis.formats.torch.write import TorchWriter
 
     weights = {
@@ -271,8 +289,6 @@ def _uploads() -> Files:
 
 def _ckpt() -> Files:
     """Return a training checkpoint: weights, their averages, and the optimizer's state."""
-    import numpy as np
-
     rng = _generator("ckpt")
     block = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q"
     shapes = {f"{block}.weight": (32, 32), "diffusion_model.out.2.bias": (4,)}
@@ -332,17 +348,21 @@ class _NestedPickle:
 DEMOS: Mapping[str, Demo] = {
     "llama": Demo("llama-tiny", "a Llama in BF16, as on the Hugging Face hub", _llama_directory),
     "fp8-directory": Demo("llama-tiny-FP8", "a Llama in FP8, in two shards", _fp8_directory),
-    "gptq": Demo("llama-tiny-GPTQ", "the Llama in GPTQ", _llama_in("gptq-4bit", "llama-tiny-GPTQ")),
-    "awq": Demo("llama-tiny-AWQ", "the Llama in AWQ", _llama_in("awq-4bit", "llama-tiny-AWQ")),
+    "gptq": Demo(
+        "llama-tiny-GPTQ", "the Llama in GPTQ", partial(_llama_as, "gptq-4bit", "llama-tiny-GPTQ")
+    ),
+    "awq": Demo(
+        "llama-tiny-AWQ", "the Llama in AWQ", partial(_llama_as, "awq-4bit", "llama-tiny-AWQ")
+    ),
     "bnb": Demo(
         "llama-tiny-bnb-4bit",
         "the Llama in bitsandbytes' NF4",
-        _llama_in("bnb-nf4", "llama-tiny-bnb-4bit"),
+        partial(_llama_as, "bnb-nf4", "llama-tiny-bnb-4bit"),
     ),
     "gguf": Demo(
         "llama-tiny-Q4_K_M.gguf",
         "the Llama as a GGUF in Q4_K_M",
-        _llama_in("gguf-q4_k_m", "llama-tiny-Q4_K_M.gguf"),
+        partial(_llama_as, "gguf-q4_k_m", "llama-tiny-Q4_K_M.gguf"),
     ),
     "mxfp4": Demo("tiny-mxfp4.safetensors", "MXFP4 of compressed-tensors", _mxfp4),
     "ckpt": Demo("sd-tiny.ckpt", "a training checkpoint: weights, averages, optimizer", _ckpt),

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import ml_dtypes
+import numpy as np
+
 from anamnesis.base.errors import OutputError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
@@ -59,8 +61,6 @@ def original_weights() -> dict[str, Array]:
     They are made to look like those of a trained layer: near normal, rows of different spread, a
     few outliers.
     """
-    import numpy as np
-
     rng = np.random.default_rng(SEED)
     weights = {}
     for layer in LAYERS:
@@ -84,9 +84,6 @@ def checkpoint(weights: Mapping[str, Array]) -> dict[str, Array]:
 
 def _full_precision() -> dict[str, Array]:
     """Return the tensors that are never quantised."""
-    import ml_dtypes
-    import numpy as np
-
     rng = np.random.default_rng(SEED + 1)
     norms = ("model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm")
     tensors = {
@@ -98,9 +95,6 @@ def _full_precision() -> dict[str, Array]:
 
 def _quantise(weight: Array, scaling: str) -> tuple[Array, Array]:
     """Return codes and scales; a scale multiplies the codes to give the weight again."""
-    import ml_dtypes
-    import numpy as np
-
     scale = (_maxima(weight, scaling) / E4M3_MAX).astype(np.float32)
     scaled = np.clip(weight / _expand(scale, weight.shape), -E4M3_MAX, E4M3_MAX)
     return scaled.astype(ml_dtypes.float8_e4m3fn), scale
@@ -108,8 +102,6 @@ def _quantise(weight: Array, scaling: str) -> tuple[Array, Array]:
 
 def _maxima(weight: Array, scaling: str, block: int = 128) -> Array:
     """Return the largest magnitude that each scale serves."""
-    import numpy as np
-
     magnitudes: Array = np.abs(weight)
     height, width = {
         "per tensor": weight.shape,
@@ -123,8 +115,6 @@ def _maxima(weight: Array, scaling: str, block: int = 128) -> Array:
 
 def _expand(scale: Array, shape: tuple[int, ...], block: int = 128) -> Array:
     """Return the scale of each element."""
-    import numpy as np
-
     if scale.ndim == 1 or scale.shape[1] == 1:
         return np.broadcast_to(scale, shape)
     grid = scale.repeat(block, axis=0).repeat(block, axis=1)
@@ -198,19 +188,16 @@ def _check_own(paths: list[Path]) -> bool:
     """Whether files of an earlier demo exist; refuse to replace anybody else's."""
     present = [path for path in paths if path.exists()]
     for path in present:
-        if not _is_own(path):
+        try:
+            metadata = _read_header(path)[0].get("__metadata__", {})
+            is_own = SIGNATURE.items() <= metadata.items()
+        except (OSError, ValueError, AttributeError, MemoryError, OverflowError):
+            is_own = False
+        if not is_own:
             raise OutputError(
                 f"{path}: exists and is not the demo's; run `amn demo DIRECTORY` with another one"
             )
     return bool(present)
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        metadata = _read_header(path)[0].get("__metadata__", {})
-    except (OSError, ValueError, AttributeError, MemoryError, OverflowError):
-        return False
-    return isinstance(metadata, dict) and SIGNATURE.items() <= metadata.items()
 
 
 def _amn(*args: str) -> None:
@@ -226,9 +213,6 @@ def _amn(*args: str) -> None:
 
 def _truth(stored: Mapping[str, Array]) -> dict[str, Array]:
     """Return every weight in BF16: float32 code times float32 scale, rounded by ml_dtypes."""
-    import ml_dtypes
-    import numpy as np
-
     truth = {name: t for name, t in stored.items() if t.dtype == ml_dtypes.bfloat16}
     for layer in LAYERS:
         name = f"{layer.name}.weight"
@@ -263,8 +247,6 @@ def _compare(
 def _table(
     weights: Mapping[str, Array], truth: Mapping[str, Array], equal: Mapping[str, bool]
 ) -> Iterator[str]:
-    import numpy as np
-
     yield f"{'':<33}{'':<16}{'bytes vs':<10}{'against the original':>20}"
     yield f"{'weight':<33}{'scales':<16}{'numpy':<7}{'SNR':>9}{'largest error':>15}"
     for layer in LAYERS:
@@ -280,8 +262,6 @@ def _table(
 
 def _loss(original: np.ndarray[Any, Any], recovered: np.ndarray[Any, Any]) -> tuple[float, float]:
     """Return signal to noise in dB, and the largest error as a part of the largest weight."""
-    import numpy as np
-
     error = recovered.astype(np.float64) - original
     power = (original.astype(np.float64) ** 2).sum()
     snr = 10 * np.log10(power / (error**2).sum())

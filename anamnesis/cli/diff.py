@@ -7,17 +7,19 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from anamnesis.cli.exit_codes import FOUND, UNREADABLE
+from anamnesis.base.printable import numbered, printable, shortened
+from anamnesis.base.sizes import format_size
+from anamnesis.cli.app import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
     from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
-    from anamnesis.convert.report.charts import Scale
+    from anamnesis.convert.report.page import Scale
 
 _COLUMNS, _MOST_COLUMNS = 80, 120
 _GAP = "  "
@@ -48,7 +50,6 @@ def command(
     --values all weights are decoded, too; then it is their values that must be the same, in
     whatever encoding and under whatever names.
     """
-    from anamnesis.base.printable import printable
     from anamnesis.cli.progress import metered
     from anamnesis.cli.streams import print_json
     from anamnesis.comparing import compare
@@ -72,7 +73,8 @@ def lines(found: Comparison, width: int) -> Iterator[str]:
     """Yield what a terminal shows of a comparison."""
     from anamnesis.convert.compare.difference import NOT_QUALITY
 
-    yield from _heads(found)
+    for letter, side in (("A", found.a), ("B", found.b)):
+        yield f"{letter}  {side.path}  ({side.format}, {format_size(side.n_bytes)})"
     yield found.outcome
     yield from found.notes
     yield from _kinds(found, width)
@@ -90,36 +92,20 @@ def lines(found: Comparison, width: int) -> Iterator[str]:
         yield "The headers are alike; --values compares what the weights hold, too."
 
 
-def _heads(found: Comparison) -> Iterator[str]:
-    from anamnesis.base.sizes import format_size
-
-    for letter, side in (("A", found.a), ("B", found.b)):
-        yield f"{letter}  {side.path}  ({side.format}, {format_size(side.n_bytes)})"
-
-
 # --- tables ---------------------------------------------------------------------------------------
 
 
-class _Column(NamedTuple):
-    head: str
-    is_right: bool = True
-
-
-def _table(columns: Sequence[_Column], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield rows in columns below an empty line; a first cell that is too long is cut in front."""
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield two columns of words and others of figures; a first cell too long is cut in front."""
     if not rows:
         return
-    cells = zip(*[[column.head for column in columns], *rows], strict=True)
+    cells = zip(heads, *rows, strict=True)
     widths = [max(map(len, column)) for column in cells]
     widths[0] = min(widths[0], max(_LEAST, width - sum(widths[1:]) - len(_GAP) * (len(widths) - 1)))
     yield ""
-    for first, *others in ([c.head for c in columns], *rows):
-        padded = (
-            cell.rjust(w) if column.is_right else cell.ljust(w)
-            for column, cell, w in zip(
-                columns, [_tail(first, widths[0]), *others], widths, strict=True
-            )
-        )
+    for first, *others in (heads, *rows):
+        row = zip([_tail(first, widths[0]), *others], widths, strict=True)
+        padded = (cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(row))
         yield _GAP.join(padded).rstrip()
 
 
@@ -136,10 +122,10 @@ def _kinds(found: Comparison, width: int) -> Iterator[str]:
     for weight in found.weights:
         groups.setdefault((weight.a.kind, weight.b.kind), []).append(weight)
     in_order = sorted(groups.items(), key=lambda group: -len(group[1]))
-    columns = [_Column("A", False), _Column("B", False), _Column("weights")]
+    heads = ("A", "B", "weights")
     if not found.values:
         rows = [[*kinds, f"{len(some):,}"] for kinds, some in in_order]
-        yield from _table(columns, rows, width)
+        yield from _table(heads, rows, width)
         return
     rows = []
     for kinds, some in in_order:
@@ -148,8 +134,7 @@ def _kinds(found: Comparison, width: int) -> Iterator[str]:
         share = _share(total.differing, n)
         figures = (_decibels(some, total.loss.snr_db), _largest(total.loss.largest))
         rows.append([*kinds, f"{len(some):,}", f"{n:,}", share, *figures])
-    heads = ("values", "differ", "SNR dB", "largest")
-    yield from _table([*columns, *map(_Column, heads)], rows, width)
+    yield from _table((*heads, "values", "differ", "SNR dB", "largest"), rows, width)
 
 
 def _decibels(some: Iterable[Compared], snr: float | None) -> str:
@@ -172,8 +157,8 @@ def _largest(value: float) -> str:
 
 def _map(found: Comparison, width: int) -> Iterator[str]:
     """Yield a line for each module, with a character for each layer."""
-    from anamnesis.convert.report.charts import DECIBELS
     from anamnesis.convert.report.layers import in_columns, map_of, worst_of
+    from anamnesis.convert.report.page import DECIBELS
 
     modules, layers = map_of((one.name, one.snr_db) for one in found.weights)
     modules = {name: row for name, row in modules.items() if min(row.values()) < math.inf}
@@ -207,16 +192,12 @@ def _block(figure: float | None, scale: Scale) -> str:
 
 def _worst(weights: Sequence[Compared], width: int) -> Iterator[str]:
     """Yield the weights that differ, the worst first, and notes on them."""
-    from anamnesis.base.printable import printable, shortened
-
     rows = [
         [printable(one.name), " → ".join(dict.fromkeys((one.a.kind, one.b.kind))), *_figures(one)]
         for one in weights[:_WORST]
     ]
-    columns = [_Column("Worst", False), _Column("A → B", False)]
-    yield from _table(
-        [*columns, *map(_Column, ("differ", "SNR dB", "largest", "cosine"))], rows, width
-    )
+    heads = ("Worst", "A → B", "differ", "SNR dB", "largest", "cosine")
+    yield from _table(heads, rows, width)
     if len(weights) > _WORST:
         yield f"and {len(weights) - _WORST:,} more; --json has all"
     for weight in weights[:_WORST]:
@@ -260,8 +241,6 @@ def _hanging(text: str, width: int) -> list[str]:
 
 
 def _only(letter: str, side: Summary, width: int) -> Iterator[str]:
-    from anamnesis.base.printable import numbered, shortened
-
     lists = (
         (f"Only in {letter}", side.only),
         (f"Left out of {letter}", side.left_out),
@@ -279,8 +258,6 @@ def _only(letter: str, side: Summary, width: int) -> Iterator[str]:
 
 
 def _changes(title: str, changes: Sequence[Change], width: int) -> Iterator[str]:
-    from anamnesis.base.printable import numbered, shortened
-
     if not changes:
         return
     yield ""

@@ -33,7 +33,7 @@ def command(
     Without --set and --unset, an edit that was cut short is undone.
     """
     from anamnesis.base.printable import numbered, printable
-    from anamnesis.cli.batch import finish, run_batch
+    from anamnesis.cli.inputs import finish, run_batch
     from anamnesis.editing import edit_metadata
 
     both = dict(new).keys() & {*gone}

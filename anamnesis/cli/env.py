@@ -13,9 +13,27 @@ _DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
 @verb("env", "amn env", "amn env --json")
 def command(as_json: bool) -> None:
     """Show versions, processor and settings, for bug reports."""
+    import os
+    import platform
+    import sys
+
+    from anamnesis.base.levels import supported_levels
+    from anamnesis.base.version import __version__
+    from anamnesis.base.workers import default_threads
     from anamnesis.cli.app import ENVIRONMENT
 
-    facts = _facts()
+    facts: dict[str, Any] = {
+        "anamnesis": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "levels": list(supported_levels()),
+        "cpus": os.cpu_count(),
+        "threads": default_threads(),
+        "encoding": sys.stdout.encoding,
+        "dependencies": {name: _version(name) for name in _DEPENDENCIES},
+        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+    }
     if as_json:
         print_json(facts)
         return
@@ -29,30 +47,6 @@ def command(as_json: bool) -> None:
     print("\nSettings, as environment variables:")
     for name, meaning in ENVIRONMENT.items():
         print(f"  {name:<21}{meaning}")
-
-
-def _facts() -> dict[str, Any]:
-    import os
-    import platform
-    import sys
-
-    from anamnesis.base.levels import supported_levels
-    from anamnesis.base.version import __version__
-    from anamnesis.base.workers import default_threads
-    from anamnesis.cli.app import ENVIRONMENT
-
-    return {
-        "anamnesis": __version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "levels": list(supported_levels()),
-        "cpus": os.cpu_count(),
-        "threads": default_threads(),
-        "encoding": sys.stdout.encoding,
-        "dependencies": {name: _version(name) for name in _DEPENDENCIES},
-        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-    }
 
 
 def _version(name: str) -> str:

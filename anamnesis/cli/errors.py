@@ -34,10 +34,6 @@ _ARGUMENT = re.compile(r"(?<!\()\b([a-z]\w*)=(True|False|\.\.\.|'[^']*'|\w+)")
 _FUNCTION = re.compile(r"\banamnesis\.([a-z]+)\b")
 
 
-class StdoutError(OSError):
-    """Standard output fails: an error of the command, not of an input."""
-
-
 def wants_traceback() -> bool:
     """Whether errors keep their tracebacks, for maintainers."""
     return os.environ.get(TRACEBACK_VARIABLE, "") not in ("", "0")
@@ -155,8 +151,8 @@ def complain(message: str, severity: str = "error") -> None:
     """Write an error or a warning to stderr, as one line."""
     with suppress(OSError):  # its own failure shows at the end
         sys.stdout.flush()
-    from anamnesis.cli.colour import severity as coloured
-    from anamnesis.cli.colour import wants_colour
+    from anamnesis.cli.streams import severity as coloured
+    from anamnesis.cli.streams import wants_colour
 
     word = f"{severity}:"
     word = coloured(severity, word) if wants_colour(sys.stderr) else word

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.cli.encoding import Encode
+from anamnesis.cli.encoding import Encode, list_targets
 from anamnesis.cli.options import needs, verb
-from anamnesis.cli.ways import list_targets
 from anamnesis.cli.writing import run
 
 if TYPE_CHECKING:

@@ -96,8 +96,10 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
+        if any(word.startswith("--outtype") for word in args):  # as llama.cpp's converter has it
+            args = _OUTTYPE.sub(r"\1--to=gguf-", "\0".join(args)).split("\0")
         try:
-            return super().parse_args(ctx, _as_here(args))
+            return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise click.UsageError(self._no_such_option(error.option_name, ctx), ctx) from None
 
@@ -125,13 +127,6 @@ def _verbs_with(name: str, ctx: click.Context | None) -> str:
         if isinstance(command, Command) and name in command.names()
     ]
     return " or ".join(", ".join(found).rsplit(", ", 1))
-
-
-def _as_here(args: list[str]) -> list[str]:
-    """Return words with what llama.cpp's converter calls the type of its GGUF as our target."""
-    if not any(word.startswith("--outtype") for word in args):
-        return args
-    return _OUTTYPE.sub(r"\1--to=gguf-", "\0".join(args)).split("\0")
 
 
 def _row(option: Option, ctx: click.Context, *, briefly: bool) -> tuple[str, str] | None:

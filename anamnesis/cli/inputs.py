@@ -1,9 +1,20 @@
-"""The models that a command line names, or that lie below its paths."""
+"""The models that a command line names, and work that is done for each of them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+
+from anamnesis.base.printable import printable
+from anamnesis.checkpoint.pipelines import components, is_pipeline
+from anamnesis.cli.app import FAILED
+from anamnesis.cli.errors import complain, describe_error, error_dict, wants_traceback
+from anamnesis.cli.streams import StdoutError, print_json
+from anamnesis.formats.writers import WRITERS, promised_format
 
 _PARTIAL = ".amn-partial"
 
@@ -33,8 +44,6 @@ def models_below(paths: Sequence[str]) -> dict[str, str]:
     pipeline is one input as well; elsewhere each file with the extension of a model is. Folders
     whose name begins with a dot are left out.
     """
-    from anamnesis.checkpoint.pipelines import is_pipeline
-
     found: dict[str, str] = {}
     for root in paths:
         if not os.path.isdir(root):
@@ -84,8 +93,6 @@ def _below(folder: str, root: str) -> str:
 
 
 def _is_model(name: str) -> bool:
-    from anamnesis.formats.writers import promised_format
-
     return promised_format(name) is not None or name.endswith(".bin")
 
 
@@ -95,8 +102,6 @@ def _is_of_a_model(name: str) -> bool:
 
 def with_components(paths: Sequence[str]) -> list[str]:
     """Return paths, each pipeline replaced by the folders of its models."""
-    from anamnesis.checkpoint.pipelines import components
-
     return [
         os.path.join(path, name) if name else path
         for path in paths
@@ -106,9 +111,62 @@ def with_components(paths: Sequence[str]) -> list[str]:
 
 def misnomer(path: str, format_id: str, format: str) -> str | None:
     """Return a warning if a file's extension contradicts its content."""
-    from anamnesis.formats.writers import WRITERS, promised_format
-
     promised = promised_format(path)
     if promised is None or format_id == promised:
         return None
     return f"{path}: is {format} by its content, not {WRITERS[promised].title} as its name says"
+
+
+def run_batch(
+    paths: Sequence[str],
+    work: Callable[[str], dict[str, Any]],
+    *,
+    as_json: bool | str = False,
+    headings: bool = False,
+    listed: bool = False,
+) -> dict[str, str]:
+    """Do `work` for each path; return those that failed, and why."""
+    in_lines = as_json == "lines"
+    results: list[dict[str, Any]] = []
+
+    def add(result: dict[str, Any]) -> None:
+        if in_lines:
+            print_json(result, as_json)
+        else:
+            results.append(result)
+
+    failures: dict[str, str] = {}
+    try:
+        for i, path in enumerate(paths):
+            if len(paths) > 1 and headings and not as_json:
+                print(f"{chr(10) if i else ''}{printable(path)}", flush=True)
+            try:
+                add({"path": path, **work(path)})
+            except (BrokenPipeError, StdoutError, click.UsageError):
+                raise
+            except Exception as error:
+                if wants_traceback():
+                    raise
+                failures[path] = describe_error(error, path)
+                add({"path": path, "error": error_dict(error, path)})
+                complain(failures[path])
+    finally:
+        if as_json and not in_lines and (results or listed):
+            shown = results if listed or len(paths) > 1 else results[0]
+            print_json(shown)
+    return failures
+
+
+def run_each(
+    paths: Sequence[str], work: Callable[[str], dict[str, Any]], *, as_json: bool | str
+) -> None:
+    """Do `work` for each model, under its name; exit with 1 if any failed."""
+
+    finish(run_batch(with_components(paths), work, as_json=as_json, headings=True))
+
+
+def finish(failures: Collection[str]) -> None:
+    """Exit with 1 if anything failed; first flush stdout, which may fail, too."""
+    sys.stdout.flush()
+    if failures:
+        click.get_current_context().exit(FAILED)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
+    from anamnesis.formats.imatrix import Entry, ImatrixFile
     from anamnesis.model import Model
 
 _HEAD_BYTES = 256  # a name fits in them
+_KINDS = {"gguf": "GGUF", "dat": ".dat, as llama-imatrix wrote before 2025"}
+_HEADS = ("columns", "matrices", "used", "mean", "largest")
+_FIGURES = "{:>8}  {:>8}  {:>6}  {:>8}  {:>8}"
 
 
 @verb(
@@ -30,11 +37,10 @@ def command(
     """
     from dataclasses import replace
 
-    from anamnesis.cli.batch import run_each
     from anamnesis.cli.errors import in_options
+    from anamnesis.cli.inputs import run_each
 
     def imatrix(path: str) -> dict[str, Any]:
-        from anamnesis.cli.imatrix_table import imatrix_dict, imatrix_lines
         from anamnesis.formats.imatrix import read_imatrix
 
         found = read_imatrix(path, open_model.limits)
@@ -78,3 +84,66 @@ def _is_imatrix(model: Model) -> bool:
     from anamnesis.formats.imatrix import is_imatrix
 
     return is_imatrix(model.metadata)
+
+
+class _Figures(NamedTuple):
+    """The figures of an entry; a matrix that was never used has importance 1."""
+
+    n_columns: int
+    n_matrices: int
+    n_used: int
+    mean: float
+    largest: float
+
+
+def imatrix_dict(found: ImatrixFile) -> dict[str, Any]:
+    """Return the file's content as JSON."""
+    return {
+        "format_id": f"imatrix-{found.kind}",
+        "datasets": list(found.datasets),
+        "n_chunks": found.n_chunks,
+        "chunk_size": found.chunk_size,
+        "n_entries": len(found.entries),
+        "entries": [
+            {"name": name, **_figures(entry)._asdict(), "counts": list(entry.counts)}
+            for name, entry in found.entries.items()
+        ],
+    }
+
+
+def imatrix_lines(found: ImatrixFile) -> Iterator[str]:
+    """Yield facts of the file, and a row for each weight; long names are cut."""
+    from anamnesis.base.printable import printable, shortened
+
+    yield f"Format:      importance matrix, {_KINDS[found.kind]}"
+    datasets = ", ".join(map(printable, found.datasets))
+    yield f"Datasets:    {datasets or 'not said'}"
+    tokens = f" of {found.chunk_size:,} tokens" if found.chunk_size else ""
+    yield f"Chunks:      {found.n_chunks:,}{tokens}"
+    n_unused = sum(count <= 0 for entry in found.entries.values() for count in entry.counts)
+    matrices = "matrix" if n_unused == 1 else "matrices"
+    unused = f"; {n_unused:,} {matrices} never used" if n_unused else ""
+    yield f"Weights:     {len(found.entries):,}{unused}"
+    yield ""
+    longest = max(map(len, found.entries))
+    if sys.stdout.isatty():
+        beside = len(_FIGURES.format(*_HEADS)) + 2
+        longest = min(longest, max(shutil.get_terminal_size().columns - beside - 2, 20))
+    yield f"  {'weight':<{longest}}  {_FIGURES.format(*_HEADS)}"
+    for name, entry in found.entries.items():
+        said = _figures(entry)
+        cells = (*(f"{n:,}" for n in said[:3]), *(f"{x:.3g}" for x in said[3:]))
+        yield f"  {printable(shortened(name, longest)):<{longest}}  {_FIGURES.format(*cells)}"
+
+
+def _figures(entry: Entry) -> _Figures:
+    import numpy as np
+
+    n_matrices = len(entry.counts)
+    return _Figures(
+        entry.values.size // n_matrices,
+        n_matrices,
+        sum(count > 0 for count in entry.counts),
+        float(np.mean(entry.values, dtype=np.float64)),
+        float(entry.values.max()),
+    )

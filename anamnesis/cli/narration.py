@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.printable import abbreviate, printable
+from anamnesis.base.printable import abbreviate, numbered, printable
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.pipelines import is_read
 from anamnesis.cli.errors import in_options
@@ -42,15 +42,30 @@ class Voice:
 
     def label(self, inspection: Inspection) -> str:
         """Return what the progress bar is labelled."""
-        return recalling(inspection)
+        if inspection.n_quantized:
+            return f"Recalling... {numbered(inspection.n_quantized, 'tensor')}"
+        return f"Copying...   {numbered(inspection.n_passthrough, 'tensor')}"
 
     def label_done(self, label: str, report: Report) -> str:
         """Return the label of the line that stays."""
         return label
 
     def account(self, report: Report, stored: Collection[str]) -> Iterator[str]:
-        """Yield what became of everything."""
-        return account_lines(report, stored)
+        """Yield what became of every stored tensor."""
+        from anamnesis.schemes.core.roles import counted
+
+        n_dropped = sum(dropped.name in stored for dropped in report.dropped)
+        parts = ""
+        if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
+            told = [counted(role, n) for role, n in report.consumed.items()]
+            n_weights = report.n_out - len(report.made)
+            n_weights += sum(n - 1 for n in report.put_together.values())
+            n_weights -= sum(n - 1 for n in report.taken_apart.values())
+            parts = f" ({', '.join([numbered(n_weights, 'weight'), *told])})"
+        account = f"in {numbered(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
+        yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
+        yield from dropped_lines(report.dropped, stored)
+        yield from joined_lines(report)
 
 
 class Narrator:
@@ -83,8 +98,9 @@ class Narrator:
             self._say(*voice.parsed(inspection))
         with metered(label, sys.stderr) as meter:
             report = write(model, out, progress=meter)
-        name = _written(name, report)
-        from anamnesis.convert.report.part import PartReport
+        if report.path is not None and report.format == "gguf":  # of parts the first
+            name = os.path.join(os.path.dirname(name), os.path.basename(report.path))
+        from anamnesis.convert.report.report import PartReport
 
         if isinstance(report, PartReport):
             once = "once all are, " if report.missing else ""
@@ -97,8 +113,11 @@ class Narrator:
             size = format_size(report.n_bytes)
             self._say(f"{printable(path)} -> {printable(name)} ({size}){gone}")
         else:
-            label = voice.label_done(label, report)
-            self._say(recalled_line(label, report), output_line(name, report))
+            label = f"{voice.label_done(label, report)} {bar(1.0, _BAR_WIDTH)}"
+            is_cut = report.n_files > 1 and report.format == "gguf"  # a directory is one thing
+            files = f" in {report.n_files:,} files" if is_cut else ""
+            self._say(f"{label} {format_duration(report.seconds)}")
+            self._say(f"Output: {printable(name)} ({format_size(report.n_bytes)}{files})")
             self._say(*voice.account(report, model.stored))
         for warning in self.warnings(report):
             self._say(*hanging(warning))
@@ -113,14 +132,23 @@ class Narrator:
         """Say what went with the models of a pipeline; weights by their names."""
         weights = [name for name in report.copied if is_read(name)]
         more = f", weights as they are among them: {abbreviate(weights)}" if weights else ""
-        what = count(len(report.copied), "other file")
+        what = numbered(len(report.copied), "other file")
         self._say(f"{printable(report.path or '')}: copied {what}{more}")
 
     def warnings(self, report: Report) -> Iterator[str]:
         """Yield what the user must know of the last conversion even if nothing else matters."""
         if self._kept:
             yield self._kept
-        yield from warnings(report)
+        if report.unknown:
+            n = len(report.unknown)
+            yield f"passed through {n:,} that could not be read: {abbreviate(report.unknown)}"
+        if report.still_quantized:
+            yield f"kept, since the output is still quantised: {abbreviate(report.still_quantized)}"
+        if report.overflows:
+            n = sum(report.overflows.values())
+            where = abbreviate(f"{name} ({k:,})" for name, k in report.overflows.items())
+            told = f"{n:,} {'value is' if n == 1 else 'values are'} too large for {report.dtype}"
+            yield f"overflow: {told} and became infinite: {where}"
         for sentence in map(in_options, report.warnings):
             if not self._brief or sentence not in self._told:  # of many, each is told once
                 self._told.add(sentence)
@@ -150,7 +178,7 @@ def _kept(inspection: Inspection) -> str:
     }
     if inspection.n_quantized or not kept:
         return ""
-    told = " and ".join(count(n, f"{name} tensor") for name, n in kept.items())
+    told = " and ".join(numbered(n, f"{name} tensor") for name, n in kept.items())
     verb, them = ("is", "it") if sum(kept.values()) == 1 else ("are", "them")
     return (
         f"nothing is quantised: {told} {verb} kept; --cast-all casts {them} to"
@@ -167,7 +195,7 @@ def parsed_lines(
     """
     n = inspection.n_quantized + inspection.n_passthrough + len(inspection.problems)
     files = f" in {inspection.files:,} files" if inspection.files > 1 else ""
-    head = f"{'Parsing...':<{width}}{count(n, 'tensor')}{files}"
+    head = f"{'Parsing...':<{width}}{numbered(n, 'tensor')}{files}"
     schemes = {printable(scheme): n for scheme, n in inspection.schemes.items()}
     if not schemes:
         n_unread = len(inspection.problems)
@@ -181,62 +209,18 @@ def parsed_lines(
             yield f"{'':{width}}{n:>{digits},} {scheme}"
 
 
-def recalling(inspection: Inspection) -> str:
-    """Return what the progress bar is labelled."""
-    if inspection.n_quantized:
-        return f"Recalling... {count(inspection.n_quantized, 'tensor')}"
-    return f"Copying...   {count(inspection.n_passthrough, 'tensor')}"
-
-
-def recalled_line(label: str, report: Report) -> str:
-    """Return the line that stays when the progress bar has gone."""
-    return f"{label} {bar(1.0, _BAR_WIDTH)} {format_duration(report.seconds)}"
-
-
-def output_line(out: str, report: Report) -> str:
-    """Return where it went, and its size."""
-    is_cut = report.n_files > 1 and report.format == "gguf"  # a directory is one thing to look at
-    files = f" in {report.n_files:,} files" if is_cut else ""
-    return f"Output: {printable(out)} ({format_size(report.n_bytes)}{files})"
-
-
-def _written(name: str, report: Report) -> str:
-    """Return what an output is called: of a GGUF model in parts the first, as its folder was."""
-    if report.path is None or report.format != "gguf":
-        return name
-    return os.path.join(os.path.dirname(name), os.path.basename(report.path))
-
-
-def account_lines(report: Report, stored: Collection[str]) -> Iterator[str]:
-    """Yield what became of every stored tensor."""
-    from anamnesis.schemes.core.roles import counted
-
-    n_dropped = sum(dropped.name in stored for dropped in report.dropped)
-    parts = ""
-    if report.n_consumed and not report.n_encoded:  # else there are more than one to a weight
-        told = [counted(role, n) for role, n in report.consumed.items()]
-        n_weights = report.n_out - len(report.made)
-        n_weights += sum(n - 1 for n in report.put_together.values())
-        n_weights -= sum(n - 1 for n in report.taken_apart.values())
-        parts = f" ({', '.join([count(n_weights, 'weight'), *told])})"
-    account = f"in {count(report.n_in, 'tensor')}{parts}, out {report.n_out:,}"
-    yield from hanging(f"{account}, dropped {n_dropped:,}", first="", rest="  ")
-    yield from dropped_lines(report.dropped, stored)
-    yield from joined_lines(report)
-
-
 def joined_lines(outcome: Outcome) -> Iterator[str]:
     """Yield how many tensors are written as several, are made of several, or are new."""
     ways = ("taken apart, into", outcome.taken_apart), ("put together, of", outcome.put_together)
     for way, tensors in ways:
         if tensors:
             are_experts = all("exp" in name for name in tensors)
-            n = count(len(tensors), "stack" if are_experts else "tensor")
+            n = numbered(len(tensors), "stack" if are_experts else "tensor")
             what = f"{n} of experts" if are_experts else n
             yield f"  {what} {way} {sum(tensors.values()):,} pieces"
     if outcome.made:
         names = printable(", ".join(outcome.made))
-        yield f"  {count(len(outcome.made), 'tensor')} made of config.json: {names}"
+        yield f"  {numbered(len(outcome.made), 'tensor')} made of config.json: {names}"
     for pattern, matched in outcome.matched.items():
         yield from hanging(f"{pattern!r} matches {abbreviate(matched)}")
 
@@ -251,20 +235,6 @@ def dropped_lines(dropped: Iterable[Dropped], stored: Collection[str]) -> Iterat
         yield from hanging(f"{what} ({printable(in_options(reason))}): {abbreviate(names)}")
 
 
-def warnings(report: Report) -> Iterator[str]:
-    """Yield what the user must know even if nothing else is of interest."""
-    if report.unknown:
-        n = len(report.unknown)
-        yield f"passed through {n:,} that could not be read: {abbreviate(report.unknown)}"
-    if report.still_quantized:
-        yield f"kept, since the output is still quantised: {abbreviate(report.still_quantized)}"
-    if report.overflows:
-        n = sum(report.overflows.values())
-        where = abbreviate(f"{name} ({k:,})" for name, k in report.overflows.items())
-        verb = "value is" if n == 1 else "values are"
-        yield f"overflow: {n:,} {verb} too large for {report.dtype} and became infinite: {where}"
-
-
 def hanging(sentence: str, first: str = "  ", rest: str = "    ") -> list[str]:
     """Return a sentence in lines that fit a terminal of 80 columns, the first one outermost."""
     import textwrap
@@ -277,8 +247,3 @@ def hanging(sentence: str, first: str = "  ", rest: str = "    ") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def count(n: int, what: str) -> str:
-    """Return a number and what it is of, in the plural if need be."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -1,15 +1,19 @@
-"""Commands, with their options made from the table of all options."""
+"""Commands: their options, made from the table of all, and how they open models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from anamnesis.cli.exit_codes import FAILED, ON_FAILURE
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.patterns import unfitting
+from anamnesis.cli.app import FAILED, ON_FAILURE
 from anamnesis.cli.grouped import Command, Option
+from anamnesis.cli.streams import COLOUR, is_pipe, spooled
 from anamnesis.convert.request import options as table
 from anamnesis.convert.request.kinds import Kind
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from anamnesis.base.limits import ParseLimits
+    from anamnesis.model import Model
 
     _ParamType = click.ParamType[Any]
 else:
@@ -50,12 +55,20 @@ def verb(
         if "untrusted" in options:
             function = _limiting(function, name)
         function = _failing(function, on_failure)
-        found = click.command(name, cls=Command, epilog=_epilog(examples, exit_codes))(function)
+        sections = {"Examples": examples, "Exit codes": exit_codes}
+        epilog = "\n\n".join(
+            "\n".join(["\b", f"{title}:", *(f"  {line}" for line in lines)])
+            for title, lines in sections.items()
+        )
+        found = click.command(name, cls=Command, epilog=epilog)(function)
         rows = table.rows_of(name)
         flags = {flag for row in rows for flag in row.flags.split()}
         found.params[-1:-1] = [_click_option(row, name, flags) for row in rows]  # before -h
         if "untrusted" in options:
-            found.params.insert(0, _paths(required="lists" not in options))
+            # click.Path only so that shells complete names of files; with --list there may be none.
+            settings: dict[str, Any] = {"metavar": "PATH...", "nargs": -1, "type": click.Path()}
+            paths = click.Argument(["paths"], required="lists" not in options, **settings)
+            found.params.insert(0, paths)
         return found
 
     return made
@@ -68,22 +81,6 @@ def _failing(function: _Function, code: int) -> _Function:
         function(**given)
 
     return run
-
-
-def _paths(*, required: bool) -> click.Argument:
-    """Return the argument of inputs; with --list there may be none."""
-    # click.Path only so that shells complete names of files.
-    return click.Argument(
-        ["paths"], metavar="PATH...", nargs=-1, required=required, type=click.Path()
-    )
-
-
-def _epilog(examples: Sequence[str], exit_codes: Sequence[str]) -> str:
-    sections = {"Examples": examples, "Exit codes": exit_codes}
-    return "\n\n".join(
-        "\n".join(["\b", f"{title}:", *(f"  {line}" for line in lines)])
-        for title, lines in sections.items()
-    )
 
 
 def _placing(function: _Function, verb: str) -> _Function:
@@ -114,21 +111,19 @@ def _limiting(function: _Function, verb: str) -> _Function:
 
     @wraps(function)
     def run(*, untrusted: bool, **given: Any) -> None:
-        limits = {name: given.pop(name) for name in names}
-        function(limits=_limits(untrusted, limits), **given)
+        asked = {name: given.pop(name) for name in names}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        limits = None
+        if untrusted or asked:
+            from dataclasses import replace
+
+            from anamnesis.base.limits import ParseLimits
+
+            limits = ParseLimits.untrusted() if untrusted else ParseLimits()
+            limits = replace(limits, **asked)
+        function(limits=limits, **given)
 
     return run
-
-
-def _limits(untrusted: bool, given: dict[str, Any]) -> ParseLimits | None:
-    set_ = {name: value for name, value in given.items() if value is not None}
-    if not (untrusted or set_):
-        return None
-    from dataclasses import replace
-
-    from anamnesis.base.limits import ParseLimits
-
-    return replace(ParseLimits.untrusted() if untrusted else ParseLimits(), **set_)
 
 
 def _opening(function: _Function, verb: str) -> _Function:
@@ -136,7 +131,6 @@ def _opening(function: _Function, verb: str) -> _Function:
 
     @wraps(function)
     def run(limits: ParseLimits | None, **given: Any) -> None:
-        from anamnesis.cli.opening import OpenModel
 
         chosen = {name: given.pop(name) for name in selects}
         opening = {name: given.pop(name) for name in opens} | {"limits": limits}
@@ -213,8 +207,6 @@ class _Parsed(_ParamType):
 
 
 def _take_colour(ctx: click.Context, _: click.Parameter, given: str | None) -> None:
-    from anamnesis.cli.colour import COLOUR
-
     if given is not None:
         ctx.meta[COLOUR] = given
 
@@ -272,3 +264,76 @@ def needs(paths: tuple[str, ...], name: str, value: object, why: str | None = No
         if not given.get(param.name or "", True):
             message = why if param.name == name else None
             raise click.MissingParameter(message, ctx=context, param=param)
+
+
+class OpenModel(NamedTuple):
+    """Opens a model by its path and the options."""
+
+    opening: dict[str, Any]
+    choice: dict[str, Any]
+    limits: ParseLimits | None
+
+    @contextmanager
+    def __call__(self, path: str) -> Iterator[Model]:
+        """Open a model for the time of a `with` statement."""
+        import gc
+
+        from anamnesis.cli.errors import complain
+        from anamnesis.cli.inputs import misnomer
+        from anamnesis.cli.progress import waiting
+        from anamnesis.opening import parse
+
+        opening, choice = self.opening, self.choice
+        below = opening["select"] if choice["keep_names"] else None
+        if below is not None:
+            opening = {**opening, "select": None}
+        gc.disable()  # walking a growing header would take a tenth of the time
+        try:
+            with waiting("Reading"):
+                whole = parse(spooled(path) if is_pipe(path) else path, **opening)
+        finally:
+            gc.enable()
+        gc.freeze()  # the header lives as long as the command: do not walk it, not even at exit
+        with whole:
+            model = _chosen(whole, path, below, choice)
+            warning = misnomer(path, model.format_id, model.format)
+            if warning:
+                complain(warning, "warning")
+            yield model
+
+
+def _chosen(model: Model, path: str, below: str | None, choice: dict[str, Any]) -> Model:
+    """Return the weights that --select with --keep-names, --only and --drop leave."""
+    drop = choice.get("drop", ())
+    if below is None and not (choice["only"] or drop):
+        return model
+    from glob import escape
+
+    only = _fitting("--only", choice["only"], model, path)
+    drop = _fitting("--drop", drop, model, path)
+    n = len(model.weights)
+    if below is not None:
+        model = _selected(model, n, [escape(below.removesuffix("."))])
+    return _selected(model, n, only, drop) if only or drop else model
+
+
+def _selected(model: Model, n: int, only: Sequence[str], exclude: Sequence[str] = ()) -> Model:
+    try:
+        return model.select(*only, exclude=exclude)
+    except ValueError:
+        raise UnsupportedError(f"none of the {n:,} weights is selected") from None
+
+
+def _fitting(name: str, globs: Sequence[str], model: Model, path: str) -> Sequence[str]:
+    """Return the globs that match a name; another one is an error, in a batch a warning."""
+    from anamnesis.cli.errors import complain
+
+    unfit = unfitting(globs, list(model))
+    paths = click.get_current_context().params.get("paths", ())
+    for glob in unfit:
+        message = f"{name}: no weight matches {glob!r}"
+        if len(paths) == 1 and path in paths:
+            raise UnsupportedError(message)
+        complain(f"{path}: {message}", "warning")
+    # If no glob of --only matches, nothing is taken.
+    return globs if name == "--only" else [glob for glob in globs if glob not in unfit]

@@ -15,15 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
-from anamnesis.checkpoint.file_names import (
-    ADAPTER_STEM,
-    CONFIG_NAME,
-    EXTENSION,
-    MODEL_STEM,
-    OLLAMA_PREFIX,
-    indexed_directory,
-    is_index,
-)
+from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.hub_cache import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.checkpoint.pipelines import is_pipeline, is_read
@@ -67,7 +59,10 @@ _BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
 _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
 _TORCH_MODEL = re.compile(r"pytorch_model(-[0-9]{5}-of-[0-9]{5})?\.bin")
-_COPIES = {"consolidated", ADAPTER_STEM}  # of a model's weights beside others; they do not count
+_COPIES = {
+    "consolidated",
+    file_names.ADAPTER_STEM,
+}  # of a model's weights beside others; they do not count
 _MOST_MODELS = len(_COPIES) + 2  # in a folder that is one: its own, and an output of earlier
 
 
@@ -110,17 +105,14 @@ def derived_name(
     def called(stem: str, word: str | None) -> str:
         return f"{stem}{f'-{word}' if word else ''}{number}{extension}"
 
-    word = None if naming.word and _ends_in(stem, naming.word) else naming.word
+    word = naming.word
+    if word and stem.lower().endswith(tuple(f"{mark}{word.lower()}" for mark in _SEPARATORS)):
+        word = None
     made = called(stem, word)
     if elsewhere or made != name:
         return made
     stays = naming.full_stem or (naming.word and not naming.keeps_dtypes)
     return called(whole, "copy" if stays else "plain")
-
-
-def _ends_in(stem: str, word: str) -> bool:
-    """Whether a name ends in a word already."""
-    return stem.lower().endswith(tuple(f"{mark}{word.lower()}" for mark in _SEPARATORS))
 
 
 def _without_quantization(stem: str) -> str:
@@ -162,14 +154,14 @@ def derived_path(
     cache but what was downloaded. So does the output of a model of Ollama's, or of an address. That
     of a pipeline's `pipe/unet` lies beside the pipeline, as `pipe-unet-bf16`.
     """
-    if path.startswith(OLLAMA_PREFIX):
+    if path.startswith(file_names.OLLAMA_PREFIX):
         name = derived_name(OllamaName.parse(path).file_name, naming, full_stem=full_stem)
         return os.path.join(folder or "", name)
     if kind_of_url(path):
         name, directory = _name_of_url(path)
         made = derived_name(name, naming, directory=directory, full_stem=full_stem)
         return os.path.join(folder or "", made)
-    path = indexed_directory(path) or path
+    path = file_names.indexed_directory(path) or path
     directory = os.path.isdir(path)
     parent, name = os.path.split(path.rstrip("/" + os.sep) or path)
     if name in ("", os.curdir, os.pardir):
@@ -195,8 +187,8 @@ def derived_path(
 def _name_of_url(url: str) -> tuple[str, bool]:
     """Return what that at an address would be called, and whether it is a folder."""
     name = file_name(url)
-    if is_index(name):
-        return file_name(url_beside(url, "")) or MODEL_STEM, True
+    if file_names.is_index(name):
+        return file_name(url_beside(url, "")) or file_names.MODEL_STEM, True
     return name, not is_read(name)
 
 
@@ -210,7 +202,7 @@ def becomes_directory(model: Model, form: Form) -> bool:
     """Whether `-o model/` makes a Hugging Face directory: of a GGUF that llama.cpp runs."""
     if not form.has_directories or model.format_id != "gguf":
         return False
-    from anamnesis.convert.decide.gguf_kind import is_of_llama_cpp
+    from anamnesis.convert.decide.renames import is_of_llama_cpp
 
     return is_of_llama_cpp(model.metadata, model.stored)
 
@@ -227,14 +219,16 @@ class _Beside:
             names = os.listdir(folder)
         except OSError:  # it is not there yet, or may be written to, but not be listed
             names = []
-        self._is_indexed = any(map(is_index, names))
-        self._has_config = CONFIG_NAME in names
-        self._weights = {n for n in names if n.endswith(EXTENSION) or _TORCH_MODEL.fullmatch(n)}
+        self._is_indexed = any(map(file_names.is_index, names))
+        self._has_config = file_names.CONFIG_NAME in names
+        self._weights = {
+            n for n in names if n.endswith(file_names.EXTENSION) or _TORCH_MODEL.fullmatch(n)
+        }
         self._n_models = len({_model_of(name) for name in self._weights})
 
     def is_spoilt_by(self, name: str) -> bool:
         """Whether a new file would pass for a part of the folder's model."""
-        if not name.endswith(EXTENSION):
+        if not name.endswith(file_names.EXTENSION):
             return False
         if self._is_indexed:
             return True
@@ -283,7 +277,7 @@ class OutputNames:
         self._taken: dict[str, str] = {}
         self._beside: dict[str, _Beside] = {}  # by folder, as it was before the first output
         self._full_stems: set[str] = set()
-        keys = {path: _key(self._name(path, naming)) for path in inputs if several}
+        keys = {path: _key(self.planned(path)) for path in inputs if several}
         many = Counter(keys.values())
         self._full_stems = {path for path, key in keys.items() if many[key] > 1}
 
@@ -291,7 +285,7 @@ class OutputNames:
         """Leave out inputs that are outputs of others; return both."""
         found = {}
         for path in self._inputs.values() if self._several else ():
-            file = _identity(self._name(path, self._naming))
+            file = _identity(self.planned(path))
             made = self._inputs.get(file) if file is not None else None
             if made not in (None, path):
                 found[made] = path
@@ -300,7 +294,22 @@ class OutputNames:
 
     def planned(self, path: str, naming: Naming | None = None) -> str:
         """Return the output for an input, whatever exists."""
-        return self._name(path, naming or self._naming)
+        naming = naming or self._naming
+        full_stem = path in self._full_stems
+        if self._out is None:
+            return derived_path(path, naming, full_stem=full_stem)
+        is_directory = os.path.isdir(path) or file_names.indexed_directory(path) is not None
+        if kind_of_url(path):
+            _, is_directory = _name_of_url(path)
+        is_one = naming.form.becomes_file(directory=is_directory)
+        if naming.form.is_named_directory and not self._several:
+            return self._out
+        is_folder = self._out.endswith(("/", os.sep)) or os.path.isdir(self._out)
+        if self._several or (is_one and is_folder):
+            folder = os.path.join(self._out, self._folders.get(path, ""))
+            made = derived_path(path, naming, folder, full_stem=full_stem)
+            return made + os.sep if naming.form.is_named_directory else made
+        return self._out
 
     def of(self, path: str, naming: Naming | None = None) -> str:
         """Return and reserve the output for an input."""
@@ -320,38 +329,17 @@ class OutputNames:
                 f"{path}: its output {output} is the output of {first}, too",
                 remedy="run it alone, with -o",
             )
-        if output != self._out:
-            self._refuse_to_spoil(output)
-        self._taken[key] = path
-        return output
-
-    def _refuse_to_spoil(self, output: str) -> None:
-        """Refuse an unnamed output among the shards of a model."""
         folder, name = os.path.split(output)
         folder = folder or os.curdir
-        if folder not in self._beside:
+        if output != self._out and folder not in self._beside:
             self._beside[folder] = _Beside(folder)
-        if self._beside[folder].is_spoilt_by(name):
+        if output != self._out and self._beside[folder].is_spoilt_by(name):
             raise OutputError(
                 f"{output}: would be taken for a part of the model in {folder}",
                 remedy="name the output with -o",
             )
-
-    def _name(self, path: str, naming: Naming) -> str:
-        full_stem = path in self._full_stems
-        if self._out is None:
-            return derived_path(path, naming, full_stem=full_stem)
-        is_directory = os.path.isdir(path) or indexed_directory(path) is not None
-        if kind_of_url(path):
-            _, is_directory = _name_of_url(path)
-        is_one = naming.form.becomes_file(directory=is_directory)
-        if naming.form.is_named_directory and not self._several:
-            return self._out
-        if self._several or (is_one and _names_a_folder(self._out)):
-            folder = os.path.join(self._out, self._folders.get(path, ""))
-            made = derived_path(path, naming, folder, full_stem=full_stem)
-            return made + os.sep if naming.form.is_named_directory else made
-        return self._out
+        self._taken[key] = path
+        return output
 
 
 def _key(path: str) -> str:
@@ -364,7 +352,3 @@ def _identity(path: str) -> tuple[int, int] | None:
         status = os.stat(path)
         return status.st_dev, status.st_ino
     return None
-
-
-def _names_a_folder(out: str) -> bool:
-    return out.endswith(("/", os.sep)) or os.path.isdir(out)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -28,12 +28,7 @@ _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _FOLDER = "folder"  # the kind of a directory, beside the ids of containers
 
 
-class Words(NamedTuple):
-    """What a command line names."""
-
-    paths: tuple[str, ...]
-    to: Target | None
-    out: str | None
+Words: TypeAlias = "tuple[tuple[str, ...], Target | None, str | None]"  # inputs, target, output
 
 
 def placed(
@@ -55,20 +50,24 @@ def placed(
     if out is not None or not rest:
         if lacks and (unknown := [word for word in rest if not _is_there(word)]):
             raise _no_target(unknown[0])
-        return Words((first, *rest), to, out)
+        return (first, *rest), to, out
     last = rest[-1]
     if behind or not _is_model(last):
         is_said = behind == rest[-1:] == rest or os.path.isdir(last) or asked_format(last)
         if is_said or last.endswith(_SEPARATORS):
-            return Words((first, *rest[:-1]), to, last)
+            return (first, *rest[:-1]), to, last
         if lacks and (len(rest) > 1 or not _is_gguf(first)):
             raise _no_target(*[word for word in rest if not _is_there(word)])
         if len(rest) > 1 and not behind:
-            return Words((first, *rest), to, None)
-        raise _does_not_exist(last)
+            return (first, *rest), to, None
+        option, does = "-o", "writes it"
+        if last.isdecimal():
+            option, does = "--threads", "sets the threads"
+        line = _line(last, option, last)
+        raise click.UsageError(f"{last!r} does not exist; `{line}` {does}")
     if len(rest) == 1 and _may_be_output(first, last, lacks=lacks):
         raise _replace_or_read(last, ("--to", "TARGET") if lacks else ())
-    return Words((first, *rest), to, None)
+    return (first, *rest), to, None
 
 
 def targets_behind(
@@ -191,11 +190,6 @@ def _no_target(word: str, *others: str) -> click.UsageError:
     return click.UsageError(
         f"{word!r} is no file and no target: {line}amn convert --list shows all targets"
     )
-
-
-def _does_not_exist(last: str) -> click.UsageError:
-    option, does = ("--threads", "sets the threads") if last.isdecimal() else ("-o", "writes it")
-    return click.UsageError(f"{last!r} does not exist; `{_line(last, option, last)}` {does}")
 
 
 def _replace_or_read(last: str, more: tuple[str, ...]) -> click.UsageError:

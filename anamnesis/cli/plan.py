@@ -1,21 +1,31 @@
-"""`amn plan`: what `amn convert` would write, its size, and its loss."""
+"""`amn plan`: what `amn convert` would write, or which types fit a size."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from anamnesis.cli.encoding import what_is_asked
-from anamnesis.cli.errors import as_options
+from anamnesis.base.errors import OutputError
+from anamnesis.base.printable import abbreviate, numbered, printable, shortened
+from anamnesis.base.sizes import format_size
+from anamnesis.cli.encoding import found_lines, loss_lines, outcome_lines, what_is_asked
+from anamnesis.cli.errors import as_options, in_options
+from anamnesis.cli.narration import dropped_lines, hanging, joined_lines
 from anamnesis.cli.options import needs, verb
 from anamnesis.cli.places import targets_behind
+from anamnesis.convert.request.kinds import read_target
 from anamnesis.convert.request.options import options_of
 
 if TYPE_CHECKING:
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
+    from anamnesis.convert.fit.fit import Fit
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.request.targets import Target
     from anamnesis.model import Model
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
 _WHICH = "Name one target or more: amn plan MODEL Q4_K_M, or --to int4,fp8-block"
 _COLUMNS = 80
 _WIDTHS = (9, 6, 6, 9)  # of size, ratio, bits and SNR
+_FIGURES = "{type:<7}  {size:>8}  {bits:>6}"
+_FEWEST = 20  # characters of a name that is cut
 
 
 def _usual_sample(target: Target) -> int:
@@ -56,8 +68,7 @@ def command(
 
     Only headers are read, and a few megabytes to measure the loss.
     """
-    from anamnesis.cli.batch import run_each
-    from anamnesis.cli.encoding_voice import found_lines
+    from anamnesis.cli.inputs import run_each
 
     if to is None and len(paths) > 1:
         paths, to = targets_behind(paths, options_of("plan")["to"].kind.read)
@@ -65,8 +76,6 @@ def command(
     assert to is not None
     fitting = {name: given.pop(name) for name in options_of("plan", "fit")}
     if fitting["target_size"] is not None or fitting["target_bpw"] is not None:
-        from anamnesis.cli.fit import run_fit
-
         asked = fitting | {"full": full, "sample": sample, "loss": loss}
         run_fit(paths, to, asked, save_recipe, given, open_model=open_model, as_json=as_json)
         return
@@ -95,7 +104,7 @@ def command(
 
 
 def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) -> Plan:
-    from anamnesis.cli.waiting import waiting
+    from anamnesis.cli.progress import waiting
 
     _, options = what_is_asked(target, given, None)
     to: Any = target if target.is_directory else target.text
@@ -108,10 +117,6 @@ def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) 
 
 def _table(plans: dict[str, Plan]) -> Iterator[str]:
     """Yield a row for each target, in 80 columns."""
-    from anamnesis.base.sizes import format_size
-    from anamnesis.cli.errors import in_options
-    from anamnesis.cli.narration import hanging
-
     first, *_ = plans.values()
     yield f"Input:        {_input(first)}"
     yield ""
@@ -142,8 +147,6 @@ def _row(width: int, name: str, cells: tuple[str, ...], last: str) -> Iterator[s
 
 
 def _input(plan: Plan) -> str:
-    from anamnesis.base.sizes import format_size
-
     account = plan.account
     n = account.n_parameters
     bits = f", {_bits(8 * account.n_bytes_in / n)} bits each" if n else ""
@@ -165,42 +168,27 @@ def _snr(plan: Plan) -> str:
     return "-" if ratio is None else f"{ratio:.1f} dB"
 
 
-def _loss(plan: Plan) -> Iterator[str]:
-    """Yield the loss, as far as it was measured."""
-    from anamnesis.cli.encoding_voice import loss_lines
-
+def _lines(plan: Plan, stored: Any) -> Iterator[str]:
+    """Yield the plan of one target."""
+    account = plan.account
+    formats = Counter(file.writer.id for file in plan.files)
+    files = " and ".join(numbered(n, f"{kind} file") for kind, n in formats.items())
+    yield f"Would write: {files}, {numbered(plan.n_tensors, 'tensor')}, {format_size(plan.n_bytes)}"
+    yield f"Input:       {_input(plan)}"
+    yield f"Ratio:       {_ratio(plan)} of the input, {_bits(plan.bits_per_weight)} bits each"
+    yield f"Memory:      at most {format_size(plan.peak_memory)}"
+    if plan.why:
+        yield from mix_lines(plan)
     measured = plan.measured
     if measured is not None:
         yield from loss_lines(measured.losses, 1)
         if measured.is_sample:
             bands = f"{measured.n_bands:,} of {measured.n_bands_in_all:,} bands"
             yield f"  of a sample, {bands}; --full measures all"
-
-
-def _lines(plan: Plan, stored: Any) -> Iterator[str]:
-    """Yield the plan of one target."""
-    from anamnesis.base.printable import printable
-    from anamnesis.base.sizes import format_size
-    from anamnesis.cli.encoding_voice import outcome_lines
-    from anamnesis.cli.narration import count, dropped_lines, joined_lines
-
-    account = plan.account
-    formats = Counter(file.writer.id for file in plan.files)
-    files = " and ".join(count(n, f"{kind} file") for kind, n in formats.items())
-    yield f"Would write: {files}, {count(plan.n_tensors, 'tensor')}, {format_size(plan.n_bytes)}"
-    bits = _bits(plan.bits_per_weight)
-    yield f"Input:       {_input(plan)}"
-    yield f"Ratio:       {_ratio(plan)} of the input, {bits} bits each"
-    yield f"Memory:      at most {format_size(plan.peak_memory)}"
-    if plan.why:
-        from anamnesis.cli.mix_table import mix_lines
-
-        yield from mix_lines(plan)
-    yield from _loss(plan)
     yield from _loads_lines(plan)
     encodings = plan.encodings - Counter(account.repacked.values())
     for encoding, n in encodings.items():
-        yield f"  {count(n, 'weight')} as {printable(encoding)}"
+        yield f"  {numbered(n, 'weight')} as {printable(encoding)}"
     yield from joined_lines(account)
     yield from outcome_lines(account)
     yield from dropped_lines(account.dropped, stored)
@@ -209,9 +197,6 @@ def _lines(plan: Plan, stored: Any) -> Iterator[str]:
 
 def _stops(plan: Plan, target: str) -> Iterator[str]:
     """Yield the tensors that pass through unread, or stop the conversion."""
-    from anamnesis.base.printable import abbreviate, printable, shortened
-    from anamnesis.cli.narration import hanging
-
     account = plan.account
     if account.unknown:
         yield from hanging(f"{target}passes through unread: {abbreviate(account.unknown)}")
@@ -221,9 +206,6 @@ def _stops(plan: Plan, target: str) -> Iterator[str]:
 
 def _loads_lines(plan: Plan) -> Iterator[str]:
     """Yield the programs that load the output, and why others do not."""
-    from anamnesis.cli.errors import in_options
-    from anamnesis.cli.narration import hanging
-
     loading = _loaded_by(plan)
     if loading != "-":
         yield from hanging(loading, "Loads in:    ", "             ")
@@ -236,3 +218,125 @@ def _loads_lines(plan: Plan) -> Iterator[str]:
             yield from hanging(text, f"{label:<13}", "             ")
     if any(verdict.outcome == "wrong" for verdict in plan.verdicts):
         yield "             it is written with --force alone"
+
+
+def run_fit(
+    paths: tuple[str, ...],
+    to: tuple[Target, ...],
+    asked: dict[str, Any],
+    recipe: str | None,
+    given: dict[str, Any],
+    *,
+    open_model: OpenModel,
+    as_json: bool,
+) -> None:
+    """Choose types, show them, and write or print the recipe."""
+    from anamnesis.cli.inputs import run_each
+    from anamnesis.cli.progress import waiting
+
+    _check(to, asked, recipe)
+    types = [word.strip() for word in (asked["types"] or "k").split(",")]
+    asked |= {"types": types, "least": dict(asked["least"]), "most": dict(asked["most"])}
+    _, options = what_is_asked(read_target("gguf-q8_0"), given, None)  # as of any type of blocks
+
+    def work(path: str) -> dict[str, Any]:
+        with open_model(path) as model:
+            try:
+                with waiting("Measuring"):
+                    found = model.fit(**asked, **options)
+            except ValueError as error:
+                raise as_options(error) from None
+        text = found.recipe()
+        if recipe is not None:
+            with open(recipe, "x", encoding="utf-8") as file:
+                file.write(text)
+        if as_json:
+            figures = {"error": found.error, "types": found.types, "errors": found.errors}
+            return {**found.plan.to_dict(), **figures, "recipe": text}
+        for line in _fit_lines(found):
+            print(line)
+        print(f"\n{text.rstrip()}" if recipe is None else f"Recipe:      {recipe}")
+        return {}
+
+    run_each(paths, work, as_json=as_json)
+
+
+def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) -> None:
+    """Refuse options that do not go together; take out those that only say so."""
+    if [target.text for target in to] != ["gguf"]:
+        raise click.UsageError(
+            "--target-size and --target-bpw choose types by themselves: --to gguf"
+        )
+    if (asked["target_size"] is None) == (asked["target_bpw"] is None):
+        raise click.UsageError("give one of --target-size and --target-bpw")
+    if asked.pop("sample") is not None or not asked.pop("loss"):
+        raise click.UsageError(
+            "--target-size and --target-bpw measure some values of each weight, or all with --full"
+        )
+    if recipe is not None and os.path.exists(recipe):
+        raise OutputError(f"{recipe}: exists already; name another file")
+
+
+def _fit_lines(found: Fit) -> Iterator[str]:
+    """Yield the chosen types, and what they cost."""
+    plan = found.plan
+    yield from mix_lines(plan, found.types)
+    counts = Counter(found.types.values())
+    yield f"Types:       {', '.join(f'{n} {type}' for type, n in counts.most_common())}"
+    yield f"Would write: {format_size(plan.n_bytes)}, {plan.bits_per_weight:.4g} bits a weight"
+    part = " of a sample" if found.is_sample else ""
+    yield f"Error:       {found.error:.5g}, the sum of squared errors{part};"
+    yield "             the error of weights is not the quality of a model"
+
+
+class _Row(NamedTuple):
+    name: str
+    type: str
+    size: str
+    bits: str
+    of: str
+    why: str
+
+
+def mix_lines(plan: Plan, chosen: Container[str] = ()) -> Iterator[str]:
+    """Yield a row for each tensor: its name, type and size, and what it is made of.
+
+    A terminal that is too narrow shows the latter of none, and then names that are cut.
+    """
+    rows = list(_rows(plan, chosen))
+    head = _Row("tensor", "type", "size", "bits", "made of" if plan.names else "", "")
+    name, of = _longest(row.name for row in rows), _longest(row.of for row in (head, *rows))
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns - 1
+        room -= len(_figures(head)) + _longest(row.why for row in rows) + 6
+        of = of if name + of + 2 <= room else 0
+        name = min(name, max(room, _FEWEST))
+    yield ""
+    for row in (head, *rows):
+        made_of = f"{printable(row.of):<{of}}  " if of else ""
+        cut = row.name if len(row.name) <= name else f"{row.name[: name - 1]}…"
+        yield f"  {printable(cut):<{name}}  {_figures(row)}  {made_of}{row.why}".rstrip()
+    yield ""
+
+
+def _longest(texts: Iterable[str]) -> int:
+    return max(map(len, texts), default=0)
+
+
+def _figures(row: _Row) -> str:
+    return _FIGURES.format(type=row.type, size=row.size, bits=row.bits)
+
+
+def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
+    from anamnesis.schemes.families.ggml.choose import OWN
+
+    for made in plan.weights():
+        name = made.weight.name
+        why = plan.why.get(name, "")
+        why = "" if why == OWN or name in chosen else why
+        for part in made.parts:
+            bits = 8 * part.n_bytes / max(prod(part.shape), 1)
+            size = format_size(part.n_bytes)
+            made_of = plan.names.get(name)
+            of = abbreviate(made_of, 1) if made_of else ""
+            yield _Row(part.name, part.dtype.name, size, f"{bits:.4g}", of, why)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TextIO
+
+import click
 
 from anamnesis.cli.streams import is_terminal
 from anamnesis.convert.report.meter import Meter
@@ -79,20 +82,15 @@ class _LiveLine:
         behind = "  ".join(cells)
         room = width - len(meter.label) - len(behind) - len(" [] ") - 1
         if room < _BAR_WIDTHS.start:
-            return _without_a_bar(meter.label, facts, width)
+            while len(facts) > 1 and len(f"{meter.label} {'  '.join(facts)}") >= width:
+                facts = facts[:-1]
+            shown = "  ".join(facts)
+            return f"{meter.label[: max(0, width - len(shown) - 2)]} {shown}"
         length = min(room, _BAR_WIDTHS.stop - 1)
         shown = bar(meter.fraction, length) if meter.total else f"[{'':{length}}]"
         if not meter.total or meter.idle_seconds > _PATIENCE:
             shown = moving(shown, meter.idle_seconds)
         return f"{meter.label} {shown} {behind}"
-
-
-def _without_a_bar(label: str, facts: list[str], width: int) -> str:
-    """Return a label, the percentage, and as many other facts as fit."""
-    while len(facts) > 1 and len(f"{label} {'  '.join(facts)}") >= width:
-        facts = facts[:-1]
-    shown = "  ".join(facts)
-    return f"{label[: max(0, width - len(shown) - 2)]} {shown}"
 
 
 @contextmanager
@@ -109,25 +107,6 @@ def metered(label: str, stream: TextIO) -> Iterator[Meter]:
         yield meter
 
 
-@contextmanager
-def at_work(label: str, stream: TextIO) -> Iterator[None]:
-    """Show a mark that moves, after half a second."""
-    done = Event()
-    thread = Thread(target=_show_until, args=(done, Meter(label), stream), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def _show_until(done: Event, meter: Meter, stream: TextIO) -> None:
-    if not done.wait(_PATIENCE):
-        with _live(meter, stream):
-            done.wait()
-
-
 def _live(meter: Meter, stream: TextIO) -> Live:
     from rich.console import Console
     from rich.live import Live
@@ -140,3 +119,27 @@ def _live(meter: Meter, stream: TextIO) -> Live:
         redirect_stdout=False,
         redirect_stderr=False,
     )
+
+
+@contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """Show a mark that moves on a terminal, for work that nobody counts, after half a second."""
+    context = click.get_current_context(silent=True)
+    asked = context.params if context is not None else {}
+    if asked.get("quiet") or asked.get("as_json") or not is_terminal(sys.stderr):
+        yield
+        return
+    done = Event()
+
+    def show() -> None:
+        if not done.wait(_PATIENCE):
+            with _live(Meter(label), sys.stderr):
+                done.wait()
+
+    thread = Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -12,7 +12,7 @@ import click
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
 
 _DOCTYPE = b"<!doctype html"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.exit_codes import FOUND, UNREADABLE
+from anamnesis.cli.app import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
@@ -36,9 +36,8 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
 
     A file is safe if its pickles only rebuild tensors.
     """
-    from anamnesis.base.printable import printable
-    from anamnesis.cli.batch import run_batch
-    from anamnesis.cli.inputs import files_inside
+    from anamnesis.base.printable import numbered, printable
+    from anamnesis.cli.inputs import files_inside, run_batch
 
     inside = [files_inside(path) for path in paths]
     is_table = any(files is not None for files in inside)
@@ -64,7 +63,10 @@ def command(paths: tuple[str, ...], as_json: bool, quiet: bool, limits: ParseLim
         for path in failures:
             print(f"{_UNREADABLE:<{_WIDTH}}{printable(path)}")
         if not quiet:
-            print(_summary(len(files), verdicts, len(failures)))
+            counts = {name: verdicts[name] for name in ("safe", "dangerous", "unknown")}
+            counts[_UNREADABLE] = len(failures)
+            text = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+            print(f"\n{numbered(len(files), 'file')}{f': {text}' if text else ''}")
     sys.stdout.flush()
     if failures or verdicts.keys() - {"safe"}:
         click.get_current_context().exit(UNREADABLE if failures else FOUND)
@@ -98,10 +100,3 @@ def _reasons(path: str, result: Scan) -> Iterator[str]:
         yield f"{'':<{_WIDTH}}  {printable(reason.removeprefix(f'{path}: '))}"
     if len(reasons) > _MOST_SHOWN:
         yield f"{'':<{_WIDTH}}  and {len(reasons) - _MOST_SHOWN:,} more"
-
-
-def _summary(n: int, verdicts: Counter[str], n_failed: int) -> str:
-    counts = {name: verdicts[name] for name in ("safe", "dangerous", "unknown")}
-    counts[_UNREADABLE] = n_failed
-    text = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return f"\n{n:,} file{'' if n == 1 else 's'}{f': {text}' if text else ''}"

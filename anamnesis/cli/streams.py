@@ -1,8 +1,9 @@
-"""Standard input and output, written `-`."""
+"""Standard input and output, written `-`, and how lines look on a terminal."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -18,19 +19,37 @@ if TYPE_CHECKING:
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0")
 _STDOUT = ("-", "/dev/stdout", "/dev/fd/1")
+COLOUR = "anamnesis.colour"  # key of what --color says, in a context
+RESET = "\x1b[0m"
+_SEVERITY = {"error": "\x1b[1;31m", "warning": "\x1b[1;35m"}
+_BOLD, _LABEL = "\x1b[1m", "\x1b[36m"
+_PROBLEM = re.compile(r"(Problems?|Otherwise|Not in):")
+_LABELLED = re.compile(r"(?:  )?[A-Z][A-Za-z ]{1,15}:(?= |$)")
+# What is worth a second look in lines that begin so: a size, a loss, what was dropped.
+_SIZE = re.compile(r"\d[\d,.]* [KMGT]?B\b")
+_FIGURES = (
+    (re.compile(r"(Size|Output|Would write|Memory):"), _SIZE),
+    (re.compile(r"Lethe distance:"), re.compile(r"SNR [\d.]+ dB")),
+    (re.compile(r"Parameters:"), re.compile(r"[\d.]+ bits")),
+    (re.compile(r"in [\d,]+ tensor"), re.compile(r"dropped [1-9][\d,]*")),
+    (re.compile(r"\d[\d,]* of [\d,]+ "), re.compile(r"[\d,]+ failed")),
+    (re.compile(r"(unknown|dangerous)\b"), re.compile(r"^\w+")),
+    (re.compile(r"  overflow:"), re.compile(r"overflow: [\d,]+")),
+)
 
 
-class _Named:
-    """A file that can seek, with a name for errors."""
+class StdoutError(OSError):
+    """Standard output fails: an error of the command, not of an input."""
 
-    def __init__(self, name: str, file: BinaryIO) -> None:
-        self.name = name
+
+class _Redirected:
+    """Standard input that is redirected from a file, with a name for errors."""
+
+    name = "standard input"
+
+    def __init__(self, file: BinaryIO) -> None:
         self.read = file.read
         self.seek = file.seek
-
-
-class _Redirected(_Named):
-    """Standard input that is redirected from a file."""
 
     def fileno(self) -> int:
         return sys.stdin.fileno()
@@ -79,7 +98,7 @@ def spooled(path: str) -> Readable:
         if stream.isatty():
             raise click.UsageError("standard input is a terminal; pipe or redirect a file into it")
         if stream.seekable():  # a file, redirected
-            return _Redirected("standard input", stream)
+            return _Redirected(stream)
     else:
         stream = open(path, "rb")  # noqa: SIM115 -- closed below
     with stream:
@@ -107,14 +126,11 @@ class _Lines(_Stdout):
 
     @cached_property
     def _has_colour(self) -> bool:
-        from anamnesis.cli.colour import wants_colour
 
         return wants_colour(self._stream)
 
     def write(self, data: str) -> Any:
         if self._has_colour:
-            from anamnesis.cli.paint import painted
-
             data = painted(data)
         return super().write(data)
 
@@ -125,8 +141,6 @@ def _named(do: Callable[..., Any], *args: Any) -> Any:
     except BrokenPipeError:
         raise
     except OSError as error:
-        from anamnesis.cli.errors import StdoutError
-
         raise StdoutError(error.errno, error.strerror, "stdout") from None
 
 
@@ -152,3 +166,35 @@ def data_stdout() -> Writable:
         raise click.UsageError("standard output is a terminal; redirect it, or name a file with -o")
     sys.stdout.flush()
     return cast("Writable", _Stdout(sys.stdout.buffer))
+
+
+def wants_colour(stream: Any) -> bool:
+    """Whether a stream shows colours: a terminal, unless NO_COLOR or --color says otherwise."""
+    context = click.get_current_context(silent=True)
+    asked = "auto" if context is None else context.meta.get(COLOUR, "auto")
+    if asked != "auto":
+        return bool(asked == "always")
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+
+
+def severity(word: str, text: str) -> str:
+    """Return a text in the colour of errors or warnings."""
+    return f"{_SEVERITY[word]}{text}{RESET}"
+
+
+def painted(text: str) -> str:
+    """Return lines with their labels and figures in colours."""
+    return "".join(map(_painted, text.splitlines(keepends=True)))
+
+
+def _painted(line: str) -> str:
+    for begins, figure in _FIGURES:
+        if begins.match(line):
+            line = figure.sub(lambda found: f"{_BOLD}{found[0]}{RESET}", line)
+    problem = _PROBLEM.match(line)
+    if problem is not None:
+        return severity("warning", problem[0]) + line[problem.end() :]
+    label = _LABELLED.match(line)
+    return line if label is None else f"{_LABEL}{label[0]}{RESET}{line[label.end() :]}"

@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from anamnesis.base.patterns import UnmatchedError
+from anamnesis.base.printable import abbreviate
+from anamnesis.checkpoint.gguf_parts import has_parts, same_models
+from anamnesis.checkpoint.pipelines import is_pipeline, read_pipeline
+from anamnesis.cli.errors import WRITING, as_options, complain, in_options
+from anamnesis.cli.inputs import finish, models_below, outputs_below, run_batch
+from anamnesis.cli.streams import data_stdout, is_nameless, is_stdout
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from anamnesis.cli.narration import Narrator, Voice
-    from anamnesis.cli.opening import OpenModel
+    from anamnesis.cli.options import OpenModel
     from anamnesis.cli.output_names import Naming, OutputNames
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.targets import Target
@@ -73,13 +81,9 @@ def run(
     dry_run: bool,
 ) -> None:
     """Write and report the outputs of all inputs; exit with 1 if any failed."""
-    from anamnesis.base.printable import abbreviate
-    from anamnesis.cli.batch import finish, run_batch
     from anamnesis.cli.commit import note_command
-    from anamnesis.cli.errors import complain
     from anamnesis.cli.narration import Narrator
     from anamnesis.cli.output_names import OutputNames
-    from anamnesis.cli.streams import data_stdout, is_stdout
 
     _check_level()
     models = _models(paths, out, recursive=recursive)
@@ -88,11 +92,11 @@ def run(
         return
     stream = None
     if is_stdout(out):
-        if as_json or len(models) > 1 or any(map(_is_pipeline, models)):
+        if as_json or len(models) > 1 or any(map(is_pipeline, models)):
             raise click.UsageError("standard output takes one model, and no --json beside it")
         stream, out = data_stdout(), None
     part = click.get_current_context().params["part"]
-    if part is not None and (len(models) > 1 or any(map(_is_pipeline, models))):
+    if part is not None and (len(models) > 1 or any(map(is_pipeline, models))):
         raise click.UsageError("--part takes one model, and no pipeline: name a model in it")
     names = OutputNames(task.naming, out, list(models), models if recursive else None)
     own = {} if stream else names.leave_out_outputs()
@@ -103,13 +107,13 @@ def run(
         sys.stderr if stream else sys.stdout,
         task.voice,
         silent=as_json or quiet,
-        brief=len(inputs) > 1 or any(map(_is_pipeline, inputs)),
+        brief=len(inputs) > 1 or any(map(is_pipeline, inputs)),
     )
     warns = quiet and not as_json
     outputs = _Outputs(task, names, out, stream, narrator, open_model, len(models) > 1, warns)
 
     def work(path: str) -> dict[str, Any]:
-        write = outputs.write_pipeline if _is_pipeline(path) else outputs.write
+        write = outputs.write_pipeline if is_pipeline(path) else outputs.write
         try:
             done = write(path, skip_existing=skip_existing)
             if part not in (None, "commit"):
@@ -139,22 +143,11 @@ def _show_plan(target: Target, paths: tuple[str, ...]) -> None:
     context.invoke(plan, **given | {"paths": paths, "to": (target,)})
 
 
-def _is_pipeline(path: str) -> bool:
-    from anamnesis.checkpoint.pipelines import is_pipeline
-
-    return is_pipeline(path)
-
-
 def _models(paths: tuple[str, ...], out: str | None, *, recursive: bool) -> dict[str, str]:
     """Return the inputs, each with the folder below the one named that it was found in.
 
     Parts of one model are one input, and what lies in the output is none.
     """
-    from anamnesis.base.printable import abbreviate
-    from anamnesis.checkpoint.gguf_parts import same_models
-    from anamnesis.cli.errors import complain
-    from anamnesis.cli.inputs import models_below, outputs_below
-
     models = models_below(paths) if recursive else dict.fromkeys(paths, "")
     outputs = outputs_below(models, paths, out) if recursive else []
     parts = same_models(models)
@@ -190,8 +183,6 @@ class _Outputs:
 
     def write_pipeline(self, path: str, *, skip_existing: bool) -> dict[str, Any]:
         """Write a pipeline: each of its models, then the other files."""
-        from anamnesis.checkpoint.pipelines import read_pipeline
-        from anamnesis.cli.errors import complain, in_options
         from anamnesis.convert.pipelines import PipelineOutput
 
         pipeline = read_pipeline(path)
@@ -204,7 +195,8 @@ class _Outputs:
         def write(inner: str, output: str) -> Report | None:
             if skip_existing and _is_there(output):
                 return None
-            with self.open_model.of_pipeline(pipeline, inner)(inner) as model:
+            opening = pipeline.opening(inner, self.open_model.opening)  # it may lack the variant
+            with self.open_model._replace(opening=opening)(inner) as model:
                 report = self._put(model, inner, output, self.task.write_component)
             written.append({"path": inner, **_report_dict(report)})
             return report
@@ -222,8 +214,6 @@ class _Outputs:
     def _put(
         self, model: Model, path: str, output: str | None, write: Callable[..., Report]
     ) -> Report:
-        from anamnesis.cli.errors import WRITING, as_options, complain
-
         context = click.get_current_context()
         context.meta[WRITING] = output
         if self.several or path not in context.params["paths"]:
@@ -237,8 +227,6 @@ class _Outputs:
         return report
 
     def _output(self, model: Model, path: str, *, skip_existing: bool) -> str:
-        from anamnesis.cli.streams import is_nameless
-
         if is_nameless(path) and self.names.planned(path) != self.out:
             raise click.UsageError("standard input has no name; name the output file with -o")
         why = self.task.why_skipped(model) if self.several else None
@@ -255,9 +243,6 @@ def _dropping_what_is_there(
     path: str, drop: Iterable[str], write: Callable[..., Report]
 ) -> Callable[..., Report]:
     """Return `write` with patterns of --drop that need not match something in each input."""
-    from anamnesis.base.patterns import UnmatchedError
-    from anamnesis.cli.errors import complain
-
     left = list(drop)
 
     def lenient(model: Model, out: Any, **progress: Any) -> Report:
@@ -275,8 +260,6 @@ def _dropping_what_is_there(
 
 def _is_there(output: str) -> bool:
     """Whether an output exists: a file, its parts, or a directory that is not empty."""
-    from anamnesis.checkpoint.gguf_parts import has_parts
-
     is_directory = os.path.isdir(output) and bool(os.listdir(output))
     return is_directory or os.path.isfile(output) or has_parts(output)
 

@@ -62,7 +62,7 @@ class Conversion:
         """
         where, part = self.destination(path), self.request.part
         if self.request.executor is not None and planning is not None:
-            from anamnesis.convert.parts.executor import make_all  # only here: seldom asked for
+            from anamnesis.convert.parts.parts import make_all  # only here: seldom asked for
 
             tally = make_all(where, planning)
         elif part is not None or not where.is_local:
@@ -79,7 +79,7 @@ class Conversion:
         return self._report(where.plan, str(where.told_path()), tally)
 
     def _make_part(self, parts: Parts, share: Share) -> Report:
-        from anamnesis.convert.report.part import PartReport
+        from anamnesis.convert.report.report import PartReport
 
         mine = parts.make_share(share, self.request.how)
         parts.plan.scales = parts.plan.scales.only(frozenset())  # each is counted where it is read
@@ -95,6 +95,8 @@ class Conversion:
 
     def to_stream(self, stream: Writable, limits: ParseLimits | None = None) -> Report:
         """Write one file to a stream that need not seek; under `limits` if it is in memory."""
+        import tempfile
+
         request = self.request
         for size in ("part", "executor", "max_shard_size", "split_max_size"):
             if getattr(request, size) is not None:
@@ -107,8 +109,12 @@ class Conversion:
         if file.in_order and not request.verify:
             tally = write_stream(plan, stream, request.how)
             self.checkpoint.check_unchanged()
-        else:
-            tally = self._by_a_file(plan, stream)
+        else:  # its bytes do not come in order
+            with tempfile.TemporaryFile() as room:
+                room.truncate(plan.n_bytes)
+                tally = write_file(plan, room, request, request.how)
+                self.checkpoint.check_unchanged()
+                copy_to(room, stream, request.how.check)
         return self._report(plan, None, tally)
 
     def _refuse_input(self, stream: Writable) -> None:
@@ -123,17 +129,6 @@ class Conversion:
                     f"the output stream is open on {container.source.name}, which is the input;"
                     " name another output"
                 )
-
-    def _by_a_file(self, plan: Plan, stream: Writable) -> Tally:
-        """Write a file without a name, and copy it: its bytes do not come in order."""
-        import tempfile
-
-        with tempfile.TemporaryFile() as room:
-            room.truncate(plan.n_bytes)
-            tally = write_file(plan, room, self.request, self.request.how)
-            self.checkpoint.check_unchanged()
-            copy_to(room, stream, self.request.how.check)
-        return tally
 
     def to_callback(self, callback: Callable[[str, Any], object], limits: ParseLimits) -> Report:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
@@ -214,46 +209,32 @@ class Conversion:
             loss=losses,
             dtypes=dict(Counter(dtypes).most_common()),
             warnings=(
-                *self._notes(),
-                *_misfits(self.decided),
-                *_spoiled(losses),
-                *_of_scales(odd_scales),
+                *filter(None, [self.checkpoint.below]),
+                *self.decided.seen.checkpoint.notes,
+                *_warnings(self.decided, losses, odd_scales),
                 *(plan.warnings if is_written else ()),
             ),
         )
 
-    def _notes(self) -> Iterator[str]:
-        """Yield what to know of the names that the output has, and of files that it lacks."""
-        below = self.checkpoint.below
-        if below is not None:
-            yield below
-        yield from self.decided.seen.checkpoint.notes
 
-
-def _misfits(decided: Decided) -> Iterator[str]:
-    """Yield which weights get another type than the mix, or the user, has for them."""
+def _warnings(
+    decided: Decided, losses: Losses | None, odd_scales: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    """Yield which weights are of other types than was asked for, are spoilt, or have odd scales."""
     by_reason: dict[str, list[str]] = {}
     for name, typed in decided.mix.types.items() if decided.mix is not None else ():
         if typed.misfit is not None:
             by_reason.setdefault(typed.misfit, []).append(name)
     for why, names in by_reason.items():
         yield f"{why}: {abbreviate(names)}"
-
-
-def _of_scales(found: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield how many scales are no usual numbers, if some are, and where."""
-    kinds: Counter[str] = Counter()
-    for counts in found.values():
-        kinds.update(counts)
-    if kinds:
-        told = ", ".join(f"{n:,} {'NaN' if kind == 'nan' else kind}" for kind, n in kinds.items())
-        yield f"scales without a usual value: {told}, in {abbreviate(found)}"
-
-
-def _spoiled(losses: Losses | None) -> Iterator[str]:
-    """Yield which weights come back as no numbers, or as none that were there."""
-    found = {} if losses is None else {_NO_NUMBERS: losses.not_finite, _ERASED: losses.erased}
-    for why, names in found.items():
+    spoilt = {} if losses is None else {_NO_NUMBERS: losses.not_finite, _ERASED: losses.erased}
+    for why, names in spoilt.items():
         more = f" and {len(names) - 1:,} more weights" if len(names) > 1 else ""
         if names:
             yield f"{names[0]!r}{more}: {why}; exclude such weights, so that they stay as they are"
+    kinds: Counter[str] = Counter()
+    for counts in odd_scales.values():
+        kinds.update(counts)
+    if kinds:
+        told = ", ".join(f"{n:,} {'NaN' if kind == 'nan' else kind}" for kind, n in kinds.items())
+        yield f"scales without a usual value: {told}, in {abbreviate(odd_scales)}"

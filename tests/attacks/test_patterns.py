@@ -33,7 +33,7 @@ LAZY = {
 USERS = {
     *("anamnesis.convert.request.request", "anamnesis.base.patterns"),
     *("anamnesis.convert.request.kinds", "anamnesis.schemes.families.ggml.choose"),
-    "anamnesis.convert.lora.config",  # an adapter's config: without what may take long
+    "anamnesis.convert.lora.adapter",  # an adapter's config: without what may take long
     *("anamnesis.checkpoint.variants", "anamnesis.cli.errors"),  # a word and a path, escaped
     # which write theirs, to be read by others or of words of their own
     *("anamnesis.schemes.libraries.endings", "anamnesis.schemes.libraries.mlx_models"),

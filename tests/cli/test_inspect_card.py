@@ -11,8 +11,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.cli.demo_models import DEMOS
-from anamnesis.convert.loaders.output_facts import Facts
-from anamnesis.convert.loaders.verdicts import verdicts
+from anamnesis.convert.loaders.verdicts import Facts, verdicts
 from anamnesis.convert.report.card import _STORED, OF_GGUF, encoding_listed
 
 TEMPLATE = json.dumps({"chat_template": "{{ messages }}"})

@@ -15,12 +15,12 @@ import pytest
 import anamnesis as an
 from anamnesis.cli.app import COMMANDS, cli
 from anamnesis.cli.grouped import Command
-from anamnesis.convert.request.mix_options import MixOptions
 from anamnesis.convert.request.options import OPTIONS, Option, flag_of, options_of, rows_of
 from anamnesis.convert.request.recipe import KEYS
 from anamnesis.convert.request.request import (
     ConvertOptions,
     ExpertsName,
+    MixOptions,
     NamesName,
     RememberOptions,
     Request,

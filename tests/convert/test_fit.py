@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.convert.fit.allocate import Option, allocate
-from anamnesis.convert.fit.recipe_text import recipe_text
+from anamnesis.convert.request.recipe import recipe_text
 
 LAYERS = 12
 MIXES = ("q2_k", "q3_k_s", "q3_k_m", "q3_k_l", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m", "q6_k")

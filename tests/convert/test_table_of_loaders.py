@@ -12,10 +12,8 @@ from click.testing import CliRunner
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from anamnesis.convert.loaders.absent import absent
-from anamnesis.convert.loaders.output_facts import listed_name
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
-from anamnesis.convert.loaders.verdicts import loaders
+from anamnesis.convert.loaders.verdicts import absent, listed_name, loaders
 from anamnesis.convert.request.targets import encoding
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
 from helpers.handmade import write_safetensors

@@ -214,7 +214,7 @@ def test_what_cannot_be_read_is_listed_and_refused_by_name(case: str, compressed
 
 
 def test_a_dtype_that_would_write_to_the_terminal() -> None:
-    from anamnesis.cli.listing import listing
+    from anamnesis.cli.parse import listing
 
     with an.parse(with_header(header("\x1b[2Jx", (1,)).replace("\\x1b", "\x1b"), b"1")) as model:
         assert all(line.isprintable() for line in listing(model, "x.npy"))
@@ -290,7 +290,7 @@ def test_only_headers_are_read(tmp_path: Path) -> None:
 
 
 def test_offsets_are_told_where_bytes_lie_as_they_are() -> None:
-    from anamnesis.cli.listing import listing_dict
+    from anamnesis.cli.parse import listing_dict
 
     arrays = {"c": array((3, 4), "f4"), "f": np.asfortranarray(array((3, 4), "f4"))}
     raw = npz(arrays)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from anamnesis import _core
-from anamnesis.convert.loaders.output_facts import listed_name
+from anamnesis.convert.loaders.verdicts import listed_name
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.encodings import ENCODINGS, TAKING

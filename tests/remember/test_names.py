@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import anamnesis as an
-from anamnesis.convert.plan import shards as layout
+from anamnesis.convert.plan import files as layout
 from helpers.handmade import Entry, write_index, write_safetensors
 from helpers.models import f32, partials, small_model, tree
 

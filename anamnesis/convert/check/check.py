@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.convert.check import structure
 from anamnesis.convert.check.findings import Check, Finding
 from anamnesis.convert.check.manifest import (
     Manifest,
@@ -13,14 +14,6 @@ from anamnesis.convert.check.manifest import (
     manifest_of,
     read_manifest,
     write_manifest,
-)
-from anamnesis.convert.check.structure import (
-    against_config,
-    against_hub,
-    against_index,
-    copies,
-    tied_heads,
-    unreadable,
 )
 from anamnesis.convert.check.values import findings_of, look_at
 from anamnesis.convert.compare.compare import Input
@@ -38,24 +31,28 @@ def check(
 ) -> Check:
     """Check a model; with `values` all of its bytes are read. `others` are checks by name."""
     given = None if manifest is None else read_manifest(manifest, Budget(limits))
-    findings = list(unreadable(model.ledger))
+    findings = list(structure.unreadable(model.ledger))
     done: dict[str, str] = {}
 
     def took(name: str, found: tuple[list[Finding], str]) -> None:
         findings.extend(found[0])
         done[name] = found[1]
 
-    took("config", against_config(model, limits))
+    took("config", structure.against_config(model, limits))
     indexes = model.checkpoint.indexes
     took(
-        "index", (list(against_index(model.checkpoint)), "checked" if indexes else "there is none")
+        "index",
+        (
+            list(structure.against_index(model.checkpoint)),
+            "checked" if indexes else "there is none",
+        ),
     )
     if values:
         weights = list(model.ledger.weights.values())
         took("values", (findings_of(weights, look_at(weights, how)), "checked"))
-        took("tied head", (list(tied_heads(model, how)), "checked"))
-        took("copies", (list(copies(model.ledger, how)), "checked"))
-        of_hub = against_hub(model.checkpoint, how)
+        took("tied head", (list(structure.tied_heads(model, how)), "checked"))
+        took("copies", (list(structure.copies(model.ledger, how)), "checked"))
+        of_hub = structure.against_hub(model.checkpoint, how)
         if of_hub is not None:
             took("hub", of_hub)
     if manifest is not None:

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from anamnesis.base.printable import abbreviate, numbered
 
-__all__ = ["Check", "Finding"]
-
 Severity = Literal["problem", "note"]
 
 

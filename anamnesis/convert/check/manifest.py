@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
@@ -28,6 +28,7 @@ from anamnesis.base.workers import run
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.convert.check.findings import Finding
 from anamnesis.convert.compare.pairs import unread
+from anamnesis.convert.compare.values import Progress
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.plain import Plain
@@ -60,28 +61,18 @@ def manifest_of(ledger: Ledger, how: How) -> Manifest:
     """Return the hashes of a model's tensors and weights."""
     make = _hash()
     found: dict[int, list[bytes]] = {}
-    lock, total = threading.Lock(), sum(tensor.n_bytes for tensor in ledger.stored.values())
-    done = 0
+    done = Progress(how, sum(tensor.n_bytes for tensor in ledger.stored.values()))
 
-    def worker() -> Callable[[_Cell], None]:
-        scratch = Scratch()
-
-        def hash_cell(cell: _Cell) -> None:
-            nonlocal done
-            how.check()
-            data = _data(cell, scratch, how)
-            digest = make(data).digest()
-            with lock:
-                for one in (cell.of, cell.also):
-                    if one is not None:
-                        found[id(one)][cell.number] = digest
-                done = min(done + len(data), total)
-                how.tell(done, total)
-
-        return hash_cell
+    def hash_cell(scratch: Scratch, cell: _Cell) -> None:
+        data = _data(cell, scratch, how)
+        digest = make(data).digest()
+        for one in (cell.of, cell.also):
+            if one is not None:
+                found[id(one)][cell.number] = digest
+        done.add(len(data))
 
     weights = {**ledger.weights, **unread(ledger)}
-    run(_cells(ledger, weights, found), worker, how.threads)
+    run(_cells(ledger, weights, found), lambda: partial(hash_cell, Scratch()), how.threads)
     tensors = {
         name: {
             "dtype": tensor.dtype.name,
@@ -175,13 +166,10 @@ def read_manifest(path: str, budget: Budget) -> Manifest | None:
         raise ParseError("is no manifest of this version", source=path)
     tables = [raw.get(name) for name in Manifest._fields]
     for table in tables:
-        if not isinstance(table, dict) or not all(map(_is_row, table.values())):
+        rows = table.values() if isinstance(table, dict) else (None,)
+        if not all(isinstance(row, Mapping) and isinstance(row.get("hash"), str) for row in rows):
             raise ParseError("is a damaged manifest", source=path)
     return Manifest(*tables)  # type: ignore[arg-type]  # checked above
-
-
-def _is_row(row: object) -> bool:
-    return isinstance(row, Mapping) and isinstance(row.get("hash"), str)
 
 
 def against_manifest(given: Manifest, made: Manifest, path: str) -> list[Finding]:

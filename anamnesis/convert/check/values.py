@@ -6,6 +6,7 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 
 import anamnesis._core as _core
@@ -13,7 +14,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.workers import run
 from anamnesis.convert.check.findings import Finding, Severity
-from anamnesis.convert.compare.values import index_of
+from anamnesis.convert.compare.values import Progress, index_of
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band, band_bytes, cut, encoded_band_bytes
 from anamnesis.schemes.core.odd_scales import OddScales
@@ -30,9 +31,54 @@ _SLOT = -5
 def look_at(weights: Sequence[Weight], how: How) -> dict[str, ValueCounts]:
     """Return what the values of weights come to, by their names; of integers and the like none."""
     seen = {weight.name: ValueCounts() for weight in weights if _words(weight) is not None}
-    jobs = _Jobs([weight for weight in weights if weight.name in seen], how)
-    run(jobs.bands(), lambda: _Looking(seen, jobs, how), how.threads)
+    looked_at = [weight for weight in weights if weight.name in seen]
+    done = Progress(how, sum(weight.n_bytes for weight in looked_at))
+
+    def look(scratch: Scratch, job: tuple[Weight, list[Band]]) -> None:
+        weight, bands = job
+        counts = seen[weight.name]
+        try:
+            for band in bands:
+                _look(weight, band, counts, scratch, how.level)
+                n = band.stop - band.start
+                done.add(weight.n_bytes * n // max(weight.n_elements, 1))
+        except Cancelled:
+            raise
+        except AnamnesisError as error:
+            counts.problem = str(error)
+
+    run(_bands(looked_at), lambda: partial(look, Scratch()), how.threads)
     return seen
+
+
+def _bands(weights: Sequence[Weight]) -> Iterator[tuple[Weight, list[Band]]]:
+    for weight in weights:
+        if _is_raw(weight):
+            n_bytes = weight.parts[0].dtype.n_bytes(1)
+            found = cut(*_matrix(weight.shape), encoded_band_bytes() // n_bytes)
+        else:
+            found = weight.bands(_F32, band_bytes())
+        for bands in found.runs():
+            yield weight, bands
+
+
+def _look(weight: Weight, band: Band, counts: ValueCounts, scratch: Scratch, level: int) -> None:
+    """Count what the values of a band are."""
+    n = band.stop - band.start
+    if _is_raw(weight):
+        part = weight.parts[0]
+        n_bytes = part.dtype.n_bytes(1)
+        words = scratch.read(0, part, n_bytes * band.start, n_bytes * n)
+    else:
+        n_bytes = _F32.n_bytes(1)
+        words = scratch.room(_SLOT, n_bytes * n)
+        decode_run(weight, band, _F32, scratch, words, level)
+    cols = _matrix(weight.shape)[1]
+    cols = cols if n % cols == 0 and band.start % cols == 0 else n
+    kind = _words(weight)
+    assert kind is not None  # of others there are no jobs
+    found = _core.check_values(kind, words, cols, level)
+    counts.add(band.start, n, bytes(words[:n_bytes]), found)
 
 
 def findings_of(weights: Sequence[Weight], seen: Mapping[str, ValueCounts]) -> list[Finding]:
@@ -60,32 +106,6 @@ def _words(weight: Weight) -> str | None:
     if _is_raw(weight):
         return own.name if own is not None and own.name in _core.FLOAT_WORDS else None
     return "F32" if own is None or own.kind == "float" else None
-
-
-class _Jobs:
-    """The bands of all weights, in order, and how much of them is done."""
-
-    def __init__(self, weights: Sequence[Weight], how: How) -> None:
-        self._weights, self._how = weights, how
-        self._n_all = sum(weight.n_bytes for weight in weights)
-        self._n = 0
-        self._lock = threading.Lock()
-
-    def bands(self) -> Iterator[tuple[Weight, list[Band]]]:
-        for weight in self._weights:
-            if _is_raw(weight):
-                n_bytes = weight.parts[0].dtype.n_bytes(1)
-                found = cut(*_matrix(weight.shape), encoded_band_bytes() // n_bytes)
-            else:
-                found = weight.bands(_F32, band_bytes())
-            for bands in found.runs():
-                yield weight, bands
-
-    def done(self, weight: Weight, n: int) -> None:
-        self._how.check()
-        with self._lock:
-            self._n += weight.n_bytes * n // max(weight.n_elements, 1)
-            self._how.tell(self._n, self._n_all)
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -117,43 +137,6 @@ class ValueCounts:
                 self.first = min(start + min(odd), self.first)
             self.is_constant &= found.is_constant and self.word in (None, word)
             self.word = word
-
-
-class _Looking:
-    """One thread's part."""
-
-    def __init__(self, seen: dict[str, ValueCounts], jobs: _Jobs, how: How) -> None:
-        self._seen, self._jobs, self._how = seen, jobs, how
-        self._scratch = Scratch()
-
-    def __call__(self, job: tuple[Weight, list[Band]]) -> None:
-        weight, bands = job
-        state = self._seen[weight.name]
-        try:
-            for band in bands:
-                self._look(weight, band, state)
-                self._jobs.done(weight, band.stop - band.start)
-        except Cancelled:
-            raise
-        except AnamnesisError as error:
-            state.problem = str(error)
-
-    def _look(self, weight: Weight, band: Band, state: ValueCounts) -> None:
-        n = band.stop - band.start
-        if _is_raw(weight):
-            part = weight.parts[0]
-            n_bytes = part.dtype.n_bytes(1)
-            words = self._scratch.read(0, part, n_bytes * band.start, n_bytes * n)
-        else:
-            n_bytes = _F32.n_bytes(1)
-            words = self._scratch.room(_SLOT, n_bytes * n)
-            decode_run(weight, band, _F32, self._scratch, words, self._how.level)
-        cols = _matrix(weight.shape)[1]
-        cols = cols if n % cols == 0 and band.start % cols == 0 else n
-        kind = _words(weight)
-        assert kind is not None  # of others there are no jobs
-        found = _core.check_values(kind, words, cols, self._how.level)
-        state.add(band.start, n, bytes(words[:n_bytes]), found)
 
 
 def _said(weight: Weight, state: ValueCounts) -> Iterator[tuple[Severity, str, str]]:

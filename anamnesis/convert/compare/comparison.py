@@ -14,8 +14,6 @@ from anamnesis.convert.compare.difference import Difference, together
 if TYPE_CHECKING:
     from anamnesis.convert.report.page import Page
 
-__all__ = ["Change", "Compared", "Comparison", "Stored", "Summary"]
-
 State = Literal[
     "same bytes",
     "same values",

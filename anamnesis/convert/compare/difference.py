@@ -10,8 +10,6 @@ from typing import Any
 from anamnesis.base.exact_sum import exact_sum
 from anamnesis.convert.report.report import WeightLoss
 
-__all__ = ["NOT_QUALITY", "Difference"]
-
 NOT_QUALITY = "This is weight error: it does not measure the quality of what a model answers."
 
 

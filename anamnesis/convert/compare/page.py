@@ -9,52 +9,50 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.printable import shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.convert.compare.difference import NOT_QUALITY, together
-from anamnesis.convert.report.charts import BITS, DECIBELS
-from anamnesis.convert.report.layers import map_of
-from anamnesis.convert.report.name_groups import groups
-from anamnesis.convert.report.page import (
-    Page,
-    details,
-    figures,
-    layers,
-    paragraph,
-    section,
-    sizes,
-    table,
-)
+from anamnesis.convert.report import page as html
+from anamnesis.convert.report.layers import groups, map_of
 
 if TYPE_CHECKING:
-    from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
+    from anamnesis.convert.compare.comparison import Change, Compared, Comparison
 
 _WORST, _LONGEST = 20, 120
 
 
-def comparison_page(found: Comparison) -> Page:
+def comparison_page(found: Comparison) -> html.Page:
     """Return a comparison as a page."""
-    return Page("Two models, weight by weight", tuple(filter(None, _sections(found))))
+    return html.Page("Two models, weight by weight", tuple(filter(None, _sections(found))))
 
 
 def _sections(found: Comparison) -> Iterator[str]:
-    yield table(("Model", "Format", "Size"), map(_side, "AB", (found.a, found.b)), (2,))
-    yield figures(_figures(found))
-    yield "".join(map(paragraph, (found.outcome, *found.notes)))
-    yield section("Bytes by encoding", sizes({"A": found.a.kinds, "B": found.b.kinds}))
-    yield section("Signal to noise by layer", _map(found))
+    sides = [("A", found.a), ("B", found.b)]
+    rows = [(f"{x}: {one.path}", one.format, format_size(one.n_bytes)) for x, one in sides]
+    yield html.table(("Model", "Format", "Size"), rows, (2,))
+    yield html.figures(_figures(found))
+    yield "".join(map(html.paragraph, (found.outcome, *found.notes)))
+    yield html.section("Bytes by encoding", html.sizes({"A": found.a.kinds, "B": found.b.kinds}))
+    if found.values:
+        rows_of, columns = map_of((one.name, one.snr_db) for one in found.weights)
+        title = "signal to noise in dB, by layer and module"
+        yield html.section(
+            "Signal to noise by layer", html.layers(rows_of, columns, html.DECIBELS, title)
+        )
     for letter, kind in (("A", "a"), ("B", "b")):
-        yield section(f"Bits per value of {letter} by layer", _bits(found, kind))
-    yield section("The worst twenty", _worst(found.worst[:_WORST]))
-    for letter, side in (("A", found.a), ("B", found.b)):
-        yield section(f"Only in {letter}", _names(side.only))
-        yield section(f"Left out of {letter}", _names(side.left_out))
-        yield section(f"Unreadable in {letter}", _names(side.unread))
-    yield section("Differences of config", _changes(found.config))
-    yield section("Differences of metadata", _changes(found.metadata))
-    yield section("Every weight", details("Weights that are alike are one row", _account(found)))
-    yield paragraph(NOT_QUALITY if found.values else "Headers alone were compared, not values.")
-
-
-def _side(letter: str, side: Summary) -> tuple[str, ...]:
-    return f"{letter}: {side.path}", side.format, format_size(side.n_bytes)
+        yield html.section(f"Bits per value of {letter} by layer", _bits(found, kind))
+    heads = ("Weight", "A → B", "Differ", "SNR dB", "Mean", "Largest", "Cosine")
+    worst = html.table(heads, map(_row, found.worst[:_WORST]), (2, 3, 4, 5, 6))
+    yield html.section("The worst twenty", worst)
+    for letter, side in sides:
+        yield html.section(f"Only in {letter}", _names(side.only))
+        yield html.section(f"Left out of {letter}", _names(side.left_out))
+        yield html.section(f"Unreadable in {letter}", _names(side.unread))
+    yield html.section("Differences of config", _changes(found.config))
+    yield html.section("Differences of metadata", _changes(found.metadata))
+    yield html.section(
+        "Every weight", html.details("Weights that are alike are one row", _account(found))
+    )
+    yield html.paragraph(
+        NOT_QUALITY if found.values else "Headers alone were compared, not values."
+    )
 
 
 def _figures(found: Comparison) -> dict[str, str]:
@@ -74,22 +72,10 @@ def _decibels(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.1f}"
 
 
-def _map(found: Comparison) -> str:
-    if not found.values:
-        return ""
-    rows, columns = map_of((one.name, one.snr_db) for one in found.weights)
-    return layers(rows, columns, DECIBELS, "signal to noise in dB, by layer and module")
-
-
 def _bits(found: Comparison, side: str) -> str:
     stored = ((one.name, getattr(one, side)) for one in found.weights)
     bits = [(name, 8 * s.n_bytes / (math.prod(s.shape) or 1)) for name, s in stored]
-    return layers(*map_of(bits), BITS, "bits per value, by layer and module")
-
-
-def _worst(weights: list[Compared]) -> str:
-    heads = ("Weight", "A → B", "Differ", "SNR dB", "Mean", "Largest", "Cosine")
-    return table(heads, map(_row, weights), (2, 3, 4, 5, 6))
+    return html.layers(*map_of(bits), html.BITS, "bits per value, by layer and module")
 
 
 def _row(weight: Compared) -> tuple[str, ...]:
@@ -122,7 +108,7 @@ def _account(found: Comparison) -> str:
         snr = _decibels(total.loss.snr_db) if total.differing else ""
         rows.append((name, f"{len(some):,}", first.a.kind, first.b.kind, shapes, state, snr))
     heads = ("Weights", "Count", "A", "B", "Shape", "", "SNR dB")
-    return table(heads, rows, (1, 6))
+    return html.table(heads, rows, (1, 6))
 
 
 def _names(names: Mapping[str, str]) -> str:
@@ -130,7 +116,7 @@ def _names(names: Mapping[str, str]) -> str:
         (name, f"{len(some):,}", some[0][1])
         for name, some in groups(names.items(), lambda one: one[0], lambda one: one[1])
     ]
-    return table(("Tensors", "Count", ""), rows, (1,))
+    return html.table(("Tensors", "Count", ""), rows, (1,))
 
 
 def _changes(changes: tuple[Change, ...]) -> str:
@@ -138,4 +124,4 @@ def _changes(changes: tuple[Change, ...]) -> str:
         return "-" if value is None else shortened(str(value), _LONGEST)
 
     rows = [(change.key, shown(change.a), shown(change.b)) for change in changes]
-    return table(("Key", "A", "B"), rows)
+    return html.table(("Key", "A", "B"), rows)

@@ -23,6 +23,7 @@ from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.mtp import drafts_of
+from anamnesis.schemes.libraries.sections import typed_sections
 from anamnesis.schemes.libraries.tied_heads import head_of, says_tied
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def match(
     """Return the weights of two models, matched one by one."""
     notes: list[str] = []
     sides = _of_one_kind([side_of(*a), side_of(*b)], [a[1], b[1]], limits, notes)
-    types = frozenset(kind for side in sides for kind in _model_types(side.config))
+    types = frozenset(kind for side in sides for _, kind in typed_sections(side.config, 1))
     for one, other in (sides, sides[::-1]):
         _join_experts(one, other, types)
     _take_apart(sides, types)
@@ -136,19 +137,19 @@ def _of_one_kind(
     if has_gguf_names(sides[i].weights):
         return sides
     try:
-        sides[i] = _as_gguf(sides[i], ledgers[i], limits)
+        seen = seen_as_gguf(sides[i].checkpoint, ledgers[i], limits)
     except AnamnesisError as error:
         notes.append(f"{'AB'[i]} is not seen as GGUF: {error}")
         return sides
+    sides[i] = replace(
+        sides[i],
+        weights=seen.ledger.weights,
+        left=seen.ledger.dropped[len(ledgers[i].dropped) :],
+        keys=seen.metadata,
+        joined={name: len(made) for name, made in seen.names.items() if len(made) > 1},
+    )
     notes.append(f"{'AB'[i]} is seen under llama.cpp's names")
     return sides
-
-
-def _as_gguf(side: Side, ledger: Ledger, limits: ParseLimits) -> Side:
-    seen = seen_as_gguf(side.checkpoint, ledger, limits)
-    left = seen.ledger.dropped[len(ledger.dropped) :]
-    joined = {name: len(made) for name, made in seen.names.items() if len(made) > 1}
-    return replace(side, weights=seen.ledger.weights, left=left, keys=seen.metadata, joined=joined)
 
 
 def seen_as_gguf(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> AsGguf:
@@ -212,13 +213,6 @@ def _take_apart(sides: list[Side], types: frozenset[str]) -> None:
         }
 
 
-def _model_types(config: Mapping[str, Any]) -> Iterator[str]:
-    for section in (config, *config.values()):
-        kind = section.get("model_type") if isinstance(section, Mapping) else None
-        if isinstance(kind, str):
-            yield kind
-
-
 # --- names ----------------------------------------------------------------------------------------
 
 
@@ -234,7 +228,12 @@ def _rename(a: Side, b: Side, notes: list[str]) -> None:
         if best is None or (best[1] == 1 and all(best[0])):  # which may be another's
             return
         of_a, of_b = best[0]
-        b.weights = _renamed(a, b, of_a, of_b)
+        found = {}
+        for name, weight in b.weights.items():
+            other = of_a + name.removeprefix(of_b)
+            is_one = name.startswith(of_b) and name not in a.weights and other not in b.weights
+            found[other if is_one and other in a.weights else name] = weight
+        b.weights = found
         below = [shortened(prefix) or "nothing" for prefix in best[0]]
         notes.append(f"names below {below[1]} in B are those below {below[0]} in A")
 
@@ -258,15 +257,6 @@ def _cut(name: str) -> Iterator[tuple[str, str]]:
         word, dot, _ = name[at:].partition(".")
         if not (at and dot and any(c.isalpha() for c in word)):
             return
-
-
-def _renamed(a: Side, b: Side, of_a: str, of_b: str) -> dict[str, Weight]:
-    found = {}
-    for name, weight in b.weights.items():
-        other = of_a + name.removeprefix(of_b)
-        is_one = name.startswith(of_b) and name not in a.weights and other not in b.weights
-        found[other if is_one and other in a.weights else name] = weight
-    return found
 
 
 def _tied(one: Side, other: Side, only: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import anamnesis._core as _core
@@ -42,7 +43,7 @@ class Values(NamedTuple):
 
 def compare_values(pairs: Sequence[Pair], how: How) -> list[Values]:
     """Return what the values of each pair are to one another."""
-    done = _Progress(how, sum(_n_bytes(pair) for pair in pairs))
+    done = Progress(how, sum(_n_bytes(pair) for pair in pairs))
     sums = {i: _Sums() for i in sorted(_unlike_bytes(pairs, how, done))}
     run(_bands(pairs, sums), lambda: _Decoding(pairs, sums, how, done), how.threads)
     return [
@@ -54,12 +55,12 @@ def compare_values(pairs: Sequence[Pair], how: How) -> list[Values]:
 def have_same_bytes(pairs: Sequence[Pair], how: How) -> list[bool]:
     """Return which pairs are the same encoding of the same bytes; nothing is decoded."""
     how = how._replace(progress=None)
-    unlike = _unlike_bytes(pairs, how, _Progress(how, 0))
+    unlike = _unlike_bytes(pairs, how, Progress(how, 0))
     return [i not in unlike for i in range(len(pairs))]
 
 
-class _Progress:
-    """Counts the bytes that are compared; those of values once more, as they are read again."""
+class Progress:
+    """Counts bytes of several threads, and tells of them."""
 
     def __init__(self, how: How, n_all: int) -> None:
         self._how, self._n_all, self._n = how, n_all, 0
@@ -88,48 +89,29 @@ def _n_bytes(pair: Pair) -> int:
     return pair.a.n_bytes + pair.b.n_bytes
 
 
-def _unlike_bytes(pairs: Sequence[Pair], how: How, done: _Progress) -> set[int]:
+def _unlike_bytes(pairs: Sequence[Pair], how: How, done: Progress) -> set[int]:
     """Return which pairs have other bytes, or are stored otherwise."""
     like = [i for i, pair in enumerate(pairs) if _are_stored_alike(pair)]
     unlike: set[int] = set(range(len(pairs))).difference(like)
-    run(_pieces(pairs, like), lambda: _Bytes(pairs, unlike, done), how.threads)
-    return unlike
+    pieces = (
+        (i, k, start, min(_AT_ONCE, part.n_bytes - start))
+        for i in like
+        for k, part in enumerate(pairs[i].a.parts)
+        for start in range(0, part.n_bytes, _AT_ONCE)
+    )
 
-
-class _Piece(NamedTuple):
-    pair: int
-    part: int
-    start: int
-    stop: int
-
-
-def _pieces(pairs: Sequence[Pair], like: Sequence[int]) -> Iterator[_Piece]:
-    for i in like:
-        for k, part in enumerate(pairs[i].a.parts):
-            for start in range(0, part.n_bytes, _AT_ONCE):
-                yield _Piece(i, k, start, min(start + _AT_ONCE, part.n_bytes))
-
-
-class _Bytes:
-    """One thread's part: pieces of stored tensors; those that differ mark their pair."""
-
-    def __init__(self, pairs: Sequence[Pair], unlike: set[int], done: _Progress) -> None:
-        self._pairs, self._unlike, self._done = pairs, unlike, done
-        self._scratch = Scratch()
-
-    def __call__(self, piece: _Piece) -> None:
-        i, k, start, stop = piece
-        if i in self._unlike:
+    def compare(scratch: Scratch, piece: tuple[int, int, int, int]) -> None:
+        i, k, start, n = piece
+        if i in unlike:
             return
-        pair = self._pairs[i]
-        read = [
-            self._scratch.read(slot, weight.parts[k], start, stop - start)
-            for slot, weight in enumerate((pair.a, pair.b))
-        ]
-        if not _io.are_equal(*read):
-            self._unlike.add(i)
+        both = enumerate((pairs[i].a, pairs[i].b))
+        if _io.are_equal(*[scratch.read(slot, one.parts[k], start, n) for slot, one in both]):
+            done.add(2 * n)
         else:
-            self._done.add(2 * (stop - start))
+            unlike.add(i)
+
+    run(pieces, lambda: partial(compare, Scratch()), how.threads)
+    return unlike
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -202,7 +184,7 @@ class _Decoding:
     """One thread's part: bands of pairs, decoded in float32."""
 
     def __init__(
-        self, pairs: Sequence[Pair], sums: dict[int, _Sums], how: How, done: _Progress
+        self, pairs: Sequence[Pair], sums: dict[int, _Sums], how: How, done: Progress
     ) -> None:
         self._pairs, self._sums, self._how, self._done = pairs, sums, how, done
         self._scratch = Scratch(), Scratch()
@@ -221,42 +203,29 @@ class _Decoding:
             sums.problem = str(error)
 
     def _compared(self, pair: Pair, band: Band) -> _Band:
-        both = list(enumerate((pair.a, pair.b)))
-        kinds = [_stored_as(weight) for _, weight in both]
-        if any(kind is not None and kind.name not in _core.SOURCES for kind in kinds):
-            return compare_arrays(*(self._array(k, weight, band) for k, weight in both))
-        a, b = (
-            self._decoded(k, weight, band) if kinds[k] is None else self._stored(k, weight, band)
-            for k, weight in both
-        )
-        of_a, of_b = (_core.SOURCES["F32" if kind is None else kind.name] for kind in kinds)
-        found = _core.compare(a, b, self._how.level, of_a, of_b)
+        both = zip((pair.a, pair.b), self._scratch, strict=True)
+        (a, of_a), (b, of_b) = [self._values(*one, band) for one in both]
+        if not {of_a.name, of_b.name} <= _core.SOURCES.keys():
+            return compare_arrays(
+                np.frombuffer(a, of_a.numpy()),
+                np.frombuffer(b, of_b.numpy()),
+            )
+        sources = _core.SOURCES[of_a.name], _core.SOURCES[of_b.name]
+        found = _core.compare(a, b, self._how.level, *sources)
         sums = found.absolute, found.error, found.power_a, found.power_b, found.product
         first = found.first_different or 0
         return _Band(found.n_different, found.n_not_finite, first, found.largest, sums)
 
-    def _decoded(self, k: int, weight: Weight, band: Band) -> memoryview:
-        scratch = self._scratch[k]
+    def _values(self, weight: Weight, scratch: Scratch, band: Band) -> tuple[memoryview, DType]:
+        """Return the values of a band, and their dtype: as they are stored, or else decoded."""
+        own = weight.own_dtype
+        if own is not None and type(weight) in (Plain, PlainMatrix):
+            (part,) = weight.parts
+            start, stop = (part.dtype.n_bytes(n) for n in band)
+            return scratch.read(0, part, start, stop - start), own
         out = scratch.room(_SLOT, _F32.n_bytes(band.stop - band.start))
         decode_run(weight, band, _F32, scratch, out, self._how.level)
-        return out
-
-    def _stored(self, k: int, weight: Weight, band: Band) -> memoryview:
-        (part,) = weight.parts
-        start, stop = (part.dtype.n_bytes(n) for n in band)
-        return self._scratch[k].read(0, part, start, stop - start)
-
-    def _array(self, k: int, weight: Weight, band: Band) -> Any:
-        """Return values as numpy has them: as they are stored, or decoded."""
-        kind = _stored_as(weight)
-        if kind is None:
-            return np.frombuffer(self._decoded(k, weight, band), np.float32)
-        return np.frombuffer(self._stored(k, weight, band), kind.numpy())
-
-
-def _stored_as(weight: Weight) -> DType | None:
-    """Return the dtype of a weight that is a stored tensor as it lies; None of all else."""
-    return weight.own_dtype if type(weight) in (Plain, PlainMatrix) else None
+        return out, _F32
 
 
 def compare_arrays(a: Any, b: Any) -> _Band:

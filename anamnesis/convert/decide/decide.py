@@ -17,7 +17,6 @@ from anamnesis.convert.report.problems import unwritable_weights
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.layout import unmovable
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.orientation import conv1d_layers
 
 _WITHOUT_BYTES = "unreadable, without bytes to pass on"
@@ -48,7 +47,10 @@ def decide(seen: Seen) -> Decided:
         possible.fate(weight, wish, moves.get(weight.name))
         for weight, wish in _in_order(named.weights, wishes, asked, ledger.stored)
     ]
-    unread = _unread(problems, ledger) if request.allow_unknown else []
+    unread: list[StoredTensor] = []  # of problems, or what weights of such names are made of
+    for name in problems if request.allow_unknown else ():
+        is_stored = name in ledger.stored
+        unread += (ledger.stored[name],) if is_stored else ledger.weights[name].parts
     fates += [possible.passed(tensor) for tensor in unread if _has_bytes(tensor)]
     left = [Dropped(tensor.name, _WITHOUT_BYTES) for tensor in unread if not _has_bytes(tensor)]
     # what a config can say
@@ -135,30 +137,23 @@ def _declarable(decided: Decided, possible: Possible) -> Decided:
     if why is None:
         return decided
 
-    def plain(fate: Fate) -> Fate:
-        return possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
+    each = [
+        possible.fate(fate.weight, fate.wish._replace(refused=why), fate.move)
+        if fate.kind == "quantised" and fate.wish.pattern is None
+        else fate
+        for fate in decided.fates
+    ]
+    plainer = replace(decided, fates=each)
+    if plainer.why_undeclared is None:
+        return plainer
 
     def unmoved(fate: Fate) -> Fate:
         weight = fate.weight
         error = unmovable(weight.parts[0], weight.name, weight.shape, why)
         return possible.fate(weight, fate.wish, error)
 
-    each = [
-        plain(fate) if fate.kind == "quantised" and fate.wish.pattern is None else fate
-        for fate in decided.fates
-    ]
-    plainer = replace(decided, fates=each)
-    if plainer.why_undeclared is None:
-        return plainer
     each = [unmoved(fate) if fate.is_beside else fate for fate in decided.fates]
     return replace(decided, fates=each)
-
-
-def _unread(problems: Iterable[str], ledger: Ledger) -> list[StoredTensor]:
-    """Return the stored tensors of problems, and those that weights of such names are made of."""
-    stored, weights = ledger.stored, ledger.weights
-    of_each = [(stored[n],) if n in stored else weights[n].parts for n in problems]
-    return [tensor for some in of_each for tensor in some]
 
 
 def _has_bytes(tensor: StoredTensor) -> bool:

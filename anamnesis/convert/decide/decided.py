@@ -1,30 +1,117 @@
-"""A decided model: each weight's fate, and what follows from all of them."""
+"""A decided model: each weight's fate, what follows of all, and their account."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import Dropped
+from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.convert.decide.declaration import Declaration
 from anamnesis.convert.decide.keeping import Kept
 from anamnesis.convert.decide.names import Named
-from anamnesis.convert.decide.possible import Fate, Piece
+from anamnesis.convert.decide.possible import Fate, Piece, is_as_stored
 from anamnesis.convert.decide.renames import Seen
 from anamnesis.convert.decide.wish import OVERRIDDEN, Asked
 from anamnesis.convert.report.problems import first_of
+from anamnesis.convert.report.report import Outcome
 from anamnesis.convert.request.request import Request
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.plain import Edited, Plain
 from anamnesis.schemes.core.plain_encoding import plain_encoding
 from anamnesis.schemes.detect.not_weights import is_auxiliary
 
 if TYPE_CHECKING:
     from anamnesis.convert.decide.mix import Mix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account(Outcome):
+    """What becomes of a model's stored tensors: what `Outcome` has, and this.
+
+    Attributes
+    ----------
+    n_in, n_bytes_in : int
+        How many there are, and the bytes that they take.
+    n_parameters : int
+        Values of all weights that can be read.
+    dropped : tuple of Dropped
+        Tensors, metadata and files that the output leaves out.
+    problems : mapping of str to AnamnesisError
+        Tensors that cannot be read or cannot be written; they stop the run unless they may pass.
+    n_bytes_edited : int
+        What weights that functions edit take in float32, as far as they are in memory at once: the
+        largest, or two of several threads.
+    """
+
+    n_in: int = 0
+    n_bytes_in: int = 0
+    n_parameters: int = 0
+    dropped: tuple[Dropped, ...] = ()
+    problems: Mapping[str, AnamnesisError] = field(default_factory=dict)
+    n_bytes_edited: int = 0
+
+
+def account_of(
+    decided: Decided, left: Iterable[Dropped] = (), described: Iterable[str] = ()
+) -> Account:
+    """Count what becomes of a model, of files `left` out and those that go on describing codes."""
+    checkpoint, ledger, _ = decided.seen[:3]
+    weights, kept = (
+        list(ledger.weights.values()),
+        {id(dropped) for _, dropped in decided.kept.beside},
+    )
+    edited = [w for w in weights if isinstance(w, Edited) and w.name not in decided.problems]
+    made = sorted([4 * weight.n_elements for weight in edited if weight.is_made])
+    asked = [ledger.stored[one.name].n_bytes for one in ledger.dropped if one.reason == ASKED]
+    dropped = [one for one in ledger.dropped if id(one) not in kept] + decided.unread
+    dropped += left_behind(checkpoint.shards.values(), decided.writer.id)
+    dropped += [*checkpoint.left_out, *(decided.mix.dropped if decided.mix else ()), *left]
+    return Account(
+        **_of_weights(decided.fates, ledger.stored),
+        n_in=len(ledger.stored),
+        n_bytes_in=sum([one.n_bytes for one in ledger.stored.values()]) - sum(asked),
+        n_parameters=sum([weight.n_elements for weight in weights]),
+        dropped=tuple(dropped),
+        unknown=tuple(decided.passed),
+        problems=decided.problems,
+        still_quantized=tuple(described),
+        taken_apart={**decided.seen.taken_apart, **decided.named.taken_apart},
+        put_together={**decided.seen.put_together, **decided.named.put_together},
+        made=tuple([name for name, stored in decided.seen.names.items() if not stored]),
+        edited=tuple([weight.name for weight in edited]),
+        matched={glob: tuple(names) for glob, names in decided.request.spelt.items()},
+        n_bytes_edited=sum(made[-min(2, decided.request.threads) :]),
+    )
+
+
+def _of_weights(fates: Iterable[Fate], stored: Mapping[str, StoredTensor]) -> dict[str, Any]:
+    """Return what becomes of weights, as the fields of an outcome."""
+    of_kind: dict[str, dict[str, Fate]] = defaultdict(dict)
+    for fate in fates:
+        of_kind[fate.kind][fate.weight.name] = fate
+    repacks = {name: move for name, fate in of_kind["moved"].items() if (move := fate.repack)}
+    same = [name for name, fate in of_kind["moved"].items() if is_as_stored(fate, stored)]
+    anew, cast = of_kind["requantised"], of_kind["cast"]
+    unmovable = {name: why for name, fate in anew.items() if (why := fate.unmovable)}
+    return {
+        "plain": {fate.weight.name: fate.why for fate in fates if fate.why is not None},
+        "repacked": {name: repack.encodings[0].id for name, repack in repacks.items()},
+        "recast": tuple([name for name, repack in repacks.items() if repack.is_cast]),
+        "unchanged": tuple([name for name in same if not repacks[name].is_cast]),
+        "inexact": tuple([name for name, repack in repacks.items() if not repack.is_exact]),
+        "requantised": {name: fate.weight.scheme for name, fate in anew.items()},
+        "unmovable": {name: error.why for name, error in unmovable.items()},
+        "cast": {name: (str(f.weight.own_dtype), str(f.piece.dtype)) for name, f in cast.items()},
+        "kept": {name: f.weight.parts[0].dtype.name for name, f in of_kind["blocks"].items()},
+    }
 
 
 @dataclass(frozen=True)
@@ -127,16 +214,26 @@ class Decided:
         unfit = [why for why in whys if why not in (None, OVERRIDDEN)]
         if encoding is not None and len(unfit) == len(whys):
             reasons = "; ".join(dict.fromkeys(map(str, unfit))) or "there is none"
+            remedy = None
+            if encoding.codes is None:  # it only moves codes
+                from anamnesis.convert.loaders.verdicts import absent, who_quantises
+
+                remedy = f"it quantises nothing; {who_quantises(encoding.id)}"
+                remedy = absent(encoding.id) or remedy
             raise UnsupportedError(
-                f"no weight of the model suits {encoding.id}: {reasons}",
-                remedy=_who_quantises(encoding),
+                f"no weight of the model suits {encoding.id}: {reasons}", remedy=remedy
             )
 
     def check_names(self) -> None:
         """Refuse to rename nothing, or a plain weight to what would be read as a part of codes."""
         if not self.request.rename:
             return
-        self.request.check_renaming([piece.weight.name for piece in self.pieces])
+        request, names = self.request, [piece.weight.name for piece in self.pieces]
+        for i, (pattern, _) in enumerate(request.rename):  # which matches before or after earlier
+            matches = re.compile(pattern).search
+            before = replace(request, rename=request.rename[:i]).renamed
+            if not any(map(matches, names)) and not any(map(matches, map(before, names))):
+                raise ValueError(f"rename: no tensor's name matches {pattern!r}")
         if self.writer.self_contained:
             return
         plain = {piece.name: piece for piece in self.pieces if piece.is_plain}
@@ -151,12 +248,3 @@ class Decided:
                     f"{piece.weight.name!r} cannot be called {name!r}, which is read as a part of a"
                     " quantised weight; give it another name"
                 )
-
-
-def _who_quantises(encoding: Encoding) -> str | None:
-    """Return what to do where an encoding that only moves codes finds none."""
-    if encoding.codes is not None:
-        return None
-    from anamnesis.convert.loaders.absent import absent, who_quantises
-
-    return absent(encoding.id) or f"it quantises nothing; {who_quantises(encoding.id)}"

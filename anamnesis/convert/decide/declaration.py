@@ -55,7 +55,12 @@ class Declaration:
         made = self._encodings
         unsure = [name for name, encoding in made.items() if encoding.layout.needs_config]
         if not unsure:
-            return self._open_settings() or self._method()
+            open_settings = self._open_settings()
+            alike = [one.layout for one in made.values() if one.layout.needs_method]
+            if open_settings or not alike or self.of.writer.id != "safetensors":
+                return open_settings
+            # Another producer has the same names.
+            return {_METHOD: alike[0].declare(Layers(()))[_METHOD]}
         self._check_has_place(unsure[0], "bits and group size")
         by_layer = self._by_layer
         if by_layer is not None:
@@ -63,13 +68,6 @@ class Declaration:
         if len(made) > 1:
             raise _beyond_one_file(made, "write one of them")
         return dict(made[unsure[0]].layout.declare(Layers(())))
-
-    def _method(self) -> dict[str, Any] | None:
-        """Return whose encoding it is, where another producer has the same names."""
-        alike = [one.layout for one in self._encodings.values() if one.layout.needs_method]
-        if not alike or self.of.writer.id != "safetensors":
-            return None
-        return {_METHOD: alike[0].declare(Layers(()))[_METHOD]}
 
     def _open_settings(self) -> dict[str, Any] | None:
         """Return what shapes leave open of codes that are moved; None if they show all of it."""

@@ -11,22 +11,14 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import StoredTensor
-from anamnesis.convert.request.mix_options import AskedMix
-from anamnesis.convert.request.request import Request
+from anamnesis.convert.request.request import AskedMix, Request
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.encodings import find, made
+from anamnesis.schemes.families.ggml import header
 from anamnesis.schemes.families.ggml.choose import Choice, Given, choose
 from anamnesis.schemes.families.ggml.encode import finite_encoding
-from anamnesis.schemes.families.ggml.header import (
-    ImatrixOf,
-    file_type,
-    header_edits,
-    in_order,
-    model_facts,
-    without_layers,
-)
 
 _ARCHITECTURE = "general.architecture"
 _PRUNED = "its layer is left out"
@@ -48,7 +40,7 @@ class Mix:
     names: Mapping[str, str]
     types: Mapping[str, Typed]
     dropped: list[Dropped]
-    header: tuple[Iterable[str], Mapping[str, Any]]
+    header: tuple[Iterable[str], Mapping[str, Any]]  # keys that go, and typed values that come last
 
 
 def mix_of(
@@ -59,19 +51,26 @@ def mix_of(
     metadata: Mapping[str, Any],
 ) -> Mix:
     """Return what a mix makes of a model, whose weights then have the order of the output."""
-    ordered, n_layers = in_order(weights, str(metadata.get(_ARCHITECTURE, ""))), None
+    arch, n_layers = str(metadata.get(_ARCHITECTURE, "")), None
+    ordered = header.in_order(weights, arch)
     names = {name: name for name in ordered}
     if asked.prune_layers:
-        names, n_layers = without_layers(ordered, asked.prune_layers)
+        names, n_layers = header.without_layers(ordered, asked.prune_layers)
     kept = {name: weights[name] for name in (weights if asked.keep_split else ordered)}
     kept = {name: weight for name, weight in kept.items() if name in names}
     dtypes = [stored[name].dtype.name for name in ordered if name in stored]
+    imatrix, said = request.imatrix, None
+    if imatrix is not None:
+        said = header.ImatrixOf(imatrix.file, imatrix.datasets, imatrix.n_entries, imatrix.n_chunks)
+    layers = None if n_layers is None else (arch, n_layers)
+    number = header.file_type(asked.name, metadata, asked.override_kv, dtypes)
+    edits = header.header_edits(number, tuple(asked.override_kv.items()), said, layers, arch)
     return Mix(
         weights=list(kept.values()),
         names=names,
         types=_types(asked, request, kept, names, metadata),
         dropped=[Dropped(name, _PRUNED) for name in weights if name not in names],
-        header=_header(asked, request, metadata, dtypes, n_layers),
+        header=(edits.gone, edits.new),
     )
 
 
@@ -85,16 +84,21 @@ def _types(
     overrides = {name: request.override(name) for name in weights}
     chosen = choose(
         [Given(names[name], weights[name].shape, _type_of(overrides[name])) for name in weights],
-        model_facts(metadata, asked.override_kv),
+        header.model_facts(metadata, asked.override_kv),
         asked.name,
         asked.options,
         has_imatrix=request.imatrix is not None,
     )
     types = {}
     for name, weight in weights.items():
-        choice = chosen[names[name]]
-        if _is_beyond(choice, name, overrides[name]):
-            continue
+        choice, override = chosen[names[name]], overrides[name]
+        # An override decides alone where ggml has no such type, or where it gives the very name of
+        # a weight that the mix leaves. A glob that asks for a type reaches what the mix quantises
+        # alone, and no norm or router.
+        if override is not None:
+            is_left = choice.type is None and override[0] == name
+            if is_left or _type_of(override) is None:
+                continue
         encoding = None if choice.type is None else _encoding(choice.type)
         if encoding is not None:
             _check_importance(weight, choice, encoding, request)
@@ -129,36 +133,9 @@ def _encoding(type: str) -> Encoding:
     return made(row)
 
 
-def _header(
-    asked: AskedMix,
-    request: Request,
-    metadata: Mapping[str, Any],
-    dtypes: list[str],
-    n_layers: int | None,
-) -> tuple[Iterable[str], Mapping[str, Any]]:
-    """Return the keys that go from a header, and typed values that come behind all others."""
-    imatrix, said = request.imatrix, None
-    if imatrix is not None:
-        said = ImatrixOf(imatrix.file, imatrix.datasets, imatrix.n_entries, imatrix.n_chunks)
-    arch = str(metadata.get(_ARCHITECTURE, ""))
-    layers = None if n_layers is None else (arch, n_layers)
-    number = file_type(asked.name, metadata, asked.override_kv, dtypes)
-    edits = header_edits(number, tuple(asked.override_kv.items()), said, layers, arch)
-    return edits.gone, edits.new
-
-
 def _type_of(override: tuple[str, Encoding | None] | None) -> str | None:
     """Return ggml's name of what an override asks for; None if ggml has none."""
     encoding = None if override is None else override[1]
     if isinstance(encoding, PlainEncoding):
         return encoding.dtype.name
     return getattr(getattr(encoding, "codes", None), "block_type", None)
-
-
-def _is_beyond(choice: Choice, name: str, override: tuple[str, Encoding | None] | None) -> bool:
-    # So it is where ggml has no such type, or where the very name of a weight is given that the mix
-    # leaves. A glob that asks for a type reaches what the mix quantises alone, and no norm or
-    # router.
-    if override is None:
-        return False
-    return _type_of(override) is None or (choice.type is None and override[0] == name)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.convert.decide.possible import Move
 from anamnesis.convert.decide.wish import Asked
-from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.core.plain import plain_dtype
 from anamnesis.schemes.core.plain_encoding import PlainEncoding
@@ -195,18 +194,12 @@ def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
         why = "its pieces are asked for in different ways"
     elif wishes[0].keeps:
         why = "its pieces are to be kept as they are stored"
-    elif (way := None if wishes[0].refused else wishes[0].encoding) is not None and any(
-        _is_only_single(piece, way, asked) for piece in pieces
-    ):
-        why = f"{way.id} has no stacks of experts"
+    elif (way := None if wishes[0].refused else wishes[0].encoding) is not None:
+        has_stacks = way.layout.stacks_of is not None or isinstance(way, PlainEncoding)
+        if not has_stacks and any(asked.fitted(piece, way)[2] is None for piece in pieces):
+            why = f"{way.id} has no stacks of experts"
     if why is not None:
         raise UnsupportedError(f"{stack!r} cannot be put together: {why}", remedy=_KEEP)
-
-
-def _is_only_single(weight: Weight, encoding: Encoding, asked: Asked) -> bool:
-    """Return whether an encoding takes a matrix, and not a stack of its like."""
-    has_stacks = encoding.layout.stacks_of is not None or isinstance(encoding, PlainEncoding)
-    return not has_stacks and asked.fitted(weight, encoding)[2] is None
 
 
 def _dtype_of(asked: Asked) -> Callable[[Weight], DType]:

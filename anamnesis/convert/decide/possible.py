@@ -127,7 +127,10 @@ class Possible:
         if wish.keeps:
             return *self._kept(weight), why
         if isinstance(move, Repack):
-            return "moved", self._moved(weight, move), None
+            way = f"{weight.id} as {move.encodings[0].id}"
+            moved = [(Moved(p.name, p.shape, (p,), way), p.dtype) for p in move.parts]
+            pieces = [self._piece(one, plain_encoding(of), is_moved=True) for one, of in moved]
+            return "moved", tuple(pieces), None
         if wish.encoding is not None:
             encoding, turned, unfit = self.asked.fitted(weight, wish.encoding)
             why_not = wish.refused or unfit
@@ -139,9 +142,10 @@ class Possible:
                     f" {wish.pattern!r} asks for: {why_not}"
                 )
             why = why_not if move is None else f"{move.why}; {why_not}"
-        if self.request.keep_blocks and self._has_blocks(weight):
+        own, is_block = weight.own_dtype, weight.parts[0].dtype.kind == "block"
+        has_blocks = is_block and all(self.writer.holds(part.dtype) for part in weight.parts)
+        if self.request.keep_blocks and has_blocks:
             return "blocks", self._same(weight.parts), why
-        own = weight.own_dtype
         dtype = self.writer.floats(weight.shape, self.request.dtype)
         dtype = plain_dtype(weight, dtype, cast=self.request.cast_all)
         kind: Kind = "decoded" if own is None else "copied" if own is dtype else "cast"
@@ -162,19 +166,6 @@ class Possible:
                 " or none of it"
             )
         return "copied", (self._piece(weight, plain_encoding(own)),)
-
-    def _moved(self, weight: Weight, repack: Repack) -> tuple[Piece, ...]:
-        way = f"{weight.id} as {repack.encodings[0].id}"
-        return tuple(
-            [
-                self._piece(
-                    Moved(part.name, part.shape, (part,), way),
-                    plain_encoding(part.dtype),
-                    is_moved=True,
-                )
-                for part in repack.parts
-            ]
-        )
 
     def _encoded(self, weight: Weight, turned: Weight, encoding: Encoding) -> _Made:
         piece = self._piece(turned, encoding)
@@ -206,20 +197,17 @@ class Possible:
             name = request.renamed(name)
         return Piece(weight, encoding, name, is_plain, is_moved)
 
-    def _has_blocks(self, weight: Weight) -> bool:
-        """Return whether the format stores the very blocks that a weight is in."""
-        is_block = weight.parts[0].dtype.kind == "block"
-        return is_block and all(self.writer.holds(part.dtype) for part in weight.parts)
-
 
 def _check_lossless(fate: Fate) -> None:
     """Refuse what would change values."""
     weight, piece = fate.weight, fate.piece
     own, dtype, why = weight.own_dtype, piece.dtype, None
+    holds_all = own is dtype or dtype.name == "F64"
+    holds_all |= dtype.name == "F32" and own is not None and own.bits <= 16
     if fate.kind in ("quantised", "requantised"):
         anew = "" if own is not None else f" anew: {weight.scheme} is not moved there"
         why = f"it would be quantised as {piece.encoding.id}{anew}"
-    elif fate.kind in ("cast", "typed") and own is not None and not _holds_all(own, dtype):
+    elif fate.kind in ("cast", "typed") and own is not None and not holds_all:
         why = f"it would be rounded from {own} to {dtype}"
     elif fate.kind in ("decoded", "typed") and own is None and dtype.name != "F32":
         why = f"it would be decoded, and rounded to {dtype}"
@@ -245,7 +233,3 @@ def _is_same(part: StoredTensor, stored: StoredTensor | None) -> bool:
     if part.source is stored.source and part.offset == stored.offset:
         return True
     return part.n_bytes <= _SHORT and part.read() == stored.read()
-
-
-def _holds_all(own: DType, dtype: DType) -> bool:
-    return own is dtype or dtype.name == "F64" or (dtype.name == "F32" and own.bits <= 16)

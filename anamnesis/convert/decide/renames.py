@@ -17,13 +17,12 @@ from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.printable import numbered
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.decide.gguf_kind import architecture_of, is_gguf_of_llama_cpp
-from anamnesis.convert.request.mix_options import asked_mix
-from anamnesis.convert.request.request import Request
+from anamnesis.convert.request.request import Request, asked_mix
 from anamnesis.convert.request.targets import encoding as encoding_named
 from anamnesis.formats.base import CARRIED_HEADER, Container
+from anamnesis.formats.gguf.read import ARCHITECTURE_KEY
 from anamnesis.formats.gguf.strings import Strings
-from anamnesis.formats.gguf.values import typed
+from anamnesis.formats.gguf.values import text_of, typed
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.detect.ledger import Ledger
@@ -136,10 +135,15 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         seen = _as_directory(checkpoint, ledger, request)
     elif _is_hugging_face(checkpoint, ledger, request):
         seen = _as_gguf(checkpoint, ledger, request)
-    elif form.container == "gguf" and (row := _images(checkpoint, ledger, request)) is not None:
-        seen = _as_images(checkpoint, ledger, request, row)
     else:
-        return Seen(checkpoint, ledger, request, {})
+        row = None
+        if form.container == "gguf" and architecture_of(checkpoint, request) is None:
+            from anamnesis.architectures.images import row_of
+
+            row = row_of(ledger.weights)
+        if row is None:
+            return Seen(checkpoint, ledger, request, {})
+        seen = _as_images(checkpoint, ledger, request, row)
     _check_kept(seen)
     return seen
 
@@ -214,17 +218,13 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         request = _as_it_is(seen.ledger, _own_float(ledger), request)
     elif request.mix is not None and request.mix.name == COPY:
         request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
-    if request.mix is None and request.encoding is not None:
-        seen.metadata.update(_what_it_is(request.encoding))
+    if request.mix is None and request.encoding is not None:  # keys that mixes have of their own
+        number = dict(_MOSTLY).get(request.encoding.id.removeprefix("gguf-").upper())
+        seen.metadata["general.quantization_version"] = 2
+        if number is not None:
+            seen.metadata[_TYPE_KEY] = number
     view = _as_one_gguf(checkpoint, seen)
     return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
-
-
-def _images(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Row | None:
-    """Return the row of an image model by its tensors' names, where no header says another."""
-    from anamnesis.architectures.images import row_of
-
-    return row_of(ledger.weights) if architecture_of(checkpoint, request) is None else None
 
 
 def _as_images(checkpoint: Checkpoint, ledger: Ledger, request: Request, row: Row) -> Seen:
@@ -256,20 +256,13 @@ def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> 
 
 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
+    """Whether a directory is seen as GGUF; refuse those of texts that no config.json describes."""
     if request.form.container != "gguf" or checkpoint.root is None:
         return False
     from anamnesis.architectures.to_gguf import has_gguf_names
 
     if has_gguf_names(ledger.weights):
         return False
-    _refuse_others(checkpoint)
-    config = checkpoint.config
-    is_whole = "model_type" in config and not _OF_MODELS.isdisjoint(config)
-    return bool(config.get("architectures")) or is_whole
-
-
-def _refuse_others(checkpoint: Checkpoint) -> None:
-    """Refuse a directory of texts in which no config.json says how llama.cpp calls the tensors."""
     if _ADAPTER in checkpoint.sidecars and not checkpoint.has_config:
         raise UnsupportedError(
             f"{checkpoint.root}: {_ADAPTER}: an adapter is no whole model",
@@ -281,6 +274,9 @@ def _refuse_others(checkpoint: Checkpoint) -> None:
             f"{checkpoint.root}: is in Mistral's layout, which has no names of llama.cpp's",
             remedy=f"convert the model in transformers' layout, with config.json; {_KEEP}",
         )
+    config = checkpoint.config
+    is_whole = "model_type" in config and not _OF_MODELS.isdisjoint(config)
+    return bool(config.get("architectures")) or is_whole
 
 
 def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
@@ -298,14 +294,6 @@ def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
         overrides=(*request.overrides, *blocks),
         keep_blocks=False,
     )
-
-
-def _what_it_is(encoding: Encoding) -> Mapping[str, int]:
-    """Return the keys that a mix has of its own, for a type that no mix is of."""
-    type = encoding.id.removeprefix("gguf-").upper()
-    number = dict(_MOSTLY).get(type)
-    told = {} if number is None else {_TYPE_KEY: number}
-    return {"general.quantization_version": 2, **told}
 
 
 def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
@@ -386,3 +374,26 @@ def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> S
         left_out=[*checkpoint.left_out, *seen.left],
     )
     return Seen(view, seen.ledger, request, seen.names)
+
+
+def architecture_of(checkpoint: Checkpoint, request: Request) -> str | None:
+    """Return the architecture that the header will say, as far as a GGUF or the user says it."""
+    of_gguf = (c.metadata for c in checkpoint.shards.values() if c.id == "gguf")
+    told = (text_of(metadata, ARCHITECTURE_KEY) for metadata in (request.metadata, *of_gguf))
+    return next(filter(None, told), None)
+
+
+def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
+    """Return whether a model is a GGUF of those that llama.cpp runs."""
+    first, *_ = checkpoint.shards.values()
+    return first.id == "gguf" and is_of_llama_cpp(first.metadata, checkpoint.stored)
+
+
+def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Return whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
+    from anamnesis.architectures.rows import is_known
+    from anamnesis.architectures.to_gguf import has_gguf_names
+    from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
+
+    is_of_images = metadata.get(ARCHITECTURE_KEY) in {*KEPT_OF_IMAGES, "clip"}
+    return is_known(metadata) or (has_gguf_names(names) and not is_of_images)

@@ -15,7 +15,7 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.orientation import as_linear
 
 if TYPE_CHECKING:
-    from anamnesis.convert.decide.mix import Mix, Typed
+    from anamnesis.convert.decide.mix import Mix
     from anamnesis.schemes.core.layout import ExpertsTool
 
 OVERRIDDEN = "as an override asks"
@@ -76,8 +76,14 @@ class Asked:
         if self.request.encoding is None or self.mix is not None:
             return self
         shapes = {weight.name: weight.shape for weight in weights}
-        layout = self.request.encoding.layout
-        others = _encodings_of(layout.others(shapes, config))
+        layout, others = self.request.encoding.layout, dict[str, Encoding]()
+        names = layout.others(shapes, config)
+        if names:
+            from anamnesis.schemes.encodings import find, made
+
+            rows = ((name, find(name)) for name in set(names.values()))
+            ways = {name: made(row) for name, row in rows if row is not None}  # one object for each
+            others = {weight: ways[name] for weight, name in names.items()}
         return replace(self, left=layout.leaves(shapes, config), others=others)
 
     def wish(self, weight: Weight, alias: str | None = None) -> Wish:
@@ -100,16 +106,13 @@ class Asked:
             return Wish(encoding, refused=_EXCLUDED)
         own = request.encoding if self.mix is None else None  # of a mix one of several
         both = own, self.others.get(name)
+        is_values = request.encoding is not None and isinstance(encoding, PlainEncoding)
         return Wish(
             encoding,
             refused=next((self.left[one] for one in names if one in self.left), None),
-            values=self._why_values(encoding, typed),
+            values=typed.why if typed is not None and is_values else None,
             ways=tuple([w for w in both if w and (w.layout.moves_left or not is_left)]),
         )
-
-    def _why_values(self, encoding: Encoding, typed: Typed | None) -> str | None:
-        is_values = self.request.encoding is not None and isinstance(encoding, PlainEncoding)
-        return typed.why if typed is not None and is_values else None
 
     def fitted(self, weight: Weight, encoding: Encoding) -> tuple[Encoding, Weight, str | None]:
         """Return an encoding for a weight's values, and the weight with the rows that it takes."""
@@ -145,14 +148,3 @@ class Asked:
         for option, patterns in options.items():
             for pattern in unfitting([p for p in patterns if p not in request.spelt], names):
                 raise UnmatchedError(option, pattern)
-
-
-def _encodings_of(names: Mapping[str, str]) -> dict[str, Encoding]:
-    """Return the encodings of weights, given their names; one object for each name."""
-    if not names:
-        return {}
-    from anamnesis.schemes.encodings import find, made
-
-    rows = ((name, find(name)) for name in set(names.values()))
-    ways = {name: made(row) for name, row in rows if row is not None}
-    return {weight: ways[name] for weight, name in names.items()}

@@ -32,8 +32,13 @@ def allocate(
         return None
     found = [_filled(_along_hulls(options, least, budget), options, budget)]
     for types in starts:
-        chosen = _of_types(options, types)
-        if chosen is not None and _bytes(chosen) <= budget:
+        chosen = {
+            name: option
+            for name, some in options.items()
+            for option in some
+            if option.type == types.get(name)
+        }
+        if len(chosen) == len(options) and _bytes(chosen) <= budget:
             found.append(_filled(chosen, options, budget))
     return min(found, key=lambda chosen: sum([option.error for option in chosen.values()]))
 
@@ -92,17 +97,6 @@ def _filled(chosen: Chosen, options: Mapping[str, Sequence[Option]], budget: int
         _, name, option = max(better, key=lambda step: (step[0], step[1]))
         left -= option.n_bytes - chosen[name].n_bytes
         chosen[name] = option
-
-
-def _of_types(options: Mapping[str, Sequence[Option]], types: Mapping[str, str]) -> Chosen | None:
-    """Return the options of some types; None if a weight lacks one."""
-    chosen = {}
-    for name, some in options.items():
-        option = next((one for one in some if one.type == types.get(name)), None)
-        if option is None:
-            return None
-        chosen[name] = option
-    return chosen
 
 
 def _bytes(chosen: Chosen) -> int:

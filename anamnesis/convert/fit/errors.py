@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,13 +107,13 @@ def measure_errors(
     ]
     done = 0
 
-    def noted(job: _Job, errors: Mapping[str, float]) -> None:
+    def measure(scratch: Scratch, job: _Job) -> None:
         nonlocal done
-        journal.add(job.weight.name, errors)
+        journal.add(job.weight.name, _errors(job, imatrix, how, scratch))
         done += 1
         how.tell(done, len(jobs))
 
-    run(iter(jobs), lambda: _measurer(imatrix, how, noted), how.threads)
+    run(iter(jobs), lambda: partial(measure, Scratch()), how.threads)
     return {name: {t: journal.errors[name][t] for t in types[name]} for name in weights}
 
 
@@ -135,32 +136,25 @@ def _cut(first: int, last: int, cols: int) -> Iterator[Band]:
         yield Band(row * cols, min(row + step, last) * cols)
 
 
-def _measurer(
-    imatrix: Imatrix | None, how: How, noted: Callable[[_Job, Mapping[str, float]], None]
-) -> Callable[[_Job], None]:
-    """Return one thread's part."""
-    scratch = Scratch()
-
-    def measure(job: _Job) -> None:
-        weight = job.weight
-        importance = None if imatrix is None else imatrix.importance(weight.name, weight.shape)
-        found = dict.fromkeys(job.types, 0.0)
-        n = 0
-        for band in job.bands:
-            how.check()
-            n += band.stop - band.start
-            values = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
-            decode_run(weight, band, _F32, scratch, values, how.level)
-            task = Task(band, weight.shape, b"", how.level, measures=importance is None)
-            for type in job.types:
-                try:
-                    found[type] += _error(type, importance, values, task, scratch)
-                except NotFinite as error:
-                    raise error.named(weight.name, f"gguf-{type.lower()}") from None
-        scale = prod(weight.shape) / n
-        noted(job, {type: error * scale for type, error in found.items()})
-
-    return measure
+def _errors(job: _Job, imatrix: Imatrix | None, how: How, scratch: Scratch) -> dict[str, float]:
+    """Return the errors of a weight by type; where bands are a sample, what all would have."""
+    weight = job.weight
+    importance = None if imatrix is None else imatrix.importance(weight.name, weight.shape)
+    found = dict.fromkeys(job.types, 0.0)
+    n = 0
+    for band in job.bands:
+        how.check()
+        n += band.stop - band.start
+        values = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
+        decode_run(weight, band, _F32, scratch, values, how.level)
+        task = Task(band, weight.shape, b"", how.level, measures=importance is None)
+        for type in job.types:
+            try:
+                found[type] += _error(type, importance, values, task, scratch)
+            except NotFinite as error:
+                raise error.named(weight.name, f"gguf-{type.lower()}") from None
+    scale = prod(weight.shape) / n
+    return {type: error * scale for type, error in found.items()}
 
 
 def _error(

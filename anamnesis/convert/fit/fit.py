@@ -13,31 +13,22 @@ from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, output_dtype
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.sizes import format_size
-from anamnesis.base.source import Source
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decide import decide
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.fit.allocate import Option, allocate
 from anamnesis.convert.fit.errors import SAMPLE, Journal, measure_errors
-from anamnesis.convert.fit.recipe_text import literal, recipe_text
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.request.mix_options import block_type
 from anamnesis.convert.request.options import OPTIONS
-from anamnesis.convert.request.request import Request
+from anamnesis.convert.request.recipe import literal, recipe_text
+from anamnesis.convert.request.request import Request, block_type
 from anamnesis.convert.request.resolve import resolve
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.families.ggml import mixes
 from anamnesis.schemes.families.ggml.encode import TYPES, BlockCodes
-from anamnesis.schemes.families.ggml.mixes import (
-    ALIASES,
-    COPY,
-    EMBEDDINGS,
-    MIXES,
-    NEED_IMATRIX,
-    OUTPUT,
-)
 from anamnesis.schemes.families.ggml.weight import GgmlWeight
 
 FAMILIES = {
@@ -46,7 +37,9 @@ FAMILIES = {
     "legacy": ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
 }
 # Default mix of each type: the mix of the same name, if there is one.
-_NAMED = {name: MIXES[ALIASES.get(name, name)].base for name in (*MIXES, *ALIASES)}
+_NAMED = {
+    name: mixes.MIXES[mixes.ALIASES.get(name, name)].base for name in (*mixes.MIXES, *mixes.ALIASES)
+}
 _BASES = {
     base: f"gguf-{base.lower() if _NAMED.get(base.lower()) == base else name}"
     for name, base in _NAMED.items()
@@ -164,7 +157,9 @@ class _Fitting:
             for name, made in encoded.items()
             if name in mixed and self._request.wants(name)
         }
-        self._check_patterns()
+        for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
+            for pattern in unfitting([pattern for pattern, _ in pairs], list(self._weights)):
+                raise UnmatchedError(option, pattern)
         self._types = {name: self._types_of(weight) for name, weight in self._weights.items()}
         self._weights = {name: w for name, w in self._weights.items() if self._types[name]}
         self._fixed = self._plan.n_bytes - sum(
@@ -184,8 +179,12 @@ class _Fitting:
         chosen = allocate(options, budget, self._mixes())
         if chosen is None:
             least = sum([min(o.n_bytes for o in some) for some in options.values()])
+            size = f"{least + self._fixed:,} bytes"
+            if self._asked.size is None:
+                n_bits = 8 * (least + self._fixed_tensors)
+                size = f"{n_bits / self._plan.account.n_parameters:.4g} bits a weight"
             raise UnsupportedError(
-                f"the smallest of these types take {self._in_all(least)}",
+                f"the smallest of these types take {size}",
                 remedy="allow a larger size, or smaller types",
             )
         types = {name: option.type for name, option in chosen.items()}
@@ -209,11 +208,6 @@ class _Fitting:
         decided.check()
         return decided, make_plan(decided)
 
-    def _check_patterns(self) -> None:
-        for option, pairs in (("least", self._asked.least), ("most", self._asked.most)):
-            for pattern in unfitting([pattern for pattern, _ in pairs], list(self._weights)):
-                raise UnmatchedError(option, pattern)
-
     def _types_of(self, weight: Weight) -> list[str]:
         """Return the types that a weight may have, from few bits to many."""
         if self._request.override(weight.name) is not None:
@@ -223,7 +217,7 @@ class _Fitting:
         found = []
         for type in _named_types(self._asked.types):
             codes = BlockCodes(type).with_importance(importance)
-            has_none = importance is None and type in NEED_IMATRIX
+            has_none = importance is None and type in mixes.NEED_IMATRIX
             if not has_none and codes.refuses(weight.shape) is None:
                 found.append(type)
         low = _bits_of(weight.name, self._asked.least, 0.0)
@@ -242,15 +236,19 @@ class _Fitting:
         for name, weight in self._weights.items():
             importance = None if imatrix is None else imatrix.importance(name, weight.shape)
             parts = [
-                (part.name, part.dtype.name, part.shape, part.offset, _seen(part.source))
-                for part in weight.parts
+                (p.name, p.dtype.name, p.shape, p.offset, (p.source.way, p.source.stamp()))
+                for p in weight.parts
             ]
             identity.append(repr((name, parts, importance and importance.digest)))
+        lossy = {}
+        for name, weight in self._weights.items():  # blocks stay the same in their own type
+            own = weight.parts[0].dtype.name if isinstance(weight, GgmlWeight) else ""
+            lossy[name] = [type for type in self._types[name] if type != own]
         journal = Journal(self._asked.journal, "\n".join(identity))
         try:
             measured = measure_errors(
                 self._weights,
-                {name: self._lossy_types(weight) for name, weight in self._weights.items()},
+                lossy,
                 imatrix,
                 self._asked.sample,
                 self._request.how,
@@ -260,11 +258,6 @@ class _Fitting:
             journal.close()
         unchanged = {name: dict.fromkeys(self._types[name], 0.0) for name in self._weights}
         return {name: {**zeros, **measured[name]} for name, zeros in unchanged.items()}
-
-    def _lossy_types(self, weight: Weight) -> list[str]:
-        """Return the types that lose something: blocks stay the same in their own type."""
-        own = weight.parts[0].dtype.name if isinstance(weight, GgmlWeight) else ""
-        return [type for type in self._types[weight.name] if type != own]
 
     def _n_bytes(self, weight: Weight, type: str) -> int:
         n_bytes = BLOCK_DTYPES[type].n_bytes(prod(weight.shape))
@@ -278,17 +271,10 @@ class _Fitting:
         n = self._plan.account.n_parameters
         return int(self._asked.bits * n / 8) - self._fixed_tensors
 
-    def _in_all(self, n_bytes: int) -> str:
-        """Return the size of the model, as text, if these weights take so many bytes."""
-        if self._asked.size is not None:
-            return f"{n_bytes + self._fixed:,} bytes"
-        n_bits = 8 * (n_bytes + self._fixed_tensors)
-        return f"{n_bits / self._plan.account.n_parameters:.4g} bits a weight"
-
     def _mixes(self) -> Iterator[dict[str, str]]:
         """Yield the types of llama-quantize's own mixes, which a choice must not be worse than."""
-        for name in MIXES:
-            if name == COPY or MIXES[name].base not in TYPES:
+        for name in mixes.MIXES:
+            if name == mixes.COPY or mixes.MIXES[name].base not in TYPES:
                 continue
             try:
                 request = resolve(f"gguf-{name}", None, **{**self._options, "pure": False})
@@ -319,19 +305,14 @@ def _with_pinned(options: Mapping[str, Any], names: Iterable[str]) -> dict[str, 
     output, embedding = (
         left.pop(f"{name}_type", None) for name in ("output_tensor", "token_embedding")
     )
-    is_tied = OUTPUT not in names
-    pinned = {OUTPUT: output} | dict.fromkeys(
-        EMBEDDINGS, embedding or (output if is_tied else None)
+    is_tied = mixes.OUTPUT not in names
+    pinned = {mixes.OUTPUT: output} | dict.fromkeys(
+        mixes.EMBEDDINGS, embedding or (output if is_tied else None)
     )
     known = set(names)
     found = {name: type.lower() for name, type in pinned.items() if type and name in known}
     left["overrides"] = {**found, **(left.get("overrides") or {})}
     return left
-
-
-def _seen(source: Source) -> tuple[str, list[int | str]]:
-    """Return the identity of a source's bytes."""
-    return source.way, source.stamp()
 
 
 def _bits(type: str) -> float:

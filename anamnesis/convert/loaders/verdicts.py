@@ -1,19 +1,214 @@
-"""Which programs load an output, by the table, and the sentences for it."""
+"""Which programs load an output, by the table, and what writes what we do not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from anamnesis.convert.loaders.output_facts import IMAGES, IMAGES_IN_ROWS, Facts
-from anamnesis.convert.loaders.table import ANY, CELLS, PLACES, PROGRAMS, Cell, Outcome
+from anamnesis.convert.loaders.table import (
+    ANY,
+    CELLS,
+    ONE_BY_ONE,
+    PLACES,
+    PROGRAMS,
+    SPLIT_BY_TOOLS,
+    Cell,
+    Outcome,
+)
+from anamnesis.schemes.libraries.mlx_models import CLASSES, class_of
+from anamnesis.schemes.libraries.sections import typed_sections
+from anamnesis.schemes.libraries.stacks import is_of_an_expert
 
-__all__ = ["Verdict", "cell", "loaders", "otherwise", "verdicts", "warnings"]
+_SPLIT_EXPERT = re.compile(r"(?:^|\.)experts\.[0-9]+\.(?:gate|up|down)_proj\.")
+_STACK = re.compile(
+    r"(?:^|\.)(?:experts\.(?:gate_up|up|down)_proj|block_sparse_moe\.(?:input|output)_linear)\b"
+)
+_DECODERS = ("CausalLM", "LMHead", "ConditionalGeneration")
+_T5 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
+_OWN_LINEAR = frozenset({"falcon"})
 
+# What models of diffusers have that ComfyUI renames as it loads them; of others it has the names.
+_OF_DIFFUSERS = (
+    {"x_embedder.weight", "transformer_blocks.0.attn.to_q.weight"},
+    {"pos_embed.proj.weight", "transformer_blocks.0.attn.add_q_proj.weight"},
+    {"pos_embed.proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"},
+    {"joint_transformer_blocks.0.attn.add_k_proj.weight"},
+    {"noise_refiner.0.attention.norm_k.weight"},
+    {"conv_in.weight", "down_blocks.0.resnets.0.conv1.weight"},
+)
+
+_TOWER = re.compile(r"^(?:model\.)?(?:vision_tower|vision_model|visual)\.")
+_SIGLIP = frozenset({"siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"})
+
+_BLOCK = re.compile(r"-([0-9]+)x([0-9]+)\b")  # of ids
+_NAMES = frozenset(name for cell in CELLS for name in cell.encodings)
+_USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
+_APART = {"llama4": "llama4_text", "gpt-oss": "gpt_oss"}
+IMAGES, IMAGES_IN_ROWS = "images", "images-in-rows"
+OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
+_OF_HUGGING_FACE = re.compile(
+    r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
+)
+_OTHERS = {
+    "exl2": "exllamav2",
+    "exl3": "exllamav3",
+    "hqq": "hqq",
+    "aqlm": "aqlm",
+    "vptq": "vptq",
+    "quanto": "optimum-quanto",
+    "torchao": "torchao",
+    "mxfp6": "Quark",
+}
+_LAYOUTS = {
+    "int8-packed-32": "int8 does",
+    "fp8-tensor-modelopt": "fp8-tensor does, and its codes can be moved there",
+    "fp8-tensor-mistral": "fp8-tensor does, and its codes can be moved there",
+    "gguf-mxfp4": "gguf-mxfp4_moe does",
+    "gguf-nvfp4": "mlx-nvfp4 does, and its codes can be moved there",
+}
 _WORST: dict[Outcome, int] = {"loads": 0, "unwritten": 1, "refuses": 2, "wrong": 3}
 _LLAMA_CPP = "llama.cpp"
 _OF_IMAGES = (IMAGES, IMAGES_IN_ROWS)  # which nobody expects of a program of texts
+
+
+class Facts(NamedTuple):
+    """The facts that verdicts depend on."""
+
+    encodings: tuple[str, ...]
+    kinds: frozenset[str]
+
+
+def listed_name(encoding: str) -> str | None:
+    """Return the table's name of an encoding: `int4-asym` for `int4-128-asym`; else None."""
+    words = encoding.split("-")
+    known = []
+    for name in _NAMES:
+        first, *others = name.split("-")
+        rest = iter(words[1:])
+        if words[0] == first and all(word in rest for word in others):  # in this order
+            known.append(name)
+    return max(known, key=lambda name: name.count("-"), default=None)
+
+
+class Output(NamedTuple):
+    """The parts of a planned output that facts come from."""
+
+    container: str
+    metadata: Mapping[str, Any]
+    config: Mapping[str, Any]
+    has_config: bool
+    has_params: bool
+    names: list[str]
+    coded: dict[str, str]
+    dtypes: set[str]
+    numbers: set[str]
+
+
+def facts_of_output(output: Output) -> Facts:
+    """Return the facts of a planned output."""
+    container, config, names = output.container, output.config, output.names
+    ids = set(output.coded.values())
+    encodings = tuple(sorted(filter(None, map(listed_name, ids)))) if ids else (container,)
+    coded = output.coded or names
+    types = frozenset(kind for _, kind in typed_sections(config, 1))
+    kinds = {*_experts(coded, names, types), *_models(config, types)}
+    if ids and isinstance(config.get("vision_config"), dict):  # by which part is encoded
+        has_tower = any(map(_TOWER.search, coded))
+        if has_tower or any(name.startswith("language_model.") for name in coded):
+            kinds.add("seeing")
+        if has_tower and types & _SIGLIP:
+            kinds.add("siglip")
+    if ids and {_USUAL.get(name, "safetensors") for name in encodings} - {container}:
+        kinds.add("elsewhere")
+    elif ids and encodings and container == "safetensors" and not output.has_config:
+        kinds.add("mistral" if output.has_params else "lone")
+    if any(shown <= set(names) for shown in _OF_DIFFUSERS):
+        kinds.add("of-diffusers")
+    if any(name.endswith("-actorder") for name in ids):
+        kinds.add("act-order")
+    if any((size := _BLOCK.search(name)) and size[1] != size[2] for name in ids):
+        kinds.add("oblong")
+    if "mlx-nvfp4" in ids and any(name.endswith("global_scale") for name in output.numbers):
+        kinds.add("second-scale")
+    if container == "gguf":
+        kinds |= set(lacks(names, output.metadata))
+    elif any(OF_LLAMA_CPP.match(name) for name in names):
+        kinds.add("gguf-names")
+    if "BF16" in output.dtypes:
+        kinds.add("bf16")
+    return Facts(encodings, frozenset(kinds))
+
+
+def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
+    """Return the facts of an existing GGUF."""
+    return Facts(("gguf",), frozenset(lacks(list(names), metadata)))
+
+
+def _experts(
+    coded: Collection[str], names: Collection[str], types: frozenset[str]
+) -> Iterator[str]:
+    """Yield the kinds of experts: the encoded ones, or all of a plain output."""
+    is_split = types & SPLIT_BY_TOOLS and any(_SPLIT_EXPERT.search(name) for name in names)
+    if is_split:
+        yield next((f"apart-{short}" for short, kind in _APART.items() if kind in types), "apart")
+    elif any(map(is_of_an_expert, coded)):
+        yield "experts"
+    if any(_STACK.search(name) for name in coded):
+        yield "stacks"
+        if "gpt_oss" in types:
+            yield "stacks-gpt-oss"
+    if types & ONE_BY_ONE and any(_STACK.search(name) for name in names):
+        yield "joined"
+    if "llama4_text" in types or "llama4" in types:
+        yield "llama4"
+
+
+def _models(config: Mapping[str, Any], types: frozenset[str]) -> Iterator[str]:
+    if types & _T5:
+        yield "t5"
+    if types & _OWN_LINEAR:
+        yield "own-linear"
+    if class_of(config) not in (*CLASSES, ""):
+        yield "not-in-mlx"
+    classes = config.get("architectures")
+    names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
+    decodes = any(word in name for name in names for word in _DECODERS)
+    if config.get("is_encoder_decoder") is True:
+        yield "two-stacks"
+    if config.get("is_encoder_decoder") is True or (names and not decodes):
+        yield "encoder"
+
+
+def lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what llama.cpp needs and a GGUF lacks, or that it is of an image model."""
+    from anamnesis.formats.gguf.read import SHAPE_KEY
+    from anamnesis.formats.gguf.values import text_of
+    from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
+
+    if text_of(metadata, "general.architecture") in KEPT_OF_IMAGES:
+        is_cut = any(key.startswith(SHAPE_KEY) for key in metadata)
+        yield IMAGES_IN_ROWS if is_cut else IMAGES
+    elif not any(OF_LLAMA_CPP.match(name) for name in names) and any(
+        _OF_HUGGING_FACE.search(name) for name in names
+    ):
+        yield "hf-names"
+    elif "general.architecture" not in metadata:
+        yield "no-architecture"
+    elif "token_embd.weight" in names and "tokenizer.ggml.model" not in metadata:
+        yield "no-tokenizer"
+
+
+def absent(name: str) -> str | None:
+    """Return why an encoding is not written; None if the name is unknown."""
+    tool = next((who for word, who in _OTHERS.items() if name.lower().startswith(word)), None)
+    return None if tool is None else f"amn does not quantise to {name} yet; {tool} does"
+
+
+def who_quantises(layout: str) -> str:
+    """Return the tool that quantises to a layout for moved codes only."""
+    return absent(layout) or _LAYOUTS.get(layout, "use an encoding that does")
 
 
 class Verdict(NamedTuple):

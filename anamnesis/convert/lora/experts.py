@@ -26,13 +26,6 @@ _BASE = ".base_layer"
 _STACK_NAMES = ("gate_up_proj", "down_proj", "up_proj")
 
 
-class OfExperts(NamedTuple):
-    """What experts get, and which modules of an adapter that is."""
-
-    deltas: list[tuple[str, Delta]]
-    taken: set[str]
-
-
 class _Stack(NamedTuple):
     """A stack of a model: one tensor, or pieces of it by expert, in the order of its rows."""
 
@@ -42,9 +35,12 @@ class _Stack(NamedTuple):
     pieces: list[list[tuple[str, range]]]  # of each expert: a weight, and which of its rows
 
 
-def deltas_of_experts(adapter: Adapter, ledger: Ledger, weight: float) -> OfExperts:
-    """Return what an adapter adds to experts that its config names as parameters."""
-    found, owners, singles = OfExperts([], set()), dict[str, str](), None
+def deltas_of_experts(
+    adapter: Adapter, ledger: Ledger, weight: float
+) -> tuple[list[tuple[str, Delta]], set[str]]:
+    """Return what an adapter adds to experts that its config names, and the modules of that."""
+    deltas, taken = list[tuple[str, Delta]](), set[str]()
+    owners, singles = dict[str, str](), None
     for module in sorted(adapter.modules):
         bare = module.replace(_BASE, "")
         named = [name.rpartition(".")[2] for name in adapter.config(module).parameters()]
@@ -60,9 +56,9 @@ def deltas_of_experts(adapter: Adapter, ledger: Ledger, weight: float) -> OfExpe
         owner = owners.setdefault(parameter, module)
         if owner != module:
             raise adapter.error(f"the factors of {owner!r} and {module!r} both fit {parameter!r}")
-        found.deltas.extend(_deltas(adapter, module, stack, weight))
-        found.taken.add(module)
-    return found
+        deltas.extend(_deltas(adapter, module, stack, weight))
+        taken.add(module)
+    return deltas, taken
 
 
 def _factors(adapter: Adapter, module: str) -> tuple[StoredTensor, StoredTensor]:
@@ -119,11 +115,20 @@ def _stack(
 
 def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     """Return the stack whose shape is that of a product, as it lies or turned."""
-    made = _made(adapter, module)
+    a, b = _factors(adapter, module)
+    made = b.shape[0], a.shape[1]
     lies = [stack for stack in stacks if stack.shape[1:] == made]
     turned = [stack for stack in stacks if stack.shape[:0:-1] == made]
-    n_lying = sum(1 for stack in lies if stack.shape[1] != stack.shape[2])
-    if lies and (n_lying or not turned or not _others_turned(adapter, stacks)):
+    if lies and (not turned or any(stack.shape[1] != stack.shape[2] for stack in lies)):
+        return lies[0]
+    # Square ones lie as others do, of which one may fit the adapter only when it is turned.
+    products = [
+        (roles["B"].shape[0], roles["A"].shape[1])
+        for roles in adapter.modules.values()
+        if all(len(roles[x].shape) == 2 for x in "AB" if x in roles) and "A" in roles
+    ]
+    others = [s.shape[:0:-1] for s in stacks if s.shape[1] != s.shape[2]]
+    if lies and not any(shape in products for shape in others):
         return lies[0]
     if turned:
         return turned[0]._replace(is_turned=True)
@@ -131,21 +136,6 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
         f"the factors of {module!r} make {list(made)} of each expert, and those of the base are"
         f" {list(stacks[0].shape[1:])}"
     )
-
-
-def _made(adapter: Adapter, module: str) -> tuple[int, int]:
-    a, b = _factors(adapter, module)
-    return b.shape[0], a.shape[1]
-
-
-def _others_turned(adapter: Adapter, stacks: Sequence[_Stack]) -> bool:
-    """Tell whether a stack that is not square fits the adapter only when it is turned."""
-    products = [
-        (roles["B"].shape[0], roles["A"].shape[1])
-        for roles in adapter.modules.values()
-        if all(len(roles[x].shape) == 2 for x in "AB" if x in roles) and "A" in roles
-    ]
-    return any(s.shape[1] != s.shape[2] and s.shape[:0:-1] in products for s in stacks)
 
 
 def _deltas(

@@ -7,11 +7,12 @@ what is added to what it decodes to is encoded anew, or rounded to what is asked
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES
@@ -22,18 +23,123 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter, open_adapter
 from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf
 from anamnesis.convert.lora.experts import deltas_of_experts
-from anamnesis.convert.lora.modules import Modules, flat_shape
 from anamnesis.convert.plan.edits import replaced_by
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.tied_heads import says_tied
 
+_WEIGHT = ".weight"
+# What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
+_STARTS = (
+    "lora_unet_",
+    "lora_te1_",
+    "lora_te2_",
+    "lora_te_",
+    "unet.",
+    "transformer.",
+    "text_encoder.",
+)
 _HEAD = "lm_head.weight"
 _F32 = OUTPUT_DTYPES["f32"]
 _ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
 # Parts of modules that flags of a config speak of.
 _SAID = {"magnitude": "use_dora", "bias": "lora_bias"}
+
+
+def flat_shape(weight: Weight) -> tuple[int, ...]:
+    """Return the shape of a weight seen as a matrix: its first dimension, and all others as one."""
+    return (weight.shape[0], weight.n_elements // max(weight.shape[0], 1)) if weight.shape else ()
+
+
+class Modules:
+    """The modules of a model, by their names."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._weights: dict[str, Weight | None] = {
+            **dict.fromkeys(ledger.problems),
+            **ledger.weights,
+        }
+        names = sorted(self._weights, key=lambda name: name.endswith(_WEIGHT))
+        self._of = {name.removesuffix(_WEIGHT): name for name in names}
+        self._ends: dict[str, list[str]] | None = None
+
+    def of_adapter(self, adapter: Adapter, modules: Collection[str]) -> dict[str, str]:
+        """Return the weight of each module; refuse an adapter with one that the base lacks."""
+        below = partial(self._below_another_prefix, adapter)
+        for find in (self._exactly, below, self._by_underscores):
+            found = dict(find(modules))
+            if len(found) < len(modules):
+                continue
+            owners: dict[str, str] = {}
+            for module, name in found.items():
+                if owners.setdefault(name, module) != module:
+                    raise adapter.error(
+                        f"modules {owners[name]!r} and {module!r} both fit {name!r}"
+                    )
+            return found
+        missing = next(module for module in modules if module not in self._of)
+        raise adapter.error(
+            f"module {missing!r} is no weight of the base{did_you_mean(missing, self._of)}; is"
+            " it an adapter of this model?"
+        )
+
+    def of_tensor(self, name: str) -> str | None:
+        """Return the weight that a tensor of an adapter replaces."""
+        if name in self._weights:
+            return name
+        found = [
+            own for own in self._weights if own.endswith(f".{name}") or name.endswith(f".{own}")
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def _exactly(self, modules: Collection[str]) -> Iterator[tuple[str, str]]:
+        return ((module, self._of[module]) for module in modules if module in self._of)
+
+    def _below_another_prefix(
+        self, adapter: Adapter, modules: Collection[str]
+    ) -> Mapping[str, str]:
+        """Return modules of which all lie below one prefix here, and another in the model."""
+        first = next(iter(modules), "")
+        parts = first.split(".")
+        for i in range(len(parts)):
+            tail, old = ".".join(parts[i:]), "".join(f"{part}." for part in parts[:i])
+            if not all(module.startswith(old) for module in modules):
+                break
+            found = []
+            for own in [name for name in self._of if name == tail or name.endswith(f".{tail}")]:
+                new = own.removesuffix(tail)
+                moved = (f"{new}{module.removeprefix(old)}" for module in modules)
+                names = [self._of[own] for own in takewhile(self._of.__contains__, moved)]
+                if len(names) == len(modules):
+                    found.append(dict(zip(modules, names, strict=True)))
+            if len(found) > 1:
+                found = [one for one in found if self._fits(adapter, one)] or found
+            if len(found) > 1:
+                one, other = (next(iter(each.values())) for each in found[:2])
+                raise adapter.error(f"module {first!r} fits both {one!r} and {other!r} of the base")
+            if found:
+                return found[0]
+        return {}
+
+    def _fits(self, adapter: Adapter, found: Mapping[str, str]) -> bool:
+        """Tell whether all weights have the shapes of the products of their modules."""
+        weights = {module: self._weights[name] for module, name in found.items()}
+        return all(w is None or flat_shape(w) == adapter.made(m) for m, w in weights.items())
+
+    def _by_underscores(self, modules: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield modules whose dots are underscores, below a prefix that the model may not have."""
+        if self._ends is None:
+            self._ends = {}
+            for module in self._of:
+                parts = module.split(".")
+                for i in range(len(parts)):
+                    self._ends.setdefault("_".join(parts[i:]), []).append(module)
+        for module in modules:
+            start = next((start for start in _STARTS if module.startswith(start)), "")
+            found = self._ends.get(module.removeprefix(start).replace(".", "_"), [])
+            if len(found) == 1:
+                yield module, self._of[found[0]]
 
 
 def merged(
@@ -77,15 +183,18 @@ class _Merge:
     def _take(self, adapter: Adapter, weight: float) -> None:
         for name, tensor in adapter.whole.items():
             self._replace(adapter, name, tensor)
-        experts = deltas_of_experts(adapter, self.ledger, weight)
-        for name, delta in experts.deltas:
+        deltas, taken = deltas_of_experts(adapter, self.ledger, weight)
+        for name, delta in deltas:
             self._add(adapter, name, delta)
-        others = [module for module in adapter.modules if module not in experts.taken]
+        others = [module for module in adapter.modules if module not in taken]
         names = self.modules.of_adapter(adapter, others)
         changed = set(names.values())
+        has_tied_head = _HEAD in self.ledger.weights and says_tied(self.config)
         for module, name in names.items():
-            for target in self._with_tied(name, changed):
-                self._take_module(adapter, module, target, weight)
+            self._take_module(adapter, module, name, weight)
+            is_of_both = name.endswith("embed_tokens.weight") and _HEAD not in changed
+            if is_of_both and has_tied_head:  # which is stored too
+                self._take_module(adapter, module, _HEAD, weight)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
         self._weight(adapter, name)
@@ -96,12 +205,6 @@ class _Merge:
                 " one after the other"
             )
         known.append(delta)
-
-    def _with_tied(self, name: str, others: set[str]) -> list[str]:
-        """Return a weight and, of tied embeddings, the head where it is stored too."""
-        is_of_both = name.endswith("embed_tokens.weight") and _HEAD not in others
-        is_tied = is_of_both and _HEAD in self.ledger.weights and says_tied(self.config)
-        return [name, _HEAD] if is_tied else [name]
 
     def _weight(self, adapter: Adapter, name: str) -> Weight:
         if name in self.ledger.problems:
@@ -139,8 +242,16 @@ class _Merge:
         if "magnitude" in roles:
             delta.magnitude = Factor(roles["magnitude"]).values
         self._add(adapter, name, delta)
-        if "bias" in roles:
-            self._add_bias(adapter, name, roles["bias"], scale)
+        bias = roles.get("bias")
+        if bias is not None:
+            own = name.removesuffix("weight") + "bias"
+            of_base = self.ledger.weights.get(own)
+            if of_base is None or of_base.shape != bias.shape or len(bias.shape) != 1:
+                what = f"is added to a bias {own!r} that the base has not"
+                raise adapter.error(f"{bias.name!r} {what}")
+            one = np.ones((1, 1), np.float32)
+            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements))
+            self._add(adapter, own, add)
 
     def _check_parts(self, adapter: Adapter, module: str, weight: float, n_norms: int) -> None:
         """Refuse parts of a module that its config contradicts, and magnitudes that do not fit."""
@@ -157,15 +268,6 @@ class _Merge:
             )
         if magnitude is not None and weight != 1.0:
             raise UnsupportedError(f"{adapter.name}: DoRA is not merged with a weight")
-
-    def _add_bias(self, adapter: Adapter, name: str, bias: StoredTensor, scale: float) -> None:
-        own = name.removesuffix("weight") + "bias"
-        base = self.ledger.weights.get(own)
-        if base is None or base.shape != bias.shape or len(bias.shape) != 1:
-            raise adapter.error(f"{bias.name!r} is added to a bias {own!r} that the base has not")
-        one = np.ones((1, 1), np.float32)
-        delta = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements))
-        self._add(adapter, own, delta)
 
     def _replace(self, adapter: Adapter, name: str, tensor: StoredTensor) -> None:
         """Take a whole tensor of an adapter in the place of the base's."""

@@ -140,8 +140,10 @@ def _by_function(
         except BaseException as error:
             error.add_note(f"edit: the function for {pattern!r}, called with {weight.name!r}")
             raise
-        # Memory that somebody else knows of may be written to before it is read.
-        fresh, is_alone = _fresh(view=getattr(given, "base", None) is not None), False
+        # Memory that somebody else knows of may be written to before it is read: of a fresh array,
+        # or of a view of one, nobody else knows.
+        is_view = getattr(given, "base", None) is not None
+        fresh, is_alone = np.empty(2)[1:] if is_view else np.empty(2), False
         if type(given) is type(fresh):
             is_alone = all(map(le, _references(given), _references(fresh)))
         if given is None:
@@ -174,11 +176,6 @@ def _by_function(
     made = _edited(weight, weight.shape, values, lambda: token, request)
     made.is_made = True
     return made
-
-
-def _fresh(*, view: bool) -> Any:
-    """Return an array, or a view of one, of which nobody else knows."""
-    return np.empty(2)[1:] if view else np.empty(2)
 
 
 def _references(given: Any) -> tuple[int, int]:
@@ -214,20 +211,15 @@ def _edited(
     request: Request,
 ) -> Edited:
     first, *others = weight.parts
-    dtype = _held_as(weight, request)
+    # Values are rounded to the weight's own dtype before anything else. What has none is not
+    # rounded but to what it comes out as; nor is what is cast anyway.
+    own = weight.own_dtype
+    is_cast = own is None or (own.kind == "float" and request.cast_all)
+    dtype = UNROUNDED if own is None or is_cast else own
     seen = first._replace(dtype=dtype, shape=shape)
     source = ReplacedSource(values, dtype, seen.n_elements, first.source)
     seen = seen._replace(offset=0, n_bytes=source.size, source=source)
     return Edited(weight.name, shape, (seen, *others), weight, source, token, False)
-
-
-def _held_as(weight: Weight, request: Request) -> DType:
-    """Return the dtype that values are rounded to before anything else: the weight's own."""
-    # What has none is not rounded but to what it comes out as; nor is what is cast anyway.
-    own = weight.own_dtype
-    if own is None or (own.kind == "float" and request.cast_all):
-        return UNROUNDED
-    return own
 
 
 def _check_dtype(weight: Weight, dtype: DType) -> None:
@@ -266,16 +258,12 @@ class _Shelf:
         """Return what is made, of which the values `first` to `last` are going to be read."""
         with self._lock:
             if make not in self._made:
-                self._clear()
+                unread = [make for make, (_, seen) in self._made.items() if seen.count(0)]
+                kept = unread[len(unread) - self._threads + 1 :] if self._threads > 1 else []
+                self._made = {make: self._made[make] for make in kept}  # room for one more
                 made = make()
                 self._made[make] = made, bytearray(-(-made.n_elements // _STEP))
             made, seen = self._made[make]
             steps = range(-(-first // _STEP), -(-last // _STEP))
             seen[steps.start : steps.stop] = b"\1" * len(steps)
             return made
-
-    def _clear(self) -> None:
-        """Make room for one more."""
-        unread = [make for make, (_, seen) in self._made.items() if seen.count(0)]
-        kept = unread[len(unread) - self._threads + 1 :] if self._threads > 1 else []
-        self._made = {make: self._made[make] for make in kept}

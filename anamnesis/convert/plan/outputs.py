@@ -13,34 +13,30 @@ from typing import Any
 
 from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
-from anamnesis.checkpoint.file_names import (
-    ADAPTER_NAMES,
-    ADAPTER_STEM,
-    CONFIG_NAME,
-    DIFFUSERS_STEM,
-    EXTENSION,
-    MISTRAL_STEM,
-    MODEL_STEM,
-    PARAMS_NAME,
-    QUANT_FILES,
-)
+from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.checkpoint.variants import without_variant
-from anamnesis.convert.decide.account import account_of
-from anamnesis.convert.decide.decided import Decided
+from anamnesis.convert.decide.decided import Decided, account_of
 from anamnesis.convert.decide.keeping import check_kept
-from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, OutputWeight
+from anamnesis.convert.plan.files import (
+    DEFAULT_SHARD_SIZE,
+    DirectoryOutput,
+    Named,
+    OutputFile,
+    OutputWeight,
+    shard_names,
+    split_by_size,
+)
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shards import DEFAULT_SHARD_SIZE, Named, shard_names, split_by_size
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
 _NO_ROOM_IN_A_FILE = "one file has no room for it"
-_NAMELESS = f"{MODEL_STEM}.gguf"  # parts of a plan that has no output yet
+_NAMELESS = f"{file_names.MODEL_STEM}.gguf"  # parts of a plan that has no output yet
 _WEIGHT = ".weight"
 _DESCRIPTION = "description of the quantisation"
 
@@ -57,7 +53,7 @@ def make_plan(decided: Decided) -> Plan:
     form = request.form
     if not form.becomes_file(directory=root is not None):
         return _Directory(decided, weights).plan()
-    beside = [*checkpoint.sidecars, *([CONFIG_NAME] if checkpoint.has_config else [])]
+    beside = [*checkpoint.sidecars, *([file_names.CONFIG_NAME] if checkpoint.has_config else [])]
     left = [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside] if root is not None else []
     metadata = {**_metadata(checkpoint.shards.values(), decided), **_settings(decided)}
     check_kept(decided, {}, metadata)
@@ -108,17 +104,22 @@ class _Directory:
         if limit is None and self.checkpoint.is_joined:
             limit = DEFAULT_SHARD_SIZE
         files = self._same_shards() if limit is None else self._new_shards(limit)
-        describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
+        describing = [name for name in self.checkpoint.sidecars if name in file_names.QUANT_FILES]
         gone = describing if decided.dense else []
         directory = DirectoryOutput(
             None if self.checkpoint.made else self.root,
             sidecars=[name for name in self.checkpoint.sidecars if name not in gone],
         )
-        if PARAMS_NAME in decided.declaration.config_names:
-            self._check_params()
+        if file_names.PARAMS_NAME in decided.declaration.config_names:
+            if not self.checkpoint.is_mistral:
+                has = "config.json" if self.checkpoint.has_config else "no params.json"
+                raise UnsupportedError(
+                    "Mistral's layout is for models that Mistral's params.json describes, and this"
+                    f" one has {has}; fp8-tensor-ct has the same codes for config.json"
+                )
             directory.params_sections = decided.declaration.sections()
-        if decided.dense and PARAMS_NAME in directory.sidecars:
-            directory.params = PARAMS_NAME
+        if decided.dense and file_names.PARAMS_NAME in directory.sidecars:
+            directory.params = file_names.PARAMS_NAME
         directory.indexes = self._indexes(files)
         if self.checkpoint.has_config:
             is_recast = any(one.weight.own_dtype is None for one in self.weights)
@@ -139,16 +140,6 @@ class _Directory:
         left = [Dropped(name, _DESCRIPTION) for name in gone]
         return Plan(files, decided, account_of(decided, left, self._still_describing()), directory)
 
-    def _check_params(self) -> None:
-        """Refuse to say in params.json what a model is that has another config, or no such file."""
-        if self.checkpoint.is_mistral:
-            return
-        has = "config.json" if self.checkpoint.has_config else "no params.json"
-        raise UnsupportedError(
-            "Mistral's layout is for models that Mistral's params.json describes, and this one has"
-            f" {has}; fp8-tensor-ct has the same codes for config.json"
-        )
-
     def _no_longer_quantised(self) -> list[str]:
         """Return the modules that are decoded, where others stay quantised as config.json says."""
         decided = self.decided
@@ -156,7 +147,7 @@ class _Directory:
             return []
         modules = [_module(made.name) for made in decided.decoded]
         kept = {_module(self.request.renamed(name)) for name in decided.kept.codes}
-        describing = [name for name in self.checkpoint.sidecars if name in QUANT_FILES]
+        describing = [name for name in self.checkpoint.sidecars if name in file_names.QUANT_FILES]
         config = self.checkpoint.config
         if decided.encoded and (describing or describes_quantization(config)):
             raise UnsupportedError(
@@ -187,11 +178,14 @@ class _Directory:
         if self.decided.dense:
             return []
         own: dict[str, dict[str, Any]] = {
-            CONFIG_NAME: self.checkpoint.config,
-            PARAMS_NAME: self.checkpoint.quant_config.get(PARAMS_NAME, {}),
+            file_names.CONFIG_NAME: self.checkpoint.config,
+            file_names.PARAMS_NAME: self.checkpoint.quant_config.get(file_names.PARAMS_NAME, {}),
         }
         named = [name for name, told in own.items() if describes_quantization(told)]
-        return [*named, *(name for name in self.checkpoint.sidecars if name in QUANT_FILES)]
+        return [
+            *named,
+            *(name for name in self.checkpoint.sidecars if name in file_names.QUANT_FILES),
+        ]
 
     # --- shards --------------------------------------------------------------------------------
 
@@ -207,10 +201,11 @@ class _Directory:
         }
         names = shard_names(shards, self.checkpoint.variant)
         self.shard_of = {new: old for old, new in names.items()}
-        return [
-            self._file(names[name], by_source[id(c.source.base)], self._metadata([c]))
-            for name, c in shards.items()
-        ]
+        writer, files = self.request.writer, []
+        for name, c in shards.items():
+            weights = by_source[id(c.source.base)]
+            files.append(OutputFile(names[name], weights, writer, self._metadata([c])))
+        return files
 
     def _new_shards(self, limit: int) -> list[OutputFile]:
         if len(self.checkpoint.indexes) > 1:
@@ -223,19 +218,14 @@ class _Directory:
         metadata = self._metadata(self.checkpoint.shards.values())
         pieces = split_by_size(self.weights, limit)
         n = len(pieces)
-        names = [f"{self.stem}-{i:05d}-of-{n:05d}{EXTENSION}" for i in range(1, n + 1)]
+        names = [f"{self.stem}-{i:05d}-of-{n:05d}{file_names.EXTENSION}" for i in range(1, n + 1)]
         if n == 1:
-            names = [self.stem + EXTENSION]
+            names = [self.stem + file_names.EXTENSION]
         rest = {key: value for key, value in metadata.items() if key != CARRIED_HEADER}
         return [
-            self._file(name, piece, rest if i else metadata)
+            OutputFile(name, piece, self.request.writer, rest if i else metadata)
             for i, (name, piece) in enumerate(zip(names, pieces, strict=True))
         ]
-
-    def _file(
-        self, name: str, weights: list[OutputWeight], metadata: Mapping[str, Any]
-    ) -> OutputFile:
-        return OutputFile(name, weights, self.request.writer, metadata)
 
     def _metadata(self, containers: Iterable[Container]) -> dict[str, Any]:
         """Merge the metadata of a shard; transformers refuses one that does not say its format."""
@@ -248,9 +238,9 @@ class _Directory:
         """Return the indexes, and the files each names; the first names what no other does."""
         old = self.checkpoint.indexes
         if not old:
-            if [file.name for file in files] == [self.stem + EXTENSION]:
+            if [file.name for file in files] == [self.stem + file_names.EXTENSION]:
                 return []
-            return [(f"{self.stem}{EXTENSION}.index.json", files)]
+            return [(f"{self.stem}{file_names.EXTENSION}.index.json", files)]
         named = []
         for index in old:
             shards = index.shards()
@@ -268,7 +258,7 @@ class _Directory:
         names += [Named(new, of) for (new, _), of in zip(directory.indexes, old, strict=False)]
         names += [Named(name, "the output's config") for name in directory.described]
         if self.checkpoint.has_config:
-            names.append(Named(CONFIG_NAME, CONFIG_NAME))
+            names.append(Named(file_names.CONFIG_NAME, file_names.CONFIG_NAME))
         return names
 
 
@@ -277,12 +267,12 @@ def _stem(checkpoint: Checkpoint) -> str:
     if checkpoint.indexes:
         return without_variant(checkpoint.indexes[0].stem, checkpoint.variant)
     names = [PurePosixPath(shard).name for shard in checkpoint.shards]
-    if checkpoint.is_mistral and all(name.startswith(MISTRAL_STEM) for name in names):
-        return MISTRAL_STEM
-    if set(checkpoint.shards) <= set(ADAPTER_NAMES):
-        return ADAPTER_STEM
-    is_diffusers = all(name.startswith(DIFFUSERS_STEM) for name in names)
-    return DIFFUSERS_STEM if is_diffusers else MODEL_STEM
+    if checkpoint.is_mistral and all(name.startswith(file_names.MISTRAL_STEM) for name in names):
+        return file_names.MISTRAL_STEM
+    if set(checkpoint.shards) <= set(file_names.ADAPTER_NAMES):
+        return file_names.ADAPTER_STEM
+    is_diffusers = all(name.startswith(file_names.DIFFUSERS_STEM) for name in names)
+    return file_names.DIFFUSERS_STEM if is_diffusers else file_names.MODEL_STEM
 
 
 def _module(name: str) -> str:
@@ -324,14 +314,13 @@ def _carried(
     for container in containers:
         merged.update(carried_metadata(container, said))
     if decided.dense:
-        return {key: text for key, text in merged.items() if not _describes_codes(key, text)}
+        own = (COMFY_METADATA_KEY, SETTINGS_KEY)
+        return {
+            key: text
+            for key, text in merged.items()
+            if key not in own
+            and not key.startswith(GPTQ_METADATA_PREFIX)
+            and not describes_tensor(key, text)
+        }
     decoded = {made.weight.name: made.name for made in decided.decoded}
     return decided.kept.metadata(merged, decoded, decided.encoded)
-
-
-def _describes_codes(key: str, value: str) -> bool:
-    return (
-        key in (COMFY_METADATA_KEY, SETTINGS_KEY)
-        or key.startswith(GPTQ_METADATA_PREFIX)
-        or describes_tensor(key, value)
-    )

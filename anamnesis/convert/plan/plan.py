@@ -15,21 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.printable import numbered
 from anamnesis.base.sizes import format_size
-from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import PARAMS_NAME
-from anamnesis.convert.decide.account import Account
-from anamnesis.convert.decide.decided import Decided
+from anamnesis.convert.decide.decided import Account, Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.report.report import Measured
 from anamnesis.schemes.core.bands import THREAD_BYTES, band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.plain import Edited
-from anamnesis.schemes.core.weight import Weight
 
 if TYPE_CHECKING:
     from anamnesis.convert.loaders.verdicts import Verdict
-
-__all__ = ["Plan"]
 
 _MOST = 4  # encodings in a repr
 
@@ -82,7 +77,11 @@ class Plan:
         self.is_plain = all([weight.is_plain for weight in weights])  # noqa: C419 -- faster
         self.measures = request.measure and not self.is_plain
         self.measured: Measured | None = None
-        self.reshaped = _reshaped(seen.ledger.weights.values())
+        self.reshaped = [
+            f"{one.name!r} is edited to {list(one.shape)}, and was {list(one.was.shape)}"
+            for one in seen.ledger.weights.values()
+            if isinstance(one, Edited) and one.shape != one.was.shape
+        ]
         self.scales = OddScales(seen.ledger.weights.values())
         self.n_tensors = sum([len(weight.parts) for weight in weights])
         self._add_up()
@@ -178,8 +177,7 @@ class Plan:
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the programs make of it that know its encodings, as far as that was tried."""
-        from anamnesis.convert.loaders.output_facts import Output, facts_of_output
-        from anamnesis.convert.loaders.verdicts import otherwise, verdicts
+        from anamnesis.convert.loaders.verdicts import Output, facts_of_output, otherwise, verdicts
 
         if self.account.unknown or self.account.still_quantized:  # of which nobody knows
             return otherwise((), self.otherwise)
@@ -286,9 +284,6 @@ class Plan:
                     ]
                     ordinal += len(bands)
 
-    def count_jobs(self) -> int:
-        return sum(len(weight.bands()) for weight in self.weights())
-
     def digest(self) -> str:
         """Return a hash of all that the output depends on, but for the sources' bytes."""
         state = hashlib.sha256(f"{band_bytes()} {encoded_band_bytes()} {self.math}".encode())
@@ -297,27 +292,15 @@ class Plan:
             for offset, raw in file.fixed:
                 state.update(offset.to_bytes(8, "little") + raw)
             for made in file.weights:
-                parts = [_told(part) for part in made.weight.parts]
+                parts = [
+                    (p.name, p.dtype.name, p.offset, *([p.source.way] if p.source.way else []))
+                    for p in made.weight.parts
+                ]
                 codes = made.encoding.codes
                 given = (codes.given,) if codes is not None and codes.given else ()
                 encoding = (made.encoding.id, made.encoding.values.name, *given)
                 state.update(repr((made.weight.id, encoding, parts)).encode())
         return state.hexdigest()
-
-
-def _told(part: StoredTensor) -> tuple[str | int, ...]:
-    """Return what tells a stored tensor from the others of its model."""
-    way = part.source.way
-    return (part.name, part.dtype.name, part.offset, *([way] if way else []))
-
-
-def _reshaped(weights: Iterable[Weight]) -> tuple[str, ...]:
-    """Return which weights are edited to another shape, in sentences."""
-    return tuple(
-        f"{weight.name!r} is edited to {list(weight.shape)}, and was {list(weight.was.shape)}"
-        for weight in weights
-        if isinstance(weight, Edited) and weight.shape != weight.was.shape
-    )
 
 
 def _warnings_of_importance(weights: Iterable[OutputWeight]) -> Iterator[str]:

@@ -73,7 +73,7 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
 
 
 def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
-    from anamnesis.convert.loaders.output_facts import lacks
+    from anamnesis.convert.loaders.verdicts import lacks
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":
@@ -109,8 +109,7 @@ def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -
 
 def _programs_of_directory(checkpoint: Checkpoint, ledger: Ledger) -> tuple[str, ...]:
     """Return the programs that load a directory: by its encodings, if it is quantised."""
-    from anamnesis.convert.loaders.output_facts import Output, facts_of_output
-    from anamnesis.convert.loaders.verdicts import verdicts
+    from anamnesis.convert.loaders.verdicts import Output, facts_of_output, verdicts
 
     quantised = {n: w.scheme for n, w in ledger.weights.items() if w.own_dtype is None}
     method = ledger.facts.method if quantised else None

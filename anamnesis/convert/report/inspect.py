@@ -58,6 +58,14 @@ def inspect_claim(
     unwritable = unwritable_weights(ledger.weights.values(), SafetensorsWriter())
     problems = {n: str(error) for n, error in {**ledger.problems, **unwritable}.items()}
     unread = [ledger.stored[name] for name in ledger.problems]
+    unread_bytes: Counter[str] = Counter()
+    for name, error in ledger.problems.items():
+        unread_bytes[_encoding(error)] += ledger.stored[name].n_bytes
+    card: dict[str, Any] = {}
+    if checkpoint.self_contained or checkpoint.has_config:  # other lone files say nothing
+        from anamnesis.convert.report.card import card_of
+
+        card = card_of(checkpoint, ledger, limits)._asdict()
     return Inspection(
         format_id=containers[0].id,
         format=containers[0].format,
@@ -80,13 +88,13 @@ def inspect_claim(
         dtypes=counted_up(t.dtype.name for t in ledger.stored.values()),
         facts=containers[0].facts,
         **about(containers, checkpoint.config)._asdict(),
-        **_card(checkpoint, ledger, limits),
+        **card,
         tied=tied,
         n_parameters=n_parameters,
         bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
         lethe_took=max(0, sum(lost)),
         unread=counted_up(filter(None, map(_encoding, unread_errors))),
-        unread_bytes=_unread_bytes(ledger),
+        unread_bytes=dict(unread_bytes.most_common()),
         rounded_between=counted_up(w.scheme for w in quantised if w.by_reference(wanted) is not w),
         file_names=tuple(checkpoint.shards),
         notes=(*filter(None, notes), *_of_names(ledger, containers[0])),
@@ -94,23 +102,13 @@ def inspect_claim(
     )
 
 
-def _card(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) -> dict[str, Any]:
-    """Return what a GGUF or a directory says of itself; other lone files say nothing."""
-    if not (checkpoint.self_contained or checkpoint.has_config):
-        return {}
-    from anamnesis.convert.report.card import card_of
-
-    return card_of(checkpoint, ledger, limits)._asdict()
-
-
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.output_facts import lacks
+    from anamnesis.convert.loaders.verdicts import lacks
 
     if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
         return ()
-    from anamnesis.convert.loaders.output_facts import facts_of_gguf
-    from anamnesis.convert.loaders.verdicts import verdicts, warnings
+    from anamnesis.convert.loaders.verdicts import facts_of_gguf, verdicts, warnings
 
     return warnings(verdicts(facts_of_gguf(ledger.stored, container.metadata)))
 
@@ -127,13 +125,6 @@ def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) 
 
 def _encoding(error: AnamnesisError) -> str:
     return (error.encoding if isinstance(error, UnsupportedError) else None) or ""
-
-
-def _unread_bytes(ledger: Ledger) -> dict[str, int]:
-    sizes: Counter[str] = Counter()
-    for name, error in ledger.problems.items():
-        sizes[_encoding(error)] += ledger.stored[name].n_bytes
-    return dict(sizes.most_common())
 
 
 def _roles(quantised: Iterable[Weight]) -> dict[str, dict[str, int]]:

@@ -14,8 +14,6 @@ from anamnesis.base.sizes import format_size
 from anamnesis.schemes.core.roles import CODES, counted
 from anamnesis.schemes.detect.unread import ADVICE, UNREAD
 
-__all__ = ["Inspection"]
-
 _LONGEST = 2000  # characters of a line
 _ROOM = 66  # characters beside a label
 _SHOWN = 5  # names in a list before "and N more"
@@ -173,7 +171,7 @@ class Inspection:
     def _problem_rows(self) -> Iterable[str]:
         for encoding, n in self.unread.items():
             size = format_size(self.unread_bytes[encoding])
-            yield f"{_count(n, 'weight')} in {encoding}, {size}, {UNREAD}"
+            yield f"{numbered(n, 'weight')} in {encoding}, {size}, {UNREAD}"
         if self.unread:
             yield ADVICE
         marks = [f": {encoding} {UNREAD}" for encoding in self.unread]
@@ -204,27 +202,34 @@ class Inspection:
         yield from self._format_rows()
         yield from self._about_rows()
         if self.n_quantized:
-            told = [f"{_count(self.n_quantized, 'tensor')} (weights)"]
+            told = [f"{numbered(self.n_quantized, 'tensor')} (weights)"]
             told += [
-                f"{counted(role, sum(n.values()))} ({', '.join(n)})" for role, n in self._parts()
+                f"{counted(role, sum(n.values()))} ({', '.join(n)})"
+                for role, n in self.roles.items()
+                if role != CODES
             ]
             for i, line in enumerate(_lines(told)):
                 yield "" if i else "Quantised", line
         kinds = f" ({', '.join(self.passthrough_kinds)})" if self.passthrough_kinds else ""
-        yield "Passthrough", f"{_count(self.n_passthrough, 'tensor')}{kinds}"
+        yield "Passthrough", f"{numbered(self.n_passthrough, 'tensor')}{kinds}"
         if self.dropped:
             from textwrap import wrap
 
             reasons = ", ".join(counted_up(one.reason for one in self.dropped))
-            row = f"{_count(len(self.dropped), 'tensor')} ({reasons})"
+            row = f"{numbered(len(self.dropped), 'tensor')} ({reasons})"
             for i, line in enumerate(wrap(row, _ROOM)):
                 yield "" if i else "Dropped", line
         yield from self._size_rows()
         yield from self._parameter_rows()
         if self.rounded_between:
             n = sum(self.rounded_between.values())
-            yield "Math", f"float32 and reference differ in {_count(n, 'tensor')}"
-        yield from self._torch_rows()
+            yield "Math", f"float32 and reference differ in {numbered(n, 'tensor')}"
+        if "byte_order" in self.facts:
+            yield "Byte order", f"{self.facts['byte_order']}-endian"
+        for names in self.tied[:_SHOWN]:
+            yield "Tied", f"{abbreviate(names)} are one tensor"
+        if len(self.tied) > _SHOWN:
+            yield "", f"and {len(self.tied) - _SHOWN:,} more"
 
     def _about_rows(self) -> Iterable[tuple[str, str]]:
         template = {True: "has a template", False: "no template", None: None}
@@ -232,14 +237,11 @@ class Inspection:
             "Name": self.name and ", ".join(filter(None, (self.name, self.size_label))),
             "License": self.license,
             "Arch": self.architecture,
-            "Context": self.context_length and _count(self.context_length, "token"),
-            "Vocabulary": self.n_vocabulary and _count(self.n_vocabulary, "token"),
+            "Context": self.context_length and numbered(self.context_length, "token"),
+            "Vocabulary": self.n_vocabulary and numbered(self.n_vocabulary, "token"),
             "Chat": template[self.chat_template],
         }
         yield from ((label, text) for label, text in rows.items() if text)
-
-    def _parts(self) -> Iterable[tuple[str, dict[str, int]]]:
-        return ((role, n) for role, n in self.roles.items() if role != CODES)
 
     def _parameter_rows(self) -> Iterable[tuple[str, str]]:
         if self.n_parameters:
@@ -265,14 +267,6 @@ class Inspection:
     def _nothing(self, words: str) -> str:
         return "nothing that can be read" if self.problems else words
 
-    def _torch_rows(self) -> Iterable[tuple[str, str]]:
-        if "byte_order" in self.facts:
-            yield "Byte order", f"{self.facts['byte_order']}-endian"
-        for names in self.tied[:_SHOWN]:
-            yield "Tied", f"{abbreviate(names)} are one tensor"
-        if len(self.tied) > _SHOWN:
-            yield "", f"and {len(self.tied) - _SHOWN:,} more"
-
     def _format_rows(self) -> Iterable[tuple[str, str]]:
         if not self.schemes:
             held = [*self.unread, *self.passthrough]
@@ -285,7 +279,7 @@ class Inspection:
             for i, (scheme, n) in enumerate(self.schemes.items()):
                 yield (
                     "" if i else "Format",
-                    f"{scheme[0].upper()}{scheme[1:]}: {_count(n, 'tensor')}",
+                    f"{scheme[0].upper()}{scheme[1:]}: {numbered(n, 'tensor')}",
                 )
         if self.files > 1:
             yield "Files", f"{self.files:,}"
@@ -305,7 +299,3 @@ def _lines(told: Iterable[str], width: int = _ROOM) -> list[str]:
 def counted_up(items: Iterable[str]) -> dict[str, int]:
     """Return how often each is there, the most frequent first."""
     return dict(Counter(items).most_common())
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"

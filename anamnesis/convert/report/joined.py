@@ -79,8 +79,13 @@ def _joined(name: str, values: Mapping[str, Any]) -> Any:
     if isinstance(first, (int, float)):
         return sum(values.values())
     if isinstance(first, tuple):
+        below = ": " if name == "warnings" else "/"
         return tuple(
-            _below(folder, item, name) for folder, items in values.items() for item in items
+            replace(item, name=f"{folder}/{item.name}")
+            if isinstance(item, Dropped)
+            else f"{folder}{below}{item}"
+            for folder, items in values.items()
+            for item in items
         )
     if isinstance(first, dict) and name in _COUNTED:
         return dict(sum((Counter(value) for value in values.values()), Counter()).most_common())
@@ -93,9 +98,3 @@ def _joined(name: str, values: Mapping[str, Any]) -> Any:
         for key, told in loss.weights.items()
     }
     return Losses(weights) if weights else None
-
-
-def _below(folder: str, item: Any, field: str) -> Any:
-    if isinstance(item, Dropped):
-        return replace(item, name=f"{folder}/{item.name}")
-    return f"{folder}: {item}" if field == "warnings" else f"{folder}/{item}"

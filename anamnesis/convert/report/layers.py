@@ -1,29 +1,15 @@
-"""Names of weights as a layer and a module, for maps of a model."""
+"""Names of weights as a layer and a module, or as one with ranges of numbers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 _LAYER = re.compile(r"(?:.*?\.)?(?:layers?|blocks?|blk|h|resblocks|enc|dec)\.(\d{1,6})\.(.+)")
 _EXPERT = re.compile(r"\.experts\.\d+\.")
-
-
-class Place(NamedTuple):
-    """Where a weight is: its layer, None if it is in none, and what it is called there."""
-
-    layer: int | None
-    module: str
-
-
-def place_of(name: str) -> Place:
-    """Return the place of a weight; all experts of a layer have one."""
-    short = name.removesuffix(".weight")
-    found = _LAYER.fullmatch(short)
-    if found is None:
-        return Place(None, short)
-    return Place(int(found[1]), _EXPERT.sub(".experts.*.", found[2]))
+_NUMBER = re.compile(r"[0-9]+")
+T = TypeVar("T")
 
 
 def map_of(
@@ -32,8 +18,9 @@ def map_of(
     """Return the worst figure of each module in each layer, and all layers; None is left out."""
     modules: dict[str, dict[int, float]] = {}
     for name, figure in figures:
-        layer, module = place_of(name)
-        if layer is not None and figure is not None:
+        found = _LAYER.fullmatch(name.removesuffix(".weight"))
+        if found is not None and figure is not None:
+            layer, module = int(found[1]), _EXPERT.sub(".experts.*.", found[2])
             row = modules.setdefault(module, {})
             row[layer] = min(figure, row.get(layer, figure))
     return modules, sorted({layer for row in modules.values() for layer in row})
@@ -48,3 +35,30 @@ def in_columns(layers: list[int], most: int) -> list[list[int]]:
 def worst_of(row: Mapping[int, float], column: Iterable[int]) -> float | None:
     """Return the worst figure of a column; None if it has none."""
     return min((row[layer] for layer in column if layer in row), default=None)
+
+
+def groups(
+    things: Iterable[T], name_of: Callable[[T], str], kind_of: Callable[[T], object]
+) -> list[tuple[str, list[T]]]:
+    """Return things of one kind under one name each, in the order of the first of them."""
+    found: dict[tuple[tuple[str, ...], object], list[T]] = {}
+    for thing in things:
+        words = tuple(_NUMBER.split(name_of(thing)))
+        found.setdefault((words, kind_of(thing)), []).append(thing)
+    return [(_name([name_of(one) for one in some]), some) for some in found.values()]
+
+
+def _name(names: list[str]) -> str:
+    """Return names as one, with the range of each number that differs."""
+    numbers = [_NUMBER.findall(name) for name in names]
+    by_length = [
+        sorted(column, key=lambda digits: (len(digits), digits))  # which orders them as numbers
+        for column in zip(*numbers, strict=True)
+    ]
+    ranges = iter([(column[0], column[-1]) for column in by_length])
+
+    def shown(_: re.Match[str]) -> str:
+        low, high = next(ranges)
+        return low if low == high else f"{{{low}-{high}}}"
+
+    return _NUMBER.sub(shown, names[0])

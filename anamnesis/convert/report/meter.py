@@ -1,10 +1,22 @@
-"""How far a conversion is, and how fast: what every picture of its progress shows."""
+"""How far a conversion is, and how fast, and the bar that shows it."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.sizes import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anamnesis.convert.request.request import Progress
+
+_SECONDS = 0.2  # between two pictures of a cell
 
 
 def format_duration(seconds: float) -> str:
@@ -63,9 +75,58 @@ class Meter:
             facts.append(f"{format_size(self.done)} of {format_size(self.total)}")
         if self.rate:
             left = (self.total - self.done) / self.rate
-            facts += [f"{format_size(round(self.rate))}/s", f"{_coarse(left)} left"]
+            coarse = f"{left:.0f}s" if left < 59.5 else format_duration(left)
+            facts += [f"{format_size(round(self.rate))}/s", f"{coarse} left"]
         return facts
 
 
-def _coarse(seconds: float) -> str:
-    return f"{seconds:.0f}s" if seconds < 59.5 else format_duration(seconds)
+@contextmanager
+def progress_bar(console: Console | None = None) -> Iterator[Progress]:
+    """Show a bar on stderr, or in a notebook's cell, while the block runs."""
+    # Gives the function to call with bytes done and bytes in all.
+    ipython = sys.modules.get("IPython")  # which a notebook has imported
+    shell = ipython.get_ipython() if ipython is not None else None
+    if console is None and hasattr(shell, "kernel"):
+        yield _Cell(import_module("IPython.display").display)
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    shown = rich.Progress(
+        rich.BarColumn(),
+        rich.TaskProgressColumn(),
+        rich.DownloadColumn(),
+        rich.TransferSpeedColumn(),
+        rich.TimeRemainingColumn(),
+        console=console or Console(stderr=True),
+    )
+    with shown:
+        task = shown.add_task("", total=None)  # which moves until the total is known
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+class _Cell(Meter):
+    """A bar in a notebook's cell, by what every notebook has: rich would need its widgets."""
+
+    def __init__(self, display: Any) -> None:
+        super().__init__()
+        self._shown = time.monotonic()
+        self._handle = display(self, display_id=True)
+
+    def __call__(self, done: int, total: int) -> None:
+        super().__call__(done, total)
+        now = time.monotonic()
+        if now - self._shown >= _SECONDS or done >= total:
+            self._shown = now
+            self._handle.update(self)
+
+    def __repr__(self) -> str:
+        if not self.total:
+            return "planning"
+        told = f"{format_size(self.done)} of {format_size(self.total)}"
+        return told + (f", {format_size(round(self.rate))}/s" if self.rate else "")
+
+    def _repr_html_(self) -> str:
+        """Return a bar, which moves until the total is known."""
+        known = f' value="{self.done}" max="{self.total}"' if self.total else ""
+        return f"<progress{known}></progress> {self!r}"

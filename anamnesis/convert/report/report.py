@@ -12,8 +12,6 @@ from anamnesis.base.dropped import Dropped
 from anamnesis.base.printable import numbered
 from anamnesis.base.sizes import format_size
 
-__all__ = ["Losses", "Measured", "Outcome", "Report", "WeightLoss"]
-
 
 @dataclass(frozen=True, slots=True)
 class WeightLoss:
@@ -349,3 +347,31 @@ class Report(Outcome):
             line += f"; {n:,} values overflowed {self.dtype} in {', '.join(self.overflows)}"
         line += "".join(f"; {warning}" for warning in self.warnings)
         return line
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class PartReport(Report):
+    """What making a part did; `n_bytes` is its size, and `n_files` how many files all parts have.
+
+    Attributes
+    ----------
+    part : str
+        `2/4`.
+    files, missing : tuple of str
+        The files of this part; those of all parts that are not made yet.
+    """
+
+    part: str
+    files: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("path", "part", "files", "missing", "n_files", "n_bytes", "seconds")
+        return {name: getattr(self, name) for name in names}
+
+    def __str__(self) -> str:
+        made = f"{numbered(len(self.files), 'file')} ({format_size(self.n_bytes)})"
+        if not self.files:
+            made = "nothing, for there are fewer files than parts"
+        n = f"{self.n_files - len(self.missing):,} of {numbered(self.n_files, 'file')}"
+        return f"Part {self.part}: {made}; {n} made"

@@ -50,29 +50,21 @@ def form_of(target: Target, out: Any, *, is_cut: bool) -> Form:
     if not isinstance(out, (str, os.PathLike)):
         container = target.container or target.usual
         return Form(container, "", out is not None, is_cut, target.is_directory)
-    promised = _promised(target, out)
+    path = os.fspath(out)
+    promised = None if os.path.isdir(path) else asked_format(path)
+    if promised not in (None, _DIRECTORIES, written_as(path)):
+        raise _unwritable(path)
+    if promised is not None and target.container not in (None, promised):
+        raise OutputError(
+            f"{path}: has the extension of {WRITERS[promised].title}, but the target is"
+            f" {target.container}; name another output"
+        )
     name = os.path.basename(os.path.abspath(out))
     is_file = asked_format(name) is not None and not os.path.isdir(out)
     if is_file and target.is_directory:
         raise OutputError(f"{out}: names a file, and {target.text} means a directory")
     container = target.container or promised or target.usual
     return Form(container, name, is_file, is_cut, is_named_directory=not is_file)
-
-
-def _promised(target: Target, out: str | os.PathLike[str]) -> str | None:
-    """Return the format that a path promises; None if none shows."""
-    name = os.fspath(out)
-    if os.path.isdir(name):
-        return None
-    promised = asked_format(name)
-    if promised not in (None, _DIRECTORIES, written_as(name)):
-        raise _unwritable(name)
-    if promised is not None and target.container not in (None, promised):
-        raise OutputError(
-            f"{name}: has the extension of {WRITERS[promised].title}, but the target is"
-            f" {target.container}; name another output"
-        )
-    return promised
 
 
 def check_ending(target: Target, out: Any) -> None:

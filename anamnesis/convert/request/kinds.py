@@ -120,7 +120,7 @@ def _of(module: str, name: str) -> Callable[[str], Any]:
 
 
 _size = _of("base.sizes", "parse_size")
-_block_type = _of("convert.request.mix_options", "block_type")
+_block_type = _of("convert.request.request", "block_type")
 
 
 def _count(text: str) -> int:

@@ -1,24 +1,30 @@
-"""Recipes: the options of a conversion in a TOML file."""
+"""Recipes, read and written: the options of a conversion in a TOML file."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from textwrap import wrap
 from typing import Any, NoReturn
 
 from anamnesis.base.arguments import checked
 from anamnesis.base.nearest import did_you_mean
+from anamnesis.base.patterns import chooser
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.request import ConvertOptions
-
-__all__ = ["Recipe", "read_recipe"]
 
 KEYS = {row.key: row.kind for row in OPTIONS if row.recipe}
 _DROP = "drop"  # of a tensor: it is left out
 _MOST_BYTES = 1 << 20
 _TOO_DEEP = "is nested too deep"
 _TYPED = {"type", "value"}  # of one of GGUF's metadata
+_COLUMNS = 77
+_LAYER = re.compile(r"(.*?\.)([0-9]{1,9})\.(.+)")  # the first number is that of a layer
+_SPECIAL = re.compile(r"([\[*?])")
 
 
 class Recipe(ConvertOptions, total=False):
@@ -141,3 +147,94 @@ def _line_of(text: str, table: str, key: str) -> int | None:
         elif current == table and line.partition("=")[0].strip().strip("\"'") == key:
             return number
     return None
+
+
+def recipe_text(
+    to: str,
+    base: str,
+    types: Mapping[str, str],
+    head: Iterable[str] = (),
+    options: Mapping[str, Any] | None = None,
+    own: Mapping[str, str] | None = None,
+) -> str:
+    """Return the text of a recipe by which `convert` gives weights these types."""
+    lines = [f"# {part}" for line in head for part in wrap(line, _COLUMNS)]
+    given = {"to": to, "pure": True, **(options or {})}
+    plain = {name: value for name, value in given.items() if not isinstance(value, Mapping)}
+    lines += [f"{name.replace('_', '-')} = {_toml(value)}" for name, value in plain.items()]
+    tensors: dict[str, str] = {}
+    for pattern, type in (*(own or {}).items(), *_patterns(base, types)):
+        tensors.setdefault(pattern, type.lower())
+    for name, table in given.items():
+        if name not in plain:
+            lines += _table(f"[{name.replace('_', '-')}]", table)
+    lines += _table("[tensors]  # the first that fits decides", tensors)
+    return "\n".join(lines) + "\n"
+
+
+def _table(head: str, rows: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a table with its rows; None is left out, for TOML has no word for it."""
+    said = {key: value for key, value in rows.items() if value is not None}
+    if said:
+        yield from ("", head)
+    yield from (f"{_toml(key)} = {_toml(value)}" for key, value in said.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{_toml(key)} = {_toml(item)}' for key, item in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _patterns(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield patterns with their types; exceptions to a pattern come before it."""
+    rows = list(_by_layers(base, types))
+    fits = [(chooser((pattern,)), type) for pattern, type in rows]
+    for name, type in types.items():
+        if next((found for fit, found in fits if fit(name)), base) != type:
+            yield literal(name), type
+    yield from rows
+
+
+def _by_layers(base: str, types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield patterns with their types; among layers, rarer types come first."""
+    kinds: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for name, type in types.items():
+        found = _LAYER.fullmatch(name)
+        if found is None and type != base:
+            yield literal(name), type
+        elif found is not None:
+            kinds[found[1], found[3]][int(found[2])] = type
+    for (front, rest), by_layer in kinds.items():
+        counts = Counter(by_layer.values()).most_common()
+        for type, _ in reversed(counts[1:]):
+            layers = [layer for layer, own in by_layer.items() if own == type]
+            for glob in _globs(layers):
+                yield f"{literal(front)}{glob}.{literal(rest)}", type
+        if counts[0][0] != base:
+            yield f"{literal(front)}*.{literal(rest)}", counts[0][0]
+
+
+def _globs(layers: Iterable[int]) -> Iterator[str]:
+    """Yield globs for numbers, one for those that differ in their last digit: `1[0-37]`."""
+    tens: dict[str, list[int]] = defaultdict(list)
+    for layer in sorted(layers):
+        tens[str(layer)[:-1]].append(layer % 10)
+    for front, digits in tens.items():
+        yield front + (str(digits[0]) if len(digits) == 1 else f"[{''.join(_runs(digits))}]")
+
+
+def _runs(digits: list[int]) -> Iterator[str]:
+    start = last = digits[0]
+    for digit in [*digits[1:], 99]:
+        if digit != last + 1:
+            yield str(start) if start == last else f"{start}{'-' if last > start + 1 else ''}{last}"
+            start = digit
+        last = digit
+
+
+def literal(name: str) -> str:
+    """Return the glob that fits one name."""
+    return _SPECIAL.sub(r"[\1]", name)

@@ -10,14 +10,19 @@ from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.printable import shown
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request.form import check_ending, form_of
-from anamnesis.convert.request.mix_options import MIX_OPTIONS, asked_mix
-from anamnesis.convert.request.request import ConvertOptions, Request, check_options
+from anamnesis.convert.request.request import (
+    MIX_OPTIONS,
+    ConvertOptions,
+    Request,
+    asked_mix,
+    check_options,
+)
 from anamnesis.convert.request.spellings import Named
 from anamnesis.convert.request.targets import KEEP, Target, encoding, target
 from anamnesis.schemes.core.encoding import Encoding
 
 if TYPE_CHECKING:
-    from anamnesis.convert.request.importance import Given
+    from anamnesis.convert.request.request import Given
     from anamnesis.schemes.families.ggml.encode import Imatrix
 
 
@@ -47,7 +52,7 @@ def resolve(
     threads = given.pop("threads", None)
     return Request(
         threads=default_threads() if threads is None else threads,
-        imatrix=_importance(given.pop("imatrix", None), limits),
+        imatrix=importance_of(given.pop("imatrix", None), limits),
         mix=asked_mix(found.mix, {k: given.pop(k) for k in MIX_OPTIONS & given.keys()}),
         dtype=wanted or OUTPUT_DTYPES["bf16"],
         form=form,
@@ -76,9 +81,20 @@ def _override(pattern: str, name: Named, container: str) -> Encoding | None:
         raise TypeError(f"overrides cannot map {pattern!r} to {shown(name)}") from None
 
 
-def _importance(given: Given | None, limits: ParseLimits | None) -> Imatrix | None:
+def importance_of(given: Given | None, limits: ParseLimits | None) -> Imatrix | None:
+    """Return an importance matrix, read if it is a path."""
     if given is None:
         return None
-    from anamnesis.convert.request.importance import importance_of
+    from anamnesis.formats.imatrix import ImatrixFile, read_imatrix
+    from anamnesis.schemes.families.ggml.encode import Imatrix
 
-    return importance_of(given, limits)
+    if isinstance(given, Imatrix):
+        return given
+    found = given if isinstance(given, ImatrixFile) else read_imatrix(given, limits)
+    entries = {name: entry.values.view("u1").data for name, entry in found.entries.items()}
+    unused = {
+        name: sum(count <= 0 for count in entry.counts)
+        for name, entry in found.entries.items()
+        if found.kind == "gguf"
+    }
+    return Imatrix(found.file, entries, found.datasets, found.n_chunks, unused)

@@ -204,8 +204,7 @@ def no_such(what: str, word: str, known: Iterable[str]) -> UnknownWord:
 
 def _refuse_absent(name: str) -> None:
     """Raise for an encoding that is known, and not written; or for what may be several."""
-    from anamnesis.convert.loaders.absent import absent
-    from anamnesis.convert.loaders.verdicts import loaders
+    from anamnesis.convert.loaders.verdicts import absent, loaders
 
     programs = {one: loaders("gguf" if one in mixes() else one) for one in several(name)}
     if programs:

@@ -196,18 +196,12 @@ class BucketDestination(Destination):
             return
         for name in self._local.copied():
             put(self.url_of(name), self._local.root / name)
-        for name, raw in self._local.made():  # the config behind all others
-            if name == CONFIG_NAME:
-                self._create(self.url_of(name), bytes(raw))
-            else:
-                put(self.url_of(name), bytes(raw))
-
-    def _create(self, url: str, raw: bytes) -> None:
-        """Create the config; another one that is there meanwhile is another output's."""
-        if self.request.force:
-            put(url, raw)
-        elif not put(url, raw, mode="create") and get(url) != raw:
-            raise OutputError(f"{url}: another run has written it meanwhile")
+        for name, made in self._local.made():  # the config behind all others
+            url, raw = self.url_of(name), bytes(made)
+            if name != CONFIG_NAME or self.request.force:
+                put(url, raw)
+            elif not put(url, raw, mode="create") and get(url) != raw:
+                raise OutputError(f"{url}: another run has written it meanwhile")
 
 
 class _Stream:

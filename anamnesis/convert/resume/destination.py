@@ -16,9 +16,8 @@ from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, is_index
 from anamnesis.checkpoint.hf_config import edited_params, shard_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.plan.files import DirectoryOutput, OutputFile
+from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, check_distinct, check_writable
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shards import check_distinct, check_writable
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.resume.folder import Folder
 from anamnesis.convert.resume.parts_folder import PartsFolder
@@ -163,7 +162,10 @@ class FileDestination(Destination):
             return
         if path.is_symlink() and not path.exists():
             raise OutputError(f"{path}: is a link to nothing; remove it, or name another output")
-        if not path.is_file() or _is_open_file(path):
+        # Some links stand for what a process has open, as /dev/stdout does.
+        is_link = path.is_symlink()
+        is_open = is_link and os.readlink(path).startswith(("/proc/", "/dev/fd/", "fd/"))
+        if not path.is_file() or is_open:
             raise OutputError(f"{path}: is not a regular file; name another output")
         self._refuse_input(path)
         if not self.request.force:
@@ -223,20 +225,18 @@ class DirectoryDestination(Destination):
 
     def check(self) -> None:
         check_distinct(self.directory.named, self.out)
-        self._check_sidecars()
+        for name in self.directory.sidecars:  # which must be readable
+            FileSource(self.root / name).close()
         self._check_place()
         if not os.path.lexists(self.out):
             return
         if self.out.exists():
             self.refuse_input()
-        self._check_links()
+        with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as folder:
+            for name in sorted(self.names()):  # no links, and no folders where files belong
+                folder.check_place(name)
         self._check_present()
         check_writable(self.directory.named, self.out)
-
-    def _check_sidecars(self) -> None:
-        """Refuse files that cannot be read."""
-        for name in self.directory.sidecars:
-            FileSource(self.root / name).close()
 
     def _check_place(self) -> None:
         """Refuse the name of a file, and a directory in or around the input."""
@@ -250,12 +250,6 @@ class DirectoryDestination(Destination):
         _refuse_inside(self.out, self._root)
         if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self._root)).parents:
             raise OutputError(f"{self.out}: holds the input; name another output")
-
-    def _check_links(self) -> None:
-        """Refuse links in the output, and folders where files belong."""
-        with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as folder:
-            for name in sorted(self.names()):
-                folder.check_place(name)
 
     def _check_present(self) -> None:
         """Refuse what is there without `force`, and other weights even so."""
@@ -341,11 +335,6 @@ def _refuse_input(out: Path, source: str | Path | None) -> None:
 def _refuse_inside(out: Path, root: Path) -> None:
     if Path(os.path.realpath(root)) in Path(os.path.realpath(out)).parents:
         raise OutputError(f"{out}: lies inside the input; name another output")
-
-
-def _is_open_file(path: Path) -> bool:
-    """Tell whether a name stands for what a process has open, as /dev/stdout does."""
-    return path.is_symlink() and os.readlink(path).startswith(("/proc/", "/dev/fd/", "fd/"))
 
 
 def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:

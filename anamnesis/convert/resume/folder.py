@@ -97,9 +97,12 @@ class Folder:
 
     def check_file(self, name: str, status: os.stat_result | None) -> None:
         """Raise `OutputError` unless a status describes a regular file of one name."""
-        wrong = None if status is None else _wrong_as_file(status)
-        if wrong:
-            raise self._misplaced(name, wrong, "regular file")
+        if status is None:
+            return
+        if not stat.S_ISREG(status.st_mode) or _is_link(status):
+            raise self._misplaced(name, _kind(status), "regular file")
+        if status.st_nlink > 1:
+            raise self._misplaced(name, "one of several names of a file", "regular file")
 
     def check_private(self) -> None:
         """Raise `OutputError` if the folder is another user's, or others can write to it."""
@@ -271,10 +274,3 @@ def _kind(status: os.stat_result) -> str:
     if stat.S_ISDIR(status.st_mode):
         return "a folder"
     return "a regular file" if stat.S_ISREG(status.st_mode) else "a pipe, socket or device"
-
-
-def _wrong_as_file(status: os.stat_result) -> str | None:
-    """Return what a name is, if it is not a regular file that has no other name."""
-    if not stat.S_ISREG(status.st_mode) or _is_link(status):
-        return _kind(status)
-    return "one of several names of a file" if status.st_nlink > 1 else None

@@ -1,20 +1,23 @@
-"""The folder of output on its way, which one run at a time holds."""
+"""The folder of output on its way, which one run at a time holds, and its room."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from anamnesis.base.errors import OutputError
+from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.convert.resume.folder import PRIVATE, Folder
 
 # Files that may be there but the lock.
 NOTES = ("plan.json", "plan.json.new", "journal", "surveys", "commit")
 FOLDERS = ("files", "parts", "gone")
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class PartialFolder:
@@ -178,3 +181,24 @@ def try_lock(fd: int) -> bool:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
     return True
+
+
+def no_room(folder: Path, out: Path, need: int, code: int | None = errno.ENOSPC) -> OSError:
+    """Return the error that an output has no room in a folder."""
+    why = f"{os.strerror(code or 0)}: the output takes {format_size(need)}"
+    if code == errno.ENOSPC:
+        why += f", {format_size(shutil.disk_usage(folder).free)} are free"
+    return OSError(code, why, str(out))
+
+
+def allocate(fd: int, size: int) -> None:
+    """Give a file its length and, where the system can, its blocks."""
+    if size and hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise
+        else:
+            return
+    os.ftruncate(fd, size)

@@ -13,8 +13,7 @@ from uuid import uuid4
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTS_SUFFIX
 from anamnesis.convert.resume.folder import PUBLIC, Folder
-from anamnesis.convert.resume.partial import PartialFolder, try_lock
-from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
+from anamnesis.convert.resume.partial import NO_ROOM, PartialFolder, allocate, no_room, try_lock
 from anamnesis.convert.resume.staging import Staging, parsed_note
 
 if TYPE_CHECKING:
@@ -108,7 +107,13 @@ class PartsFolder:
             try:
                 with open(notes.create(new), "r+b", buffering=0) as room:
                     try_lock(room.fileno())  # whoever dies lets go of it
-                    self._allocate(room.fileno(), file.n_bytes)
+                    try:
+                        allocate(room.fileno(), file.n_bytes)
+                    except OSError as error:
+                        if error.errno in NO_ROOM:
+                            args = self.path, self._out, file.n_bytes, error.errno
+                            raise no_room(*args) from None
+                        raise
                     yield room
                     if sync:
                         os.fsync(room.fileno())
@@ -137,14 +142,6 @@ class PartsFolder:
                 raise staging.damaged("commit")
             where.commit(staging)
         return tally
-
-    def _allocate(self, fd: int, n_bytes: int) -> None:
-        try:
-            allocate(fd, n_bytes)
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                raise no_room(self.path, self._out, n_bytes, error.errno) from None
-            raise
 
 
 def _sweep(notes: Folder, stem: str) -> None:

@@ -42,12 +42,13 @@ from enum import Enum, auto
 
 from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.source import Source
-from anamnesis.convert.plan.files import Job
+from anamnesis.convert.plan.files import Job, OutputFile, Slice
 from anamnesis.convert.resume.destination import Destination
-from anamnesis.convert.resume.identity import identity
-from anamnesis.convert.resume.room import NO_ROOM
+from anamnesis.convert.resume.journal import identity
+from anamnesis.convert.resume.partial import NO_ROOM
 from anamnesis.convert.resume.staging import ANEW, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
+from anamnesis.convert.write.sinks import OffsetSink
 from anamnesis.convert.write.tally import Made, Tally
 from anamnesis.convert.write.verify import Differs, compared, verify
 from anamnesis.schemes.core.codes import Loss
@@ -115,19 +116,13 @@ class Run:
 
     def _admitted(self) -> State:
         """Find the state, and refuse an output that must not be written in it."""
-        state = self._find()
+        state = self._find_partial() if self.request.resume else State.NOTHING
+        if self.request.resume and state not in _HALF_MADE and self._is_finished():
+            state = State.FINISHED
         if state is State.FINISHED:
             self.destination.refuse_input()
         elif state not in _HALF_MADE:
             self.destination.check()
-        return state
-
-    def _find(self) -> State:
-        if not self.request.resume:
-            return State.NOTHING
-        state = self._find_partial()
-        if state not in _HALF_MADE and self._is_finished():
-            return State.FINISHED
         return state
 
     def _is_finished(self) -> bool:
@@ -201,17 +196,14 @@ class Run:
             if not all(done):
                 raise staging.damaged("commit")
         else:
-            tally = self._staged()
+            try:
+                tally = self._stage()
+            except BaseException:
+                if not self.request.is_resumable:
+                    staging.discard()
+                raise
         self.destination.commit(staging)
         return tally
-
-    def _staged(self) -> Tally:
-        try:
-            return self._stage()
-        except BaseException:
-            if not self.request.is_resumable:
-                self.staging.discard()
-            raise
 
     def _stage(self) -> Tally:
         """Write everything but the final names."""
@@ -229,13 +221,7 @@ class Run:
             for offset, raw in file.fixed:
                 staging.write(file.name, offset, raw)
         was_begun = any(done)
-        run_plan(
-            self.plan,
-            StagingSink(staging, self.made),
-            tally,
-            self.request.how,
-            done,
-        )
+        run_plan(self.plan, StagingSink(staging, self.made), tally, self.request.how, done)
         if was_begun:  # bands that an earlier run has read, maybe without seeing the end
             for made in self.plan.weights():
                 for part in made.weight.parts:
@@ -243,19 +229,14 @@ class Run:
         for name, offset, raw in tally.patches():
             staging.write(name, offset, raw)
         if self.request.verify:
-            self._verify()
+            written = {file.name: staging.files / file.name for file in self.plan.files}
+            try:
+                verify(self.plan, written, self.request, destination.config)
+            except AnamnesisError:  # what differs is not to be resumed
+                staging.discard()
+                raise
         destination.checkpoint.check_unchanged()
         return tally
-
-    def _verify(self) -> None:
-        """Compare what is staged with a second encoding; what differs is not to be resumed."""
-        staging = self.staging
-        written = {file.name: staging.files / file.name for file in self.plan.files}
-        try:
-            verify(self.plan, written, self.request, self.destination.config)
-        except AnamnesisError:
-            staging.discard()
-            raise
 
     def _survey(self, note: Callable[[int, bytes], None]) -> None:
         """Pass over the weights whose bytes depend on all of them, but for those that are known."""
@@ -273,10 +254,8 @@ class Run:
         return tally, done
 
 
-class StagingSink:
+class StagingSink(OffsetSink):
     """Writes at offsets of files in a staging folder, and journals."""
-
-    in_order = False
 
     def __init__(self, staging: Staging, made: Made) -> None:
         self._staging = staging
@@ -284,10 +263,8 @@ class StagingSink:
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
         """Write, then note that it is written."""
-        for piece, raw in zip(job.slices, data, strict=True):
-            for place, some in piece.places(raw):
-                self._staging.write(job.file.name, piece.begin + place, some)
+        super().write(job, data, loss, sums)
         self._staging.finished(self._made.pack(job.ordinal, loss, sums))
 
-    def abandon(self) -> None:
-        """Nothing waits here."""
+    def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
+        self._staging.write(file.name, piece.begin + place, data)

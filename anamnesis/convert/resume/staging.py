@@ -35,17 +35,9 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
+from anamnesis.convert.resume import journal
 from anamnesis.convert.resume.folder import PUBLIC, Folder
-from anamnesis.convert.resume.identity import boot_id
-from anamnesis.convert.resume.journal import (
-    SURVEYS,
-    BandJournal,
-    Damaged,
-    SurveyJournal,
-    read_surveys,
-)
-from anamnesis.convert.resume.partial import NOTES, PartialFolder
-from anamnesis.convert.resume.room import NO_ROOM, allocate, no_room
+from anamnesis.convert.resume.partial import NO_ROOM, NOTES, PartialFolder, allocate, no_room
 from anamnesis.convert.write.sinks import write_at
 from anamnesis.sources.file import FileSource
 
@@ -70,7 +62,7 @@ class Notes(NamedTuple):
     @property
     def is_of_this_boot(self) -> bool:
         """Whether the machine has not been started anew since: what was written is there still."""
-        return self.plan is not None and self.plan.get("boot") == boot_id()
+        return self.plan is not None and self.plan.get("boot") == journal.boot_id()
 
 
 class Staging:
@@ -97,8 +89,8 @@ class Staging:
         self.folder = self._partial.path
         self.files = self.folder / "files"
         self._fds: dict[str, int] = {}
-        self._journal: BandJournal | None = None
-        self._surveys: SurveyJournal | None = None
+        self._journal: journal.BandJournal | None = None
+        self._surveys: journal.SurveyJournal | None = None
         self._discard = False
         self._position = threading.Lock()
 
@@ -140,8 +132,8 @@ class Staging:
                 return None
             raw = home.read("plan.json", most + 1)
             commit = home.read("commit", len(_SYNCED))
-            with self._whole(SURVEYS):
-                surveys = read_surveys(home, plan["weights"]) if plan["surveys"] else {}
+            with self._whole(journal.SURVEYS):
+                surveys = journal.read_surveys(home, plan["weights"]) if plan["surveys"] else {}
         known = {} if raw is not None and len(raw) > most else parsed_note(raw)
         return Notes(known, commit is not None, commit == _SYNCED, surveys)
 
@@ -150,13 +142,20 @@ class Staging:
         """Refuse a journal that is damaged."""
         try:
             yield
-        except Damaged:
+        except journal.Damaged:
             raise self.damaged(name) from None
 
     def begin(self, plan: dict[str, Any]) -> None:
         """Begin anew; nothing is done."""
+        home = self._partial.home
         with self._deep_folders():
-            self._begin_anew(self._partial.home, {**plan, "boot": boot_id()})
+            for name in NOTES:
+                home.remove(name)
+            home.remove_tree("files")
+            home.inner("files", make=PUBLIC).close()
+            with open(home.create("plan.json.new"), "wb") as stream:
+                stream.write(json.dumps({**plan, "boot": journal.boot_id()}).encode())
+            home.move("plan.json.new", home, "plan.json")
         self._open_journals(plan)
 
     def resume(self, plan: dict[str, Any], names: Set[str]) -> None:
@@ -168,10 +167,10 @@ class Staging:
 
     def _open_journals(self, plan: dict[str, Any]) -> None:
         home = self._partial.home
-        self._journal = BandJournal(home, self._record_bytes, plan["bands"])
+        self._journal = journal.BandJournal(home, self._record_bytes, plan["bands"])
         if plan["surveys"]:
-            with self._whole(SURVEYS):
-                self._surveys = SurveyJournal(home, plan["weights"])
+            with self._whole(journal.SURVEYS):
+                self._surveys = journal.SurveyJournal(home, plan["weights"])
 
     def done(self) -> Iterator[bytes]:
         """Yield the records of all bands that are written."""
@@ -198,16 +197,6 @@ class Staging:
                     raise self.damaged(f"files/{name}")
                 with files.place(name) as (folder, last):
                     folder.remove(last)
-
-    def _begin_anew(self, home: Folder, plan: dict[str, Any]) -> None:
-        for name in NOTES:
-            home.remove(name)
-        home.remove_tree("files")
-        with home.inner("files", make=PUBLIC):
-            pass
-        with open(home.create("plan.json.new"), "wb") as stream:
-            stream.write(json.dumps(plan).encode())
-        home.move("plan.json.new", home, "plan.json")
 
     def damaged(self, name: str) -> OutputError:
         """Return the error that a note, or a file, is none that a run leaves."""
@@ -368,9 +357,9 @@ class Staging:
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
-        for journal in (self._journal, self._surveys):
-            if journal is not None:
-                journal.close()
+        for one in (self._journal, self._surveys):
+            if one is not None:
+                one.close()
 
 
 def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from anamnesis.base.crc import crc32, share
 from anamnesis.base.workers import run
@@ -41,7 +42,9 @@ def run_plan(
         tally.count_bytes(sum(job.n_bytes for job in plan.jobs() if done[job.ordinal]))
     # Where bands wait for each other, a run in one thread would keep the others waiting.
     runs = ([job] for job in plan.jobs()) if sink.in_order else plan.runs()
-    pending = _pending(runs, done)
+    if done is not None:
+        left = ([job for job in jobs if not done[job.ordinal]] for jobs in runs)
+        runs = (jobs for jobs in left if jobs)
     room = None if plan.is_plain else _Room(how.threads)
 
     def abandon() -> None:
@@ -51,23 +54,13 @@ def run_plan(
 
     report()
     run(
-        pending if room is None else room.admitted(pending),
+        runs if room is None else room.admitted(runs),
         lambda: _Worker(sink, tally, room, how, plan),
         how.threads,
         report,
         abandon,
     )
     report()
-
-
-def _pending(runs: Iterator[list[Job]], done: bytearray | None) -> Iterator[list[Job]]:
-    if done is None:
-        yield from runs
-        return
-    for jobs in runs:
-        left = [job for job in jobs if not done[job.ordinal]]
-        if left:
-            yield left
 
 
 class _Room:
@@ -211,23 +204,26 @@ def _survey(plan: Plan, made: OutputWeight, how: How) -> bytes:
     first = next(iter(bands), Band(0, 0))
     shares = max(1, -(-_values_bytes(made, first) // _SHARE))
     at_once = max(1, how.threads // shares)
-    run(bands.runs(), lambda: _Surveyor(made, survey, how), at_once, report)
+    runs = ([(band, band) for band in some] for some in bands.runs())
+    return run_survey(made, survey, runs, how._replace(threads=at_once), report)
+
+
+def run_survey(
+    made: OutputWeight,
+    survey: Survey,
+    runs: Iterator[list[tuple[Band, Band]]],
+    how: How,
+    after: Callable[[object], None] | None = None,
+) -> bytes:
+    """Let a survey see bands, each with its place among what it sees; return what it finds."""
+    dtype = made.encoding.values
+
+    def see(scratch: Scratch, bands: list[tuple[Band, Band]]) -> None:
+        for band, place in bands:
+            how.check()
+            values = scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
+            decode_run(made.weight, band, dtype, scratch, values, how.level)
+            survey.see(values, place, how.level)
+
+    run(runs, lambda: partial(see, Scratch()), how.threads, after)
     return survey.found()
-
-
-class _Surveyor:
-    """One thread's part of a first pass."""
-
-    def __init__(self, made: OutputWeight, survey: Survey, how: How) -> None:
-        self._made = made
-        self._survey = survey
-        self._how = how
-        self._scratch = Scratch()
-
-    def __call__(self, bands: list[Band]) -> None:
-        dtype, level = self._made.encoding.values, self._how.level
-        for band in bands:
-            self._how.check()
-            values = self._scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
-            decode_run(self._made.weight, band, dtype, self._scratch, values, level)
-            self._survey.see(values, band, level)

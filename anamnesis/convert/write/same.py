@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from anamnesis.base.errors import OutputError
 from anamnesis.base.lazy import np
 from anamnesis.base.limits import UNLIMITED
-from anamnesis.base.stored import Part, StoredTensor
+from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import open_checkpoint
 from anamnesis.convert.compare.values import compare_arrays
-from anamnesis.convert.plan.files import Job
+from anamnesis.convert.plan.files import OutputFile, Slice
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
+from anamnesis.convert.write.sinks import OffsetSink
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.registry import Opening
-from anamnesis.schemes.core.codes import Loss
 
 _SHOWN = 3  # of the tensors that differ
 
@@ -51,18 +51,21 @@ def unlike_tensors(
     return found.told(), found.n
 
 
-class _Comparing:
+class _Comparing(OffsetSink):
     """A sink that compares bands with stored tensors of the same names."""
-
-    in_order = False
 
     def __init__(self, plan: Plan, stored: Mapping[str, StoredTensor]) -> None:
         self._stored = dict(stored)
         self._apart: dict[str, list[tuple[int, int, float]]] = {}
         self._unlike: dict[str, str] = {}
         planned = {part.name: part for made in plan.weights() for part in made.parts}
-        for part in planned.values():
-            self._look_at(part)
+        for name, part in planned.items():
+            there = stored.get(name)
+            if there is None:
+                self._unlike[name] = f"{name!r} is not there"
+            elif (there.dtype, there.shape) != (part.dtype, part.shape):
+                would = f"{part.dtype} {list(part.shape)}"
+                self._unlike[name] = f"{there.describe()} {name!r} would be {would}"
         self.n = len(stored.keys() | planned.keys())
         for name in sorted(stored.keys() - planned.keys()):
             self._unlike[name] = f"{name!r} would not be written"
@@ -70,18 +73,8 @@ class _Comparing:
             for i, raw in made.constants.items():
                 self._compare(made.parts[i].name, 0, raw)
 
-    def _look_at(self, part: Part) -> None:
-        there = self._stored.get(part.name)
-        if there is None:
-            self._unlike[part.name] = f"{part.name!r} is not there"
-        elif (there.dtype, there.shape) != (part.dtype, part.shape):
-            made = f"{part.dtype} {list(part.shape)}"
-            self._unlike[part.name] = f"{there.describe()} {part.name!r} would be {made}"
-
-    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        for piece, raw in zip(job.slices, data, strict=True):
-            for place, some in piece.places(raw):
-                self._compare(piece.part.name, place, some)
+    def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
+        self._compare(piece.part.name, place, data)
 
     def _compare(self, name: str, place: int, raw: bytes | memoryview) -> None:
         if name in self._unlike:
@@ -93,9 +86,6 @@ class _Comparing:
             found = compare_arrays(*(np.frombuffer(one, kind) for one in (other, raw)))
             apart = found.differing, place // kind.itemsize + found.first, found.largest
             self._apart.setdefault(name, []).append(apart)
-
-    def abandon(self) -> None:
-        """Nothing waits here."""
 
     def told(self) -> dict[str, str]:
         """Return what is not the same, by the names of the tensors, in words."""

@@ -5,7 +5,8 @@ The bands are real ones, decoded and encoded as a conversion does it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, islice
 from typing import Any
 
@@ -14,10 +15,11 @@ from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, Measured
 from anamnesis.convert.request.request import How
+from anamnesis.convert.write.pipeline import run_survey
 from anamnesis.convert.write.tally import LossSum
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.codes import VALUES_SLOT, Loss, Survey, Task
-from anamnesis.schemes.core.weight import Scratch, decode_run
+from anamnesis.schemes.core.codes import Task
+from anamnesis.schemes.core.weight import Scratch
 
 SAMPLE = 16  # bands, each of a megabyte or two of values
 
@@ -32,14 +34,26 @@ def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
     bands = _n_bands(encoded)
     if not sum(bands):
         return None
-    places = _places(sum(bands), n_bands)
+    n = sum(bands)
+    places: Sequence[int] = range(n)
+    if n_bands is not None and n_bands < n:  # those in the middle of as many equal stretches
+        places = [(2 * i + 1) * n // (2 * n_bands) for i in range(n_bands)]
     chosen = dict(_chosen(encoded, bands, places))
     found = _surveyed(plan, chosen, how)
     sums: dict[int, LossSum] = {made.index: LossSum() for made in chosen}
     jobs = ((made, band) for made, some in chosen.items() for band in _bands(made, some))
-    run(jobs, lambda: _Measurer(found, sums, how), how.threads)
+
+    def measure_band(scratch: Scratch, job: tuple[OutputWeight, Band]) -> None:
+        how.check()
+        made, band = job
+        shape, extents = made.weight.shape, made.encoding.extents(made.weight.shape, band)
+        outs = [memoryview(bytearray(extent.n_bytes * extent.pieces)) for extent in extents]
+        task = Task(band, shape, found.get(made.index, b""), how.level, measures=True)
+        sums[made.index].add(made.encoding.take(made.weight, task, scratch, outs))
+
+    run(jobs, lambda: partial(measure_band, Scratch()), how.threads)
     losses = {made.name: sums[made.index].result() for made in chosen}
-    return Measured(Losses(losses), len(places), sum(bands))
+    return Measured(Losses(losses), len(places), n)
 
 
 def _n_bands(encoded: list[OutputWeight]) -> list[int]:
@@ -53,13 +67,6 @@ def _n_bands(encoded: list[OutputWeight]) -> list[int]:
             known[kind] = len(made.bands())
         found.append(known[kind])
     return found
-
-
-def _places(n: int, wanted: int | None) -> range | list[int]:
-    """Return which of `n` bands are measured: those in the middle of as many equal stretches."""
-    if wanted is None or wanted >= n:
-        return range(n)
-    return [(2 * i + 1) * n // (2 * wanted) for i in range(wanted)]
 
 
 def _chosen(
@@ -94,8 +101,7 @@ def _surveyed(plan: Plan, chosen: dict[OutputWeight, list[int]], how: How) -> di
         bands = list(_joined(_bands(made, places)))
         survey = made.encoding.encoder.survey((bands[-1][1].stop,)) if bands else None
         if survey is not None:
-            run(iter(bands), _surveyor(made, survey, how), how.threads)
-            found[made.index] = survey.found()
+            found[made.index] = run_survey(made, survey, ([one] for one in bands), how)
     return plan.joint(found)
 
 
@@ -106,44 +112,3 @@ def _joined(bands: Iterator[Band]) -> Iterator[tuple[Band, Band]]:
         n = band.stop - band.start
         yield band, Band(at, at + n)
         at += n
-
-
-def _surveyor(made: OutputWeight, survey: Survey, how: How) -> Any:
-    def worker() -> Any:
-        scratch, dtype = Scratch(), made.encoding.values
-
-        def see(job: tuple[Band, Band]) -> None:
-            how.check()
-            band, place = job
-            values = scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
-            decode_run(made.weight, band, dtype, scratch, values, how.level)
-            survey.see(values, place, how.level)
-
-        return see
-
-    return worker
-
-
-class _Measurer:
-    """One thread's part."""
-
-    def __init__(self, found: dict[int, bytes], sums: dict[int, LossSum], how: How) -> None:
-        self._found = found
-        self._sums = sums
-        self._how = how
-        self._scratch = Scratch()
-
-    def __call__(self, job: tuple[OutputWeight, Band]) -> None:
-        self._how.check()
-        made, band = job
-        self._sums[made.index].add(self._loss(made, band))
-
-    def _loss(self, made: OutputWeight, band: Band) -> Loss:
-        shape = made.weight.shape
-        found = self._found.get(made.index, b"")
-        outs = [
-            memoryview(bytearray(extent.n_bytes * extent.pieces))
-            for extent in made.encoding.extents(shape, band)
-        ]
-        task = Task(band, shape, found, self._how.level, measures=True)
-        return made.encoding.take(made.weight, task, self._scratch, outs)

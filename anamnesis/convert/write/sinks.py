@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import BinaryIO, Protocol
 
 from anamnesis.base.errors import OutputError
-from anamnesis.convert.plan.files import Job, OutputFile
+from anamnesis.convert.plan.files import Job, OutputFile, Slice
 from anamnesis.schemes.core.codes import Loss
 
 _PIECE = 1 << 20
@@ -25,6 +26,24 @@ class Sink(Protocol):
 
     def abandon(self) -> None:
         """Let no band wait for another: there was a failure."""
+
+
+class OffsetSink(ABC):
+    """A sink that takes the bytes of bands in any order, each by its place in a part."""
+
+    in_order = False
+
+    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
+        for piece, raw in zip(job.slices, data, strict=True):
+            for place, some in piece.places(raw):
+                self.take(job.file, piece, place, some)
+
+    @abstractmethod
+    def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
+        """Take bytes of a part, which begin at a place in it."""
+
+    def abandon(self) -> None:  # noqa: B027 -- nothing waits here
+        pass
 
 
 class Writable(Protocol):
@@ -70,25 +89,18 @@ else:  # Windows: no positioned write
             return os.write(fd, view)
 
 
-class FileSink:
+class FileSink(OffsetSink):
     """Writes at offsets of one open file."""
-
-    in_order = False
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._position = threading.Lock()
 
-    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        for piece, raw in zip(job.slices, data, strict=True):
-            for place, some in piece.places(raw):
-                self.put(piece.begin + place, some)
+    def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
+        self.put(piece.begin + place, data)
 
     def put(self, offset: int, data: bytes | memoryview) -> None:
         write_at(self._file.fileno(), offset, data, self._position)
-
-    def abandon(self) -> None:
-        """Nothing waits here."""
 
 
 class StreamSink:

@@ -15,7 +15,6 @@ from typing import Any
 
 from anamnesis.base.crc import crc32
 from anamnesis.base.exact_sum import ExactSum
-from anamnesis.convert.plan.files import OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.report.report import Losses, WeightLoss
 from anamnesis.schemes.core.codes import Loss
@@ -85,7 +84,7 @@ class Tally:
         self._weights = list(plan.weights())
         self._losses: dict[int, LossSum] = {}
         self._sums = {
-            weight.index: _constant_sums(weight)
+            weight.index: [crc32(weight.constants.get(i, b"")) for i in range(len(weight.parts))]
             for file in plan.files
             if file.writer.wants_sums
             for weight in file.weights
@@ -142,11 +141,5 @@ class Tally:
         """What each weight has lost; None if nothing was measured."""
         if not self._losses:
             return None
-        return Losses({w.name: self._losses[w.index].result() for w in self._measured()})
-
-    def _measured(self) -> list[OutputWeight]:
-        return [weight for weight in self._weights if weight.index in self._losses]
-
-
-def _constant_sums(weight: OutputWeight) -> list[int]:
-    return [crc32(weight.constants.get(i, b"")) for i in range(len(weight.parts))]
+        measured = [weight for weight in self._weights if weight.index in self._losses]
+        return Losses({w.name: self._losses[w.index].result() for w in measured})

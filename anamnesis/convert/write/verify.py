@@ -7,7 +7,8 @@ the encoding says of its codes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import anamnesis._core as _core
@@ -19,15 +20,15 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.checkpoint.metadata import all_metadata
-from anamnesis.convert.plan.files import Job, OutputFile, OutputWeight
+from anamnesis.convert.plan.files import OutputFile, OutputWeight, Slice
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import run_plan
+from anamnesis.convert.write.sinks import OffsetSink
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.codes import Loss
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.registry import claim_all
@@ -44,17 +45,16 @@ class Differs(OutputError):
 def compared(plan: Plan, sources: Mapping[str, Source], request: Request) -> Tally:
     """Compare files with all that a plan would write; return what its bands came to."""
     tally = Tally(plan)
-    for name, offset, raw in _fixed(plan):
-        _compare_bytes(name, sources[name], offset, raw)
+
+    def compare(pieces: Iterable[tuple[str, int, bytes]]) -> None:
+        for name, offset, raw in pieces:
+            if sources[name].read(offset, len(raw)) != raw:
+                _differs(f"{name}, byte {offset:,}")
+
+    compare((file.name, offset, raw) for file in plan.files for offset, raw in file.fixed)
     run_plan(plan, _Comparing(sources), tally, request.how)
-    for name, offset, raw in tally.patches():
-        _compare_bytes(name, sources[name], offset, raw)
+    compare(tally.patches())
     return tally
-
-
-def _compare_bytes(name: str, source: Source, offset: int, raw: bytes) -> None:
-    if source.read(offset, len(raw)) != raw:
-        _differs(f"{name}, byte {offset:,}")
 
 
 def verify(
@@ -77,10 +77,6 @@ def _differs(where: str) -> NoReturn:
     raise Differs(f"{where}: what was written is not what is read back; is the disk sound?")
 
 
-def _fixed(plan: Plan) -> list[tuple[str, int, bytes]]:
-    return [(file.name, offset, raw) for file in plan.files for offset, raw in file.fixed]
-
-
 def _check_header(file: OutputFile, container: Container) -> dict[str, StoredTensor]:
     """Return the tensors that a file says it has, which must be those that were planned."""
     found = dict(container.tensors)
@@ -100,23 +96,15 @@ def _check_header(file: OutputFile, container: Container) -> dict[str, StoredTen
     return named
 
 
-class _Comparing:
+class _Comparing(OffsetSink):
     """A sink that compares bands with what is in the files."""
-
-    in_order = False
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = sources
 
-    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        source = self._sources[job.file.name]
-        for piece, raw in zip(job.slices, data, strict=True):
-            for place, some in piece.places(raw):
-                if source.read(piece.begin + place, len(some)) != some:
-                    _differs(f"{job.file.name}: tensor {piece.part.name!r}")
-
-    def abandon(self) -> None:
-        """Nothing waits here."""
+    def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
+        if self._sources[file.name].read(piece.begin + place, len(data)) != data:
+            _differs(f"{file.name}: tensor {piece.part.name!r}")
 
 
 def _check_values(
@@ -147,40 +135,29 @@ def _check_values(
         if isinstance(found, Transposed):  # a Conv1D's, which was turned before it was encoded
             found = found.stored
         if found is not None:
-            _compare(made, meant, found, request)
+            _compare(made, meant, found, request.how)
         elif config is not None:
             _differs(f"weight {made.name!r}")
 
 
-def _compare(made: OutputWeight, meant: Weight, found: Weight, request: Request) -> None:
+def _compare(made: OutputWeight, meant: Weight, found: Weight, how: How) -> None:
+    """Refuse two weights that are not of the same values, band by band."""
     if found.shape != meant.shape:
         _differs(f"weight {made.name!r}")
-    run(
-        made.bands().runs(),
-        lambda: _Decoding(made.name, meant, found, request.how),
-        request.threads,
-    )
 
-
-class _Decoding:
-    """One thread's part: bands of two weights, which must be of the same values."""
-
-    def __init__(self, name: str, meant: Weight, found: Weight, how: How) -> None:
-        self._name = name
-        self._weights = (meant, found)
-        self._how = how
-        self._scratch = (Scratch(), Scratch())
-
-    def __call__(self, bands: list[Band]) -> None:
+    def compare(scratches: tuple[Scratch, Scratch], bands: list[Band]) -> None:
         for band in bands:
-            self._how.check()
+            how.check()
+            n = band.stop - band.start
             values = []
-            for weight, scratch in zip(self._weights, self._scratch, strict=True):
-                out = scratch.room(-1, _F32.n_bytes(band.stop - band.start))
-                decode_run(weight, band, _F32, scratch, out, self._how.level)
+            for weight, scratch in zip((meant, found), scratches, strict=True):
+                out = scratch.room(-1, _F32.n_bytes(n))
+                decode_run(weight, band, _F32, scratch, out, how.level)
                 values.append(out)
             if not _io.are_equal(*values):
-                found = _core.compare(values[0], values[1], self._how.level)
-                n = f"{found.n_different:,} of {band.stop - band.start:,} values of a band"
-                at = band.start + (found.first_different or 0)
-                _differs(f"weight {self._name!r}: {n} differ, the first at {at:,}")
+                unlike = _core.compare(values[0], values[1], how.level)
+                told = f"{unlike.n_different:,} of {n:,} values of a band differ"
+                at = band.start + (unlike.first_different or 0)
+                _differs(f"weight {made.name!r}: {told}, the first at {at:,}")
+
+    run(made.bands().runs(), lambda: partial(compare, (Scratch(), Scratch())), how.threads)

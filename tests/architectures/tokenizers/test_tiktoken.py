@@ -13,7 +13,7 @@ from anamnesis import LimitExceeded, ParseError
 from anamnesis.architectures.tokenizers import Folder, read_vocabulary
 from anamnesis.architectures.tokenizers.decoded import bytes_as_letters
 from anamnesis.base.limits import Budget
-from anamnesis.cli.demo_tokenizer import _MERGES
+from anamnesis.cli.demo_models import _MERGES
 
 LETTERS = {bytes_as_letters(bytes([byte])): byte for byte in range(256)}
 BYTES = [bytes([byte]) for byte in (*range(33, 127), *range(161, 173), *range(174, 256))]
