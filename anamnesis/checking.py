@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import Lora, checked
-from anamnesis.base.cancel import Cancel
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.levels import LevelName
+from anamnesis.base.workers import Cancel
 from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.check.check import check as check_input
 from anamnesis.convert.check.findings import Check, Finding

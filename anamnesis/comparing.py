@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import checked
-from anamnesis.base.cancel import Cancel, check_cancel
 from anamnesis.base.levels import LevelName, resolve_level
-from anamnesis.base.workers import default_threads
+from anamnesis.base.workers import Cancel, check_cancel, default_threads
 from anamnesis.convert.compare.compare import Input
 from anamnesis.convert.compare.compare import compare as compare_inputs
 from anamnesis.convert.compare.comparison import Comparison

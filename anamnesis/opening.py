@@ -15,7 +15,7 @@ from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
 from anamnesis.convert.report.inspection import Inspection
 from anamnesis.convert.report.problems import first_of
-from anamnesis.formats.registry import Opening
+from anamnesis.formats.base import Opening
 from anamnesis.model import Model, Origin
 from anamnesis.pipelines import pipeline_at, write_pipeline
 from anamnesis.schemes.detect.ledger import Ledger
@@ -186,7 +186,7 @@ def parse(
         "remote_buffer": remote_buffer,
     }
     if hasattr(where, "read"):
-        from anamnesis.sources.spool import seekable
+        from anamnesis.sources.stream import seekable
 
         where = seekable(where)
     origin = Origin(parse, _lasting(where), options)
@@ -404,7 +404,7 @@ def _claim(
     )
     for name, shape in checkpoint.shapes.items():
         if name in ledger.weights:
-            from anamnesis.architectures.shapes import reshaped  # only here, for a quick start
+            from anamnesis.architectures.operations import reshaped  # only here, for a quick start
 
             ledger.weights[name] = reshaped(ledger.weights[name], name, shape)
     return ledger

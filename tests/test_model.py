@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.base.dropped import Dropped
+from anamnesis.base.stored import Dropped
 from anamnesis.convert.report.report import Report
 from anamnesis.convert.request.mix_options import MixOptions
 from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request

@@ -25,7 +25,6 @@ def every_arch() -> tuple[Arch, ...]:
         granite,
         lfm2,
         llama,
-        mistral,
         olmo,
         phi,
         qwen,
@@ -34,7 +33,7 @@ def every_arch() -> tuple[Arch, ...]:
     )
 
     tables = (
-        *(llama, mistral, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
+        *(llama, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
         *(granite, olmo, decoders, lfm2, bert, t5),
     )
     return tuple(arch for table in tables for arch in table.ARCHS)

@@ -10,7 +10,7 @@ from anamnesis.cli.demo_models import DEMOS
 
 def make_demo(name: str, directory: str) -> None:
     """Make a demo, and print what it is."""
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size
 
     demo = DEMOS[name]
     folder = Path(directory)

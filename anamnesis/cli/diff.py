@@ -91,7 +91,7 @@ def lines(found: Comparison, width: int) -> Iterator[str]:
 
 
 def _heads(found: Comparison) -> Iterator[str]:
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size
 
     for letter, side in (("A", found.a), ("B", found.b)):
         yield f"{letter}  {side.path}  ({side.format}, {format_size(side.n_bytes)})"

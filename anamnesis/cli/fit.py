@@ -79,7 +79,7 @@ def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) ->
 
 def _lines(found: Fit) -> Iterator[str]:
     """Yield the chosen types, and what they cost."""
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size
     from anamnesis.cli.mix_table import mix_lines
 
     plan = found.plan

@@ -56,7 +56,7 @@ def _figures(row: _Row) -> str:
 
 
 def _rows(plan: Plan, chosen: Container[str]) -> Iterator[_Row]:
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size
     from anamnesis.schemes.families.ggml.choose import OWN
 
     for made in plan.weights():

@@ -24,7 +24,7 @@ from anamnesis.checkpoint.file_names import (
     indexed_directory,
     is_index,
 )
-from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.checkpoint.folder import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.checkpoint.pipelines import is_pipeline, is_read
 from anamnesis.convert.request.form import Form, check_directory, check_named

@@ -108,7 +108,7 @@ def _planned(model: Model, target: Target, measure: int, given: dict[str, Any]) 
 
 def _table(plans: dict[str, Plan]) -> Iterator[str]:
     """Yield a row for each target, in 80 columns."""
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size
     from anamnesis.cli.errors import in_options
     from anamnesis.cli.narration import hanging
 
@@ -142,7 +142,7 @@ def _row(width: int, name: str, cells: tuple[str, ...], last: str) -> Iterator[s
 
 
 def _input(plan: Plan) -> str:
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size
 
     account = plan.account
     n = account.n_parameters
@@ -179,8 +179,7 @@ def _loss(plan: Plan) -> Iterator[str]:
 
 def _lines(plan: Plan, stored: Any) -> Iterator[str]:
     """Yield the plan of one target."""
-    from anamnesis.base.printable import printable
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size, printable
     from anamnesis.cli.encoding_voice import outcome_lines
     from anamnesis.cli.narration import count, dropped_lines, joined_lines
 

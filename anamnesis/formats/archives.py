@@ -32,9 +32,7 @@ def parse_archive(source: Source, budget: Budget, opening: Opening) -> Container
 
 
 def archive_id(source: Source) -> str | None:
-    """Return the id of the format of an archive, by the names of its members; None if of
-    neither.
-    """
+    """Return the id of an archive's format, by the names of its members; None if of neither."""
     directory = read_directory(source, Budget())
     if pickles_of(directory):
         return "torch"

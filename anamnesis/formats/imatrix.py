@@ -25,16 +25,6 @@ from anamnesis.base.source import Readable, Source
 from anamnesis.formats.base import Container
 from anamnesis.sources.open import open_source
 
-__all__ = [
-    "IMATRIX_MAX_ENTRIES",
-    "IMATRIX_MAX_NAME",
-    "Entry",
-    "ImatrixFile",
-    "is_dat",
-    "is_imatrix",
-    "read_imatrix",
-]
-
 IMATRIX_MAX_ENTRIES = 1_000_000
 IMATRIX_MAX_NAME = 65_535  # bytes
 

@@ -8,12 +8,9 @@ from typing import Any
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
-from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container, Opening, TypedMetadata
 from anamnesis.formats.safetensors import read as safetensors
 from anamnesis.sources.open import open_source
-
-__all__ = ["Container", "Opening", "StoredTensor", "detect", "parse_container", "parse_file"]
 
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter for an empty one
 _NO_HEADER = 1 << 48  # bytes; only other files seem to claim a longer header

@@ -62,12 +62,12 @@ class RowOrder:
         return list(accumulate(run.n for run in self.runs))
 
     @property
-    def n_rows(self) -> int:
-        return self.n_groups * self._ends[-1] if self.runs else 0
-
-    @property
     def per_group(self) -> int:
         return self._ends[-1] if self.runs else 0
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_groups * self.per_group
 
     @property
     def step(self) -> int:
@@ -175,15 +175,18 @@ class JoinedSource(DerivedSource):
     def _read_some(self, offset: int, view: memoryview) -> int:
         if offset >= self.size:
             return 0
-        at = bisect_right(self._starts, offset) - 1
-        tensor, begin = self._tensors[at], offset - self._starts[at]
+        tensor, begin = self._at(offset)
         n = min(len(view), tensor.n_bytes - begin)
         tensor.source.read_into(tensor.offset + begin, view[:n])
         return n
 
-    def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
+    def _at(self, offset: int) -> tuple[StoredTensor, int]:
+        """Return the tensor that a byte is of, and which byte of it that is."""
         at = bisect_right(self._starts, offset) - 1
-        tensor, begin = self._tensors[at], offset - self._starts[at]
+        return self._tensors[at], offset - self._starts[at]
+
+    def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
+        tensor, begin = self._at(offset)
         if begin + sum(map(len, views)) <= tensor.n_bytes:
             tensor.source.read_into_each(tensor.offset + begin, views)
         else:
@@ -192,8 +195,7 @@ class JoinedSource(DerivedSource):
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
         if not 0 <= offset < self.size:
             return None
-        at = bisect_right(self._starts, offset) - 1
-        tensor, begin = self._tensors[at], offset - self._starts[at]
+        tensor, begin = self._at(offset)
         if begin + n_bytes > tensor.n_bytes:
             return None
         return tensor.source.held(tensor.offset + begin, n_bytes)
@@ -273,7 +275,15 @@ class GatheredSource(DerivedSource):
         """Read some rows, with what lies between, and put them in order; return their bytes."""
         length = self._row_bytes
         while True:
-            start, pattern = self._pattern(first, n)
+            step = self._order.step
+            group, within = divmod(first, self._order.per_group) if step else (0, first)
+            found = self._patterns.get((within, n))
+            if found is None:
+                found = _Pattern.of(self._order.rows(within, n), GAP_BYTES // self._row_bytes)
+                if len(self._patterns) >= _KEPT_PATTERNS:
+                    self._patterns.clear()
+                self._patterns[within, n] = found
+            start, pattern = group * step, found
             if n == 1 or pattern.height * length <= 2 * _AT_ONCE:
                 break
             n //= 2
@@ -305,18 +315,6 @@ class GatheredSource(DerivedSource):
             lines = np.frombuffer(room, np.uint8).reshape(-1, length)
             out = np.frombuffer(view, np.uint8).reshape(-1, length)
             np.take(lines, pattern.places, axis=0, out=out, mode="clip")
-
-    def _pattern(self, first: int, n: int) -> tuple[int, _Pattern]:
-        """Return from which row on some lie as a pattern says; most groups are alike."""
-        step = self._order.step
-        group, within = divmod(first, self._order.per_group) if step else (0, first)
-        found = self._patterns.get((within, n))
-        if found is None:
-            found = _Pattern.of(self._order.rows(within, n), GAP_BYTES // self._row_bytes)
-            if len(self._patterns) >= _KEPT_PATTERNS:
-                self._patterns.clear()
-            self._patterns[within, n] = found
-        return group * step, found
 
     @property
     def way(self) -> str:

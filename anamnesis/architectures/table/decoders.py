@@ -17,11 +17,13 @@ from anamnesis.architectures.table.blocks import (
     NORMS,
     OUTER,
     QKV_BIASES,
+    WINDOW,
     layer,
     plain,
+    types_by_window,
+    window_pattern,
 )
 from anamnesis.architectures.table.llama import KEYS, LLAMA, head_dim, kv_heads, rope_dimensions
-from anamnesis.architectures.table.patterns import WINDOW, types_by_window, window_pattern
 from anamnesis.base.errors import UnsupportedError
 
 _NO_SCALING = {"rope.scaling.type": {"type": "string", "value": "none"}}

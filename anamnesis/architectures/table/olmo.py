@@ -11,13 +11,17 @@ from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
+    FULL,
     HEAD_NORMS,
     MLP,
     OUTER,
+    SLIDING,
+    WINDOW,
+    layer_kinds,
+    of_kind,
     plain,
 )
 from anamnesis.architectures.table.llama import kv_heads
-from anamnesis.architectures.table.patterns import FULL, SLIDING, WINDOW, layer_kinds, of_kind
 
 _PATTERN = "attention.sliding_window_pattern"
 _PERIOD = 4  # every fourth layer of Olmo 3 sees all

@@ -41,7 +41,7 @@ def sentencepiece(
     found = Vocabulary(size or n, str(folder.root), folder.budget)
     put_pieces(found, pieces)
     for text, i in (folder.json("added_tokens.json") or {}).items():
-        if _is_in(folder, "added_tokens.json", i, found):
+        if _id(folder, "added_tokens.json", i) < len(found):
             found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
     for i, token in section(folder.json(CONFIG) or {}, "added_tokens_decoder").items():
         _put_added(folder, CONFIG, found, i, token, as_given=as_given)
@@ -70,7 +70,7 @@ def _put_added(
     text = content(token) if isinstance(token, Mapping) else None
     if text is None:
         raise folder.malformed(name, f"added token {i!r} has no content")
-    if not _is_in(folder, name, i, found):
+    if _id(folder, name, i) >= len(found):
         return
     is_special = bool(token.get("special"))
     if is_special or (not as_given and looks_special(text)):
@@ -80,7 +80,8 @@ def _put_added(
         found.put(i, text, TokenType.USER_DEFINED, ADDED_SCORE)
 
 
-def _is_in(folder: Folder, name: str, i: Any, found: Vocabulary) -> bool:
-    if not isinstance(i, int) or isinstance(i, bool) or i < 0:
-        raise folder.malformed(name, f"the id of an added token is {i!r}")
-    return i < len(found)
+def _id(folder: Folder, name: str, given: Any) -> int:
+    """Return the id of an added token as a file gives it."""
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise folder.malformed(name, f"the id of an added token is {given!r}")
+    return given

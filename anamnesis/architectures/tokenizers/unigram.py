@@ -87,7 +87,9 @@ def _fast(folder: Folder, config: Mapping[str, Any]) -> tuple[Vocabulary, dict[s
     if wrong is not None:
         raise folder.malformed(FAST, f"token {wrong} of the vocabulary is {listed[wrong]!r}")
     found = Vocabulary(size, str(folder.root), folder.budget)
-    scores = np.array([_score(score) for _, score in listed], np.float32)
+    scores = np.array(
+        [(float(score) if abs(score) < 3e38 else 0.0) for _, score in listed], np.float32
+    )
     found.put_all({i: text for i, (text, _) in enumerate(listed)}, TokenType.NORMAL, scores)
     vocab: dict[str, int] = {}
     for i, (text, _) in enumerate(listed):
@@ -106,10 +108,6 @@ def _is_scored(entry: Any) -> bool:
         case [str(), int() | float()]:
             return True
     return False
-
-
-def _score(given: float) -> float:
-    return float(given) if abs(given) < 3e38 else 0.0
 
 
 def _mark(

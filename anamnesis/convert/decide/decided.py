@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.stored import Dropped
 from anamnesis.convert.decide.declaration import Declaration
 from anamnesis.convert.decide.keeping import Kept
 from anamnesis.convert.decide.names import Named

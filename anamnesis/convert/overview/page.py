@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anamnesis.base.printable import shortened
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import format_size, shortened
 from anamnesis.convert.compare.comparison import Comparison
 from anamnesis.convert.compare.page import comparison_page
 from anamnesis.convert.overview.overview import Counted, Overview

@@ -30,8 +30,8 @@ from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.edited import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.sources.altered import ReplacedSource
 from anamnesis.sources.memory import BufferSource
-from anamnesis.sources.replaced import ReplacedSource
 
 _PIECE = 1 << 20  # bytes of an array that are hashed at a time
 _STEP = 256  # values, of which the first is looked at to tell whether they are read

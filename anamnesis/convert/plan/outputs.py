@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
+from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
     ADAPTER_STEM,
@@ -24,10 +24,10 @@ from anamnesis.checkpoint.file_names import (
     PARAMS_NAME,
     QUANT_FILES,
 )
+from anamnesis.checkpoint.grouping import without_variant
 from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.decide.account import account_of
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.keeping import check_kept

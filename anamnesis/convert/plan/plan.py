@@ -13,8 +13,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.printable import numbered
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import format_size, numbered
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.decide.account import Account

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import EXTENSION, HQQ_NAME, MODEL_STEM
-from anamnesis.checkpoint.variants import without_variant
+from anamnesis.checkpoint.grouping import without_variant
 
 if TYPE_CHECKING:
     from anamnesis.convert.plan.files import OutputWeight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import format_size
 
 
 def format_duration(seconds: float) -> str:

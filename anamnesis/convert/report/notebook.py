@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anamnesis.base.html import html_table
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import format_size
 from anamnesis.schemes.detect.ledger import Ledger
 
 _MOST_ROWS = 50

@@ -8,8 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from anamnesis.base.printable import printable, shortened
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import format_size, printable, shortened
 from anamnesis.convert.report.charts import Scale, grid, legend, stacked_bar
 
 _COLOURS = 8  # of encodings, `c0` to `c7`

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from anamnesis.base.printable import numbered
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import format_size, numbered
 from anamnesis.convert.report.report import Report
 
 

@@ -119,7 +119,7 @@ def _of(module: str, name: str) -> Callable[[str], Any]:
     return read
 
 
-_size = _of("base.sizes", "parse_size")
+_size = _of("base.printable", "parse_size")
 _block_type = _of("convert.request.mix_options", "block_type")
 
 
@@ -317,7 +317,7 @@ OVERRIDES = Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_t
 RENAMINGS = Kind(_renaming, "FROM=TO", _text, many=True, is_table=True)
 SETTINGS_FILE = Kind(_settings_file, "FILE.json", _any, is_table=True)
 SETTINGS = Kind(_of("formats.gguf.settings", "read_setting"), "KEY=VALUE", many=True)
-EDITS = Kind(_of("formats.gguf.edit", "read_edit"), "KEY=VALUE", many=True)
+EDITS = Kind(_of("formats.gguf.write", "read_edit"), "KEY=VALUE", many=True)
 KEYS = Kind(str, "KEY", _texts, many=True)
 HEADER_KEYS = Kind(
     _of("schemes.families.ggml.header", "read_override"),

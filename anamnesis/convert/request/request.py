@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 from anamnesis.base.arguments import Globs, Lora, Size, hint_of, taken
-from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import LevelName
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import chooser
+from anamnesis.base.workers import Cancel, check_cancel, stop_if
 from anamnesis.convert.request.form import Form
 from anamnesis.convert.request.mix_options import AskedMix, MixOptions
 from anamnesis.convert.request.options import OPTIONS

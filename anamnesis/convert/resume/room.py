@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import format_size
 
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 

@@ -16,7 +16,7 @@ from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.tally import Tally
-from anamnesis.formats.registry import Opening
+from anamnesis.formats.base import Opening
 from anamnesis.schemes.core.codes import Loss
 
 _SHOWN = 3  # of the tensors that differ

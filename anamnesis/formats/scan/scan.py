@@ -17,8 +17,7 @@ from anamnesis.base.errors import AnamnesisError, LimitExceeded
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import NPY_MAGIC
-from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
-from anamnesis.formats.pickle.nodes import Global
+from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL, Global
 from anamnesis.formats.scan.dangerous import is_dangerous, is_extension
 from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, ScanMachine
 from anamnesis.formats.scan.other import (
@@ -28,19 +27,18 @@ from anamnesis.formats.scan.other import (
     is_tar,
     parse_other,
 )
-from anamnesis.formats.scan.report import SAFE, FoundGlobal, PickleScan, Scan
+from anamnesis.formats.scan.report import SAFE, PickleScan, Scan
 from anamnesis.formats.torch.container import read_pickle
 from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.legacy import MAGIC, PickleStream, end_of_storages
 from anamnesis.formats.zip.directory import LOCAL_BYTES
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
-from anamnesis.sources.spool import seekable
+from anamnesis.sources.stream import seekable
 
 if TYPE_CHECKING:
-    from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
-
-__all__ = ["FoundGlobal", "PickleScan", "Scan", "scan"]
+    from anamnesis.formats.zip.directory import ZipEntry
+    from anamnesis.formats.zip.members import ZipDirectory
 
 SCAN_MAX_NESTED = 8  # pickles in pickles
 SCAN_MAX_PICKLES = 10_000
@@ -123,7 +121,15 @@ class _Scanner:
             if at is not None:
                 self._stream(source, "", at)
         elif head.startswith(b"GGUF") or (head[8:9] == b"{" and head[4:8] == bytes(4)):
-            self._other_format(head)
+            try:
+                parse_other(self.source, head[:8], Budget(self.limits))
+            except AnamnesisError as error:
+                self._stream(self.source, "")
+                if self.scan.verdict != SAFE:
+                    self._problem(error)
+                    self._forget_what_is_no_pickle()
+            else:
+                self._guest(self.source, "read as a pickle")
         elif is_document(source):
             self._guest(source, "read as a pickle")
         else:
@@ -133,11 +139,10 @@ class _Scanner:
 
     def _name_what_is_no_pickle(self) -> None:
         """Say of a broken pickle what the file is instead; it is not safe either way."""
-        if any(pickle.globals or not pickle.malformed for pickle in self.scan.pickles):
-            return
         from anamnesis.formats.foreign import foreign_kind, looks_like_a_pickle
 
-        if looks_like_a_pickle(self.source):
+        is_one = any(pickle.globals or not pickle.malformed for pickle in self.scan.pickles)
+        if is_one or looks_like_a_pickle(self.source):
             return
         if not self.scan.problems:
             self.scan.problems.append(foreign_kind(self.source) or _NO_KNOWN_FORMAT)
@@ -148,18 +153,6 @@ class _Scanner:
         self.scan.pickles = [
             p for p in self.scan.pickles if p.globals or p.is_over_limit or not p.malformed
         ]
-
-    def _other_format(self, head: bytes) -> None:
-        """Look for pickles in a file that claims to be of a format without."""
-        try:
-            parse_other(self.source, head[:8], Budget(self.limits))
-        except AnamnesisError as error:
-            self._stream(self.source, "")
-            if self.scan.verdict != SAFE:
-                self._problem(error)
-                self._forget_what_is_no_pickle()
-        else:
-            self._guest(self.source, "read as a pickle")
 
     # --- archives ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What both kinds of torch file become: a container of tensors and the rest."""
+"""What both kinds of torch file share: a pickle machine, and their container."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container, TypedMetadata, names_below
-from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
+from anamnesis.formats.pickle.machine import FindGlobal, PickleMachine
+from anamnesis.formats.pickle.nodes import (
+    PICKLE_MAX_BYTES,
+    PICKLE_MAX_RATIO,
+    PICKLE_SMALL,
+    text_cost,
+)
+from anamnesis.formats.pickle.opcodes import Problem
 from anamnesis.formats.torch.flatten import Flattened
+from anamnesis.formats.torch.globals import storage_from
 from anamnesis.formats.torch.tensors import Place, keys_in, list_lost, place_all
 from anamnesis.formats.torch.values import Storage
 
 if TYPE_CHECKING:
-    from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+    from anamnesis.formats.zip.directory import ZipEntry
+    from anamnesis.formats.zip.members import ZipDirectory
 
 _LONGEST_CARRIED = 1000  # characters
 
@@ -100,3 +109,36 @@ def storage_id(saved: Any, name: str) -> tuple[Any, ...]:
     if type(saved) is not tuple or len(saved) < 5 or saved[0] not in ("storage", b"storage"):
         raise ParseError("a persistent id that names no storage", source=name)
     return saved[1:]
+
+
+class TorchMachine(PickleMachine):
+    """A machine that finds the storages of tensors, and refuses keys that are given twice."""
+
+    def __init__(
+        self,
+        data: bytes,
+        find_global: FindGlobal,
+        budget: Budget,
+        name: str,
+        folder: str,
+        *,
+        may_retype: bool = False,
+    ) -> None:
+        super().__init__(data, find_global, None, budget, name)
+        self.folder = folder
+        self.may_retype = may_retype
+        self.storages: dict[str, Storage] = {}
+
+    def persistent_load(self, saved: Any) -> Storage:
+        kind, key, _, n_elements = storage_id(saved, self.name)[:4]
+        storage = storage_from(kind, key, n_elements, self.folder)
+        self.charge(text_cost(storage.key))
+        known = self.storages.setdefault(storage.key, storage)
+        if known == storage:
+            return known
+        if not self.may_retype:
+            raise Problem(f"storage {storage.key!r} is declared inconsistently")
+        return storage
+
+    def replace_item(self, key: Any) -> None:
+        raise Problem(f"a dictionary is given the key {str(key)[:200]!r} twice")

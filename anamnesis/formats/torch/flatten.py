@@ -13,18 +13,33 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.formats.pickle.costs import (
+from anamnesis.formats.pickle.machine import PickleMachine
+from anamnesis.formats.pickle.nodes import (
     ENTRY,
     NUMBER,
     PICKLE_MAX_DEPTH,
     PICKLE_MAX_WORKING_SET,
+    SCALARS,
     SLOT,
+    Call,
+    Global,
+    Key,
+    PickledSet,
+    in_words,
     text_cost,
 )
-from anamnesis.formats.pickle.machine import PickleMachine
-from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
-from anamnesis.formats.torch.plain_values import plain, plain_list, value_cost
-from anamnesis.formats.torch.values import Attributed, Refused, Storage, TorchTensor, Wrapper, whole
+from anamnesis.formats.torch.values import (
+    Attributed,
+    Refused,
+    Storage,
+    TorchTensor,
+    Wrapper,
+    is_of_slots,
+    plain,
+    plain_list,
+    value_cost,
+    whole,
+)
 
 if TYPE_CHECKING:
     from anamnesis.formats.torch.dtensor import Sharding
@@ -254,7 +269,7 @@ class Flattened:
         """Add what `__setstate__` would be given: attributes mostly."""
         attributes: dict[str, Any] = {}
         for state in states:
-            parts = state if _is_of_slots(state) else (state,)
+            parts = state if is_of_slots(state) else (state,)
             for part in parts:
                 if type(part) is dict:
                     self._visit(len(part))
@@ -369,12 +384,3 @@ def _has_parts(arg: Any) -> bool:
 
 def _is_of_numpy(made: Call) -> bool:
     return isinstance(made.function, Global) and made.function.module.startswith("numpy.")
-
-
-def _is_of_slots(state: Any) -> bool:
-    """Return whether a state is one of an object's dictionary and its slots."""
-    return (
-        type(state) is tuple
-        and len(state) == 2
-        and all(part is None or type(part) is dict for part in state)
-    )

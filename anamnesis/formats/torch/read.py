@@ -15,15 +15,15 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.formats.base import Container
 from anamnesis.formats.pickle.nodes import Global
-from anamnesis.formats.torch.container import container_of, read_pickle
-from anamnesis.formats.torch.flatten import Flattened, flatten
+from anamnesis.formats.torch.container import TorchMachine, container_of, read_pickle
+from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global
-from anamnesis.formats.torch.machine import TorchMachine
 from anamnesis.formats.torch.tensors import Place
 from anamnesis.formats.torch.values import Storage, TorchTensor, Wrapper
 
 if TYPE_CHECKING:
-    from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+    from anamnesis.formats.zip.directory import ZipEntry
+    from anamnesis.formats.zip.members import ZipDirectory
 
 _PICKLE = "data.pkl"
 _IN_FOLDER = f"/{_PICKLE}"
@@ -76,10 +76,14 @@ class _Archive:
     def container(self) -> Container:
         value, machine = self._load(_PICKLE, "data/")
         flattened = flatten(value, self.source.name, self.budget, machine)
-        if self.is_script:
-            self._add_constants(flattened)
+        if self.is_script:  # whose code calls some tensors CONSTANTS.c0 and so on
+            stored, machine = self._load(_CONSTANTS, "constants/")
+            constants = flatten({"CONSTANTS": stored}, self.source.name, self.budget, machine)
+            for name, tensor in constants.tensors.items():
+                number = name.removeprefix("CONSTANTS.")
+                flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
         return container_of(
-            self._kind(value),
+            "TorchScript archive" if self.is_script else kind_of(value),
             flattened,
             self._locate,
             self._others,
@@ -88,17 +92,6 @@ class _Archive:
             header_bytes=self.header_bytes,
             big_endian=self._is_big_endian(),
         )
-
-    def _kind(self, value: Any) -> str:
-        return "TorchScript archive" if self.is_script else kind_of(value)
-
-    def _add_constants(self, flattened: Flattened) -> None:
-        """Add the tensors that TorchScript's code calls CONSTANTS.c0 and so on."""
-        value, machine = self._load(_CONSTANTS, "constants/")
-        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, machine)
-        for name, tensor in constants.tensors.items():
-            number = name.removeprefix("CONSTANTS.")
-            flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
 
     def _others(self, refused: set[str]) -> dict[str, Place]:
         """Return where the storages lie that are not of those keys and were not located."""

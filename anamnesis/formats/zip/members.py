@@ -30,8 +30,6 @@ from anamnesis.formats.zip.directory import (
 from anamnesis.sources.checked import CheckedSource
 from anamnesis.sources.inflated import Deflated, InflatedChunks, InflatedSource
 
-__all__ = ["ZipDirectory", "ZipEntry", "read_directory"]
-
 _LOCAL_MAGIC = b"PK\x03\x04"
 _LEVELS = 1 << 1 | 1 << 2  # how hard the writer tried; may differ
 _DESCRIPTOR_BYTES = (12, 16, 20, 24)  # with or without a magic, of 32 or 64 bits

@@ -9,7 +9,7 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.plain import PlainMatrix
 from anamnesis.schemes.core.weight import Scratch, Weight
-from anamnesis.sources.replaced import ReplacedSource
+from anamnesis.sources.altered import ReplacedSource
 
 # What values are seen in that have no dtype of their own: float64 goes by way of it anyway.
 UNROUNDED = OUTPUT_DTYPES["f32"]

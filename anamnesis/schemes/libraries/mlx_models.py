@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 
 
 class Row(NamedTuple):
