@@ -102,11 +102,8 @@ def opened(where: Where | Model, options: ParseOptions) -> Iterator[Model]:
 def input_of(model: Model) -> Input:
     """Return a model and what it is called, as comparing and checking take it."""
     where = model._origin.where
-    name = _below_here(where) if isinstance(where, str) else next(iter(model.files))
+    if isinstance(where, str):  # a path is absolute; here as seen from the working directory
+        name = where.removeprefix(os.path.join(os.getcwd(), "")) or "."
+    else:
+        name = next(iter(model.files))
     return Input(name, model._checkpoint, model._ledger)
-
-
-def _below_here(path: str) -> str:
-    """Return an absolute path as seen from here, if it lies below."""
-    here = os.path.join(os.getcwd(), "")
-    return path.removeprefix(here) or "."

@@ -170,7 +170,13 @@ def parse(
         remote_buffer = size("remote_buffer", remote_buffer)
     if isinstance(where, Model):
         raise TypeError("where is a Model already, which has these verbs: model.convert(...)")
-    tiles = None if layout is None else _tiles(layout)
+    tiles = None
+    if layout is not None:
+        from anamnesis.schemes.detect.tiled import PRODUCERS  # only here, for a quick start
+
+        if layout not in PRODUCERS:
+            raise ValueError(f"layout must be {' or '.join(PRODUCERS)}; got {layout!r}")
+        tiles = PRODUCERS[layout]
     options: ParseOptions = {
         "limits": limits,
         "block_size": block_size,
@@ -370,15 +376,6 @@ def _lasting(where: Any) -> Any:
         return where
     path = os.fspath(where)
     return path if os.path.isabs(path) else os.path.abspath(path)
-
-
-def _tiles(layout: str) -> bool:
-    """Return whether scales are in tiles in a producer's layout."""
-    from anamnesis.schemes.detect.tiled import PRODUCERS  # only here, for the sake of a quick start
-
-    if layout not in PRODUCERS:
-        raise ValueError(f"layout must be {' or '.join(PRODUCERS)}; got {layout!r}")
-    return PRODUCERS[layout]
 
 
 def _claim(

@@ -21,9 +21,9 @@ from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import Call, Global, Key, PickledSet
 from anamnesis.formats.scan.scan import scan
-from anamnesis.formats.torch.container import TorchMachine
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global
+from anamnesis.formats.torch.read import TorchMachine
 
 
 class Restricted(pickle._Unpickler):

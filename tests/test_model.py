@@ -24,7 +24,7 @@ from anamnesis.base.stored import Dropped
 from anamnesis.convert.report.report import Report
 from anamnesis.convert.request.mix_options import MixOptions
 from anamnesis.convert.request.request import ConvertOptions, RememberOptions, Request
-from anamnesis.formats.torch.container import PthMetadata
+from anamnesis.formats.torch.read import PthMetadata
 from anamnesis.opening import ParseOptions
 from helpers.handmade import Entry, WriteModel, safetensors_bytes, write_index, write_safetensors
 

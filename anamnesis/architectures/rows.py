@@ -22,10 +22,8 @@ def every_arch() -> tuple[Arch, ...]:
         gemma4,
         glm,
         gpt_oss,
-        granite,
         lfm2,
         llama,
-        olmo,
         phi,
         qwen,
         qwen_next,
@@ -34,7 +32,7 @@ def every_arch() -> tuple[Arch, ...]:
 
     tables = (
         *(llama, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
-        *(granite, olmo, decoders, lfm2, bert, t5),
+        *(decoders, lfm2, bert, t5),
     )
     return tuple(arch for table in tables for arch in table.ARCHS)
 

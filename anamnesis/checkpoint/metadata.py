@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from anamnesis.base.stored import Dropped
-from anamnesis.formats.base import CARRIED_HEADER, Container, TypedMetadata
-from anamnesis.formats.writers import WRITERS
+from anamnesis.formats.base import CARRIED_HEADER, WRITERS, Container, TypedMetadata
 
 if TYPE_CHECKING:
     from anamnesis.formats.gguf.metadata import GgufMetadata

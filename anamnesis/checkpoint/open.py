@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.base.arrays import array_of
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.source import Source
@@ -30,6 +31,7 @@ from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.formats.base import Container, Opening, TypedMetadata, names_below
 from anamnesis.formats.registry import parse_file
 from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
+from anamnesis.sources.memory import BufferSource, array_source
 from anamnesis.sources.urls import kind_of_url
 
 if TYPE_CHECKING:
@@ -364,3 +366,26 @@ def wrapped_below(names: Collection[str], *, is_checkpoint: bool) -> str | None:
     told = ", ".join(f"{top} ({n:,})" for top, n in beside.items())
     others = f"; tensors of other things lie beside it: {told}" if beside else ""
     return f"all weights lie below {wrapper!r}; select={wrapper!r} strips it{others}"
+
+
+NAME = "<arrays>"
+
+
+def in_memory(stored: Mapping[str, StoredTensor]) -> Checkpoint:
+    """Return tensors of any sources as a model that was opened from no file."""
+    # The files that some of them lie in are among its shards, so that none of these is written to.
+    own = Container("arrays", "arrays in memory", BufferSource(b"", NAME), dict(stored))
+    shards = {NAME: own}
+    for source in {id(t.source.base): t.source.base for t in stored.values()}.values():
+        if source.path is not None:
+            shards.setdefault(source.name, Container("arrays", own.format, source, {}))
+    return Checkpoint(None, shards, own.tensors)
+
+
+def stored_array(name: str, given: Any) -> StoredTensor:
+    """Return an array as a tensor that lies in memory; it is not copied."""
+    array, dtype = array_of(name, given)
+    shape = array.shape
+    if dtype.bits < 8 and shape:  # several in a byte
+        shape = (*shape[:-1], shape[-1] * 8 // dtype.bits)
+    return StoredTensor(name, dtype, shape, array.nbytes, 0, array_source(array, NAME))

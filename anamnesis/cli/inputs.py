@@ -84,7 +84,7 @@ def _below(folder: str, root: str) -> str:
 
 
 def _is_model(name: str) -> bool:
-    from anamnesis.formats.writers import promised_format
+    from anamnesis.formats.base import promised_format
 
     return promised_format(name) is not None or name.endswith(".bin")
 
@@ -106,7 +106,7 @@ def with_components(paths: Sequence[str]) -> list[str]:
 
 def misnomer(path: str, format_id: str, format: str) -> str | None:
     """Return a warning if a file's extension contradicts its content."""
-    from anamnesis.formats.writers import WRITERS, promised_format
+    from anamnesis.formats.base import WRITERS, promised_format
 
     promised = promised_format(path)
     if promised is None or format_id == promised:

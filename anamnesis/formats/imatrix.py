@@ -194,17 +194,13 @@ class _Legacy:
             given = f"{self._source.name}: {n_entries:,} entries of an importance matrix"
             raise LimitExceeded("IMATRIX_MAX_ENTRIES", given)
         self._budget.items(n_entries, "entries")
-        entries: dict[str, Entry] = {}
-        for _ in range(n_entries):
-            name, entry = self._entry()
-            entries[name] = entry
-        if self._at == self._source.size:
-            return ImatrixFile(self._source.name, "dat", entries, (), 0)
-        n_chunks = self._number("the number of chunks")
-        datasets: tuple[str, ...] = ()
+        entries = dict(self._entry() for _ in range(n_entries))
+        n_chunks, dataset = 0, ""
         if self._at < self._source.size:
-            datasets = (self._text("the dataset", 0),)
-        named = tuple(filter(None, datasets))
+            n_chunks = self._number("the number of chunks")
+        if self._at < self._source.size:
+            dataset = self._text("the dataset", 0)
+        named = (dataset,) if dataset else ()
         return ImatrixFile(self._source.name, "dat", entries, named, n_chunks)
 
     def _entry(self) -> tuple[str, Entry]:

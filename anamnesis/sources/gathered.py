@@ -288,33 +288,23 @@ class GatheredSource(DerivedSource):
                 break
             n //= 2
         begin = self._offset + start * length
-        if length >= _SCATTERED_BYTES and pattern.slots:
-            self._scatter(begin, pattern, view)
-        else:
-            self._take(begin, pattern, view[: n * length])
-        return n * length
-
-    def _scatter(self, begin: int, pattern: _Pattern, view: memoryview) -> None:
-        """Read each span into the places of its rows."""
-        length = self._row_bytes
-        with _room(length) as unwanted:
-            for start, stop, at in pattern.spans:
-                lines = [
-                    unwanted if slot < 0 else view[slot * length : (slot + 1) * length]
-                    for slot in pattern.slots[at : at + stop - start]
-                ]
-                self._inner.read_into_each(begin + start * length, lines)
-
-    def _take(self, begin: int, pattern: _Pattern, view: memoryview) -> None:
-        """Read all spans, then take the rows from there."""
-        length = self._row_bytes
+        if length >= _SCATTERED_BYTES and pattern.slots:  # read into the places of the rows
+            with _room(length) as unwanted:
+                for first_row, stop, at in pattern.spans:
+                    lines = [
+                        unwanted if slot < 0 else view[slot * length : (slot + 1) * length]
+                        for slot in pattern.slots[at : at + stop - first_row]
+                    ]
+                    self._inner.read_into_each(begin + first_row * length, lines)
+            return n * length
         with _room(pattern.height * length) as room:
-            for start, stop, at in pattern.spans:
-                part = room[at * length : (at + stop - start) * length]
-                self._inner.read_into(begin + start * length, part)
-            lines = np.frombuffer(room, np.uint8).reshape(-1, length)
-            out = np.frombuffer(view, np.uint8).reshape(-1, length)
-            np.take(lines, pattern.places, axis=0, out=out, mode="clip")
+            for first_row, stop, at in pattern.spans:
+                part = room[at * length : (at + stop - first_row) * length]
+                self._inner.read_into(begin + first_row * length, part)
+            rows = np.frombuffer(room, np.uint8).reshape(-1, length)
+            out = np.frombuffer(view[: n * length], np.uint8).reshape(-1, length)
+            np.take(rows, pattern.places, axis=0, out=out, mode="clip")
+        return n * length
 
     @property
     def way(self) -> str:

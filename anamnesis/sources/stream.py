@@ -71,9 +71,15 @@ class _Named:
 def seekable(where: Any) -> Any:
     """Return a copy of a binary file object that cannot seek; anything else as it is."""
     is_own = isinstance(where, (Source, StoredTensor))
-    is_stream = callable(getattr(where, "read", None)) and not is_own
-    if not is_stream or _can_seek(where):
+    is_text = isinstance(
+        where, (str, bytes, os.PathLike, io.TextIOBase)
+    )  # refused, if at all, later
+    if is_own or is_text or not callable(getattr(where, "read", None)):
         return where
+    if callable(getattr(where, "seek", None)):
+        ask = getattr(where, "seekable", None)
+        if not callable(ask) or ask():
+            return where
     name = getattr(where, "name", None)
     return spooled(where, name if isinstance(name, str) else f"<{type(where).__name__}>")
 
@@ -94,12 +100,3 @@ def spooled(stream: _Reads, name: str) -> Readable:
         spool.close()
         raise
     return _Named(name, spool)
-
-
-def _can_seek(where: Any) -> bool:
-    if isinstance(where, (str, bytes, os.PathLike, io.TextIOBase)):
-        return True  # or is refused where it is opened
-    if not callable(getattr(where, "seek", None)):
-        return False
-    ask = getattr(where, "seekable", None)
-    return bool(ask()) if callable(ask) else True

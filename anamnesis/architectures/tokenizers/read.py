@@ -18,7 +18,13 @@ from anamnesis.architectures.tokenizers.bpe import (
     vocabulary_of,
 )
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder
-from anamnesis.architectures.tokenizers.pieces import MODEL, model_of, sentencepiece
+from anamnesis.architectures.tokenizers.pieces import (
+    MODEL,
+    model_of,
+    sentencepiece,
+    t5,
+    xlm_roberta,
+)
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
@@ -28,7 +34,6 @@ from anamnesis.architectures.tokenizers.tokens import (
     declared_size,
     text_config,
 )
-from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.strings import Strings
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anamnesis.architectures.tokenizers import bodies
+from anamnesis.architectures.tokenizers.bodies import json_text
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST
-from anamnesis.architectures.tokenizers.json_text import json_text
 from anamnesis.architectures.tokenizers.pieces import MODEL
 from anamnesis.architectures.tokenizers.sentencepiece import piece_model
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary

@@ -25,7 +25,7 @@ from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.arrays import stored_array
+from anamnesis.checkpoint.open import stored_array
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.edited import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight

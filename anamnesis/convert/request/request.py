@@ -20,8 +20,7 @@ from anamnesis.convert.request.mix_options import AskedMix, MixOptions
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.share import check_executor
 from anamnesis.convert.request.spellings import Named
-from anamnesis.formats.base import Writer
-from anamnesis.formats.writers import make_writer
+from anamnesis.formats.base import Writer, make_writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.rounding import MathName
 

@@ -40,25 +40,18 @@ def has_usual_state(made: Call) -> bool:
     # Records and dtypes of several dimensions are not looked into.
     if len(made.states) != 1 or type(made.states[0]) is not tuple:
         return False
-    name = str(made.function)
+    args, state, name = made.args, made.states[0], str(made.function)
     if name == "numpy.dtype":
-        return _is_of_dtype(made.args, made.states[0])
-    return name in _ARRAYS and _is_empty_array(made.args) and _is_filled(made.states[0])
-
-
-def _is_empty_array(args: tuple[Any, ...]) -> bool:
-    """Return whether an array has no memory before it gets its state."""
-    if len(args) != 3 or not isinstance(args[0], Global):
+        return _is_of_dtype(args, state)
+    if name not in _ARRAYS or len(args) != 3 or not isinstance(args[0], Global):
         return False
-    return str(args[0]) == "numpy.ndarray" and args[1] == (0,)
-
-
-def _is_filled(state: tuple[Any, ...]) -> bool:
-    """Return whether a list holds all objects of an array: numpy reads as many as its shape has."""
+    if str(args[0]) != "numpy.ndarray" or args[1] != (0,):  # it has memory before it gets a state
+        return False
     if len(state) != 5 or type(state[1]) is not tuple:
         return False
     if not all(type(n) is int and n >= 0 for n in state[1]):
         return False
+    # Of a list of objects numpy reads as many as the shape has.
     return type(state[4]) is not list or len(state[4]) == prod(state[1])
 
 

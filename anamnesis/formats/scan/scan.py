@@ -28,9 +28,9 @@ from anamnesis.formats.scan.other import (
     parse_other,
 )
 from anamnesis.formats.scan.report import SAFE, PickleScan, Scan
-from anamnesis.formats.torch.container import read_pickle
 from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.legacy import MAGIC, PickleStream, end_of_storages
+from anamnesis.formats.torch.read import read_pickle
 from anamnesis.formats.zip.directory import LOCAL_BYTES
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
@@ -243,9 +243,14 @@ class _Scanner:
         """Run the next pickle and those in its strings; return its value."""
         # The persistent ids that it holds are added to `saved`.
         value = _BROKEN
-        persistent = partial(_opaque, [] if saved is None else saved)
+
+        def opaque(persistent_id: Any) -> Any:
+            if saved is not None:
+                saved.append(persistent_id)
+            return Global("(persistent)", "id")
+
         try:
-            value = stream.load(Global, persistent, partial(machine, findings, stream.source.size))
+            value = stream.load(Global, opaque, partial(machine, findings, stream.source.size))
         except AnamnesisError as error:
             if not (error is findings.error or isinstance(error, LimitExceeded)):
                 raise  # it could not even be read
@@ -255,19 +260,16 @@ class _Scanner:
             pickle.globals.extend(findings.globals.values())
         pickle.malformed = findings.doubt or pickle.malformed
         for at, data in findings.nested.items():
-            self._nested(f"{pickle.name}, in a string at byte {at:,}", data, depth)
+            name = f"{pickle.name}, in a string at byte {at:,}"
+            if depth == 0 or len(self.scan.pickles) >= SCAN_MAX_PICKLES:
+                self.scan.problems.append(f"{name}: not looked into")
+                continue
+            inner = PickleScan(name)  # which does not matter if it is none
+            within = PickleStream(BufferSource(data), Budget(self.limits))
+            self._one(within, inner, ScanMachine, Findings(), depth=depth - 1)
+            if inner.globals:
+                self.scan.pickles.append(inner)
         return value
-
-    def _nested(self, name: str, data: bytes, depth: int) -> None:
-        """Look into a string that looks like a pickle; if it is none it does not matter."""
-        if depth == 0 or len(self.scan.pickles) >= SCAN_MAX_PICKLES:
-            self.scan.problems.append(f"{name}: not looked into")
-            return
-        inner = PickleScan(name)
-        stream = PickleStream(BufferSource(data), Budget(self.limits))
-        self._one(stream, inner, ScanMachine, Findings(), depth=depth - 1)
-        if inner.globals:
-            self.scan.pickles.append(inner)
 
 
 def _without_name(error: AnamnesisError, source: Source) -> str:
@@ -310,11 +312,6 @@ def _names_some(source: Source, at: int) -> bool:
     except Exception:  # anything, for what is not a pickle
         pass
     return False
-
-
-def _opaque(saved: list[Any], persistent_id: Any) -> Any:
-    saved.append(persistent_id)
-    return Global("(persistent)", "id")
 
 
 def _with_dtype(persistent_id: Any) -> Any:

@@ -21,10 +21,9 @@ from anamnesis.formats.pickle.machine import (
     TruncatedPickle,
 )
 from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, Global, in_words
-from anamnesis.formats.torch.container import container_of, storage_id
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global, storage_from
-from anamnesis.formats.torch.read import kind_of
+from anamnesis.formats.torch.read import container_of, kind_of, storage_id
 from anamnesis.formats.torch.tensors import Place
 from anamnesis.formats.torch.values import Storage, item_bytes
 
