@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from anamnesis.convert.request.recipe import Recipe, read_recipe
     from anamnesis.editing import edit_metadata
     from anamnesis.formats.imatrix import read_imatrix
-    from anamnesis.formats.scan.scan import Scan, scan
+    from anamnesis.formats.scan.report import Scan
+    from anamnesis.formats.scan.scan import scan
     from anamnesis.model import Model
     from anamnesis.opening import (
         convert,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import Lora, checked
-from anamnesis.base.cancel import Cancel
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.levels import LevelName
+from anamnesis.base.workers import Cancel
 from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.check.check import check as check_input
 from anamnesis.convert.check.findings import Check, Finding
@@ -94,7 +94,12 @@ def _others(
     model: Model, same_codes: str | os.PathLike[str] | None, lora: Lora | None, how: How
 ) -> Iterator[tuple[str, Callable[[], list[Finding]]]]:
     if lora is not None:
-        yield "lora", lambda: _found("lora", lambda: _unfit(model, lora))
+
+        def unfit() -> Iterable[str]:
+            model.plan("f32", lora=lora)
+            return ()
+
+        yield "lora", lambda: _found("lora", unfit)
     if same_codes is not None:
         yield "codes", lambda: _found("codes", lambda: _unlike(model, os.fspath(same_codes), how))
 
@@ -108,11 +113,6 @@ def _found(kind: str, work: Callable[[], Iterable[str]]) -> list[Finding]:
     except (AnamnesisError, ValueError) as error:
         texts = [str(error)]
     return [Finding("problem", kind, (), text) for text in texts]
-
-
-def _unfit(model: Model, lora: Lora) -> Iterable[str]:
-    model.plan("f32", lora=lora)
-    return ()
 
 
 def _unlike(model: Model, source: str, how: How) -> Iterable[str]:

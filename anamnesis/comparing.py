@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import checked
-from anamnesis.base.cancel import Cancel, check_cancel
 from anamnesis.base.levels import LevelName, resolve_level
-from anamnesis.base.workers import default_threads
+from anamnesis.base.workers import Cancel, check_cancel, default_threads
 from anamnesis.convert.compare.compare import Input
 from anamnesis.convert.compare.compare import compare as compare_inputs
 from anamnesis.convert.compare.comparison import Comparison
@@ -103,11 +102,8 @@ def opened(where: Where | Model, options: ParseOptions) -> Iterator[Model]:
 def input_of(model: Model) -> Input:
     """Return a model and what it is called, as comparing and checking take it."""
     where = model._origin.where
-    name = _below_here(where) if isinstance(where, str) else next(iter(model.files))
+    if isinstance(where, str):  # a path is absolute; here as seen from the working directory
+        name = where.removeprefix(os.path.join(os.getcwd(), "")) or "."
+    else:
+        name = next(iter(model.files))
     return Input(name, model._checkpoint, model._ledger)
-
-
-def _below_here(path: str) -> str:
-    """Return an absolute path as seen from here, if it lies below."""
-    here = os.path.join(os.getcwd(), "")
-    return path.removeprefix(here) or "."

@@ -143,7 +143,7 @@ def _header(container: Container, new: Mapping[str, Any], gone: Mapping[str, Non
                 f"{container.source.name}: there is no key {key!r} to remove"
                 f"{did_you_mean(key, container.metadata)}"
             )
-    edited = import_module(f"anamnesis.formats.{container.id}.edit").edited
+    edited = import_module(f"anamnesis.formats.{container.id}.write").edited
     raw: bytes = edited(container, new, gone)
     return raw
 

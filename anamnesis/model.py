@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict, Unpack, overload
 
 from anamnesis.base.arguments import checked, globs
-from anamnesis.base.cancel import Cancel, check_cancel
 from anamnesis.base.dtypes import DTypeLike, output_dtype
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.levels import LevelName
@@ -14,6 +13,7 @@ from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.nearest import UnknownName
 from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
+from anamnesis.base.workers import Cancel, check_cancel
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.report.inspect import inspect_claim

@@ -15,7 +15,7 @@ from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
 from anamnesis.checkpoint.open import Checkpoint, open_checkpoint
 from anamnesis.convert.report.inspection import Inspection
 from anamnesis.convert.report.problems import first_of
-from anamnesis.formats.registry import Opening
+from anamnesis.formats.base import Opening
 from anamnesis.model import Model, Origin
 from anamnesis.pipelines import pipeline_at, write_pipeline
 from anamnesis.schemes.detect.ledger import Ledger
@@ -170,7 +170,13 @@ def parse(
         remote_buffer = size("remote_buffer", remote_buffer)
     if isinstance(where, Model):
         raise TypeError("where is a Model already, which has these verbs: model.convert(...)")
-    tiles = None if layout is None else _tiles(layout)
+    tiles = None
+    if layout is not None:
+        from anamnesis.schemes.detect.tiled import PRODUCERS  # only here, for a quick start
+
+        if layout not in PRODUCERS:
+            raise ValueError(f"layout must be {' or '.join(PRODUCERS)}; got {layout!r}")
+        tiles = PRODUCERS[layout]
     options: ParseOptions = {
         "limits": limits,
         "block_size": block_size,
@@ -186,7 +192,7 @@ def parse(
         "remote_buffer": remote_buffer,
     }
     if hasattr(where, "read"):
-        from anamnesis.sources.spool import seekable
+        from anamnesis.sources.stream import seekable
 
         where = seekable(where)
     origin = Origin(parse, _lasting(where), options)
@@ -372,15 +378,6 @@ def _lasting(where: Any) -> Any:
     return path if os.path.isabs(path) else os.path.abspath(path)
 
 
-def _tiles(layout: str) -> bool:
-    """Return whether scales are in tiles in a producer's layout."""
-    from anamnesis.schemes.detect.tiled import PRODUCERS  # only here, for the sake of a quick start
-
-    if layout not in PRODUCERS:
-        raise ValueError(f"layout must be {' or '.join(PRODUCERS)}; got {layout!r}")
-    return PRODUCERS[layout]
-
-
 def _claim(
     checkpoint: Checkpoint,
     block_size: tuple[int, int] | None,
@@ -404,7 +401,7 @@ def _claim(
     )
     for name, shape in checkpoint.shapes.items():
         if name in ledger.weights:
-            from anamnesis.architectures.shapes import reshaped  # only here, for a quick start
+            from anamnesis.architectures.operations import reshaped  # only here, for a quick start
 
             ledger.weights[name] = reshaped(ledger.weights[name], name, shape)
     return ledger

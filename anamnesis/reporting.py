@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from anamnesis.base.arguments import checked
-from anamnesis.base.cancel import Cancel
 from anamnesis.base.levels import LevelName
+from anamnesis.base.workers import Cancel
 from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.compare.compare import compare
 from anamnesis.convert.overview.overview import counted, overview, overview_page, pair_page

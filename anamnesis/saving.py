@@ -12,7 +12,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.arrays import NAME, in_memory, stored_array
+from anamnesis.checkpoint.open import NAME, in_memory, stored_array
 from anamnesis.model import Model, Origin
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
@@ -110,7 +110,7 @@ def save(
 
 def _container(path: Any, usual: str | None) -> str:
     """Return the container that the ending of a path says; if none does, the usual one."""
-    from anamnesis.formats.writers import WRITERS, asked_format
+    from anamnesis.formats.base import WRITERS, asked_format
 
     if isinstance(path, (str, os.PathLike)):
         asked = asked_format(os.fspath(path))
@@ -135,7 +135,9 @@ def _model(tensors: Mapping[str, Any], conv1d: bool | None, *, in_order: bool) -
     if len(stored) < sum(len(weight.parts) for weight in weights):
         raise ValueError("two tensors have a part of one name; give them names of their own")
     if not in_order:  # the writers of other containers go by that of `stored`
-        weights.sort(key=lambda weight: (-_rank(weight), weight.name))
+        ranks = {name: i for i, name in enumerate(DTYPES)}  # what is quantised goes last
+        rank = {w.name: ranks.get(w.own_dtype.name, -1) if w.own_dtype else -1 for w in weights}
+        weights.sort(key=lambda weight: (-rank[weight.name], weight.name))
     by_name = {weight.name: weight for weight in weights}
     ledger = Ledger(stored, by_name, read_facts=lambda: QuantFacts(conv1d=conv1d))
     return Model(in_memory(stored), ledger, UNLIMITED, Origin(_no_path, NAME, {}))
@@ -146,15 +148,12 @@ def _no_path(*_: Any) -> Model:
 
 
 def _weight(name: str, given: Any) -> Weight:
-    if isinstance(given, Tensor):
-        given._model._check_open()
-        return _renamed(given._weight, name)
-    array = stored_array(name, given)
-    return Plain(name, array.shape, (array,))
-
-
-def _renamed(weight: Weight, name: str) -> Weight:
-    """Return a weight under another name; what it is stored as follows suit."""
+    """Return a weight under a name; what it is stored as follows suit."""
+    if not isinstance(given, Tensor):
+        array = stored_array(name, given)
+        return Plain(name, array.shape, (array,))
+    given._model._check_open()
+    weight = given._weight
     if name == weight.name:
         return weight
     old, new = weight.name, name
@@ -167,9 +166,3 @@ def _renamed(weight: Weight, name: str) -> Weight:
         for part in weight.parts
     )
     return made
-
-
-def _rank(weight: Weight) -> int:
-    """Return the place of a weight's dtype among safetensors'; what is quantised goes last."""
-    dtype = weight.own_dtype
-    return [*DTYPES].index(dtype.name) if dtype is not None and dtype.name in DTYPES else -1

@@ -8,12 +8,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from anamnesis.base.arguments import checked
-from anamnesis.base.cancel import Cancel
 from anamnesis.base.dtypes import DTYPES, OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.levels import LevelName, resolve_level
 from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
+from anamnesis.base.workers import Cancel
 from anamnesis.frameworks import to_torch
 from anamnesis.operators import Operators
 from anamnesis.schemes.core.plain import Plain, plain_dtype

@@ -10,7 +10,7 @@ from structured_models import NAMES, Model, directory, gguf, other, seen
 from traced import fuzz
 
 import anamnesis as an
-from anamnesis.architectures.names import split
+from anamnesis.architectures.arch import split
 
 FACTS: tuple[Any, ...] = (
     *(0, 1, 2, 3, 5, -1, 513, 2**32, 2**70, 10**400, 0.5, float("nan"), float("inf"), True, False),

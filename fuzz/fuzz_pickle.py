@@ -23,7 +23,7 @@ from anamnesis.formats.pickle.nodes import Call, Global, Key, PickledSet
 from anamnesis.formats.scan.scan import scan
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global
-from anamnesis.formats.torch.machine import TorchMachine
+from anamnesis.formats.torch.read import TorchMachine
 
 
 class Restricted(pickle._Unpickler):

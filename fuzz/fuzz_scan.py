@@ -14,7 +14,8 @@ from structured import Choices
 from structured_scan import scan_file
 from traced import fuzz
 
-from anamnesis.formats.scan.scan import Scan, scan
+from anamnesis.formats.scan.report import Scan
+from anamnesis.formats.scan.scan import scan
 from anamnesis.formats.torch.globals import is_allowed
 
 FICKLED = 16  # one file in so many

@@ -24,7 +24,7 @@ from structured_parts import (
 from structured_pickle import integer, named, text
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.formats.torch.torchao_classes import READ
+from anamnesis.formats.torch.torchao import READ
 
 __all__ = ["FAMILIES", "torchao_file"]
 

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.base.dropped import Dropped
+from anamnesis.base.stored import Dropped
 from anamnesis.convert.report.report import Report
 from anamnesis.convert.request.request import ConvertOptions, MixOptions, RememberOptions, Request
-from anamnesis.formats.torch.container import PthMetadata
+from anamnesis.formats.torch.read import PthMetadata
 from anamnesis.opening import ParseOptions
 from helpers.handmade import Entry, WriteModel, safetensors_bytes, write_index, write_safetensors
 

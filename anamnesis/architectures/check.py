@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.arch import IN_LAYER, Arch, filled, patterns, split, tail_of
 from anamnesis.architectures.differences import UNTIED
 from anamnesis.architectures.header import Header, check_shape, is_windowed
 from anamnesis.architectures.model_facts import CONFIG, LAYERS_MAX, Facts
-from anamnesis.architectures.names import IN_LAYER, filled, patterns, split, tail_of
 from anamnesis.architectures.tensor_table import AT_MOST, GROUPS, HEADS, KEYS, SWITCHED
-from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import ParseError
+from anamnesis.base.stored import ASKED, Dropped
 from anamnesis.schemes.core.weight import Weight
 
 _STARTS = ("", f"enc.{IN_LAYER}")  # of names, beside those of a layer

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key
+from anamnesis.architectures.arch import Arch, Find, Key, patterns
+from anamnesis.architectures.differences import KEPT, kept_facts
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, model_keys, why_not
-from anamnesis.architectures.llama_cpp import KEPT, kept_facts
 from anamnesis.architectures.model_facts import LAYERS_MAX, Facts
-from anamnesis.architectures.names import patterns
 from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONG,

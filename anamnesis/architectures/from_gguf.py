@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.architectures import shapes
-from anamnesis.architectures.arch import Arch, Rule
+from anamnesis.architectures import operations
+from anamnesis.architectures.arch import SUFFIXES, Arch, filled, patterns, split
 from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
 from anamnesis.architectures.config_of_keys import (
     are_alike,
@@ -17,13 +17,12 @@ from anamnesis.architectures.config_of_keys import (
     shortest,
     small_values,
 )
+from anamnesis.architectures.general_keys import CARD_NAME, model_card
 from anamnesis.architectures.header import Header, tensor_shape
-from anamnesis.architectures.model_card import CARD_NAME, model_card
 from anamnesis.architectures.model_facts import FLOAT32_MOST, Facts, read_facts
 from anamnesis.architectures.model_names import sizes
-from anamnesis.architectures.names import filled, patterns, split
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.stored import Dropped
 from anamnesis.formats.base import n_items
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
@@ -40,7 +39,6 @@ _SAMPLING = {
 }
 # Made of config.json, and going back into it.
 _MADE = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-_SUFFIXES = (".weight", ".bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,14 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
     config, taken = config_facts(arch, metadata, weights)
     facts = read_facts(config, arch.model_type, arch.derived)
-    header = _header(arch, metadata, weights, facts)
+    n_tokens = n_items(metadata, "tokenizer.ggml.tokens")
+    header = Header(
+        arch,
+        lambda key: metadata.get(f"{arch.gguf}.{key}"),
+        facts,
+        n_words(facts, weights) if n_tokens is None else n_tokens,
+        next(iter(weights.values())).parts[0].source.name if weights else None,
+    )
     check_tensors(header, weights, ledger.dropped)
     dropped = [Dropped(name, _IN_CONFIG) for name in _said(arch, facts, weights)]
     weights = {name: _whole(header, of_floats(weight)) for name, weight in weights.items()}
@@ -118,22 +123,13 @@ def _stray(arch: Arch, name: str) -> UnsupportedError:
     )
 
 
-def _header(
-    arch: Arch, metadata: Mapping[str, Any], weights: Mapping[str, Weight], facts: Facts
-) -> Header:
-    given = n_items(metadata, "tokenizer.ggml.tokens")
-    n = n_words(facts, weights) if given is None else given
-    source = next(iter(weights.values())).parts[0].source.name if weights else None
-    return Header(arch, lambda key: metadata.get(f"{arch.gguf}.{key}"), facts, n, source)
-
-
 def _whole(header: Header, weight: Weight) -> Weight:
     """Return a weight with the outer dimensions of 1 that ggml drops."""
     shape = tensor_shape(header, weight.name)
     if shape is None or len(shape) == len(weight.shape):
         return weight
     more = len(shape) - len(weight.shape)
-    return shapes.reshaped(weight, weight.name, (*(1,) * more, *weight.shape))
+    return operations.reshaped(weight, weight.name, (*(1,) * more, *weight.shape))
 
 
 def _said(arch: Arch, facts: Facts, weights: Mapping[str, Weight]) -> Iterator[str]:
@@ -155,36 +151,24 @@ def _weights(
     claimed: set[str] = set()
     for rule in arch.rules:
         for layer in layers if "{bid}" in rule.gguf[0] else [0]:
-            for suffix in ("",) if rule.exact else _SUFFIXES:
+            for suffix in ("",) if rule.exact else SUFFIXES:
                 given = tuple(filled(name, layer) + suffix for name in rule.gguf)
                 if not all(name in weights for name in given) or claimed.issuperset(given):
                     continue  # what no other rule takes is found afterwards
                 claimed.update(given)
-                for name, weight in _turned_back(rule, given, layer, suffix, weights, facts):
-                    called = arch.naming.back(name, facts) if arch.naming else name
+                back = [weights[name] for name in given]
+                try:
+                    for op in reversed(rule.ops):
+                        back = op.back(back, facts)
+                except ValueError as error:  # shapes that do not fit
+                    raise ParseError(f"{given[0]!r}: {error}") from None
+                for i, weight in enumerate(back):
+                    called = filled(rule.hf, layer, i) + suffix
+                    called = arch.naming.back(called, facts) if arch.naming else called
                     if called in made:
                         raise ParseError(f"{given[0]!r} and {names[called][0]!r} are {called!r}")
-                    made[called], names[called] = shapes.renamed(weight, called), given
+                    made[called], names[called] = operations.renamed(weight, called), given
     return made, names
-
-
-def _turned_back(
-    rule: Rule,
-    given: tuple[str, ...],
-    layer: int,
-    suffix: str,
-    weights: Mapping[str, Weight],
-    facts: Facts,
-) -> Iterator[tuple[str, Weight]]:
-    made = [weights[name] for name in given]
-    try:
-        for op in reversed(rule.ops):
-            made = op.back(made, facts)
-    except ValueError as error:  # shapes that do not fit
-        raise ParseError(f"{given[0]!r}: {error}") from None
-    for i, weight in enumerate(made):
-        name = filled(rule.hf, layer, i) + suffix
-        yield name, shapes.renamed(weight, name)
 
 
 def _generation(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes:

@@ -165,7 +165,15 @@ def _flow_list(given: str) -> list[Scalar | Entries]:
 
 def _scalar(given: str) -> Scalar:
     if given.startswith(('"', "'")):
-        return _quoted(given)
+        whole = _QUOTED.match(given)
+        if whole is None or _uncommented(given[whole.end() :]):
+            raise _UnknownError
+        if whole[2] is None:
+            return whole[1].replace("''", "'")
+        try:
+            return str(json.loads(whole[2]))
+        except ValueError:  # an escape that JSON has not
+            raise _UnknownError from None
     text = _uncommented(given)
     if text == "" or _NOT_TEXT.fullmatch(text):
         return None
@@ -173,18 +181,6 @@ def _scalar(given: str) -> Scalar:
     if not is_plain or ": " in text or text.endswith(":"):
         raise _UnknownError
     return text
-
-
-def _quoted(given: str) -> str:
-    whole = _QUOTED.match(given)
-    if whole is None or _uncommented(given[whole.end() :]):
-        raise _UnknownError
-    if whole[2] is None:
-        return whole[1].replace("''", "'")
-    try:
-        return str(json.loads(whole[2]))
-    except ValueError:  # an escape that JSON has not
-        raise _UnknownError from None
 
 
 def _uncommented(given: str) -> str:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.arch import Arch, split, tail_of
 from anamnesis.architectures.keys import fact_of
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.names import split, tail_of
 from anamnesis.architectures.tensor_table import KEYS, SHAPES, TYPES, VOCABULARY
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from anamnesis.architectures.shapes import renamed, reshaped
-from anamnesis.base.dropped import Dropped
+from anamnesis.architectures.operations import renamed, reshaped
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
+from anamnesis.base.stored import Dropped
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.read import SHAPE_KEY
 from anamnesis.schemes.core.seen import InDtype
@@ -62,7 +62,14 @@ class AsImages:
 def row_of(names: Iterable[str]) -> Row | None:
     """Return the architecture that has tensors of these names; None if none has."""
     known = {name.removeprefix(prefix) for name, prefix in _prefixed(names)}
-    row = next((row for row in ROWS if _fits(row, known)), None)
+    row = next(
+        (
+            row
+            for row in ROWS
+            if (row.of_diffusers in known or any(known.issuperset(names) for names in row.has))
+        ),
+        None,
+    )
     if row is None:
         return None
     found = [row.of_diffusers] if row.of_diffusers in known else []
@@ -75,10 +82,6 @@ def row_of(names: Iterable[str]) -> Row | None:
             " writes; names='keep' keeps all names, for stable-diffusion.cpp",
         )
     return row
-
-
-def _fits(row: Row, known: set[str]) -> bool:
-    return row.of_diffusers in known or any(known.issuperset(names) for names in row.has)
 
 
 def _prefixed(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -103,7 +106,9 @@ def as_images(
     names = {old.removeprefix(prefix): old for old, _ in prefixed}
     left |= {names[name]: _NO_WEIGHT for name in names if any(p in name for p in row.dropped)}
     names = {name: old for name, old in names.items() if old not in left}
-    is_mostly_bf16 = _most_common(weights[old] for old, _ in prefixed) is _BF16
+    # Codes count as what they are decoded to.
+    dtypes = Counter(weights[old].own_dtype or _BF16 for old, _ in prefixed)
+    is_mostly_bf16 = dtypes.most_common(1)[0][0] is _BF16
     metadata: dict[str, Any] = {
         "general.architecture": {"type": "string", "value": row.arch},
         "general.quantization_version": {"type": "uint32", "value": 2},
@@ -113,26 +118,22 @@ def as_images(
     n_rounded = 0
     for name, old in names.items():
         weight = weights[old]
+        own, dtype = weight.own_dtype, _dtype(row, name, weight)
+        is_float = own is not None and own.kind == "float"
+        rounds = own is not None and dtype is not None and is_float and own.bits > dtype.bits
+        n_rounded += rounds and may_round
         if _is_ragged(row, weight):
             metadata[f"{SHAPE_KEY}{name}"] = list(weight.shape)
-        rounds = _is_narrower(_dtype(row, name, weight), weight.own_dtype)
-        n_rounded += rounds and may_round
-        made[name] = _written(row, name, weight, keeps=rounds and not may_round)
+            weight = reshaped(weight, weight.name, (weight.n_elements // _ROW, _ROW))
+        if dtype is None or dtype is own or (rounds and not may_round):
+            made[name] = renamed(weight, name)
+        else:
+            made[name] = InDtype(name, weight.shape, weight.parts, (weight,), dtype)
     dropped = [Dropped(old, why) for old, why in left.items()]
     problems = {n: error for n, error in ledger.problems.items() if n.startswith(prefix)}
     ledger = replace(ledger, weights=_in_order(made), problems=problems)
     ledger.dropped = [*ledger.dropped, *dropped]
     return AsImages(ledger, metadata, {name: (old,) for name, old in names.items()}, n_rounded)
-
-
-def _written(row: Row, name: str, weight: Weight, *, keeps: bool) -> Weight:
-    """Return a weight in the rows and the dtype, or its own, that the converter gives it."""
-    dtype = _dtype(row, name, weight)
-    if _is_ragged(row, weight):
-        weight = reshaped(weight, weight.name, (weight.n_elements // _ROW, _ROW))
-    if dtype is None or dtype is weight.own_dtype or keeps:
-        return renamed(weight, name)
-    return InDtype(name, weight.shape, weight.parts, (weight,), dtype)
 
 
 def _as_read(containers: Iterable[Container]) -> dict[str, int]:
@@ -144,12 +145,6 @@ def _as_read(containers: Iterable[Container]) -> dict[str, int]:
             own.sort(key=lambda name: container.tensors[name].offset)
         names += own
     return {name: i for i, name in enumerate(names)}
-
-
-def _most_common(weights: Iterable[Weight]) -> DType:
-    """Return the dtype of most tensors; of codes, what they are decoded to."""
-    counts = Counter(weight.own_dtype or _BF16 for weight in weights)
-    return counts.most_common(1)[0][0]
 
 
 def _dtype(row: Row, name: str, weight: Weight) -> DType | None:
@@ -166,12 +161,6 @@ def _dtype(row: Row, name: str, weight: Weight) -> DType | None:
     if own in (_F32, _BF16) and (is_small or any(part in name for part in row.in_f32)):
         return _F32
     return _BF16 if own is _BF16 else _F16
-
-
-def _is_narrower(dtype: DType | None, own: DType | None) -> bool:
-    if own is None or dtype is None:
-        return False
-    return own.kind == "float" and own.bits > dtype.bits
 
 
 def _is_ragged(row: Row, weight: Weight) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Key
+from anamnesis.architectures.arch import Arch, Key, patterns
 from anamnesis.architectures.model_facts import CONFIG, FLOAT32_MOST, Facts, missing, real
-from anamnesis.architectures.names import patterns
 from anamnesis.architectures.rope_factors import (
     ATTENTION_FACTOR,
     LONGROPE,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anamnesis.base.errors import ParseError
-from anamnesis.checkpoint.about import CONTEXT_LENGTH
+from anamnesis.checkpoint.metadata import CONTEXT_LENGTH
 
 CONFIG = "config.json"
 _CLASSES = Path(__file__).with_name("config_defaults.json")  # by tools/config_defaults.py

@@ -63,17 +63,13 @@ def name_parts(model_id: str, n_parameters: int) -> NameParts:
     _drop_words_of_size(words, kinds)
     is_base = _mark_basename(words, kinds)
 
-    def joined(wanted: str) -> str | None:
-        return "-".join(_all(words, kinds, wanted)) or None
-
-    versions = (
-        word
-        for word, kind, base in zip(words, kinds, is_base, strict=True)
-        if kind == "version" and not base
-    )
-    basename = "-".join(w for w, base in zip(words, is_base, strict=True) if base) or None
-    finetune, version = joined("finetune"), "-".join(versions) or None
-    size = "-".join(dict.fromkeys(_all(words, kinds, "size"))) or None
+    of_base = [word for word, base in zip(words, is_base, strict=True) if base]
+    others = [kind for kind, base in zip(kinds, is_base, strict=True) if not base]
+    behind = [word for word, base in zip(words, is_base, strict=True) if not base]
+    basename = "-".join(of_base) or None
+    finetune = "-".join(_all(behind, others, "finetune")) or None
+    version = "-".join(_all(behind, others, "version")) or None
+    size = "-".join(dict.fromkeys(_all(behind, others, "size"))) or None
     if size is None and finetune is None and version is None:
         basename = None
     return NameParts(name, organization, basename, finetune, version, size)

@@ -3,23 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.architectures.shapes import renamed, reshaped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Cut
-from anamnesis.schemes.core.plain import Plain
+from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
+from anamnesis.schemes.families.ggml.weight import GgmlWeight
 from anamnesis.schemes.views import views
-from anamnesis.schemes.views.gathered import Gathered, GatheredColumns, n_rows, parts_of
+from anamnesis.schemes.views.gathered import Gathered, GatheredColumns, Reshaped, n_rows, parts_of
+from anamnesis.schemes.views.transposed import Transposed, tiled, transposed
 from anamnesis.sources.gathered import RowOrder, RowRun
 
 if TYPE_CHECKING:
     Floats = NDArray[np.float32]
+
+
+def renamed(weight: Weight, name: str) -> Weight:
+    """Return a weight under another name; what is one stored tensor has it as that too."""
+    if weight.name == name:
+        return weight
+    if _is_lone(weight):
+        stored = weight.parts[0]._replace(name=name)
+        return replace(weight, name=name, parts=(stored,))
+    return replace(weight, name=name)
+
+
+def reshaped(weight: Weight, name: str, shape: tuple[int, ...]) -> Weight:
+    """Return a weight of another shape, of as many values. Its inverse: the shape that it had."""
+    if prod(shape) != weight.n_elements:
+        raise ValueError(f"{weight.name} {list(weight.shape)} cannot be of shape {list(shape)}")
+    if weight.shape == shape:
+        return renamed(weight, name)
+    if _is_lone(weight) and (shape[-1] if shape else 1) % weight.parts[0].dtype.block_elements == 0:
+        stored = weight.parts[0]._replace(name=name, shape=shape)
+        return replace(weight, name=name, shape=shape, parts=(stored,))
+    if isinstance(weight, Reshaped):
+        return reshaped(weight.pieces[0], name, shape)
+    return Reshaped(name, shape, weight.parts, (weight,))
+
+
+def turned(weight: Weight, name: str) -> Weight:
+    """Return the transpose of a matrix, or of each of a stack: its own inverse."""
+    if isinstance(weight, Transposed):
+        return renamed(weight.stored, name)
+    if len(weight.shape) < 2:
+        raise ValueError(f"{weight.name} {list(weight.shape)} is no matrix")
+    return transposed(tiled(weight), name)
+
+
+def _is_lone(weight: Weight) -> bool:
+    """Return whether a weight is a stored tensor, of which nothing else counts."""
+    return type(weight) in (Plain, PlainMatrix, GgmlWeight)
+
 
 _F32 = DTYPES["F32"]
 
@@ -202,7 +244,6 @@ def _by_turns(n: int, step: int) -> list[int]:
     return [j * n + i for i in range(n) for j in range(step)]
 
 
-_F32 = DTYPES["F32"]
 _AT_ONCE = 1 << 16  # values
 
 

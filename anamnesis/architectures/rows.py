@@ -22,11 +22,8 @@ def every_arch() -> tuple[Arch, ...]:
         gemma4,
         glm,
         gpt_oss,
-        granite,
         lfm2,
         llama,
-        mistral,
-        olmo,
         phi,
         qwen,
         qwen_next,
@@ -34,8 +31,8 @@ def every_arch() -> tuple[Arch, ...]:
     )
 
     tables = (
-        *(llama, mistral, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
-        *(granite, olmo, decoders, lfm2, bert, t5),
+        *(llama, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
+        *(decoders, lfm2, bert, t5),
     )
     return tuple(arch for table in tables for arch in table.ARCHS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anamnesis.architectures import operations, shapes
+from anamnesis.architectures import operations
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
@@ -78,7 +78,7 @@ class Stack:
                 )
         if len(weights[0].shape) > 1:
             return [operations.stacked(name, weights)]
-        rows = [shapes.reshaped(w, w.name, (1, *w.shape)) for w in weights]
+        rows = [operations.reshaped(w, w.name, (1, *w.shape)) for w in weights]
         return [operations.gathered_rows(name, rows, n, range(n), (n, *weights[0].shape))]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
@@ -87,7 +87,7 @@ class Stack:
         n, *shape = stack.shape
         if len(shape) == 1:
             rows = [operations.rows_between(stack, stack.name, n, i, i + 1) for i in range(n)]
-            return [shapes.reshaped(row, row.name, tuple(shape)) for row in rows]
+            return [operations.reshaped(row, row.name, tuple(shape)) for row in rows]
         return [operations.matrix_of(stack, stack.name, i) for i in range(n)]
 
 
@@ -146,7 +146,7 @@ class PerHead:
         made, first = [], 0
         for n in sizes:
             rows = operations.rows_between(weight, weight.name, period, first, first + n)
-            made.append(shapes.reshaped(rows, weight.name, (heads, n, *weight.shape[1:])))
+            made.append(operations.reshaped(rows, weight.name, (heads, n, *weight.shape[1:])))
             first += n
         return made
 
@@ -165,7 +165,7 @@ class Turn:
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         return [
-            shapes.turned(w, w.name) if self.which is None or i in self.which else w
+            operations.turned(w, w.name) if self.which is None or i in self.which else w
             for i, w in enumerate(weights)
         ]
 
@@ -180,10 +180,10 @@ class Reshape:
     back_to: Callable[[tuple[int, ...]], tuple[int, ...]]
 
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        return _each(weights, lambda w: shapes.reshaped(w, w.name, self.to(w.shape)))
+        return _each(weights, lambda w: operations.reshaped(w, w.name, self.to(w.shape)))
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        return _each(weights, lambda w: shapes.reshaped(w, w.name, self.back_to(w.shape)))
+        return _each(weights, lambda w: operations.reshaped(w, w.name, self.back_to(w.shape)))
 
 
 @dataclass(frozen=True, slots=True)

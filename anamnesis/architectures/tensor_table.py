@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 
 HEADS = "attention.head_count"
 VOCABULARY, TYPES = "vocab", "types"  # which no key says

@@ -9,22 +9,20 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.architectures import operations, shapes
-from anamnesis.architectures.arch import Arch
+from anamnesis.architectures import operations
+from anamnesis.architectures.arch import Arch, Group, filled, groups, patterns, split
 from anamnesis.architectures.check import check_tensors, n_words, of_floats
+from anamnesis.architectures.differences import check_biases, computed_otherwise
 from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
-from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise
 from anamnesis.architectures.model_facts import CONFIG, Facts, read_facts
-from anamnesis.architectures.names import Group, filled, groups, patterns, split
-from anamnesis.architectures.pooling import pooling_type
-from anamnesis.architectures.reranker import TEMPLATE_KEYS, cut_head, is_reranker
+from anamnesis.architectures.pooling import TEMPLATE_KEYS, cut_head, is_reranker, pooling_type
 from anamnesis.architectures.rule_operations import Stack
 from anamnesis.architectures.tokenizers.folder import Folder, is_as_seen
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.patterns import chooser
+from anamnesis.base.stored import Dropped
 from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.weight import Weight
 
 _OTHER = "of another modality, which is a file of its own in llama.cpp (mmproj)"
-_COMPUTES = "llama.cpp computes it"
-_NOT_TAKEN = "llama.cpp does not take it"
 _IN_GGUF = re.compile(r"(blk|enc|dec)\.\d+\.|token_embd\.|output(_norm)?\.")
 
 # Tensors of vision, audio and speech, as the converter knows them.
@@ -138,9 +134,13 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     names = [name.replace("language_model.", "") for name in ledger.weights]
     facts.names = frozenset(names)
     for name, (stored, weight) in zip(names, ledger.weights.items(), strict=True):
-        why = _why_left(stored)
-        if why is None and (goes(name) or (arch.left is not None and arch.left(facts, name))):
-            why = _NOT_TAKEN
+        why = None
+        if stored.startswith(_OF_OTHERS_FIRST) or _OF_OTHERS.search(stored):
+            why = _OTHER
+        elif stored.endswith(_COMPUTED):
+            why = "llama.cpp computes it"
+        elif goes(name) or (arch.left is not None and arch.left(facts, name)):
+            why = "llama.cpp does not take it"
         if why is None:
             called = arch.naming.there(name, facts) if arch.naming else name
             if called in weights:
@@ -151,12 +151,6 @@ def _taken(ledger: Ledger, arch: Arch, facts: Facts) -> tuple[dict[str, Weight],
     if not weights:
         raise UnsupportedError(f"none of the tensors is of {arch.gguf}'s text model")
     return weights, dropped
-
-
-def _why_left(name: str) -> str | None:
-    if name.startswith(_OF_OTHERS_FIRST) or _OF_OTHERS.search(name):
-        return _OTHER
-    return _COMPUTES if name.endswith(_COMPUTED) else None
 
 
 def _weights(
@@ -179,7 +173,10 @@ def _weights(
         for name, weight in _grouped(group, weights, facts):
             if name in made:
                 raise ParseError(f"{group.names[0]!r} and {names[name][0]!r} are both {name!r}")
-            made[name] = _in_ggmls_dtype(name, weight)
+            is_f32 = (
+                len(weight.shape) <= 1 or name.endswith(_IN_F32) or not name.endswith(".weight")
+            )
+            made[name] = operations.widened(weight, name) if is_f32 else weight
             names[name] = tuple(weights[one].name for one in group.names)
     return made, names
 
@@ -199,7 +196,7 @@ def _grouped(
     except ValueError as error:  # shapes that the facts of config.json do not fit
         raise ParseError(str(error), source=CONFIG) from None
     for name, weight in zip(new, made, strict=True):
-        yield name, shapes.renamed(weight, name)
+        yield name, operations.renamed(weight, name)
 
 
 def _check_count(group: Group, facts: Facts) -> None:
@@ -242,22 +239,18 @@ def _check(
     check_tensors(Header(arch, find, facts, n_words(facts, weights)), weights, dropped, called)
 
 
-def _in_ggmls_dtype(name: str, weight: Weight) -> Weight:
-    """Return a weight whose own dtype is F32 where ggml takes no other."""
-    is_f32 = len(weight.shape) <= 1 or name.endswith(_IN_F32) or not name.endswith(".weight")
-    return operations.widened(weight, name) if is_f32 else weight
-
-
 # --- metadata -------------------------------------------------------------------------------------
 
 
 def _metadata(seen: AsGguf, facts: Facts, folder: Folder) -> dict[str, Any]:
     from anamnesis.architectures.general_keys import general_keys
 
+    weights = seen.ledger.weights
+    shapes = {name: weight.shape for name, weight in weights.items() if prod(weight.shape)}
     return {
         "general.architecture": {"type": "string", "value": seen.arch.gguf},
         "general.type": {"type": "string", "value": "model"},
-        **general_keys(folder.root, facts.values, _shapes(seen.ledger.weights), folder.budget),
+        **general_keys(folder.root, facts.values, shapes, folder.budget),
         **seen.metadata,
     }
 
@@ -276,7 +269,3 @@ def _vocabulary(
         checkpoint.vocabulary = kept = (asked, folder.seen, keys)
     found: dict[str, Any] = kept[2]
     return found
-
-
-def _shapes(weights: Mapping[str, Weight]) -> dict[str, tuple[int, ...]]:
-    return {name: weight.shape for name, weight in weights.items() if prod(weight.shape)}

@@ -26,12 +26,9 @@ def numpy_of(name: str, given: Any) -> NDArray[Any]:
     except ValueError:  # rows of different lengths
         array = np.empty(0, object)
     if array.dtype.kind in "OSU":
-        raise TypeError(f"{name} must be an array of numbers, not {_kind(given, array)}")
+        kind = f"one of dtype {array.dtype}" if given is array else kind_of(given)
+        raise TypeError(f"{name} must be an array of numbers, not {kind}")
     return array
-
-
-def _kind(given: Any, array: NDArray[Any]) -> str:
-    return f"one of dtype {array.dtype}" if given is array else kind_of(given)
 
 
 def array_of(name: str, given: Any) -> tuple[NDArray[Any], DType]:
@@ -46,7 +43,8 @@ def array_of(name: str, given: Any) -> tuple[NDArray[Any], DType]:
         raise TypeError(f"{name!r} is {kind_of(given)}, not an array; np.asarray may make it one")
     is_numpy = hasattr(given, "__array__") or hasattr(given, "__array_interface__")
     array = np.asarray(given) if is_numpy else np.from_dlpack(given)
-    dtype = _of_numpy(array.dtype.name)
+    numpy_name = array.dtype.name
+    dtype = next((one for one in ALL_DTYPES.values() if one.numpy_name == numpy_name), None)
     if dtype is None:
         raise TypeError(f"{name!r} has the dtype {array.dtype}, which no format has: cast it")
     return array, dtype
@@ -55,13 +53,6 @@ def array_of(name: str, given: Any) -> tuple[NDArray[Any], DType]:
 def _is_torch(given: Any) -> bool:
     torch = sys.modules.get("torch")  # no tensor of it can be there before
     return torch is not None and isinstance(given, torch.Tensor)
-
-
-def _of_numpy(name: str) -> DType | None:
-    for dtype in ALL_DTYPES.values():
-        if dtype.numpy_name == name:
-            return dtype
-    return None
 
 
 def _of_torch(name: str, tensor: Any, torch: Any) -> tuple[NDArray[Any], DType]:

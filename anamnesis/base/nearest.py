@@ -39,7 +39,11 @@ def nearest(word: str, known: Iterable[str], most: int = _MOST) -> tuple[str, ..
     wanted = _folded(word)
     alike = SequenceMatcher(b=wanted, autojunk=False)
     found: list[tuple[float, int, str]] = []
-    for i, name in enumerate(_few(word, known)):
+    names = list(known)
+    if len(names) > _MOST_WORDS:
+        ending = word.rpartition(".")[2]
+        names = [name for name in names if name.endswith(ending)] or names
+    for i, name in enumerate(names[:_MOST_WORDS]):
         folded = _folded(name)
         alike.set_seq1(folded)
         more = _in_common(wanted, folded)
@@ -70,14 +74,6 @@ def did_you_mean(word: str, known: Iterable[str], most: int = _MOST, marks: str 
         return ""
     others = ", ".join(names[:-1])
     return f" (did you mean {others}{' or ' if others else ''}{names[-1]}?)"
-
-
-def _few(word: str, known: Iterable[str]) -> list[str]:
-    names = list(known)
-    if len(names) <= _MOST_WORDS:
-        return names
-    ending = word.rpartition(".")[2]
-    return [name for name in names if name.endswith(ending)][:_MOST_WORDS] or names[:_MOST_WORDS]
 
 
 def _in_common(wanted: str, name: str) -> float:

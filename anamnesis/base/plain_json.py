@@ -1,7 +1,9 @@
-"""Values of JSON, which knows no NaN and no infinity."""
+"""JSON: tables that lie beside a module, and values without NaN and infinity."""
 
 from __future__ import annotations
 
+import json
+import os
 from math import isfinite
 from typing import Any
 
@@ -18,3 +20,10 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain_json(item) for item in value]
     return value
+
+
+def json_table(module: str) -> Any:
+    """Return the table that lies beside a module, given its `__file__`, under its name."""
+    # Without pathlib, which the package does not import when it starts.
+    with open(f"{os.path.splitext(module)[0]}.json", encoding="utf-8") as file:
+        return json.load(file)

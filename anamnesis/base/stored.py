@@ -1,7 +1,8 @@
-"""Stored tensors: one that lies in a file, and one that is to be written."""
+"""Stored tensors: one in a file, one to be written, and what is left out."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,3 +112,15 @@ class Part(NamedTuple):
     @property
     def n_bytes(self) -> int:
         return self.dtype.n_bytes(prod(self.shape))
+
+
+ASKED = "as asked"
+OUTSIDE = "outside the selection"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Something that is left out of the output, and why."""
+
+    name: str
+    reason: str

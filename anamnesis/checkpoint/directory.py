@@ -10,10 +10,9 @@ import re
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
     CONFIG_NAME,
@@ -24,13 +23,19 @@ from anamnesis.checkpoint.file_names import (
     is_index,
 )
 from anamnesis.checkpoint.folder import Folder
-from anamnesis.checkpoint.grouping import grouped, is_usual, may_differ, strays
+from anamnesis.checkpoint.grouping import (
+    first_without_twin,
+    grouped,
+    is_renamed_copy,
+    is_usual,
+    may_differ,
+    of_variant,
+    strays,
+    variants,
+)
 from anamnesis.checkpoint.indexes import Index, Kind, read_index
 from anamnesis.checkpoint.json_file import read_json, read_quant_files
-from anamnesis.checkpoint.second_copies import first_without_twin, is_renamed_copy
-from anamnesis.checkpoint.variants import of_variant, variants
-from anamnesis.formats.base import Container
-from anamnesis.formats.registry import Opening
+from anamnesis.formats.base import Container, Opening
 
 _SINGLE = (
     ".gguf",
@@ -68,14 +73,7 @@ class Found(NamedTuple):
     notes: list[str]
 
 
-def read_directory(
-    folder: Folder, budget: Budget, opening: Opening, variant: str | None = None
-) -> Found:
-    """Parse the headers of all shards, the indexes and the configs."""
-    return _Directory(folder, budget, opening, variant).read()
-
-
-class _Directory:
+class Directory:
     """One directory on its way to a checkpoint."""
 
     def __init__(
@@ -107,7 +105,8 @@ class _Directory:
             own = [index for index in indexes if index.kind == kind]
             self.parse_shards(names, twins, own, shards)
             names = set(shards)
-            own = [index for index in own if not self.is_of_others(index, names)]
+            # One whose files are there, and are not the model's, is of another model.
+            own = [i for i in own if i.shards() & names or not i.shards() <= self.files.keys()]
             stored = self.merge(shards, self.shard_of_tensors(own, shards))
             usual = is_usual(names, own)
             for index in own if usual else [i for i in indexes if i in own or i.kind != kind]:
@@ -205,11 +204,6 @@ class _Directory:
             self.left_out.append(Dropped(name, f"{what}; {why}"))
             self.notes.append(f"{name} is left out, and holds {what}: {why}")
         return None
-
-    def is_of_others(self, index: Index, names: set[str]) -> bool:
-        """Return whether an index is of files that are there, and are not the model's."""
-        shards = index.shards()
-        return names.isdisjoint(shards) and shards <= self.files.keys()
 
     def quant_config(self) -> dict[str, Any]:
         """Read the files beside config.json that describe a quantisation."""
@@ -335,11 +329,17 @@ class _Directory:
         lost = index.lost(stored)
         missing = [tensor for tensor in lost if index.weight_map[tensor] not in self.files]
         is_alien = names.isdisjoint(index.shards())
-        if is_alien and index.is_of_source(stored):
+        # exllamav2 copies the index of its source, and takes fused layers apart.
+        if is_alien and any(tensor.endswith(".q_weight") for tensor in stored):
             return
         if not missing:
             if lost and not is_alien:
-                raise self.lacking(index, lost)
+                raise ParseError(
+                    f"{index.weight_map[lost[0]]} has no tensor {lost[0]!r}, which {index.name}"
+                    f" says it holds; {_tensors_are(len(lost))} missing",
+                    source=str(self.root),
+                    remedy="get the file anew, or remove the index if it is stale",
+                )
             return
         shard = index.weight_map[missing[0]]
         alien = ""
@@ -348,15 +348,6 @@ class _Directory:
         raise self.error(
             f"{shard} is missing: the index says that it holds {missing[0]!r};"
             f" {_tensors_are(len(missing))} missing in all{alien}"
-        )
-
-    def lacking(self, index: Index, lost: list[str]) -> ParseError:
-        shard = index.weight_map[lost[0]]
-        return ParseError(
-            f"{shard} has no tensor {lost[0]!r}, which {index.name} says it holds;"
-            f" {_tensors_are(len(lost))} missing",
-            source=str(self.root),
-            remedy="get the file anew, or remove the index if it is stale",
         )
 
     def check_numbering(self, names: set[str], indexed: set[str]) -> None:

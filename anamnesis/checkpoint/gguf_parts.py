@@ -25,7 +25,13 @@ def gather_parts(first: Container, parse: Callable[[str], Container]) -> dict[st
         for number, path in enumerate(paths):
             is_first = number == _integer(first, NUMBER_KEY)
             parts[path] = part = first if is_first else parse(path)
-            _check_part(part, number, count)
+            told = (_integer(part, NUMBER_KEY), _integer(part, COUNT_KEY))
+            if told != (number, count):
+                raise ParseError(
+                    f"should be part {number + 1:,} of {count:,}, but {NUMBER_KEY} is {told[0]}"
+                    f" and {COUNT_KEY} {told[1]}",
+                    source=part.source.name,
+                )
         _check_tensors(list(parts.values()))
     except BaseException:
         for part in parts.values():
@@ -88,17 +94,13 @@ def _part_paths(first: Container, count: int) -> list[str]:
     stem, of = found[1], own[found.end(2) : found.start(3)]
     ending = own[found.end(3) :]
     names = [f"{stem}-{i:05d}{of}{count:05d}{ending}" for i in range(1, count + 1)]
-    missing = _missing(names, os.path.dirname(source.path)) if source.path is not None else []
-    if missing:
-        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise ParseError(f"{part}; {missing[0]}{more} is missing", source=source.name)
+    if source.path is not None:
+        present = set(os.listdir(os.path.dirname(source.path) or os.curdir))
+        missing = [name for name in names if name not in present]
+        if missing:
+            more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+            raise ParseError(f"{part}; {missing[0]}{more} is missing", source=source.name)
     return [place for name in names if (place := source.beside(name)) is not None]
-
-
-def _missing(names: list[str], folder: str) -> list[str]:
-    """Return the names that are not in a folder, which is looked into once for all of them."""
-    present = set(os.listdir(folder or os.curdir))
-    return [name for name in names if name not in present]
 
 
 def lone_part(container: Container) -> str | None:
@@ -115,16 +117,6 @@ def lone_part(container: Container) -> str | None:
         f"{container.source.name}: is named as part {number:,} of {count:,}, but has no"
         f" {COUNT_KEY} as gguf-split writes it, so the parts cannot be joined"
     )
-
-
-def _check_part(part: Container, number: int, count: int) -> None:
-    told = (_integer(part, NUMBER_KEY), _integer(part, COUNT_KEY))
-    if told != (number, count):
-        raise ParseError(
-            f"should be part {number + 1:,} of {count:,}, but {NUMBER_KEY} is {told[0]}"
-            f" and {COUNT_KEY} {told[1]}",
-            source=part.source.name,
-        )
 
 
 def _check_tensors(parts: list[Container]) -> None:

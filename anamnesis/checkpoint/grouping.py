@@ -1,12 +1,23 @@
-"""Which files of a directory are its model, and which are copies, by name."""
+"""Which files of a directory are its model, and which are copies and variants.
+
+Publishers put `pytorch_model.bin` beside `model.safetensors`, and Mistral
+`consolidated.safetensors` beside transformers' shards. `model.fp16.safetensors` is a copy in
+another precision, or one of other weights (`non_ema`), which loaders take only where it is asked
+for. Nothing is a variant by its name alone: what it is one of must lie beside it, in this format or
+in PyTorch's. What only looks like a copy must not be left out.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
+from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES, EXTENSION, HQQ_NAME
-from anamnesis.checkpoint.indexes import Index, Kind
+from anamnesis.checkpoint.indexes import Index, Kind, is_buffer
+from anamnesis.formats.base import Container
 
 _NUMBER = r"(-[0-9]{5}-of-[0-9]{5})?"
 _TORCH_SHARD = re.compile(rf"pytorch_model{_NUMBER}\.bin")
@@ -60,3 +71,80 @@ def strays(names: set[str], indexes: list[Index]) -> set[str]:
     live = [index for index in indexes if not names.isdisjoint(index.shards())]
     whole = {index.name.partition(".index.")[0] for index in live} & names
     return whole.difference(*(index.shards() for index in live))
+
+
+# Before or behind the word: model.fp16-00001-of-00002.safetensors, model-00001-of-00002.fp16.….
+_NUMBERED = re.compile(r"-[0-9]{5}-of-[0-9]{5}(?=\.|\Z)")
+
+
+def _stem(name: str) -> str:
+    """Return what shards of one model have in common, in either format."""
+    return os.path.splitext(_NUMBERED.sub("", name))[0].removeprefix("pytorch_")
+
+
+def _is_word(text: str) -> bool:
+    """Return whether it may be a variant's name: `Qwen2.5` is none of `Qwen2`."""
+    return text.isidentifier() or (text.isalnum() and not text.isdigit())
+
+
+def variants(names: Iterable[str], indexed: Iterable[Collection[str]] = ()) -> dict[str, str]:
+    """Return those of some files that are variants of others, and which."""
+    stems = {name: _stem(name) for name in names}
+    there = set(stems.values())
+    heads = {name: stem.rpartition(".") for name, stem in stems.items()}
+    found = {n: word for n, (head, _, word) in heads.items() if head in there and _is_word(word)}
+    for shards in indexed:
+        if not found.keys() >= stems.keys() & set(shards):
+            found = {name: word for name, word in found.items() if name not in shards}
+    return found
+
+
+def of_variant(names: Iterable[str], variant: str) -> tuple[set[str], set[str]]:
+    """Return the files of one variant, and those of others that it takes the place of."""
+    stems = {name: _stem(name) for name in names}
+    wanted = {name for name, stem in stems.items() if stem.endswith(f".{variant}")}
+    heads = {stems[name].removesuffix(f".{variant}") for name in wanted}
+    others = {n for n, stem in stems.items() if {stem, stem.rpartition(".")[0]} & heads}
+    return wanted, others - wanted
+
+
+def without_variant(name: str, variant: str | None) -> str:
+    """Return what a file of a variant, or an index of such, is called without it."""
+    if variant is None:
+        return name
+    return re.sub(rf"\.{re.escape(variant)}(?=[.-]|\Z)", "", name, count=1)
+
+
+def first_without_twin(container: Container, stored: Mapping[str, StoredTensor]) -> str | None:
+    """Return a tensor that is not among `stored` under its name, with its shape; None if all are.
+
+    One that is tied to another is there if the other is, for safetensors writers keep one of them.
+    """
+    tied = {name: names for names in container.tied for name in names}
+    for name, tensor in container.tensors.items():
+        twins = (stored.get(other) for other in tied.get(name, [name]))
+        if any(twin is not None and twin.shape == tensor.shape for twin in twins):
+            continue
+        if name in stored or not is_buffer(name):
+            return name
+    return None
+
+
+def is_renamed_copy(containers: Iterable[Container], stored: Mapping[str, StoredTensor]) -> bool:
+    """Return whether tensors could be `stored` ones under other names, by their shapes."""
+    # Or by the number of their elements, where one stacks the experts that the other has singly.
+    copies = [tensor for container in containers for tensor in container.tensors.values()]
+    if _shapes(copies) <= _shapes(stored.values()):
+        return True
+    n_elements = _n_elements(copies)
+    return n_elements > 0 and n_elements == _n_elements(stored.values())
+
+
+def _shapes(tensors: Iterable[StoredTensor]) -> Counter[tuple[int, ...]]:
+    """Count the shapes of matrices, of all tensors if there are none: scales differ by format."""
+    shapes = Counter(t.shape for t in tensors)
+    return Counter({s: n for s, n in shapes.items() if len(s) > 1}) or shapes
+
+
+def _n_elements(tensors: Iterable[StoredTensor]) -> int:
+    return sum(t.n_elements for t in tensors if len(t.shape) > 1)

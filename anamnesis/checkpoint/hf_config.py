@@ -51,12 +51,12 @@ def edited_config(
         told |= quantization
     if dtype is not None:
         _set_dtype(told, dtype, everywhere=_CLASS_KEY not in told)
-    edits = {key: told.get(key) for key in {**config, **told} if _differs(config, told, key)}
+    edits = {
+        key: told.get(key)
+        for key in {**config, **told}
+        if key not in config or key not in told or config[key] != told[key]
+    }
     return _dump(told), edits
-
-
-def _differs(config: dict[str, Any], told: dict[str, Any], key: str) -> bool:
-    return key not in config or key not in told or bool(config[key] != told[key])
 
 
 def describes_quantization(config: dict[str, Any]) -> bool:

@@ -25,7 +25,6 @@ _CODES = {
 }
 _CODES_SUFFIX = "_blocks"
 _TORCHAO_CODES = "_qdata"
-_EXL2_CODES = ".q_weight"
 
 _BUFFERS = ("position_ids", "inv_freq", "masked_bias")
 
@@ -57,11 +56,6 @@ class Index(NamedTuple):
 
     def shards(self) -> set[str]:
         return set(self.weight_map.values())
-
-    def is_of_source(self, stored: Mapping[str, object]) -> bool:
-        """Return whether it was copied with the model that exllamav2 has quantised."""
-        # That takes fused layers apart, so that its tensors may be no others than those.
-        return any(tensor.endswith(_EXL2_CODES) for tensor in stored)
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
         others = self.weight_map.keys() - stored.keys()

@@ -48,7 +48,13 @@ def json_object(
     once: bool = False,
 ) -> dict[str, Any]:
     """Return the JSON object that bytes of a file are."""
-    _check_count(raw, path, budget, max_values)
+    most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
+    if most > max_values:
+        raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {max_values:,} values")
+    most = max(0, most - _UNCOUNTED)
+    name = os.path.basename(path)
+    budget.items(most, f"the values of {name}")
+    budget.alloc(_VALUE_BYTES * most, f"the values of {name}")
     if cut is not None:
         raw = cut(raw)
     try:
@@ -80,17 +86,6 @@ def read_quant_files(
             told = {QUANT_FILE_KEY: told}
         found |= told
     return found
-
-
-def _check_count(raw: bytes, path: str | os.PathLike[str], budget: Budget, max_values: int) -> None:
-    """Refuse many small values, and account for them before any is made."""
-    most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
-    if most > max_values:
-        raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {max_values:,} values")
-    most = max(0, most - _UNCOUNTED)
-    name = os.path.basename(path)
-    budget.items(most, f"the values of {name}")
-    budget.alloc(_VALUE_BYTES * most, f"the values of {name}")
 
 
 def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:

@@ -1,14 +1,13 @@
-"""What a model's files say of themselves: metadata in full and in short."""
+"""What a model's files say of themselves: metadata in full, in short, three facts."""
 
 from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from anamnesis.base.dropped import Dropped
-from anamnesis.formats.base import CARRIED_HEADER, Container, TypedMetadata
-from anamnesis.formats.writers import WRITERS
+from anamnesis.base.stored import Dropped
+from anamnesis.formats.base import CARRIED_HEADER, WRITERS, Container, TypedMetadata
 
 if TYPE_CHECKING:
     from anamnesis.formats.gguf.metadata import GgufMetadata
@@ -25,11 +24,6 @@ def all_metadata(containers: Iterable[Container]) -> Mapping[str, Any]:
         return {key: value for metadata in found for key, value in metadata.items()}
     # Looks into one after the other; the first part of a model has it all.
     return ChainMap(*cast("list[MutableMapping[str, Any]]", found))
-
-
-def all_described(containers: Iterable[Container]) -> Mapping[str, Mapping[str, Any]]:
-    """Return what the pickles among all files say of single weights."""
-    return {name: said for container in containers for name, said in container.described.items()}
 
 
 def metadata_summary(containers: Iterable[Container]) -> dict[str, Any]:
@@ -80,3 +74,51 @@ def left_behind(containers: Iterable[Container], written: str) -> list[Dropped]:
         carried = {k for m, k in entries if not isinstance(m, TypedMetadata) or m.is_carried(k)}
     keys = dict.fromkeys(key for container in others for key in container.metadata)
     return [Dropped(key, why) for key in keys if key not in carried]
+
+
+# In config.json, by llama.cpp's converter's order of preference.
+CONTEXT_LENGTH = (
+    *("max_position_embeddings", "n_ctx", "n_positions", "max_length"),
+    *("max_sequence_length", "model_max_length"),
+)
+_TOKENS = "tokenizer.ggml.tokens"
+
+
+class About(NamedTuple):
+    """Three facts of a header or a config.json, each None where it is not said."""
+
+    architecture: str | None = None
+    context_length: int | None = None
+    n_vocabulary: int | None = None
+
+
+def about(containers: Iterable[Container], config: Mapping[str, Any]) -> About:
+    """Return what the header of a GGUF says, or what config.json does; no array is read."""
+    first = next(iter(containers))
+    if first.id == "gguf":
+        metadata = first.metadata
+        name = _text(metadata.get("general.architecture"))
+        n_tokens = metadata.n_items(_TOKENS) if isinstance(metadata, TypedMetadata) else None
+        return About(
+            name,
+            _count(metadata.get(f"{name}.context_length")),
+            n_tokens or _count(metadata.get(f"{name}.vocab_size")),
+        )
+    classes = config.get("architectures")
+    name = _text(classes[0]) if isinstance(classes, list) and classes else None
+    text = config.get("text_config")
+    told = {**config, **text} if isinstance(text, Mapping) else config
+    lengths = (_count(told.get(fact)) for fact in CONTEXT_LENGTH)
+    return About(
+        name or _text(config.get("model_type")),
+        next(filter(None, lengths), None),
+        _count(told.get("vocab_size")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None

@@ -98,12 +98,22 @@ def resolve(url: str) -> str | Blobs:
     if not manifest.is_file():
         if manifest.exists():
             raise FileNotFoundError(errno.ENOENT, f"{manifest}, its manifest, is no file", url)
-        raise FileNotFoundError(errno.ENOENT, _what_is_there(root), url)
+        names = sorted(str(name) for name in _models(root))
+        if not names:
+            why = f"no such model; there are none in {root} ({STORE_VARIABLE} names another store)"
+            raise FileNotFoundError(errno.ENOENT, why, url)
+        why = f"no such model in {root}, which has {abbreviate(names, _SHOWN)}"
+        raise FileNotFoundError(errno.ENOENT, why, url)
     _check_inside(manifest, root / "manifests", url)
     layers = _layers(read_json(manifest, Budget()), manifest)
     tensors = [layer for layer in layers if layer.get("mediaType") == _TENSOR_LAYER]
     if not tensors:
-        return str(_blob(root, _model_layer(layers, manifest), manifest, url))
+        models = [layer for layer in layers if layer.get("mediaType") == _MODEL_LAYER]
+        if len(models) != 1:
+            raise UnsupportedError(
+                f"{manifest}: has {len(models)} layers of type {_MODEL_LAYER}, and one is read here"
+            )
+        return str(_blob(root, models[0], manifest, url))
     from anamnesis.checkpoint.ollama_tensors import Blobs
 
     def named(layer: dict[str, Any]) -> tuple[str, Path]:
@@ -143,23 +153,6 @@ def _layers(manifest: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     if not isinstance(layers, list):
         raise ParseError("the manifest has no list of layers", source=str(path))
     return [layer for layer in layers if isinstance(layer, dict)]
-
-
-def _model_layer(layers: list[dict[str, Any]], path: Path) -> dict[str, Any]:
-    """Return the one layer that is the model."""
-    found = [layer for layer in layers if layer.get("mediaType") == _MODEL_LAYER]
-    if len(found) != 1:
-        raise UnsupportedError(
-            f"{path}: has {len(found)} layers of type {_MODEL_LAYER}, and one is read here"
-        )
-    return found[0]
-
-
-def _what_is_there(root: Path) -> str:
-    names = sorted(str(name) for name in _models(root))
-    if not names:
-        return f"no such model; there are none in {root} ({STORE_VARIABLE} names another store)"
-    return f"no such model in {root}, which has {abbreviate(names, _SHOWN)}"
 
 
 def _models(root: Path) -> Iterator[OllamaName]:

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.directory import Found, read_directory
+from anamnesis.checkpoint.directory import Directory, Found
 from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.remote import RemoteFolder
-from anamnesis.formats.base import Container
-from anamnesis.formats.registry import Opening, parse_file
+from anamnesis.formats.base import Container, Opening
+from anamnesis.formats.registry import parse_file
 
 _PARTS = {"scale": "scales", "bias": "biases", "global_scale": "global_scale"}
 # What MLX's config says of each type: bits, the usual group, the mode.
@@ -121,7 +121,7 @@ def read_blobs(
     """Parse the headers of all blobs, and read the config."""
     folder = OllamaFolder(blobs)
     with folder.named():
-        found = read_directory(folder, budget, opening, variant)
+        found = Directory(folder, budget, opening, variant).read()
     if folder.quantization:
         config = {**found.config, "quantization": folder.quantization}
         has_config = CONFIG_NAME in blobs.files

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import OUTSIDE, Dropped
+from anamnesis.base.arrays import array_of
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.source import Source
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import OUTSIDE, Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
     DCP_EXTENSION,
@@ -24,10 +27,11 @@ from anamnesis.checkpoint.file_names import (
     indexed_directory,
     may_be_trainers,
 )
-from anamnesis.checkpoint.metadata import all_described, all_metadata
-from anamnesis.formats.base import Container, TypedMetadata, names_below
-from anamnesis.formats.registry import Opening, parse_file
+from anamnesis.checkpoint.metadata import all_metadata
+from anamnesis.formats.base import Container, Opening, TypedMetadata, names_below
+from anamnesis.formats.registry import parse_file
 from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
+from anamnesis.sources.memory import BufferSource, array_source
 from anamnesis.sources.urls import kind_of_url
 
 if TYPE_CHECKING:
@@ -79,7 +83,8 @@ class Checkpoint:
         if self.self_contained:
             return QuantFacts(tiles=False)
         containers = self.shards.values()
-        facts = read_facts(self.read_config(), all_metadata(containers), all_described(containers))
+        described = {name: said for one in containers for name, said in one.described.items()}
+        facts = read_facts(self.read_config(), all_metadata(containers), described)
         if any(container.id == "safetensors" for container in containers):
             return facts
         return replace(facts, tiles=False)  # ComfyUI writes no other files
@@ -103,7 +108,7 @@ class Checkpoint:
     @property
     def below(self) -> str | None:
         """Below which name all weights lie, and how to strip it, in a sentence; None if none."""
-        from anamnesis.checkpoint.wrapper import wrapped_below  # only here, for a quick start
+        from anamnesis.checkpoint.open import wrapped_below  # only here, for a quick start
 
         kinds = {container.format for container in self.shards.values()}
         return wrapped_below(self.stored, is_checkpoint=kinds == {"PyTorch checkpoint"})
@@ -190,24 +195,19 @@ def open_checkpoint(
     checkpoint = _open(where, budget, opening, variant, select)
     try:
         if config is not None:
-            _take_config(checkpoint, os.fspath(config), budget)
+            from anamnesis.checkpoint.trainers.open import beside
+
+            if checkpoint.has_config and not checkpoint.is_joined:
+                raise ParseError("has a config.json of its own", source=str(checkpoint.root))
+            for name, value in beside(os.fspath(config), budget).items():
+                setattr(checkpoint, name, value)
+            checkpoint.beside, checkpoint.is_joined = None, True
         if select is not None:
             checkpoint.select(select)
     except BaseException:
         checkpoint.close()
         raise
     return checkpoint
-
-
-def _take_config(checkpoint: Checkpoint, folder: str, budget: Budget) -> None:
-    """Let the config and the tokenizer of a folder go with weights that have none."""
-    from anamnesis.checkpoint.trainers.open import beside
-
-    if checkpoint.has_config and not checkpoint.is_joined:
-        raise ParseError("has a config.json of its own", source=str(checkpoint.root))
-    for name, value in beside(folder, budget).items():
-        setattr(checkpoint, name, value)
-    checkpoint.beside, checkpoint.is_joined = None, True
 
 
 def _open(
@@ -221,13 +221,13 @@ def _open(
 
         where = path = snapshot(str(path)) or path
     if kind_of_url(path):
-        from anamnesis.checkpoint.directory import read_directory
+        from anamnesis.checkpoint.directory import Directory
         from anamnesis.checkpoint.remote import folder_at
 
         folder = folder_at(str(path), budget, opening.remote_buffer)
         if folder is not None:
             with folder.named():
-                found = read_directory(folder, budget, opening, variant)
+                found = Directory(folder, budget, opening, variant).read()
             return Checkpoint(folder.root, **found._asdict(), folder=folder)
     if path is not None and path.startswith(OLLAMA_PREFIX):
         from anamnesis.checkpoint.ollama import resolve
@@ -281,7 +281,7 @@ def _open_directory(
     # Only here, for the sake of a quick start: most inputs are single files.
     from pathlib import Path
 
-    from anamnesis.checkpoint.directory import read_directory
+    from anamnesis.checkpoint.directory import Directory
     from anamnesis.checkpoint.folder import Folder
     from anamnesis.checkpoint.pipelines import refuse_pipeline
 
@@ -293,7 +293,7 @@ def _open_directory(
         of_trainer = read_trainers(root, budget, opening, select)
         if of_trainer is not None:
             return Checkpoint(**of_trainer, is_joined=True)
-    found = read_directory(Folder(root), budget, opening, variant)
+    found = Directory(Folder(root), budget, opening, variant).read()
     return Checkpoint(root, **found._asdict())
 
 
@@ -327,7 +327,9 @@ def _names_beside(name: str) -> tuple[str, ...]:
 def _configs_at(path: str, budget: Budget) -> tuple[dict[str, Any], dict[str, Any]]:
     name = os.path.basename(path)
     folder = path.removesuffix(name)  # with its separator
-    found = [n for n in _names_beside(name) if _is_file(folder + n)]
+    # Most do not exist, which `access` finds out in a third of the time: it raises nothing.
+    at = {n: folder + n for n in _names_beside(name)}
+    found = [n for n, path in at.items() if os.access(path, os.F_OK) and os.path.isfile(path)]
     if not found:
         return {}, {}
     from anamnesis.checkpoint.json_file import read_json, read_quant_files
@@ -336,6 +338,54 @@ def _configs_at(path: str, budget: Budget) -> tuple[dict[str, Any], dict[str, An
     return config, read_quant_files(folder, [n for n in found if n in QUANT_FILES], budget)
 
 
-def _is_file(path: str) -> bool:
-    # Most do not exist, which `access` finds out in a third of the time: it raises nothing.
-    return os.access(path, os.F_OK) and os.path.isfile(path)
+# What programs put a state dictionary under; as the first word of a name it means nothing else.
+_WRAPPERS = ("state_dict", "model_state_dict", "module")
+# The same, but also what models call their own modules, so that they count in checkpoints only.
+_IN_CHECKPOINTS = ("model", "model_state", "net", "network", "params", "weights", "generator")
+# What lies beside it there, and is no part of the model.
+_BESIDE = re.compile(r"optim|sched|scaler|ema|rng|loss|callback|loops|step|epoch|iteration", re.I)
+
+
+def wrapped_below(names: Collection[str], *, is_checkpoint: bool) -> str | None:
+    """Return below which one name all weights lie, in a sentence that says what strips
+    it; or None.
+    """
+    words = (*_WRAPPERS, *_IN_CHECKPOINTS) if is_checkpoint else _WRAPPERS
+    tops: Counter[str] = Counter()
+    for name in names:
+        top, dot, _ = name.partition(".")
+        if top not in words and not _BESIDE.search(top):
+            return None  # at the first name of most models
+        tops[top if dot else f".{top}"] += 1
+        if len(tops) > 20:  # of models, whose names have many first words
+            return None
+    wrapper = next((word for word in words if word in tops), None)
+    if wrapper is None:
+        return None
+    beside = {top.lstrip("."): n for top, n in tops.items() if top != wrapper}
+    told = ", ".join(f"{top} ({n:,})" for top, n in beside.items())
+    others = f"; tensors of other things lie beside it: {told}" if beside else ""
+    return f"all weights lie below {wrapper!r}; select={wrapper!r} strips it{others}"
+
+
+NAME = "<arrays>"
+
+
+def in_memory(stored: Mapping[str, StoredTensor]) -> Checkpoint:
+    """Return tensors of any sources as a model that was opened from no file."""
+    # The files that some of them lie in are among its shards, so that none of these is written to.
+    own = Container("arrays", "arrays in memory", BufferSource(b"", NAME), dict(stored))
+    shards = {NAME: own}
+    for source in {id(t.source.base): t.source.base for t in stored.values()}.values():
+        if source.path is not None:
+            shards.setdefault(source.name, Container("arrays", own.format, source, {}))
+    return Checkpoint(None, shards, own.tensors)
+
+
+def stored_array(name: str, given: Any) -> StoredTensor:
+    """Return an array as a tensor that lies in memory; it is not copied."""
+    array, dtype = array_of(name, given)
+    shape = array.shape
+    if dtype.bits < 8 and shape:  # several in a byte
+        shape = (*shape[:-1], shape[-1] * 8 // dtype.bits)
+    return StoredTensor(name, dtype, shape, array.nbytes, 0, array_source(array, NAME))

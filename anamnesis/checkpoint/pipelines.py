@@ -12,9 +12,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget, ParseLimits
+from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import CONFIG_NAME, UNFINISHED
 
 INDEX_NAME = "model_index.json"
@@ -43,7 +43,7 @@ class Pipeline(NamedTuple):
         return {**asked, "variant": None if os.path.basename(model) in lacking else variant}
 
     def lacking(self, variant: str) -> list[str]:
-        from anamnesis.checkpoint.variants import of_variant
+        from anamnesis.checkpoint.grouping import of_variant
 
         names = {model: os.listdir(os.path.join(self.root, model)) for model in self.models}
         return [model for model in names if not of_variant(names[model], variant)[0]]
@@ -77,7 +77,7 @@ def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
     """Return whether something is a folder; a link to one must stay below the pipeline's."""
     from pathlib import Path
 
-    from anamnesis.checkpoint.walk import is_inside
+    from anamnesis.checkpoint.folder import is_inside
 
     try:
         is_folder = entry.is_dir() and entry.name[:1] not in "_."
@@ -107,7 +107,7 @@ def read_pipeline(path: str) -> Pipeline | None:
         return None
     from pathlib import Path
 
-    from anamnesis.checkpoint.walk import files_below
+    from anamnesis.checkpoint.folder import files_below
 
     found = files_below(Path(path))
     links = [left for left in found.left_out if left.name in models]  # to folders inside
@@ -147,7 +147,8 @@ def _why_left(path: str) -> str | None:
         return "weights in another program's format"
     if not is_read(path):
         return None
-    from anamnesis.formats.registry import Opening, parse_file
+    from anamnesis.formats.base import Opening
+    from anamnesis.formats.registry import parse_file
 
     try:
         container = parse_file(path, Budget(ParseLimits()), Opening())

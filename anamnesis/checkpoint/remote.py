@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
+from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
     MODEL_STEM,
@@ -24,13 +24,12 @@ from anamnesis.checkpoint.file_names import (
     QUANT_FILES,
     is_index,
 )
-from anamnesis.checkpoint.folder import Folder
+from anamnesis.checkpoint.folder import DIRECTORY_MAX_FILES, Files, Folder
 from anamnesis.checkpoint.indexes import leads_out, read_index
 from anamnesis.checkpoint.json_file import JSON_MAX_BYTES
 from anamnesis.checkpoint.pipelines import is_foreign, is_read
-from anamnesis.checkpoint.walk import DIRECTORY_MAX_FILES, Files
-from anamnesis.formats.base import Container
-from anamnesis.formats.registry import Opening, parse_container
+from anamnesis.formats.base import Container, Opening
+from anamnesis.formats.registry import parse_container
 from anamnesis.formats.safetensors.read import LENGTH_BYTES, SAFETENSORS_MAX_HEADER
 from anamnesis.sources.remote import PAGE, open_remote
 from anamnesis.sources.retried_ranges import at_once
@@ -166,7 +165,12 @@ def folder_at(url: str, budget: Budget, buffer: int | None = None) -> RemoteFold
     kind, name = kind_of_url(url), file_name(url)
     if kind == "web":
         if is_index(name):
-            return _indexed(url, name, budget, buffer)
+            base = url_beside(url, "")
+            folder = RemoteFolder(base, [name, *present(url, (*_SMALL, *_USUAL))], buffer)
+            with folder.named():
+                shards = read_index(folder.root, name, budget).shards()
+            folder.files = _files(base, [*folder.files.names, *shards])
+            return folder
         if url.endswith("/"):
             remedy = "name a file, or the index of its shards"
             raise ParseError("a web server does not list folders", source=url, remedy=remedy)
@@ -184,16 +188,6 @@ def folder_at(url: str, budget: Budget, buffer: int | None = None) -> RemoteFold
 
     sizes = list_bucket(url)
     return RemoteFolder(f"{url.rstrip('/')}/", sizes, buffer) if sizes else None
-
-
-def _indexed(url: str, name: str, budget: Budget, buffer: int | None) -> RemoteFolder:
-    """Return the folder of the shards that an index names, and of what is found beside it."""
-    base = url_beside(url, "")
-    folder = RemoteFolder(base, [name, *present(url, (*_SMALL, *_USUAL))], buffer)
-    with folder.named():
-        shards = read_index(folder.root, name, budget).shards()
-    folder.files = _files(base, [*folder.files.names, *shards])
-    return folder
 
 
 def present(url: str, names: Iterable[str]) -> list[str]:

@@ -81,7 +81,7 @@ def command(
 
 def lines(found: Check) -> Iterator[str]:
     """Yield what a terminal shows of a check."""
-    from anamnesis.base.sizes import format_size
+    from anamnesis.base.printable import format_size
 
     yield from _listed("Problem", found.problems)
     yield from _listed("Note", found.notes)

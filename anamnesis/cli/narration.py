@@ -8,16 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.printable import abbreviate, numbered, printable
-from anamnesis.base.sizes import format_size
+from anamnesis.base.printable import abbreviate, format_size, numbered, printable
 from anamnesis.checkpoint.pipelines import is_read
 from anamnesis.cli.errors import in_options
 from anamnesis.cli.progress import bar
 from anamnesis.convert.report.meter import format_duration
 
 if TYPE_CHECKING:
-    from anamnesis.base.dropped import Dropped
     from anamnesis.base.dtypes import DTypeName
+    from anamnesis.base.stored import Dropped
     from anamnesis.convert.report.inspection import Inspection
     from anamnesis.convert.report.joined import PipelineReport
     from anamnesis.convert.report.report import Outcome, Report

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint import file_names
-from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.checkpoint.folder import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.checkpoint.pipelines import is_pipeline, is_read
 from anamnesis.convert.request.form import Form, check_directory, check_named
-from anamnesis.formats.writers import asked_format
+from anamnesis.formats.base import asked_format
 from anamnesis.sources.urls import file_name, kind_of_url, url_beside
 
 if TYPE_CHECKING:

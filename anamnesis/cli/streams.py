@@ -89,7 +89,7 @@ def is_stdout(out: str | None) -> bool:
 
 def spooled(path: str) -> Readable:
     """Return a pipe's content as a seekable file, in memory or, if it is long, on disk."""
-    from anamnesis.sources.spool import spooled as copy_of
+    from anamnesis.sources.stream import spooled as copy_of
 
     if path in _STDIN:
         if sys.stdin is None:

@@ -71,10 +71,9 @@ _NOT_TEXT = bytes({*range(32), 127} - set(b"\t\n\f\r"))
 
 def foreign_error(source: Source) -> ParseError | None:
     """Return an error that says what kind of file this is; None if it is unknown."""
-    given = _kind(source)
-    if given is None:
+    what, remedy = _kind(source)
+    if not what:
         return None
-    what, remedy = given
     error = ParseError(f"this is {what}, not a model file", source=source.name, remedy=remedy)
     error.offset = 0  # of no use in the message
     return error
@@ -82,18 +81,16 @@ def foreign_error(source: Source) -> ParseError | None:
 
 def foreign_kind(source: Source) -> str | None:
     """Return what kind of file this is, and that it must be unpacked; None if it is unknown."""
-    given = _kind(source)
-    if given is None:
-        return None
-    what, remedy = given
-    return f"{what}; unpack it" if remedy == _UNPACK else what
+    what, remedy = _kind(source)
+    return f"{what}; unpack it" if remedy == _UNPACK else what or None
 
 
 def _head(source: Source) -> bytes:
     return source.read(0, min(_LOOK_AT, source.size))
 
 
-def _kind(source: Source) -> tuple[str, str] | None:
+def _kind(source: Source) -> tuple[str, str]:
+    """Return what a file is, and what to do about it; empty texts if it is unknown."""
     head = _head(source)
     if not head:
         return "an empty file", _DOWNLOAD
@@ -106,10 +103,13 @@ def _kind(source: Source) -> tuple[str, str] | None:
     if looks_like_a_pickle(source):
         return "a pickle that PyTorch did not save", _SCAN
     if not _is_text(head):
-        return None
-    if head.lstrip().startswith((b"{", b"[")):
-        return "JSON", _pass_the_directory(source)
-    return "text", _PASS_A_MODEL
+        return "", ""
+    if not head.lstrip().startswith((b"{", b"[")):
+        return "text", _PASS_A_MODEL
+    if source.path is None:
+        return "JSON", "pass the directory of the model that it belongs to"
+    folder = os.path.dirname(source.path) or os.curdir
+    return "JSON", f"pass the model's directory, {folder!r}"
 
 
 def looks_like_a_pickle(source: Source) -> bool:
@@ -130,9 +130,3 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError as error:
         return error.end == len(head) == _LOOK_AT and error.start > len(head) - 4  # a cut character
     return True
-
-
-def _pass_the_directory(source: Source) -> str:
-    if source.path is None:
-        return "pass the directory of the model that it belongs to"
-    return f"pass the model's directory, {os.path.dirname(source.path) or os.curdir!r}"

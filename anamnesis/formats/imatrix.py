@@ -25,16 +25,6 @@ from anamnesis.base.source import Readable, Source
 from anamnesis.formats.base import Container
 from anamnesis.sources.open import open_source
 
-__all__ = [
-    "IMATRIX_MAX_ENTRIES",
-    "IMATRIX_MAX_NAME",
-    "Entry",
-    "ImatrixFile",
-    "is_dat",
-    "is_imatrix",
-    "read_imatrix",
-]
-
 IMATRIX_MAX_ENTRIES = 1_000_000
 IMATRIX_MAX_NAME = 65_535  # bytes
 
@@ -204,17 +194,13 @@ class _Legacy:
             given = f"{self._source.name}: {n_entries:,} entries of an importance matrix"
             raise LimitExceeded("IMATRIX_MAX_ENTRIES", given)
         self._budget.items(n_entries, "entries")
-        entries: dict[str, Entry] = {}
-        for _ in range(n_entries):
-            name, entry = self._entry()
-            entries[name] = entry
-        if self._at == self._source.size:
-            return ImatrixFile(self._source.name, "dat", entries, (), 0)
-        n_chunks = self._number("the number of chunks")
-        datasets: tuple[str, ...] = ()
+        entries = dict(self._entry() for _ in range(n_entries))
+        n_chunks, dataset = 0, ""
         if self._at < self._source.size:
-            datasets = (self._text("the dataset", 0),)
-        named = tuple(filter(None, datasets))
+            n_chunks = self._number("the number of chunks")
+        if self._at < self._source.size:
+            dataset = self._text("the dataset", 0)
+        named = (dataset,) if dataset else ()
         return ImatrixFile(self._source.name, "dat", entries, named, n_chunks)
 
     def _entry(self) -> tuple[str, Entry]:

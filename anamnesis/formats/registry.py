@@ -8,20 +8,16 @@ from typing import Any
 from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
-from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container, Opening, TypedMetadata
 from anamnesis.formats.safetensors import read as safetensors
 from anamnesis.sources.open import open_source
 
-__all__ = ["Container", "Opening", "StoredTensor", "detect", "parse_container", "parse_file"]
-
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter for an empty one
 _NO_HEADER = 1 << 48  # bytes; only other files seem to claim a longer header
 
-
 # Of the file beside one whose header is being written: as it was, and as it will be.
 UNDO_SUFFIX = ".amn-undo"
-
+_KERAS_CONFIG, _KERAS_WEIGHTS = "config.json", "model.weights.h5"
 _READ = Opening()
 
 
@@ -46,9 +42,7 @@ def _parsed(source: Source, budget: Budget, opening: Opening) -> Container:
         return npz.parse_npy(source, budget, opening.void_dtype)
     # A safetensors header may be as long as these letters say, but then begins with a brace.
     if head.startswith(_ZIP_MAGICS) and (too_long or source.read(len(head), 1) != b"{"):
-        from anamnesis.formats.archives import parse_archive
-
-        return parse_archive(source, budget, opening)
+        return _parse_archive(source, budget, opening)
     if too_long and head[:1] in (b"\x80", b"L"):
         from anamnesis.formats.torch import legacy as pth_legacy
 
@@ -73,9 +67,14 @@ def detect(source: Source) -> str | None:
         return "safetensors"
     try:
         if head.startswith(_ZIP_MAGICS):
-            from anamnesis.formats.archives import archive_id
+            from anamnesis.formats.numpy.npz import holds_arrays
+            from anamnesis.formats.torch.read import pickles_of
+            from anamnesis.formats.zip.members import read_directory
 
-            return archive_id(source)
+            directory = read_directory(source, Budget())
+            if pickles_of(directory):
+                return "torch"
+            return "npz" if holds_arrays(directory) else None
         from anamnesis.formats.torch import legacy as pth_legacy
 
         return "torch" if head[:1] in (b"\x80", b"L") and pth_legacy.is_legacy(source) else None
@@ -115,3 +114,25 @@ def parse_file(where: Any, budget: Budget, opening: Opening = _READ) -> Containe
     except BaseException:
         source.close()
         raise
+
+
+def _parse_archive(source: Source, budget: Budget, opening: Opening) -> Container:
+    """Parse an archive of arrays or of tensors, known by the names of its members."""
+    from anamnesis.formats.torch.read import parse as parse_pth
+    from anamnesis.formats.torch.read import pickles_of
+    from anamnesis.formats.zip.members import read_directory
+
+    directory = read_directory(source, budget)
+    pickles = pickles_of(directory)
+    if pickles:
+        return parse_pth(directory, pickles, budget, allow_foreign=opening.allow_foreign)
+    from anamnesis.formats.numpy import npz
+
+    if npz.holds_arrays(directory):
+        return npz.parse(directory, budget, opening.void_dtype)
+    keras = _KERAS_CONFIG in directory.entries and _KERAS_WEIGHTS in directory.entries
+    what = "a Keras archive" if keras else "a ZIP archive without tensors"
+    remedy = "export the weights as safetensors" if keras else "unpack it and pass the model inside"
+    raise ParseError(
+        f"this is {what}, not a model file", offset=0, source=source.name, remedy=remedy
+    )

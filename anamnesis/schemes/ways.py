@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.encodings import ENCODINGS, TAKING
 
 

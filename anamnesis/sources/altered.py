@@ -1,15 +1,22 @@
-"""Tensor data read with records changed: of the other byte order, words recoded."""
+"""Tensor data read otherwise: records changed, others combined, values replaced."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import anamnesis._core as _core
 import anamnesis._io as _io
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
+
+if TYPE_CHECKING:
+    Units = NDArray[np.uint8]
+    Mapping = Callable[..., NDArray[Any]]
 
 Change = Callable[[bytearray | memoryview], None]
 
@@ -143,3 +150,120 @@ def from_awq_order(words: NDArray[Any]) -> None:
         half &= 0x0F0F0F0F
     words[:] = halves[0]
     words |= halves[1] << 4
+
+
+class ReplacedSource(DerivedSource):
+    """The bytes of a tensor whose values come from elsewhere, in a dtype of its own.
+
+    Floats are rounded to it as they are read: to nearest, ties to even, float64 by way of float32.
+    Others are of that dtype.
+    """
+
+    def __init__(
+        self,
+        values: Callable[[int, int], StoredTensor],
+        dtype: DType,
+        n_elements: int,
+        instead_of: Source,
+    ) -> None:
+        super().__init__(like=instead_of)
+        self._values = values
+        self._dtype = dtype
+        self.path = instead_of.path
+        self.size = dtype.n_bytes(n_elements)
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        item = self._dtype.n_bytes(1) or 1  # of packed ones bytes are counted
+        first, last = offset // item, -(-(offset + len(view)) // item)
+        if self._dtype.kind != "float":
+            values = self._values(first, last)
+            values.source.read_into(values.offset + offset, view)
+        elif (last - first) * item == len(view):
+            self.fill(first, last, self._dtype, view)
+        else:
+            items = memoryview(bytearray((last - first) * item))
+            self.fill(first, last, self._dtype, items)
+            view[:] = items[offset - first * item :][: len(view)]
+        return len(view)
+
+    def fill(self, first: int, last: int, dtype: DType, out: memoryview) -> int:
+        """Fill `out` with the floats `first` to `last`, rounded from what they are.
+
+        Returns how many became infinite.
+        """
+        values = self._values(first, last)
+        begin, end = (values.offset + values.dtype.n_bytes(n) for n in (first, last))
+        if values.dtype is dtype:
+            values.source.read_into(begin, out)
+            return 0
+        raw = values.source.held(begin, end - begin)
+        if raw is None:
+            raw = memoryview(values.source.read(begin, end - begin))
+        if dtype in OUTPUT_DTYPES.values():
+            source, target = _core.FLOATS[values.dtype.name], _core.OUTPUTS[dtype.name]
+            return _core.convert(source, target, raw, out, resolve_level())
+        np.frombuffer(out, np.float64)[:] = np.frombuffer(raw, values.dtype.numpy())
+        return 0
+
+
+_MADE_AT_ONCE = 1 << 18  # bytes that are made, and about as many that are read, at a time: in cache
+
+
+class Input(NamedTuple):
+    """What units are made of: a run of units of another source."""
+
+    source: Source
+    offset: int
+    unit_bytes: int
+    n_units: int
+
+
+class MappedSource(DerivedSource):
+    """Units of n bytes, each made of a unit of every input.
+
+    Nothing is kept: what is asked for is made anew, some of it at a time, by any number of threads.
+    """
+
+    def __init__(
+        self,
+        like: Source,
+        inputs: Sequence[Input],
+        n_units: int,
+        unit_bytes: int,
+        make: Mapping,
+    ) -> None:
+        super().__init__(*(given.source for given in inputs), like=like)
+        self._inputs = tuple(inputs)
+        self._n_units = n_units
+        self._unit_bytes = unit_bytes
+        self._function = make
+        largest = max([unit_bytes, *(i.unit_bytes for i in inputs)])
+        self._units_at_once = max(1, _MADE_AT_ONCE // max(largest, 1))
+        self.size = n_units * unit_bytes
+
+    def _read_some(self, offset: int, view: memoryview) -> int:
+        if offset >= self.size:
+            return 0
+        first, begin = divmod(offset, self._unit_bytes)
+        wanted = -(-(begin + len(view)) // self._unit_bytes)
+        stop = min(first + min(wanted, self._units_at_once), self._n_units)
+        made = self._make(range(first, stop))[begin : begin + len(view)]
+        view[: len(made)] = made
+        return len(made)
+
+    def _make(self, units: range) -> memoryview:
+        made = self._function(units, *(_read_units(given, units) for given in self._inputs))
+        return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
+
+
+def _read_units(given: Input, units: range) -> Units:
+    """Return units of an input, those behind its last as zeros."""
+    n = given.unit_bytes
+    stop = min(units.stop, given.n_units)
+    offset, n_bytes = given.offset + units.start * n, max(stop - units.start, 0) * n
+    held = given.source.held(offset, n_bytes) if stop == units.stop else None
+    if held is not None:
+        return np.frombuffer(held, np.uint8).reshape(len(units), n)
+    made = np.zeros((len(units), n), np.uint8)
+    given.source.read_into(offset, made.reshape(-1).data[:n_bytes])
+    return made

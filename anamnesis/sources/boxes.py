@@ -60,18 +60,15 @@ def check_boxes(shape: tuple[int, ...], boxes: Sequence[Box], what: str, source:
             f"{what}: its pieces hold {held:,} values, and {list(shape)} are {prod(shape):,}",
             source=source,
         )
-    meeting = _meeting(boxes, what)
-    if meeting is not None:
-        raise ParseError(f"{what}: two pieces hold the element {list(meeting)}", source=source)
+    if shape:
+        _check_apart(boxes, what, source)
 
 
-def _meeting(boxes: Sequence[Box], what: str) -> tuple[int, ...] | None:
-    """Return an element that two boxes hold; None if there is none."""
+def _check_apart(boxes: Sequence[Box], what: str, source: str) -> None:
+    """Refuse boxes of which two hold the same element."""
     active: list[Box] = []
     left = BOXES_MAX_NEIGHBOURS + 64 * len(boxes)
     for box in sorted(boxes, key=lambda box: box.offsets):
-        if not box.offsets:
-            return None
         active = [one for one in active if one.offsets[0] + one.sizes[0] > box.offsets[0]]
         left -= len(active)
         if left < 0:
@@ -84,9 +81,9 @@ def _meeting(boxes: Sequence[Box], what: str) -> tuple[int, ...] | None:
                 f < min(o + s, p + t)
                 for f, o, s, p, t in zip(first, *one[:2], *box[:2], strict=True)
             ):
-                return first
+                meets = f"two pieces hold the element {list(first)}"
+                raise ParseError(f"{what}: {meets}", source=source)
         active.append(box)
-    return None
 
 
 class BoxSource(DerivedSource):

@@ -49,16 +49,13 @@ class CheckedSource(Source):
 
     def check(self) -> None:
         buffer = memoryview(bytearray(_io.CRC32_SLICE))
-        while not self._is_right:
-            start, stop = self._gap()
+        while not self._is_right:  # the first bytes that were not read yet
+            read = [(run.start, run.stop) for run in self._read.runs[:2]]
+            if not read or read[0][0] > self._start:
+                read.insert(0, (self._start, self._start))
+            start = read[0][1]
+            stop = read[1][0] if len(read) > 1 else self.size
             self._read_some(start, buffer[: stop - start])
-
-    def _gap(self) -> tuple[int, int]:
-        """Return the first bytes that were not read yet."""
-        runs = self._read.runs
-        if not runs or runs[0].start > self._start:
-            return self._start, runs[0].start if runs else self.size
-        return runs[0].stop, runs[1].start if len(runs) > 1 else self.size
 
     def _check(self) -> None:
         """Raise if all was read, and is not what it should be."""

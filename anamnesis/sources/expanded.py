@@ -56,21 +56,15 @@ class ExpandedSource(DerivedSource):
             return n * item
         n_rows = min(n // cols, max(1, _AT_ONCE // (cols * item)))
         n_bytes = n_rows * cols * item
-        self._expand_rows(row, n_rows, view[:n_bytes])
-        return n_bytes
-
-    def _expand_rows(self, row: int, n_rows: int, view: memoryview) -> None:
-        """Expand whole rows."""
         bounds = self._bounds(row, n_rows)
         mask = self._read_mask(row * self._mask_row, n_rows * self._mask_row)
         ends = array("Q", (end - bounds[0] for end in bounds[1:]))
         values = self._read_values(bounds[0], bounds[-1])
-        cols, item = self._matrix.cols, self._item
-        found = _io.expand_rows(mask, 0, cols, values, ends, item, view)
+        found = _io.expand_rows(mask, 0, cols, values, ends, item, view[:n_bytes])
         if found < n_rows:
-            row_mask = mask[found * self._mask_row :]
-            n = _io.count_bits(row_mask, 0, cols)
-            raise self._unlike(row + found, n, bounds[found + 1] - bounds[found])
+            n_ones = _io.count_bits(mask[found * self._mask_row :], 0, cols)
+            raise self._unlike(row + found, n_ones, bounds[found + 1] - bounds[found])
+        return n_bytes
 
     def _expand_piece(self, start: int, n: int, view: memoryview) -> None:
         """Expand columns of one row; where they are the last, all of its ones have been counted."""

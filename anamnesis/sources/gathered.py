@@ -62,12 +62,12 @@ class RowOrder:
         return list(accumulate(run.n for run in self.runs))
 
     @property
-    def n_rows(self) -> int:
-        return self.n_groups * self._ends[-1] if self.runs else 0
-
-    @property
     def per_group(self) -> int:
         return self._ends[-1] if self.runs else 0
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_groups * self.per_group
 
     @property
     def step(self) -> int:
@@ -175,15 +175,18 @@ class JoinedSource(DerivedSource):
     def _read_some(self, offset: int, view: memoryview) -> int:
         if offset >= self.size:
             return 0
-        at = bisect_right(self._starts, offset) - 1
-        tensor, begin = self._tensors[at], offset - self._starts[at]
+        tensor, begin = self._at(offset)
         n = min(len(view), tensor.n_bytes - begin)
         tensor.source.read_into(tensor.offset + begin, view[:n])
         return n
 
-    def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
+    def _at(self, offset: int) -> tuple[StoredTensor, int]:
+        """Return the tensor that a byte is of, and which byte of it that is."""
         at = bisect_right(self._starts, offset) - 1
-        tensor, begin = self._tensors[at], offset - self._starts[at]
+        return self._tensors[at], offset - self._starts[at]
+
+    def read_into_each(self, offset: int, views: Sequence[memoryview]) -> None:
+        tensor, begin = self._at(offset)
         if begin + sum(map(len, views)) <= tensor.n_bytes:
             tensor.source.read_into_each(tensor.offset + begin, views)
         else:
@@ -192,8 +195,7 @@ class JoinedSource(DerivedSource):
     def held(self, offset: int, n_bytes: int) -> memoryview | None:
         if not 0 <= offset < self.size:
             return None
-        at = bisect_right(self._starts, offset) - 1
-        tensor, begin = self._tensors[at], offset - self._starts[at]
+        tensor, begin = self._at(offset)
         if begin + n_bytes > tensor.n_bytes:
             return None
         return tensor.source.held(tensor.offset + begin, n_bytes)
@@ -273,50 +275,36 @@ class GatheredSource(DerivedSource):
         """Read some rows, with what lies between, and put them in order; return their bytes."""
         length = self._row_bytes
         while True:
-            start, pattern = self._pattern(first, n)
+            step = self._order.step
+            group, within = divmod(first, self._order.per_group) if step else (0, first)
+            found = self._patterns.get((within, n))
+            if found is None:
+                found = _Pattern.of(self._order.rows(within, n), GAP_BYTES // self._row_bytes)
+                if len(self._patterns) >= _KEPT_PATTERNS:
+                    self._patterns.clear()
+                self._patterns[within, n] = found
+            start, pattern = group * step, found
             if n == 1 or pattern.height * length <= 2 * _AT_ONCE:
                 break
             n //= 2
         begin = self._offset + start * length
-        if length >= _SCATTERED_BYTES and pattern.slots:
-            self._scatter(begin, pattern, view)
-        else:
-            self._take(begin, pattern, view[: n * length])
-        return n * length
-
-    def _scatter(self, begin: int, pattern: _Pattern, view: memoryview) -> None:
-        """Read each span into the places of its rows."""
-        length = self._row_bytes
-        with _room(length) as unwanted:
-            for start, stop, at in pattern.spans:
-                lines = [
-                    unwanted if slot < 0 else view[slot * length : (slot + 1) * length]
-                    for slot in pattern.slots[at : at + stop - start]
-                ]
-                self._inner.read_into_each(begin + start * length, lines)
-
-    def _take(self, begin: int, pattern: _Pattern, view: memoryview) -> None:
-        """Read all spans, then take the rows from there."""
-        length = self._row_bytes
+        if length >= _SCATTERED_BYTES and pattern.slots:  # read into the places of the rows
+            with _room(length) as unwanted:
+                for first_row, stop, at in pattern.spans:
+                    lines = [
+                        unwanted if slot < 0 else view[slot * length : (slot + 1) * length]
+                        for slot in pattern.slots[at : at + stop - first_row]
+                    ]
+                    self._inner.read_into_each(begin + first_row * length, lines)
+            return n * length
         with _room(pattern.height * length) as room:
-            for start, stop, at in pattern.spans:
-                part = room[at * length : (at + stop - start) * length]
-                self._inner.read_into(begin + start * length, part)
-            lines = np.frombuffer(room, np.uint8).reshape(-1, length)
-            out = np.frombuffer(view, np.uint8).reshape(-1, length)
-            np.take(lines, pattern.places, axis=0, out=out, mode="clip")
-
-    def _pattern(self, first: int, n: int) -> tuple[int, _Pattern]:
-        """Return from which row on some lie as a pattern says; most groups are alike."""
-        step = self._order.step
-        group, within = divmod(first, self._order.per_group) if step else (0, first)
-        found = self._patterns.get((within, n))
-        if found is None:
-            found = _Pattern.of(self._order.rows(within, n), GAP_BYTES // self._row_bytes)
-            if len(self._patterns) >= _KEPT_PATTERNS:
-                self._patterns.clear()
-            self._patterns[within, n] = found
-        return group * step, found
+            for first_row, stop, at in pattern.spans:
+                part = room[at * length : (at + stop - first_row) * length]
+                self._inner.read_into(begin + first_row * length, part)
+            rows = np.frombuffer(room, np.uint8).reshape(-1, length)
+            out = np.frombuffer(view[: n * length], np.uint8).reshape(-1, length)
+            np.take(rows, pattern.places, axis=0, out=out, mode="clip")
+        return n * length
 
     @property
     def way(self) -> str:

@@ -109,7 +109,9 @@ class HttpRanges(Ranges):
         }
         if self._secret and _origin(url) == _origin(self._first):
             headers["Authorization"] = self._secret
-        return _pool(_proxy(url)).request(
+        scheme, host, _ = _origin(url)
+        proxies = {} if proxy_bypass(host) else getproxies()
+        return _pool(proxies.get(scheme) or proxies.get("all")).request(
             "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
         )
 
@@ -184,14 +186,6 @@ def _user(auth: str | None) -> str:
         return ""
     name, _, password = auth.partition(":")
     return f"Basic {b64encode(unquote(f'{name}:{password}').encode()).decode()}"
-
-
-def _proxy(url: str) -> str | None:
-    """Return the proxy that the environment names for an address."""
-    scheme, host, _ = _origin(url)
-    if proxy_bypass(host):
-        return None
-    return getproxies().get(scheme) or getproxies().get("all")
 
 
 @cache

@@ -92,7 +92,13 @@ def list_repository(url: str) -> tuple[str, list[str]] | None:
     try:
         info = HfApi().model_info(place.repository, revision=place.revision, timeout=30)
     except Exception as error:  # of its own, of its HTTP client's, or of the system
-        raise _failure(error, str(place)) from None
+        kind = type(error).__name__.removesuffix("Error").replace("Repository", "Repo")
+        text = " ".join(str(error).split())[:300]
+        if isinstance(error, ValueError):
+            raise ParseError(text, source=str(place)) from None
+        told = f"the hub cannot be asked: {text}"
+        unknown = ConnectionError(errno.ECONNABORTED, told, str(place))
+        raise _refusal(kind, str(place)) or unknown from None
     names = [file.rfilename for file in info.siblings or ()]
     if place.path and place.path in names:
         return None
@@ -101,12 +107,3 @@ def list_repository(url: str) -> tuple[str, list[str]] | None:
     if place.path and not inside:
         raise ParseError("the repository has no such file or folder", source=url)
     return f"{place._replace(revision=info.sha)}/", inside
-
-
-def _failure(error: Exception, name: str) -> Exception:
-    kind = type(error).__name__.removesuffix("Error").replace("Repository", "Repo")
-    text = " ".join(str(error).split())[:300]
-    if isinstance(error, ValueError):
-        return ParseError(text, source=name)
-    told = f"the hub cannot be asked: {text}"
-    return _refusal(kind, name) or ConnectionError(errno.ECONNABORTED, told, name)

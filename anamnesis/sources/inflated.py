@@ -91,18 +91,15 @@ class InflatedChunks:
             stream = _Stream(archive, member, is_second=True)
         while stream.n_chunks <= index:
             found = _Chunk(stream.next_chunk())
-            self._keep(member, stream.n_chunks - 1, found)
+            with self._lock:
+                self._chunks[member.start, (stream.n_chunks - 1)] = found
+                if len(self._chunks) > _KEPT_CHUNKS:
+                    self._chunks.popitem(last=False)
         with self._lock:
             self._streams[member.start] = stream
             if len(self._streams) > _KEPT_STREAMS:
                 self._streams.popitem(last=False)
         return found
-
-    def _keep(self, member: Deflated, index: int, chunk: _Chunk) -> None:
-        with self._lock:
-            self._chunks[member.start, index] = chunk
-            if len(self._chunks) > _KEPT_CHUNKS:
-                self._chunks.popitem(last=False)
 
 
 class InflatedSource(Source):
@@ -196,7 +193,15 @@ class _Stream:
         self.n_chunks += 1
         self.n_left -= len(chunk)
         if not self.n_left:
-            self._check_whole()
+            while not self._inflater.eof and not self._is_dry():  # the mark of the end, at least
+                if self._step(1):
+                    raise self._error("continues past its stated length")
+            if not self._inflater.eof:
+                raise self._error("has no end")
+            if self._inflater.unused_data or self._next != self._stop:
+                raise self._error("ends before its stated compressed length")
+            if self._crc != self._member.crc:
+                raise self._error("has the wrong CRC")
         return chunk
 
     def _inflate(self, n_bytes: int) -> bytes:
@@ -224,17 +229,6 @@ class _Stream:
 
     def _is_dry(self) -> bool:
         return self._next == self._stop and not self._inflater.unconsumed_tail
-
-    def _check_whole(self) -> None:
-        while not self._inflater.eof and not self._is_dry():  # the mark of the end, at least
-            if self._step(1):
-                raise self._error("continues past its stated length")
-        if not self._inflater.eof:
-            raise self._error("has no end")
-        if self._inflater.unused_data or self._next != self._stop:
-            raise self._error("ends before its stated compressed length")
-        if self._crc != self._member.crc:
-            raise self._error("has the wrong CRC")
 
     def _error(self, what: str) -> ParseError:
         return ParseError(

@@ -1,7 +1,9 @@
-"""Bytes and arrays in memory, read as if row-major and little-endian."""
+"""Bytes and arrays in memory, read as row-major and little-endian; large buffers."""
 
 from __future__ import annotations
 
+import mmap
+import sys
 from typing import Any
 
 import anamnesis._io as _io
@@ -59,3 +61,9 @@ def array_source(array: NDArray[Any], name: str) -> Source:
     if is_little and array.flags.c_contiguous:
         return BufferSource(array.reshape(-1).view(np.uint8), name)
     return ArraySource(array, name)
+
+
+def mapped_memory(n_bytes: int) -> mmap.mmap:
+    """Return zeros that go back to the system with their last view, as an allocator's need not."""
+    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    return mmap.mmap(-1, n_bytes, **private)

@@ -28,7 +28,12 @@ def open_source(
 
         return open_remote(str(where), buffer)
     if isinstance(where, (str, os.PathLike)):
-        return _map_file(where) if mmap else FileSource(where)
+        file = FileSource(where)
+        try:
+            return _MappedSource(file) if mmap else file
+        except BaseException:
+            file.close()
+            raise
     if isinstance(where, Source):
         return where
     if isinstance(where, Readable):
@@ -70,12 +75,3 @@ class _MappedSource(BufferSource):
         if not isinstance(self._mapped, bytes):
             self._mapped.close()
         self._file.close()
-
-
-def _map_file(path: str | os.PathLike[str]) -> Source:
-    file = FileSource(path)
-    try:
-        return _MappedSource(file)
-    except BaseException:
-        file.close()
-        raise

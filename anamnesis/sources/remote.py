@@ -129,7 +129,17 @@ def open_remote(url: str, buffer: int | None = None, first: int = PAGE) -> Sourc
     """Return the object at an address, which is asked for its first bytes."""
     kind = kind_of_url(url)
     if kind == "hub":
-        return _open_hub(url, buffer, first)
+        from anamnesis.sources.hub import HubRanges, cached, snapshot
+
+        place = HubPlace.parse(url)
+        path = snapshot(url) or cached(place)
+        if path is None:
+            ranges = HubRanges(place)
+            source = RemoteSource(ranges, url, buffer, first)
+            path = cached(place._replace(revision=ranges.commit))
+            if path is None:
+                return source
+        return FileSource(path)
     if kind == "bucket":
         from anamnesis.sources.bucket import BucketRanges
 
@@ -137,17 +147,3 @@ def open_remote(url: str, buffer: int | None = None, first: int = PAGE) -> Sourc
     from anamnesis.sources.http import HttpRanges
 
     return RemoteSource(HttpRanges(url), url, buffer, first)
-
-
-def _open_hub(url: str, buffer: int | None, first: int) -> Source:
-    from anamnesis.sources.hub import HubRanges, cached, snapshot
-
-    place = HubPlace.parse(url)
-    path = snapshot(url) or cached(place)
-    if path is None:
-        ranges = HubRanges(place)
-        source = RemoteSource(ranges, url, buffer, first)
-        path = cached(place._replace(revision=ranges.commit))
-        if path is None:
-            return source
-    return FileSource(path)

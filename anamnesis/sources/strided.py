@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import anamnesis._io as _io
 from anamnesis.base.errors import ParseError
-from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import GAP_BYTES, DerivedSource, Source
 from anamnesis.base.stored import StoredTensor
+from anamnesis.sources.memory import mapped_memory
 
 # A strip is kept for its thread and another for a second one; with that which is being made, its
 # buffer and a band, that is no more than a thread may take.

@@ -10,8 +10,8 @@ import pytest
 
 import anamnesis as an
 from anamnesis.architectures.config_of_keys import shortest
+from anamnesis.architectures.differences import check_biases, computed_otherwise, kept_facts
 from anamnesis.architectures.from_gguf import as_hf
-from anamnesis.architectures.llama_cpp import check_biases, computed_otherwise, kept_facts
 from anamnesis.architectures.model_facts import read_facts
 from anamnesis.architectures.rows import arch_of_class
 from helpers.recorded_hf import recorded, remake

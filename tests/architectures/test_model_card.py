@@ -9,8 +9,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.architectures.front_matter import front_matter
-from anamnesis.architectures.general_keys import general_keys
-from anamnesis.architectures.model_card import model_card
+from anamnesis.architectures.general_keys import general_keys, model_card
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.cli.demo_models import DEMOS
 from anamnesis.formats.gguf.values import untyped

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 import anamnesis as an
 from anamnesis.architectures import operations as ops
-from anamnesis.architectures import shapes
 from anamnesis.architectures.operations import FUNCTIONS
 from anamnesis.base.dtypes import BLOCK_DTYPES, OUTPUT_DTYPES
 from anamnesis.base.levels import resolve_level
@@ -132,9 +131,9 @@ def alternate_and_back(weight: Weight, _: list[Weight]) -> Weight:
 
 CASES = {
     "renamed": Case(
-        lambda ws: shapes.renamed(ws[0], "new"),
+        lambda ws: ops.renamed(ws[0], "new"),
         lambda xs: xs[0],
-        lambda made, ws: shapes.renamed(made, ws[0].name),
+        lambda made, ws: ops.renamed(made, ws[0].name),
     ),
     "permuted": Case(
         lambda ws: ops.permuted(ws[0], "new", HEADS),
@@ -209,13 +208,13 @@ CASES = {
         np.stack,
     ),
     "turned": Case(
-        lambda ws: shapes.turned(ws[0], "new"),
+        lambda ws: ops.turned(ws[0], "new"),
         lambda xs: xs[0].T,
-        lambda made, _: shapes.turned(made, "old"),
+        lambda made, _: ops.turned(made, "old"),
     ),
     "turned-rows-of-heads": Case(
-        lambda ws: shapes.turned(
-            shapes.reshaped(
+        lambda ws: ops.turned(
+            ops.reshaped(
                 ops.rows_between(ws[0], "k", ws[0].shape[0] // HEADS, 3, 14),
                 "k",
                 (HEADS, 11, ws[0].shape[1]),
@@ -247,13 +246,13 @@ CASES = {
         lambda made, _: ops.gathered_columns(made, "old", ops.inverse(order_of(made.shape[1]))),
     ),
     "reshaped": Case(
-        lambda ws: shapes.reshaped(ws[0], "new", (ws[0].shape[0] // 2, 2, ws[0].shape[1])),
+        lambda ws: ops.reshaped(ws[0], "new", (ws[0].shape[0] // 2, 2, ws[0].shape[1])),
         lambda xs: xs[0].reshape(len(xs[0]) // 2, 2, -1),
-        lambda made, ws: shapes.reshaped(made, "old", ws[0].shape),
+        lambda made, ws: ops.reshaped(made, "old", ws[0].shape),
     ),
     "reshaped-rows": Case(
         lambda ws: ops.every_other(
-            shapes.reshaped(ws[0], "s", (ws[0].shape[0] // 2, 2 * ws[0].shape[1])), "new", 0, 3
+            ops.reshaped(ws[0], "s", (ws[0].shape[0] // 2, 2 * ws[0].shape[1])), "new", 0, 3
         ),
         lambda xs: xs[0].reshape(len(xs[0]) // 2, -1)[::3],
     ),
@@ -316,7 +315,7 @@ def test_vectors(dtype: str, tmp_path: Path) -> None:
     made = ops.rows_between(one, "new", 6, 1, 3)
     assert made.shape == (20,)
     assert whole(made, "f32").tobytes() == values.reshape(-1, 6)[:, 1:3].tobytes()
-    made = shapes.reshaped(one, "new", (60, 1))
+    made = ops.reshaped(one, "new", (60, 1))
     assert whole(made, "f32").tobytes() == values.tobytes()
 
 
@@ -380,8 +379,8 @@ def test_seconds_scales_stay_with_their_matrices(tmp_path: Path) -> None:
 def test_codes_of_gathered_rows_are_moved_into_blocks(tmp_path: Path) -> None:
     """As of gpt-oss: the gates are every other row of a stack whose transpose the model has."""
     stack = ops.stacked("s", weights_of("mxfp4", tmp_path))
-    seen = shapes.turned(stack, "gate_up")
-    gates = ops.every_other(shapes.turned(seen, "gate_up"), "blk.0.ffn_gate_exps.weight", 0)
+    seen = ops.turned(stack, "gate_up")
+    gates = ops.every_other(ops.turned(seen, "gate_up"), "blk.0.ffn_gate_exps.weight", 0)
     assert gates.shape == (2, 33, 160)
     row = find("gguf-mxfp4")
     assert row is not None
@@ -434,7 +433,7 @@ def test_names(tmp_path: Path) -> None:
             assert made.name in ("new", "s")
             if type(made) in (Plain, GgmlWeight):
                 assert made.parts[0].name == made.name
-            assert shapes.renamed(made, "other").name == "other"
+            assert ops.renamed(made, "other").name == "other"
             assert made.name != "other"
 
 
@@ -456,7 +455,7 @@ def test_what_is_made_differently_is_told_apart(kind: str, tmp_path: Path) -> No
         ops.rows_between(one, "w", 6, 0, 2),
         ops.in_order(one, "w", order_of(one.shape[0])),
         ops.gathered_columns(one, "w", order_of(one.shape[1])),
-        shapes.turned(one, "w"),
+        ops.turned(one, "w"),
         ops.permuted(ops.permuted(one, "w", 3), "w", 3),
         ops.stacked("w", [one, other]),
         ops.stacked("w", [other, one]),
@@ -482,6 +481,6 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="132 rows are taken for"):
         ops.interleaved("new", [one, other], (2, 2), (131, 133))
     with pytest.raises(ValueError, match="cannot be of shape"):
-        shapes.reshaped(one, "new", (66, 134))
+        ops.reshaped(one, "new", (66, 134))
     with pytest.raises(ValueError, match="has not all of these columns"):
         ops.gathered_columns(one, "new", [133])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from anamnesis.architectures.config_of_keys import config_facts
+from anamnesis.architectures.differences import computed_otherwise
 from anamnesis.architectures.keys import model_keys
-from anamnesis.architectures.llama_cpp import computed_otherwise
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.formats.gguf.values import Value, typed
 from helpers.arch_rows import PUBLISHED, facts_of

@@ -22,7 +22,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.limits import UNLIMITED
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import open_checkpoint
-from anamnesis.formats.registry import Opening
+from anamnesis.formats.base import Opening
 from anamnesis.model import Model, Origin
 from anamnesis.opening import _claim
 from anamnesis.schemes.core.plain import Plain

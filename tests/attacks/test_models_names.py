@@ -13,7 +13,7 @@ import pytest
 import anamnesis as an
 from anamnesis.architectures.from_gguf import as_hf, tensors_as_hf
 from anamnesis.architectures.to_gguf import tensors_as_gguf
-from anamnesis.base.dropped import ASKED, Dropped
+from anamnesis.base.stored import ASKED, Dropped
 
 models = import_module("structured_models")
 NINES = "9" * 5000

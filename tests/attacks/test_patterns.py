@@ -25,7 +25,7 @@ LAZY = {
     "anamnesis.formats.safetensors.read": (
         *("_WS", "_INT", "_LIST", "_INTEGERS", "_LITERAL", "_REST_OF_STRING"),
     ),
-    "anamnesis.base.sizes": ("_SIZE",),
+    "anamnesis.base.printable": ("_SIZE",),
     "anamnesis.schemes.core.roles": ("_ROLES",),
 }
 
@@ -34,7 +34,7 @@ USERS = {
     *("anamnesis.convert.request.request", "anamnesis.base.patterns"),
     *("anamnesis.convert.request.kinds", "anamnesis.schemes.families.ggml.choose"),
     "anamnesis.convert.lora.adapter",  # an adapter's config: without what may take long
-    *("anamnesis.checkpoint.variants", "anamnesis.cli.errors"),  # a word and a path, escaped
+    *("anamnesis.checkpoint.grouping", "anamnesis.cli.errors"),  # a word and a path, escaped
     # which write theirs, to be read by others or of words of their own
     *("anamnesis.schemes.libraries.endings", "anamnesis.schemes.libraries.mlx_models"),
     *(

@@ -16,8 +16,7 @@ from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.scan.scan import scan
 from anamnesis.formats.torch import globals as torch_globals
 from anamnesis.formats.torch.globals import find_torch_global
-from anamnesis.formats.torch.machine import TorchMachine
-from anamnesis.formats.torch.read import _script_global
+from anamnesis.formats.torch.read import TorchMachine, _script_global
 from helpers.pickle_handmade import zipped
 
 N = 500  # items of an argument

@@ -22,7 +22,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis import _core, schemes
-from anamnesis.formats.torch.torchao_classes import READ
+from anamnesis.formats.torch.torchao import READ
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 
 import anamnesis as an
-from anamnesis.checkpoint.wrapper import wrapped_below
+from anamnesis.checkpoint.open import wrapped_below
 from anamnesis.cli.app import cli
 
 WEIGHTS = {"layer.weight": torch.arange(6.0).reshape(2, 3), "norm.weight": torch.ones(3)}

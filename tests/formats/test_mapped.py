@@ -16,8 +16,8 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.families.integers import moving as words
 from anamnesis.schemes.views import bits, tiles, views
-from anamnesis.sources import mapped, strided
-from anamnesis.sources.mapped import Input, MappedSource
+from anamnesis.sources import altered, strided
+from anamnesis.sources.altered import Input, MappedSource
 from anamnesis.sources.memory import BufferSource
 
 Array = NDArray[Any]
@@ -38,7 +38,7 @@ class Reading(Source):
 def _strips(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run with the sizes of real work, and with ones so small that all is cut."""
     if request.param == "many":
-        monkeypatch.setattr(mapped, "_AT_ONCE", 300)
+        monkeypatch.setattr(altered, "_MADE_AT_ONCE", 300)
         monkeypatch.setattr(strided, "_SHARED_STRIP_BYTES", 1000)
         monkeypatch.setattr(strided, "_shared", None)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.sources import spool
+from anamnesis.sources import stream
 
 
 def npz() -> bytes:
@@ -41,7 +41,7 @@ class OnlyReads:
 @pytest.mark.parametrize("most", [1000, 16 << 20])
 @pytest.mark.parametrize("opened", [piped, OnlyReads])
 def test_parse(opened: type[OnlyReads], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "_IN_MEMORY", most)
+    monkeypatch.setattr(stream, "_IN_MEMORY", most)
     file = opened(npz())
     with an.parse(file) as model:  # type: ignore[arg-type]
         if isinstance(file, io.IOBase):

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import anamnesis as an
-from anamnesis.architectures.arch import Arch
+from anamnesis.architectures.arch import Arch, groups
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.model_facts import Facts, read_facts
-from anamnesis.architectures.names import groups
+from anamnesis.architectures.operations import renamed
 from anamnesis.architectures.rows import arch_of_class
-from anamnesis.architectures.shapes import renamed
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core.arrays import decode

@@ -1,4 +1,4 @@
-"""Decoders that are like Llama but for a norm or two, of several makers."""
+"""Decoders of several makers that are like Llama but for a norm or two."""
 
 from __future__ import annotations
 
@@ -8,21 +8,154 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.rule_operations import Stack
+from anamnesis.architectures.rule_operations import Halves, Stack
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
+    FULL,
+    HEAD_NORMS,
     MLP,
     MLP_BIASES,
     NORMS,
     OUTER,
     QKV_BIASES,
+    SLIDING,
+    WINDOW,
+    apart,
     layer,
+    layer_kinds,
+    of_kind,
     plain,
+    types_by_window,
+    window_pattern,
 )
-from anamnesis.architectures.table.llama import KEYS, LLAMA, head_dim, kv_heads, rope_dimensions
-from anamnesis.architectures.table.patterns import WINDOW, types_by_window, window_pattern
+from anamnesis.architectures.table.llama import (
+    BIASES,
+    KEYS,
+    LLAMA,
+    PERMUTED,
+    head_dim,
+    kv_heads,
+    rope_dimensions,
+)
 from anamnesis.base.errors import UnsupportedError
+
+_PATTERN = "attention.sliding_window_pattern"
+_OLMO_PERIOD = 4  # every fourth layer of Olmo 3 sees all
+_OLMO_RULES = (
+    *OUTER,
+    *ATTENTION,
+    *HEAD_NORMS,
+    *plain(
+        {
+            "post_attention_layernorm": "post_attention_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        }
+    ),
+    *MLP,
+)
+
+_OLMO_SHAPES = {"attn_q_norm": "heads*key", "attn_k_norm": "kv*key"}  # of all heads at once
+
+
+def _olmo_windows(facts: Facts) -> Mapping[str, Any]:
+    return {_PATTERN: {"type": "bool", "value": of_kind(facts, SLIDING, _OLMO_PERIOD)}}
+
+
+def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what Olmo 3 has beside Olmo 2, if it is one."""
+    given, rope = find(_PATTERN), config["rope_parameters"]
+    if not config.get("sliding_window"):
+        return {}
+    if given is None:
+        given = [(i + 1) % _OLMO_PERIOD != 0 for i in range(config["num_hidden_layers"])]
+    theta = find("rope.freq_base_swa") or rope["rope_theta"]
+    return {
+        "architectures": ["Olmo3ForCausalLM"],
+        "model_type": "olmo3",
+        "layer_types": layer_kinds(given),
+        "rope_parameters": {
+            FULL: dict(rope),
+            SLIDING: {"rope_type": "default", "rope_theta": theta},
+        },
+    }
+
+
+_OLMO2 = Arch(
+    gguf="olmo2",
+    hf=("Olmo2ForCausalLM",),
+    model_type="olmo2",
+    rules=_OLMO_RULES,
+    keys=(WINDOW,),
+    derived=kv_heads,
+    uncomputed=_olmo3,
+    shapes=_OLMO_SHAPES,
+    switches={"attention_bias": ATTENTION_BIASES},
+)
+_OLMOS = (
+    _OLMO2,
+    replace(_OLMO2, hf=("Olmo3ForCausalLM",), model_type="olmo3", computed=_olmo_windows),
+)
+
+
+_GRANITE_KEYS = (
+    *KEYS,
+    Key("attention.scale", "attention_multiplier", "float32"),
+    Key("embedding_scale", "embedding_multiplier", "float32"),
+    Key("residual_scale", "residual_multiplier", "float32"),
+    Key("logit_scale", "logits_scaling", "float32"),
+)
+_SHARED_KEY = Key("expert_shared_feed_forward_length", "shared_intermediate_size")
+_EXPERTS = (
+    apart("block_sparse_moe.input_linear", ("ffn_gate_exps", "ffn_up_exps"), Halves()),
+    layer("block_sparse_moe.output_linear", "ffn_down_exps"),
+    layer("block_sparse_moe.router.layer", "ffn_gate_inp"),
+)
+_SHARED = (
+    apart("shared_mlp.input_linear", ("ffn_gate_shexp", "ffn_up_shexp"), Halves()),
+    layer("shared_mlp.output_linear", "ffn_down_shexp"),
+)
+
+
+def _granite_heads(facts: Facts) -> Mapping[str, Any]:
+    """Return what a head has; transformers' class has no head_dim, whatever config.json says."""
+    head_dim = facts.number("hidden_size") // facts.number("num_attention_heads")
+    return {
+        "rope.dimension_count": {"type": "uint32", "value": head_dim},
+        "attention.key_length": None,
+        "attention.value_length": None,
+    }
+
+
+_GRANITE = replace(
+    LLAMA,
+    gguf="granite",
+    hf=("GraniteForCausalLM",),
+    model_type="granite",
+    keys=_GRANITE_KEYS,
+    computed=_granite_heads,
+    derived=kv_heads,
+)
+_MOE = replace(
+    _GRANITE,
+    gguf="granitemoe",
+    hf=("GraniteMoeForCausalLM",),
+    model_type="granitemoe",
+    rules=(*OUTER, *NORMS, *PERMUTED, *_EXPERTS),
+    switches={"attention_bias": BIASES["attention_bias"]},
+)
+_GRANITES = (
+    _GRANITE,
+    _MOE,
+    replace(
+        _MOE,
+        hf=("GraniteMoeSharedForCausalLM",),
+        model_type="granitemoeshared",
+        rules=(*_MOE.rules, *_SHARED),
+        keys=(*_GRANITE_KEYS, _SHARED_KEY),
+    ),
+)
+
 
 _NO_SCALING = {"rope.scaling.type": {"type": "string", "value": "none"}}
 _PERIOD = 4  # llama.cpp's own, which files cannot say: of SmolLM 3 and Cohere 2
@@ -84,6 +217,8 @@ def _stablelm_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 ARCHS = (
+    *_GRANITES,
+    *_OLMOS,
     replace(
         LLAMA,
         gguf="smollm3",

@@ -8,8 +8,15 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing
 from anamnesis.architectures.rule_operations import First, Mapped
-from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, MLP, OUTER, layer
-from anamnesis.architectures.table.patterns import types_by_window, window_pattern
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    MLP,
+    OUTER,
+    layer,
+    types_by_window,
+    window_pattern,
+)
 from anamnesis.base.errors import UnsupportedError
 
 # In Hugging Face's files a norm's weight is what is added to 1.

@@ -10,19 +10,17 @@ from anamnesis.architectures.model_facts import CONFIG, HEAD_DIM_MAX, Facts, rea
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
+    FULL,
     HEAD_NORMS,
     MLP,
     OUTER,
-    layer,
-    plain,
-)
-from anamnesis.architectures.table.patterns import (
-    FULL,
     SLIDING,
     WINDOW,
+    layer,
     layer_kinds,
     layer_types,
     of_kind,
+    plain,
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np

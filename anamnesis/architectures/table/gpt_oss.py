@@ -8,8 +8,14 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.model_facts import Facts
 from anamnesis.architectures.rule_operations import Alternate, Reshape, Turn
-from anamnesis.architectures.table.blocks import ATTENTION, ATTENTION_BIASES, OUTER, plain
-from anamnesis.architectures.table.patterns import types_by_window, window_pattern
+from anamnesis.architectures.table.blocks import (
+    ATTENTION,
+    ATTENTION_BIASES,
+    OUTER,
+    plain,
+    types_by_window,
+    window_pattern,
+)
 
 _EXPERTS = "model.layers.{bid}.mlp.experts"
 _PERIOD = 2

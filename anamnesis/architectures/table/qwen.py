@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.reranker import RANK
+from anamnesis.architectures.pooling import RANK
 from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.blocks import (
     ATTENTION,

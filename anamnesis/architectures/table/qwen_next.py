@@ -18,8 +18,9 @@ from anamnesis.architectures.table.blocks import (
     MLP,
     OUTER,
     layer,
+    layer_kinds,
+    of_kind,
 )
-from anamnesis.architectures.table.patterns import layer_kinds, of_kind
 from anamnesis.architectures.table.qwen import (
     EXPERT_KEYS,
     EXPERTS_SPELT,

@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
 
 from anamnesis.architectures.tokenizers.decoded import decoder_of
-from anamnesis.architectures.tokenizers.json_text import Rows, quoted
 from anamnesis.architectures.tokenizers.merges import merges_by_score
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import TokenType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
+
+quoted = json.encoder.encode_basestring
+_FEW = 4096  # rows that are held at the same time
+
+
+class Rows(NamedTuple):
+    """Entries of an object, or pairs in a list: each as two texts that are JSON already."""
+
+    brackets: str
+    rows: Iterable[tuple[str, Any]]
+
+
+def json_text(given: Any, line: str = "\n") -> Iterator[str]:
+    """Yield JSON in pieces; `line` begins the lines of what it stands in."""
+    inner = f"{line}  "
+    if isinstance(given, Rows):
+        yield from _rows(given, line, inner)
+    elif isinstance(given, Mapping) and given:
+        for i, (key, value) in enumerate(given.items()):
+            yield f"{',' if i else '{'}{inner}{quoted(key)}: "
+            yield from json_text(value, inner)
+        yield f"{line}}}"
+    else:
+        yield json.dumps(given, ensure_ascii=False, indent=2).replace("\n", line)
+
+
+def _rows(given: Rows, line: str, inner: str) -> Iterator[str]:
+    is_object = given.brackets == "{}"
+    row = f"{inner}%s: %s" if is_object else f"{inner}[{inner}  %s,{inner}  %s{inner}]"
+    rows, before = map(row.__mod__, given.rows), given.brackets[0]
+    while some := ",".join(islice(rows, _FEW)):
+        yield before + some
+        before = ","
+    yield f"{line}{given.brackets[1]}" if before == "," else given.brackets
+
 
 _SPACE = "\u2581"  # sentencepiece's
 _SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from codecs import charmap_decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
-from anamnesis.architectures.tokenizers.folder import objects, section
+from anamnesis.architectures.tokenizers.folder import flat, section
 from anamnesis.base.errors import LimitExceeded
 
 DECODER_MAX_STEPS = 32  # a real one has four
@@ -41,7 +41,7 @@ def decoder_of(tokenizer: Mapping[str, Any]) -> Step:
     """Return what makes text of one token."""
     # Steps that do nothing to a single token, or that nobody knows, do nothing.
     steps: list[Step] = []
-    for given in _flat(section(tokenizer, "decoder")):
+    for given in flat(section(tokenizer, "decoder"), "decoders"):
         if len(steps) == DECODER_MAX_STEPS:
             raise LimitExceeded("DECODER_MAX_STEPS", f"a decoder of over {DECODER_MAX_STEPS} steps")
         steps.append(_step(given))
@@ -55,14 +55,6 @@ def _run(steps: tuple[Step, ...], token: str) -> str:
             given = f"a token that decodes to more than {DECODED_MAX_CHARS:,} characters"
             raise LimitExceeded("DECODED_MAX_CHARS", given)
     return token
-
-
-def _flat(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if given.get("type") == "Sequence":
-        for inner in objects(given.get("decoders")):
-            yield from _flat(inner)
-    else:
-        yield given
 
 
 def _step(given: Mapping[str, Any]) -> Step:
@@ -80,11 +72,7 @@ def _step(given: Mapping[str, Any]) -> Step:
             return partial(_replace, char, "" if is_prepended else " ")
         case {"type": "WordPiece", "cleanup": True}:
             return _clean
-    return _same
-
-
-def _same(token: str) -> str:
-    return token
+    return str
 
 
 def _byte_level(token: str) -> str:

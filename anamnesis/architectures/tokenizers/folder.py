@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from anamnesis.architectures.tokenizers.merges import cut_merges
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.checkpoint.folder import repository_of
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.formats.gguf.strings import Strings
 from anamnesis.sources.file import FileSource
@@ -120,6 +120,15 @@ def section(given: Any, *keys: str) -> dict[str, Any]:
     for key in keys:
         given = given.get(key) if isinstance(given, dict) else None
     return given if isinstance(given, dict) else {}
+
+
+def flat(given: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps of what may be a `Sequence`, which has them under a key."""
+    if isinstance(given, dict) and given.get("type") == "Sequence":
+        for inner in objects(given.get(key)):
+            yield from flat(inner, key)
+    elif isinstance(given, dict):
+        yield given
 
 
 def objects(given: Any) -> list[dict[str, Any]]:

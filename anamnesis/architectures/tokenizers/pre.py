@@ -18,9 +18,14 @@ from typing import Any, Literal
 from anamnesis.architectures.tokenizers.added import content
 from anamnesis.architectures.tokenizers.bpe import merges_of
 from anamnesis.architectures.tokenizers.decoded import bytes_as_letters
-from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
-from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Pattern, Step, steps_by_regex
-from anamnesis.architectures.tokenizers.regexes import meaning
+from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, flat, objects, section
+from anamnesis.architectures.tokenizers.pre_table import (
+    PATTERNS,
+    Pattern,
+    Step,
+    meaning,
+    steps_by_regex,
+)
 from anamnesis.base.errors import UnsupportedError
 
 PRE_MAX_STEPS = 32  # a real one has seven
@@ -65,12 +70,9 @@ def _agreed(digested: str | None, row: Pattern | None) -> str | None:
     if row is None:
         return digested
     rows = [other for other in PATTERNS if digested in other.names]
-    is_alike = not rows or any(_alike(other, row) for other in rows)
+    wanted = (row.steps, row.ignore_merges)
+    is_alike = not rows or wanted in [(other.steps, other.ignore_merges) for other in rows]
     return digested if digested is not None and is_alike else row.names[0]
-
-
-def _alike(one: Pattern, other: Pattern) -> bool:
-    return one.steps == other.steps and one.ignore_merges == other.ignore_merges
 
 
 # --- by what it makes of one text ---------------------------------------------------------------
@@ -131,8 +133,8 @@ def _model(
     if model.get("type") != "BPE":
         return model
     merges = merges_of(folder)
-    steps = [*_flat(tokenizer.get("normalizer"), "normalizers")]
-    steps += _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    steps = [*flat(tokenizer.get("normalizer"), "normalizers")]
+    steps += flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
     if not all(map(_is_spelt, steps)):
         return {**model, "merges": [merge.split(" ", 1) for merge in merges]}
     added = {
@@ -151,9 +153,9 @@ def _is_spelt(step: Mapping[str, Any]) -> bool:
 
 
 def _is_harmless(tokenizer: Mapping[str, Any]) -> bool:
-    steps = [*_flat(tokenizer.get("normalizer"), "normalizers")]
-    steps += _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
-    posts = [*_flat(tokenizer.get("post_processor"), "processors")]
+    steps = [*flat(tokenizer.get("normalizer"), "normalizers")]
+    steps += flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
+    posts = [*flat(tokenizer.get("post_processor"), "processors")]
     if len(steps) + len(posts) > PRE_MAX_STEPS:
         return False
     return all(map(_is_known, steps)) and all(_type(step) in _POSTS for step in posts)
@@ -177,16 +179,6 @@ def _type(step: Mapping[str, Any]) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _flat(given: Any, key: str) -> Iterator[Mapping[str, Any]]:
-    if not isinstance(given, dict):
-        return
-    if given.get("type") == "Sequence":
-        for inner in objects(given.get(key)):
-            yield from _flat(inner, key)
-    else:
-        yield given
-
-
 # --- by what it says ----------------------------------------------------------------------------
 
 
@@ -195,12 +187,12 @@ def _by_steps(tokenizer: Mapping[str, Any]) -> Pattern | None:
     model = section(tokenizer, "model")
     if model.get("type") == "WordPiece":
         return _WORD_PIECE
-    given = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    given = list(flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
     if len(given) > PRE_MAX_STEPS or model.get("type") != "BPE":
         return None
     steps = _steps(given)
     ignores = model.get("ignore_merges") is True
-    normalizers = {_type(step) for step in _flat(tokenizer.get("normalizer"), "normalizers")}
+    normalizers = {_type(step) for step in flat(tokenizer.get("normalizer"), "normalizers")}
     for row in PATTERNS:
         if (
             row.steps == steps

@@ -2,17 +2,122 @@
 
 A step is what tokenizer.json calls a pre-tokenizer: `("split", regex)` cuts out what matches, each
 match a piece of its own; `("digits",)` each digit, `("punctuation",)` runs of punctuation;
-`("words",)` is the splitting that `ByteLevel` does by itself, which is GPT-2's.
+`("words",)` is the splitting that `ByteLevel` does by itself, which is GPT-2's. Regexes are brought
+into one spelling to be compared.
 """
 
 # ruff: noqa: RUF001  - letters that look like others are what is meant
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from anamnesis.architectures.tokenizers.regexes import meaning
+_ATOM = re.compile(
+    r"\\(?:x\{(?P<long>[0-9A-Fa-f]{1,6})\}|x(?P<two>[0-9A-Fa-f]{2})|u(?P<four>[0-9A-Fa-f]{4})"
+    r"|(?P<of>[pP])\{(?P<name>[^}]*)\}|(?P<escaped>.))|(?P<plain>.)",
+    re.DOTALL,
+)
+_COUNT = re.compile(r"\{(\d)(,?)(\d?)\}(?![?+])")
+_COUNTS = {("1", "", ""): "", ("0", ",", ""): "*", ("1", ",", ""): "+", ("0", ",", "1"): "?"}
+_CONTROLS = {"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
+_SPECIAL = frozenset(r"\.^$|?*+()[]{}")
+_SPECIAL_IN_CLASS = frozenset(r"\^-[]&")
+_CATEGORIES = {
+    "letter": "l",
+    "mark": "m",
+    "number": "n",
+    "punctuation": "p",
+    "symbol": "s",
+    "separator": "z",
+    "other": "c",
+    "uppercaseletter": "lu",
+    "lowercaseletter": "ll",
+    "titlecaseletter": "lt",
+    "modifierletter": "lm",
+    "otherletter": "lo",
+    "decimalnumber": "nd",
+    "spaceseparator": "zs",
+}
+
+
+@cache
+def meaning(regex: str) -> str:
+    """Return a regex with escapes as characters, and the members of classes in one order."""
+    # Two that mean the same may still differ, but two that differ in meaning do not become equal.
+    made, at = [], 0
+    while at < len(regex):
+        count = _COUNT.match(regex, at)
+        if count is not None and count.groups() in _COUNTS:
+            made.append(_COUNTS[count[1], count[2], count[3]])
+            at = count.end()
+        elif regex[at] == "[":
+            end = _end_of_class(regex, at + 1)
+            made.append(regex[at:] if end is None else _class(regex[at + 1 : end]))
+            at = len(regex) if end is None else end + 1
+        else:
+            atom = _ATOM.match(regex, at)
+            assert atom is not None
+            made.append(_spelt(atom, _SPECIAL))
+            at = atom.end()
+    return "".join(made)
+
+
+def _end_of_class(regex: str, at: int) -> int | None:
+    """Return where a class ends; None of one that holds others, which stays as it is."""
+    start = at
+    while at < len(regex) and regex[at] != "[" and not regex.startswith("&&", at):
+        if regex[at] == "]":
+            return at if regex[start:at].strip("^") else None
+        at += 2 if regex[at] == "\\" else 1
+    return None
+
+
+def _class(inside: str) -> str:
+    begins = "[^" if inside.startswith("^") else "["
+    return f"{begins}{''.join(sorted(set(_members(inside.removeprefix('^')))))}]"
+
+
+def _members(inside: str) -> Iterator[str]:
+    """Yield the members of a class: characters, categories, and ranges."""
+    atoms = list(_ATOM.finditer(inside))
+    spelt = [_spelt(atom, _SPECIAL_IN_CLASS) for atom in atoms]
+    i = 0
+    while i < len(atoms):
+        if i + 2 < len(atoms) and atoms[i + 1][0] == "-":
+            yield f"{spelt[i]}-{spelt[i + 2]}"
+            i += 3
+        else:
+            yield "\\-" if atoms[i][0] == "-" else spelt[i]
+            i += 1
+
+
+def _spelt(atom: re.Match[str], special: frozenset[str]) -> str:
+    """Return a character, escaped where it would be an operator; or what stands for several."""
+    if atom["plain"] is not None:
+        return atom["plain"]
+    if atom["name"] is not None:
+        return _category(atom["of"] == "P", atom["name"])
+    escaped = atom["escaped"]
+    if escaped is None:
+        code = int(atom["long"] or atom["two"] or atom["four"], 16)
+        char = chr(code) if code < 0x110000 else atom[0]
+    elif escaped.isascii() and escaped.isalnum():
+        char = _CONTROLS.get(escaped, atom[0])
+    else:
+        char = escaped
+    return f"\\{char}" if char in special else char
+
+
+def _category(is_not: bool, name: str) -> str:
+    is_not ^= name.startswith("^")
+    word = name.removeprefix("^").lower()
+    for char in " _-":
+        word = word.replace(char, "")
+    return f"\\{'P' if is_not else 'p'}{{{_CATEGORIES.get(word, word)}}}"
+
 
 Step = tuple[str, ...]
 

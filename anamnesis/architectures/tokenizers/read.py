@@ -7,25 +7,33 @@ from typing import Any, NamedTuple
 
 from anamnesis.architectures.tokenizers.added import added_tokens
 from anamnesis.architectures.tokenizers.bpe import (
+    RANKS,
     byte_fallback,
     byte_level,
     falls_back_to_bytes,
     merges_of,
+    merges_of_ranks,
+    ranked,
+    ranks_of,
     vocabulary_of,
 )
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder
-from anamnesis.architectures.tokenizers.pieces import MODEL, model_of, sentencepiece
+from anamnesis.architectures.tokenizers.pieces import (
+    MODEL,
+    model_of,
+    sentencepiece,
+    t5,
+    xlm_roberta,
+)
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
-from anamnesis.architectures.tokenizers.tiktoken import RANKS, merges_of_ranks, ranked, ranks_of
 from anamnesis.architectures.tokenizers.tokens import (
     TokenType,
     Vocabulary,
     declared_size,
     text_config,
 )
-from anamnesis.architectures.tokenizers.unigram import t5, xlm_roberta
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.strings import Strings
 
@@ -93,28 +101,20 @@ def _sentencepiece(asked: _Asked, *, as_given: bool = False) -> dict[str, Any]:
     return found.keys("llama", "default", scored=True) | _special(asked, len(found))
 
 
-def _byte_fallback(asked: _Asked) -> dict[str, Any]:
-    found = byte_fallback(asked.folder, ranked=True)
-    return found.keys("llama", "default", scored=True) | _special(asked, len(found))
-
-
 def _gpt2(asked: _Asked) -> dict[str, Any]:
     found = byte_level(asked.folder, asked.config)
     pre = pre_tokenizer(asked.folder, asked.pre)
     keys = found.keys("gpt2", pre, scored=False)
     merges = merges_of(asked.folder)
-    if not merges and pre != _KIMI and _has_pieces(asked.folder):
-        raise asked.folder.malformed(FAST, "no merges, without which llama.cpp joins no letters")
+    if not merges and pre != _KIMI:  # where merges would make some of the tokens
+        vocab = vocabulary_of(asked.folder)
+        added = {token.text for token in added_tokens(asked.folder, vocab).values()}
+        if any(len(text) > 1 and text not in added for text in vocab):
+            what = "no merges, without which llama.cpp joins no letters"
+            raise asked.folder.malformed(FAST, what)
     if merges or pre != _KIMI:
         keys[_MERGES] = merges or Strings()  # llama.cpp asks for the key
     return keys | _special(asked, len(found))
-
-
-def _has_pieces(folder: Folder) -> bool:
-    """Whether there are tokens that merges would make."""
-    vocab = vocabulary_of(folder)
-    added = {token.text for token in added_tokens(folder, vocab).values()}
-    return any(len(text) > 1 and text not in added for text in vocab)
 
 
 def _first_of(asked: _Asked) -> dict[str, Any]:
@@ -122,17 +122,15 @@ def _first_of(asked: _Asked) -> dict[str, Any]:
     if asked.folder.has(MODEL):
         return _sentencepiece(asked)
     if falls_back_to_bytes(asked.folder):
-        return _byte_fallback(asked)
+        found = byte_fallback(asked.folder, ranked=True)
+        return found.keys("llama", "default", scored=True) | _special(asked, len(found))
     if asked.folder.has(RANKS) and not asked.folder.has(FAST):
-        return _tiktoken(asked)
+        ranks = ranks_of(asked.folder)
+        keys = ranked(asked.folder, ranks, asked.config).keys(
+            "gpt2", asked.pre or _KIMI, scored=False
+        )
+        return keys | {_MERGES: merges_of_ranks(ranks)} | _special(asked)
     return _gpt2(asked)
-
-
-def _tiktoken(asked: _Asked) -> dict[str, Any]:
-    """Read ranks of bytes, which Kimi K2 alone has of the models with such a file."""
-    ranks = ranks_of(asked.folder)
-    keys = ranked(asked.folder, ranks, asked.config).keys("gpt2", asked.pre or _KIMI, scored=False)
-    return keys | {_MERGES: merges_of_ranks(ranks)} | _special(asked)
 
 
 def _llama(asked: _Asked) -> dict[str, Any]:
@@ -164,10 +162,8 @@ def _gemma1(asked: _Asked) -> dict[str, Any]:
 
 
 def _phi3(asked: _Asked) -> dict[str, Any]:
-    given = (asked.folder.json(CONFIG) or {}).get("tokenizer_class")
-    if given == "GPT2Tokenizer":
-        return _gpt2(asked)
-    return _sentencepiece(asked, as_given=True)
+    is_gpt2 = (asked.folder.json(CONFIG) or {}).get("tokenizer_class") == "GPT2Tokenizer"
+    return _gpt2(asked) if is_gpt2 else _sentencepiece(asked, as_given=True)
 
 
 def _gemma4(asked: _Asked) -> dict[str, Any]:
@@ -182,9 +178,8 @@ def _gemma4(asked: _Asked) -> dict[str, Any]:
 
 
 def _type_count(asked: _Asked) -> dict[str, Any]:
-    return {
-        "tokenizer.ggml.token_type_count": declared_size(asked.config, "type_vocab_size", default=1)
-    }
+    n = declared_size(asked.config, "type_vocab_size", default=1)
+    return {"tokenizer.ggml.token_type_count": n}
 
 
 def _bert(asked: _Asked) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Special tokens and normalisers of a tokenizer, as keys of a GGUF.
+"""Special tokens, normalisers and chat templates, as keys of a GGUF.
 
 What is said twice differently: an id of tokenizer_config.json goes before one of config.json, and
 a post-processor's template before `add_bos_token` and the like.
@@ -6,14 +6,63 @@ a post-processor's template before `add_bos_token` and the like.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from string import ascii_letters, digits
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import SPECIAL_NAMES, content
-from anamnesis.architectures.tokenizers.chat_templates import chat_templates
-from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, objects, section
-from anamnesis.architectures.tokenizers.tokens import ID_KEYS
+from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, flat, objects, section
+from anamnesis.architectures.tokenizers.tokens import ID_KEYS, check_text
 from anamnesis.base.errors import ParseError
+
+_NAME_CHARS = frozenset(ascii_letters + digits)
+
+
+def chat_templates(folder: Folder) -> dict[str, Any]:
+    """Return one template, or several by their names, of which `default` has no name in a GGUF."""
+    config = folder.json(CONFIG)
+    if not config:
+        return {}
+    given = config["chat_template"] if "chat_template" in config else _beside(folder)
+    if isinstance(given, str):
+        check_text(CONFIG, [given])
+        return {"tokenizer.chat_template": given} if given else {}
+    found: dict[str, Any] = {}
+    names: dict[str, None] = {}
+    default = None
+    for choice in objects(given):
+        name, template = choice.get("name"), choice.get("template")
+        if not isinstance(name, str) or not isinstance(template, str):
+            continue
+        check_text(CONFIG, [template])
+        name = "".join(char if char in _NAME_CHARS else "_" for char in name)
+        if name == "default":
+            default = template
+        elif name:
+            names[name] = None
+            if template:  # a GGUF of the reference has no empty strings
+                found[f"tokenizer.chat_template.{name}"] = template
+    if names:
+        found["tokenizer.chat_templates"] = list(names)
+    if default:
+        found["tokenizer.chat_template"] = default
+    return found
+
+
+def _beside(folder: Folder) -> Any:
+    """Return the templates that are files of their own."""
+    template = folder.text("chat_template.jinja")
+    if template is None:
+        return (folder.json("chat_template.json") or {}).get("chat_template")
+    others = folder.names("additional_chat_templates", ".jinja")
+    if not others:
+        return template
+    named: list[dict[str, Any]] = [{"name": "default", "template": template}]
+    for path in others:
+        name = path.rpartition("/")[2].removesuffix(".jinja")
+        named.append({"name": name, "template": folder.text(path)})
+    return named
+
 
 _ADD_KEYS = ("bos", "eos", "sep")
 
@@ -29,7 +78,7 @@ def special_keys(
     """Return the keys of special tokens, of what is added to text, templates and normalisers."""
     reading = _Reading(folder, names)
     ids = _Ids(str(folder.root), n_vocab)
-    for name, text in reading.named():
+    for name, text in reading.named().items():
         ids.put(name, reading.ids.get(text))
     inner = section(config, "text_config")
     for name in reading.names:
@@ -83,19 +132,14 @@ class _Reading:
                 self.ids.setdefault(text, token.get("id"))
         if self.tokenizer:
             self._read_template(self.tokenizer)
-        self._read_config()
-
-    def named(self) -> Iterator[tuple[str, str]]:
         for name in self.names:
-            text = content((self.config or {}).get(f"{name}_token"))
-            if text is not None:
-                yield name, text
+            adds = (self.config or {}).get(f"add_{name}_token")
+            if isinstance(adds, bool):
+                self.add.setdefault(name, adds)
 
-    def _read_config(self) -> None:
-        for name in self.names:
-            given = (self.config or {}).get(f"add_{name}_token")
-            if isinstance(given, bool):
-                self.add.setdefault(name, given)
+    def named(self) -> dict[str, str]:
+        texts = {name: self._token(name) for name in self.names}
+        return {name: text for name, text in texts.items() if text is not None}
 
     def _read_template(self, tokenizer: Mapping[str, Any]) -> None:
         for name, other in (("bos", "cls"), ("eos", "sep")):
@@ -138,31 +182,25 @@ class _Reading:
         if len(single) > 1:
             first, last = _special_at(single[0]), _special_at(single[-1])
         if first:
-            self._read_first(first)
+            if not self.config:
+                self.special["bos"] = first
+            elif not self._is(first, "bos", "cls"):
+                for name in ("bos", "cls"):
+                    if not self.special[name]:
+                        self._set(name, first)
+            self.add["bos"] = self._is(first, "bos", "cls")
         if last:
-            self._read_last(last)
+            if not self.config:
+                self.special["eos"] = last
+            elif not self._is(last, "eos"):
+                spare = next((name for name in ("eot", "eom") if name not in self.names), None)
+                if spare:
+                    self.names.append(spare)
+                    self._set("eos", self.special["eos"], given_as=spare)
+                self._set("eos", last)
+            self.add["eos"] = True
         if pair:
             self._read_pair(pair, first, last)
-
-    def _read_first(self, first: str) -> None:
-        if not self.config:
-            self.special["bos"] = first
-        elif not self._is(first, "bos", "cls"):
-            for name in ("bos", "cls"):
-                if not self.special[name]:
-                    self._set(name, first)
-        self.add["bos"] = self._is(first, "bos", "cls")
-
-    def _read_last(self, last: str) -> None:
-        if not self.config:
-            self.special["eos"] = last
-        elif not self._is(last, "eos"):
-            spare = next((name for name in ("eot", "eom") if name not in self.names), None)
-            if spare:
-                self.names.append(spare)
-                self._set("eos", self.special["eos"], given_as=spare)
-            self._set("eos", last)
-        self.add["eos"] = True
 
     def _is(self, text: str, *names: str) -> bool:
         return any(self.special[name] == text for name in names)
@@ -197,7 +235,7 @@ def _sequence_at(step: Mapping[str, Any]) -> Any:
 
 def _normalizer(given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for step in _steps(given):
+    for step in flat(given, "normalizers"):
         match step.get("type"):
             case "Lowercase":
                 found["lowercase"] = True
@@ -210,11 +248,3 @@ def _normalizer(given: Mapping[str, Any]) -> dict[str, Any]:
     order = ("lowercase", "strip_accents")
     told_bools = {key: found[key] for key in order if isinstance(found.get(key), bool)}
     return {f"tokenizer.ggml.normalizer.{key}": value for key, value in told_bools.items()}
-
-
-def _steps(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if given.get("type") == "Sequence":
-        for inner in objects(given.get("normalizers")):
-            yield from _steps(inner)
-    else:
-        yield given

@@ -64,16 +64,18 @@ class StoredVocabulary:
             raise ParseError("tokenizer.ggml.scores has one that is no finite number of float32")
         self._merges = self._strings("merges", MERGES_MAX_COUNT)
         needs = self.model in _MERGING and self.pre != _UNMERGED
-        if (
-            needs
-            and not len(self._merges)
-            and (metadata.get("tokenizer.ggml.merges") is None or self._has_pieces())
-        ):
-            raise ParseError(
-                "the GGUF has no tokenizer.ggml.merges, without which all words fall apart"
-            )
+        if needs and not len(self._merges):
+            of_letters = (len(self.tokens[i]) < 2 for i in self.of_types(TokenType.NORMAL))
+            if metadata.get("tokenizer.ggml.merges") is None or not all(of_letters):
+                raise ParseError(
+                    "the GGUF has no tokenizer.ggml.merges, without which all words fall apart"
+                )
         self.ids = self._ids()
-        _check_utf8(self.tokens)
+        try:
+            "".join(self.tokens).encode()
+        except UnicodeEncodeError:
+            i = next(i for i, token in enumerate(self.tokens) if HALF.search(token))
+            raise ParseError(f"tokenizer.ggml.tokens: token {i} is not UTF-8") from None
         check_unique(self.tokens, "tokenizer.ggml.tokens")
 
     def flag(self, name: str) -> bool | None:
@@ -91,8 +93,7 @@ class StoredVocabulary:
             return flag
         if self.model == "gpt2":
             return name == "bos" and self.pre in _ADDING
-        adding = _ADDS.get(self.model, frozenset())
-        return name in adding
+        return name in _ADDS.get(self.model, ())
 
     def bytes(self, name: str) -> bytes:
         """Return an array of bytes; none if the file does not have it."""
@@ -153,10 +154,6 @@ class StoredVocabulary:
         if self.model == "bert" and "bos" in found:  # llama.cpp calls what begins a text BOS, too
             found["cls"] = found["bos"]
         return found
-
-    def _has_pieces(self) -> bool:
-        """Whether there are tokens that merges would make."""
-        return any(len(self.tokens[i]) > 1 for i in self.of_types(TokenType.NORMAL))
 
     def _text(self, key: str) -> str | None:
         given = self._metadata.get(f"tokenizer.ggml.{key}")
@@ -223,11 +220,3 @@ def _pair(merge: str) -> tuple[str, str]:
     if at < 0:
         raise ParseError(f"tokenizer.ggml.merges: {shortened(repr(merge))} is no pair")
     return merge[:at], merge[at + 1 :]
-
-
-def _check_utf8(tokens: list[str]) -> None:
-    try:
-        "".join(tokens).encode()
-    except UnicodeEncodeError:
-        i = next(i for i, token in enumerate(tokens) if HALF.search(token))
-        raise ParseError(f"tokenizer.ggml.tokens: token {i} is not UTF-8") from None

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anamnesis.architectures.tokenizers import bodies
+from anamnesis.architectures.tokenizers.bodies import json_text
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST
-from anamnesis.architectures.tokenizers.json_text import json_text
-from anamnesis.architectures.tokenizers.piece_model import piece_model
 from anamnesis.architectures.tokenizers.pieces import MODEL
+from anamnesis.architectures.tokenizers.sentencepiece import piece_model
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
 from anamnesis.architectures.tokenizers.tokens import ADDED_SCORE
 from anamnesis.base.errors import ParseError, UnsupportedError
@@ -54,7 +54,9 @@ def _json(given: Mapping[str, Any]) -> bytearray:
 def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": _removes_spaces(vocabulary),
+        # What llama.cpp's converter takes for the removal of spaces, of XLM-R's kind.
+        "clean_up_tokenization_spaces": vocabulary.model == "t5"
+        and vocabulary.flag("remove_extra_whitespaces") is not False,
     }
     named = vocabulary.named()
     for name in named:
@@ -80,11 +82,6 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
     if template:
         given["chat_template"] = template
     return given
-
-
-def _removes_spaces(vocabulary: StoredVocabulary) -> bool:
-    """Tell what llama.cpp's converter takes for the removal of spaces, of XLM-R's kind."""
-    return vocabulary.model == "t5" and vocabulary.flag("remove_extra_whitespaces") is not False
 
 
 def _templates(metadata: Mapping[str, Any]) -> Any:

@@ -16,19 +16,18 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import DCP_METADATA_NAME
+from anamnesis.checkpoint.folder import is_inside
 from anamnesis.checkpoint.indexes import leads_out
-from anamnesis.checkpoint.walk import is_inside
 from anamnesis.formats.base import Container
 from anamnesis.formats.pickle.nodes import Key
 from anamnesis.formats.registry import parse_container
-from anamnesis.formats.torch.distributed import METADATA_MAX_BYTES, MetadataMachine, fields_of, is_a
+from anamnesis.formats.torch.distributed import METADATA_MAX_BYTES, MetadataMachine, is_a
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, DTypeGlobal, item_bytes, too_large
 from anamnesis.sources.boxes import Box, BoxSource, check_boxes
 from anamnesis.sources.file import FileSource
@@ -105,7 +104,10 @@ class _Checkpoint:
         return self._fields(machine.load(), "Metadata")
 
     def _fields(self, value: Any, name: str) -> dict[str, Any]:
-        return fields_of(value, name, self.source.name)
+        """Return the fields of an object of a class."""
+        if is_a(value, name) and len(value.states) == 1 and type(value.states[0]) is dict:
+            return value.states[0]
+        raise self._error(f"something else than a {name} with its fields")
 
     def _pieces(self, stored: Mapping[Any, Any]) -> dict[str, dict[Shape, _Piece]]:
         """Return where each tensor's pieces lie, by their offsets."""
@@ -121,10 +123,12 @@ class _Checkpoint:
                     f" {_words(info['transform_descriptors'])}, which is not read",
                     remedy="save it without extensions",
                 )
-            if not (isinstance(name, str) and isinstance(path, str)):
-                raise self._error("does not say where a piece lies")
             if not (
-                isinstance(offset, int) and isinstance(length, int) and min(offset, length) >= 0
+                isinstance(name, str)
+                and isinstance(path, str)
+                and isinstance(offset, int)
+                and isinstance(length, int)
+                and min(offset, length) >= 0
             ):
                 raise self._error("does not say where a piece lies")
             if offset + length > self.files.open(path).size:
@@ -138,9 +142,10 @@ class _Checkpoint:
         return pieces
 
     def _sizes(self, value: Any, name: str) -> Shape:
-        if type(value) is not tuple or len(value) > PTH_MAX_DIMS or not _are_sizes(value):
+        is_short = type(value) is tuple and len(value) <= PTH_MAX_DIMS
+        if not is_short or not all(type(size) is int and size >= 0 for size in value):
             raise self._error(f"tensor {name!r} has sizes that are no sizes")
-        return value
+        return tuple(value)
 
     def _tensor(self, name: str, told: Any, pieces: Mapping[Shape, _Piece]) -> StoredTensor:
         fields = self._fields(told, "TensorStorageMetadata")
@@ -222,10 +227,6 @@ def _bare(tensor: StoredTensor) -> Shape:
         *outer, inner = tensor.shape
         return (*outer, inner // tensor.dtype.block_elements)
     return tensor.shape
-
-
-def _are_sizes(values: Any) -> bool:
-    return all(type(value) is int and value >= 0 for value in values)
 
 
 def _words(descriptors: Any) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.base.source import Source
+from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
     DCP_EXTENSION,
@@ -20,8 +18,12 @@ from anamnesis.checkpoint.file_names import (
 )
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.trainers.dcp import STATE, is_of_optimizer, read_dcp
-from anamnesis.checkpoint.trainers.hf_shards import find_hf_shards, join_hf_shards
-from anamnesis.checkpoint.trainers.ranks import find_ranks, join_ranks
+from anamnesis.checkpoint.trainers.ranks import (
+    find_hf_shards,
+    find_ranks,
+    join_hf_shards,
+    join_ranks,
+)
 from anamnesis.checkpoint.trainers.zero import read_zero, zero_folder
 from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.registry import parse_file
@@ -43,7 +45,8 @@ def read_trainers(
     left_out: list[Dropped] = []
     if DCP_METADATA_NAME in names:
         container, files, left_out = read_dcp(root, budget, state)
-        shards = {_WHOLE: container, **_plain(files.all())}
+        pieces = {n: Container("torch", "PyTorch pieces", f, {}) for n, f in files.all().items()}
+        shards = {_WHOLE: container, **pieces}
         stored = container.tensors
     elif (tagged := zero_folder(root)) is not None:
         shards, stored = read_zero(tagged, budget, opening)
@@ -71,10 +74,6 @@ def _parsed(root: Path, names: list[str], budget: Budget, opening: Opening) -> d
             container.source.close()
         raise
     return shards
-
-
-def _plain(files: Mapping[str, Source]) -> dict[str, Container]:
-    return {name: Container("torch", "PyTorch pieces", file, {}) for name, file in files.items()}
 
 
 _ENDINGS = (".json", ".txt", ".model", ".jinja", ".md")

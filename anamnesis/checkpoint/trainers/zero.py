@@ -69,12 +69,11 @@ def read_zero(folder: Path, budget: Budget, opening: Opening) -> tuple[Files, Te
 
 def _names(folder: Path, ending: str) -> list[str]:
     """Return the files of an ending, rank 10 behind rank 9."""
-    names = [name for name in os.listdir(folder) if name.endswith(ending)]
-    return sorted(names, key=_by_numbers)
 
+    def by_numbers(name: str) -> list[int | str]:
+        return [int(part) if i % 2 else part for i, part in enumerate(_NUMBERS.split(name))]
 
-def _by_numbers(name: str) -> list[int | str]:
-    return [int(part) if i % 2 else part for i, part in enumerate(_NUMBERS.split(name))]
+    return sorted((n for n in os.listdir(folder) if n.endswith(ending)), key=by_numbers)
 
 
 class _Cut(NamedTuple):

@@ -11,7 +11,7 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import ParseLimits
 from anamnesis.base.printable import numbered
 from anamnesis.base.workers import run
-from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.checkpoint.folder import repository_of
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.check.findings import Finding

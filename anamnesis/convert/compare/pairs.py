@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.printable import shortened
+from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight

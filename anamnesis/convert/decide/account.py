@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import ASKED, Dropped, StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.convert.decide.possible import Fate, is_as_stored
 from anamnesis.convert.report.report import Outcome

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.names import Named, as_asked, codes_apart, put_together, taken_apart
 from anamnesis.convert.decide.possible import Fate, Possible, moves_of

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import ASKED, Dropped, StoredTensor
 from anamnesis.checkpoint.metadata import left_behind
 from anamnesis.convert.decide.declaration import Declaration
 from anamnesis.convert.decide.keeping import Kept

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import ASKED, Dropped, StoredTensor
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts, read_facts
 from anamnesis.schemes.detect.ledger import Ledger, around

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.convert.request.request import AskedMix, Request
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import PlainEncoding

@@ -10,11 +10,11 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.printable import numbered
+from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.request.request import Request, asked_mix
@@ -167,7 +167,7 @@ def _with_header(checkpoint: Checkpoint, request: Request) -> Checkpoint:
 
 def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
     """Return weights in the shape that a GGUF stores, where its metadata say their own."""
-    from anamnesis.architectures.shapes import reshaped
+    from anamnesis.architectures.operations import reshaped
 
     weights = dict(ledger.weights)
     for name in names:

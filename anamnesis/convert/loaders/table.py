@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Literal, NamedTuple
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.libraries.stacks import OF_MIXTRAL
 
 Outcome = Literal["loads", "otherwise", "refuses", "wrong", "unwritten"]

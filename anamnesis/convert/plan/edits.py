@@ -25,13 +25,13 @@ from anamnesis.base.limits import ParseLimits, hold
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.stored import StoredTensor
-from anamnesis.checkpoint.arrays import stored_array
+from anamnesis.checkpoint.open import stored_array
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.plain import UNROUNDED, Edited
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.sources.altered import ReplacedSource
 from anamnesis.sources.memory import BufferSource
-from anamnesis.sources.replaced import ReplacedSource
 
 _PIECE = 1 << 20  # bytes of an array that are hashed at a time
 _STEP = 256  # values, of which the first is looked at to tell whether they are read

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.checkpoint.file_names import EXTENSION, HQQ_NAME, MODEL_STEM
-from anamnesis.checkpoint.variants import without_variant
+from anamnesis.checkpoint.grouping import without_variant
 from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
+from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint import file_names
+from anamnesis.checkpoint.grouping import without_variant
 from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.checkpoint.variants import without_variant
 from anamnesis.convert.decide.decided import Decided, account_of
 from anamnesis.convert.decide.keeping import check_kept
 from anamnesis.convert.plan.files import (

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError
-from anamnesis.base.json_table import json_table
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
-from anamnesis.checkpoint.hub_cache import repository_of
+from anamnesis.base.plain_json import json_table
+from anamnesis.checkpoint.folder import repository_of
 from anamnesis.checkpoint.open import Checkpoint
 
 if TYPE_CHECKING:

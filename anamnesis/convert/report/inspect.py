@@ -9,8 +9,7 @@ from typing import Any
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.limits import ParseLimits
-from anamnesis.checkpoint.about import about
-from anamnesis.checkpoint.metadata import metadata_summary
+from anamnesis.checkpoint.metadata import about, metadata_summary
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.report.inspection import Inspection, counted_up
 from anamnesis.convert.report.problems import unwritable_weights

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from anamnesis.base.dropped import Dropped
 from anamnesis.base.printable import abbreviate
+from anamnesis.base.stored import Dropped
 from anamnesis.convert.report.report import Losses, Report
 
 _COUNTED = ("encodings", "dtypes", "consumed")  # by what things are, not by their names

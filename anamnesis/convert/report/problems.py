@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
-from anamnesis.formats.base import Writer
-from anamnesis.formats.writers import WRITERS, make_writer
+from anamnesis.formats.base import WRITERS, Writer, make_writer
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 

@@ -274,7 +274,7 @@ def _encoding(text: str) -> Target:
 def _plain(text: str) -> Target:
     from anamnesis.base.dtypes import OUTPUT_DTYPES
     from anamnesis.convert.request.targets import no_such
-    from anamnesis.formats.writers import WRITERS
+    from anamnesis.formats.base import WRITERS
 
     try:
         found = read_target(text)
@@ -317,7 +317,7 @@ OVERRIDES = Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_t
 RENAMINGS = Kind(_renaming, "FROM=TO", _text, many=True, is_table=True)
 SETTINGS_FILE = Kind(_settings_file, "FILE.json", _any, is_table=True)
 SETTINGS = Kind(_of("formats.gguf.settings", "read_setting"), "KEY=VALUE", many=True)
-EDITS = Kind(_of("formats.gguf.edit", "read_edit"), "KEY=VALUE", many=True)
+EDITS = Kind(_of("formats.gguf.write", "read_edit"), "KEY=VALUE", many=True)
 KEYS = Kind(str, "KEY", _texts, many=True)
 HEADER_KEYS = Kind(
     _of("schemes.families.ggml.header", "read_override"),

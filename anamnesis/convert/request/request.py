@@ -9,19 +9,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from anamnesis.base.arguments import Globs, Lora, Size, Word, hint_of, taken
-from anamnesis.base.cancel import Cancel, check_cancel, stop_if
 from anamnesis.base.dtypes import DType, DTypeLike
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.levels import LevelName
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.patterns import chooser
 from anamnesis.base.printable import shown
+from anamnesis.base.workers import Cancel, check_cancel, stop_if
 from anamnesis.convert.request.form import Form
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.share import check_executor
 from anamnesis.convert.request.spellings import Named
-from anamnesis.formats.base import Writer
-from anamnesis.formats.writers import make_writer
+from anamnesis.formats.base import Writer, make_writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.rounding import MathName
 

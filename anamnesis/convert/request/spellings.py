@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from anamnesis.base.arguments import word
 from anamnesis.base.dtypes import DTYPE_WORDS, DTypeLike, dtype_name
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.core.encoding import Encoding
 
 # A target or an encoding: by a name, gguf-py's member of an enum, or any library's dtype.

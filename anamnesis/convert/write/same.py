@@ -17,7 +17,7 @@ from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
 from anamnesis.convert.write.sinks import OffsetSink
 from anamnesis.convert.write.tally import Tally
-from anamnesis.formats.registry import Opening
+from anamnesis.formats.base import Opening
 
 _SHOWN = 3  # of the tensors that differ
 

@@ -247,7 +247,14 @@ class _FieldScanner:
     def field(self, key: str) -> HeaderField:
         kind = self.type(key)
         if kind is ValueType.STRING:
-            return self.string()
+            reader = self.reader
+            n_bytes = reader.string_length()
+            if n_bytes > _EAGER_STRING:
+                span = Span(reader.offset, n_bytes, ValueType.STRING, 1)
+                reader.skip(n_bytes)
+                return HeaderField(kind, None, span)
+            reader.budget.alloc(n_bytes, "a string")
+            return HeaderField(kind, reader.raw(n_bytes).decode("utf-8", "surrogateescape"), None)
         if kind is ValueType.ARRAY:
             self.n_items = 0
             return HeaderField(kind, None, self.array(key, 1))
@@ -269,17 +276,6 @@ class _FieldScanner:
             )
         return kind
 
-    def string(self) -> HeaderField:
-        reader = self.reader
-        n_bytes = reader.string_length()
-        if n_bytes > _EAGER_STRING:
-            span = Span(reader.offset, n_bytes, ValueType.STRING, 1)
-            reader.skip(n_bytes)
-            return HeaderField(ValueType.STRING, None, span)
-        reader.budget.alloc(n_bytes, "a string")
-        value = reader.raw(n_bytes).decode("utf-8", "surrogateescape")
-        return HeaderField(ValueType.STRING, value, None)
-
     def array(self, key: str, depth: int) -> Span:
         """Step over an array; `depth` is 1 for one that is in no other."""
         reader = self.reader
@@ -290,7 +286,14 @@ class _FieldScanner:
             )
         item_type = self.type(key)
         n_items = reader.length()
-        self.count(key, n_items, item_type)
+        self.n_items += n_items
+        if self.n_items > GGUF_MAX_ARRAY_ITEMS:
+            raise reader.exceeded(
+                "GGUF_MAX_ARRAY_ITEMS",
+                f"{key}: an array of {self.n_items:,} {item_type.name.lower()} items;"
+                f" {GGUF_MAX_ARRAY_ITEMS:,} are allowed",
+            )
+        reader.budget.items(n_items, f"the items of {key}")
         start = reader.offset
         if item_type is ValueType.STRING:
             reader.require(n_items, n_items * reader.encoding.length_bytes, "strings")
@@ -318,16 +321,6 @@ class _FieldScanner:
             reader.owed -= smallest
             self.array(key, depth + 1)
 
-    def count(self, key: str, n_items: int, item_type: ValueType) -> None:
-        self.n_items += n_items
-        if self.n_items > GGUF_MAX_ARRAY_ITEMS:
-            raise self.reader.exceeded(
-                "GGUF_MAX_ARRAY_ITEMS",
-                f"{key}: an array of {self.n_items:,} {item_type.name.lower()} items;"
-                f" {GGUF_MAX_ARRAY_ITEMS:,} are allowed",
-            )
-        self.reader.budget.items(n_items, f"the items of {key}")
-
 
 class _Items:
     """The items of an array, from its bytes; they were scanned before, but a file may change."""
@@ -352,7 +345,14 @@ class _Items:
         layout = f"{self.encoding.order}{n}{CODES[kind]}"
         values = list(struct.unpack_from(layout, self.raw, self.pos))
         if kind is ValueType.BOOL:
-            values = self.bools(values)
+            wrong = next((i for i, value in enumerate(values) if value > 1), None)
+            if wrong is not None:
+                raise ParseError(
+                    f"a bool is {values[wrong]}",
+                    offset=self.offset + self.pos + wrong,
+                    source=self.source,
+                )
+            values = [value == 1 for value in values]
         self.pos += n_bytes
         return values
 
@@ -377,16 +377,6 @@ class _Items:
         if number not in _TYPES or depth > GGUF_MAX_ARRAY_DEPTH or n > len(self.raw) - self.pos:
             raise self.changed()
         return self.read(_TYPES[number], n, depth)
-
-    def bools(self, values: list[int]) -> list[bool]:
-        if values and max(values) > 1:
-            wrong = next(i for i, v in enumerate(values) if v > 1)
-            raise ParseError(
-                f"a bool is {values[wrong]}",
-                offset=self.offset + self.pos + wrong,
-                source=self.source,
-            )
-        return [value == 1 for value in values]
 
     def changed(self) -> ParseError:
         return _changed(self.offset + self.pos, self.source)

@@ -10,7 +10,7 @@ reader and more, except that holes between tensors are let pass.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -87,10 +87,16 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
     alignment = _alignment(metadata, source)
     entries = _read_entries(reader, n_tensors)
     data_start = reader.offset + -reader.offset % alignment
-    layout = _DataSection(source, data_start, alignment)
-    tensors = layout.place(entries)
+    tensors = _placed(source, data_start, alignment, entries)
+    arch = metadata.fields.get(ARCHITECTURE_KEY)
     if encoding.big_endian:
-        source, tensors = _swapped(source, tensors)
+        regions = [
+            Region(t.offset, t.offset + t.n_bytes, n, swapping(n, numbers))
+            for t in tensors
+            if t.n_bytes and (n := t.dtype.block_bytes) and (numbers := _numbers(t.dtype))
+        ]
+        swapped = AlteredSource(source, regions)
+        source, tensors = swapped, [t._replace(source=swapped) for t in tensors]
     return Container(
         "gguf",
         f"GGUF v{encoding.version}{', big-endian' if encoding.big_endian else ''}",
@@ -98,7 +104,12 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         {tensor.name: tensor for tensor in tensors},
         metadata,
         reader.offset,
-        _facts(encoding, metadata, alignment),
+        {
+            "version": encoding.version,
+            "byte_order": "big" if encoding.big_endian else "little",
+            "arch": arch.value if arch is not None and isinstance(arch.value, str) else None,
+            "alignment": alignment,
+        },
         _unreadable(tensors, encoding.big_endian),
         self_contained=True,
         shapes=_own_shapes(metadata, tensors, source),
@@ -161,17 +172,6 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
             f"{source.name}: {ALIGNMENT_KEY} is {value:,}; {GGUF_MAX_ALIGNMENT:,} are allowed",
         )
     return int(value)
-
-
-def _facts(encoding: NumberForm, metadata: GgufMetadata, alignment: int) -> dict[str, Any]:
-    arch = metadata.fields.get(ARCHITECTURE_KEY)
-    is_given = arch is not None and isinstance(arch.value, str)
-    return {
-        "version": encoding.version,
-        "byte_order": "big" if encoding.big_endian else "little",
-        "arch": arch.value if arch is not None and is_given else None,
-        "alignment": alignment,
-    }
 
 
 def _own_shapes(
@@ -280,69 +280,40 @@ def _unknown(number: int) -> DType:
 # --- where the data lies ------------------------------------------------------------------------
 
 
-class _DataSection:
-    """The part of a file behind its header."""
-
-    def __init__(self, source: Source, start: int, alignment: int) -> None:
-        self.source = source
-        self.start = start
-        self.alignment = alignment
-
-    def place(self, entries: Iterable[_Entry]) -> list[StoredTensor]:
-        """Check offsets against the file and each other; return the tensors in the table's order.
-
-        The length of a tensor of unknown type is unknown: it gets all bytes up to the next one.
-        """
-        entries = list(entries)
-        ends: dict[str, int] = {}
-        following = self.source.size
-        for entry in sorted(entries, key=lambda e: (e.offset, e.n_bytes), reverse=True):
-            begin, end = self.check(entry)
-            if entry.dtype.kind == "unknown":
-                end = max(begin, following)
-            elif entry.n_bytes and end > following:
-                raise self.error(f"tensor {entry.name!r} overlaps the next one", begin)
-            if end > begin:
-                following = begin
-            ends[entry.name] = end
-        return [
-            StoredTensor(e.name, e.dtype, e.shape, ends[e.name] - begin, begin, self.source)
-            for e in entries
-            for begin in (self.start + e.offset,)
-        ]
-
-    def check(self, entry: _Entry) -> tuple[int, int]:
-        """Return begin and end of a tensor that lies in the file."""
-        if entry.offset % self.alignment:
-            raise self.error(
-                f"tensor {entry.name!r} has offset {entry.offset:,}, which is not a multiple of"
-                f" the alignment, {self.alignment}",
-                entry.at,
+def _placed(
+    source: Source, start: int, alignment: int, entries: Sequence[_Entry]
+) -> list[StoredTensor]:
+    """Check offsets against the file and each other; return the tensors in the table's order."""
+    # The length of a tensor of unknown type is unknown: it gets all bytes up to the next one.
+    placed: dict[str, StoredTensor] = {}
+    following = source.size
+    for entry in sorted(entries, key=lambda e: (e.offset, e.n_bytes), reverse=True):
+        name, dtype, shape, n_bytes, offset, at = entry
+        if offset % alignment:
+            raise ParseError(
+                f"tensor {name!r} has offset {offset:,}, which is not a multiple of the alignment,"
+                f" {alignment}",
+                offset=at,
+                source=source.name,
             )
-        begin = self.start + entry.offset
-        end = begin + entry.n_bytes
-        is_empty = entry.n_bytes == 0 and entry.dtype.kind != "unknown"
-        if end > self.source.size and not is_empty:
-            raise self.error(
-                f"truncated: {self.source.size:,} of {end:,} bytes, where tensor {entry.name!r}"
-                " ends",
-                entry.at,
+        begin = start + offset
+        end = begin + n_bytes
+        if end > source.size and (n_bytes or dtype.kind == "unknown"):
+            raise ParseError(
+                f"truncated: {source.size:,} of {end:,} bytes, where tensor {name!r} ends",
+                offset=at,
+                source=source.name,
             )
-        return begin, end
-
-    def error(self, message: str, offset: int) -> ParseError:
-        return ParseError(message, offset=offset, source=self.source.name)
-
-
-def _swapped(source: Source, tensors: list[StoredTensor]) -> tuple[Source, list[StoredTensor]]:
-    """Return the source as if it were little-endian, and the tensors on it."""
-    regions = [
-        Region(t.offset, t.offset + t.n_bytes, n, swapping(n, numbers))
-        for t in tensors
-        if t.n_bytes and (n := t.dtype.block_bytes) and (numbers := _numbers(t.dtype))
-    ]
-    swapped = AlteredSource(source, regions)
-    return swapped, [t._replace(source=swapped) for t in tensors]
+        if dtype.kind == "unknown":
+            end = max(begin, following)
+        elif n_bytes and end > following:
+            raise ParseError(
+                f"tensor {name!r} overlaps the next one", offset=begin, source=source.name
+            )
+        if end > begin:
+            following = begin
+        placed[name] = StoredTensor(name, dtype, shape, end - begin, begin, source)
+    return [placed[entry.name] for entry in entries]
 
 
 def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:

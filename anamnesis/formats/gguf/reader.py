@@ -183,17 +183,9 @@ class HeaderReader:
         return pos
 
     def _ensure(self, n_bytes: int) -> None:
-        if self._pos + n_bytes > self._end:
-            self._fill(n_bytes)
-
-    def _jump(self) -> None:
-        """Let go of the buffer if the cursor is past it."""
-        if self._pos > self._end:
-            self._base += self._pos
-            self._pos = self._end = 0
-
-    def _fill(self, n_bytes: int) -> None:
         """Read on until the buffer holds `n_bytes` from the cursor on, and what is surely owed."""
+        if self._pos + n_bytes <= self._end:
+            return
         if n_bytes > self.left:
             raise self.error(
                 f"the header ends after {self.source.size:,} bytes, {n_bytes - self.left:,} more"
@@ -211,3 +203,9 @@ class HeaderReader:
         self._pos = 0
         self._buffer, self._end = buffer, wanted
         self.source.read_into(self._base + len(kept), buffer[len(kept) : wanted])
+
+    def _jump(self) -> None:
+        """Let go of the buffer if the cursor is past it."""
+        if self._pos > self._end:
+            self._base += self._pos
+            self._pos = self._end = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -35,7 +35,15 @@ def split(
     there; and one file that holds all is `NAME-00001-of-00001.gguf`, with the keys, where gguf-py
     writes what is written here.
     """
-    runs = list(_runs(sizes, max_size))
+    runs: list[tuple[int, int]] = []
+    start = n_bytes = 0
+    for i, tensors in enumerate(sizes):
+        padded = sum([size + -size % DEFAULT_ALIGNMENT for size in tensors])
+        if i > start and n_bytes + padded > max_size:
+            runs.append((start, i))
+            start, n_bytes = i, 0
+        n_bytes += padded
+    runs.append((start, len(sizes)))
     return _files(name, runs, sum(map(len, sizes)), metadata, (NUMBER_KEY, TENSORS_KEY, COUNT_KEY))
 
 
@@ -72,14 +80,3 @@ def _files(
         own = {**(metadata if i == 0 else {}), **{key: given[key] for key in keys}}
         files.append(SplitFile(f"{stem}-{i + 1:05d}-of-{n:05d}{_ENDING}", start, stop, own))
     return files
-
-
-def _runs(sizes: Sequence[Sequence[int]], max_size: int) -> Iterator[tuple[int, int]]:
-    start = n_bytes = 0
-    for i, tensors in enumerate(sizes):
-        padded = sum([size + -size % DEFAULT_ALIGNMENT for size in tensors])
-        if i > start and n_bytes + padded > max_size:
-            yield start, i
-            start, n_bytes = i, 0
-        n_bytes += padded
-    yield start, len(sizes)

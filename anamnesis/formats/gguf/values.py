@@ -206,16 +206,15 @@ def _item_type(values: Sequence[Any]) -> ValueType:
 
 
 def _float_type(values: Sequence[float]) -> ValueType:
-    return ValueType.F32 if all(map(_is_in_f32, values)) else ValueType.F64
-
-
-def _is_in_f32(value: float) -> bool:
-    """Return whether float32 has a number for this one, with all of its own digits or exactly."""
-    try:
-        (found,) = _F32.unpack(_F32.pack(value))
-    except OverflowError:
-        return False
-    return abs(value) >= _LEAST_F32 or found == value or math.isnan(value)
+    """Return F32 if it has a number for each, with all of its own digits or exactly."""
+    for value in values:
+        try:
+            (found,) = _F32.unpack(_F32.pack(value))
+        except OverflowError:
+            return ValueType.F64
+        if not (abs(value) >= _LEAST_F32 or found == value or math.isnan(value)):
+            return ValueType.F64
+    return ValueType.F32
 
 
 def _integer_type(values: Sequence[int], types: Sequence[ValueType]) -> ValueType:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import ALL_DTYPES, DType
@@ -96,11 +97,8 @@ def read_header(
             offset=offset,
             source=source.name,
         )
-    n_elements = 1
-    for dim in shape:
-        n_elements *= dim
     n_bytes = end - data_start
-    needed = dtype.n_bytes(n_elements)
+    needed = dtype.n_bytes(prod(shape))
     if not problem and needed != n_bytes:
         cut = f"truncated: {n_bytes:,} of {needed:,} bytes follow its header"
         raise ParseError(
@@ -180,10 +178,8 @@ def _shape(shape: Any, source: Source, offset: int, name: str) -> tuple[int, ...
             offset=offset,
             source=source.name,
         )
-    most = 1
-    for dim in shape:
-        most *= max(dim, 1)  # an empty array must not hide dimensions that nothing can hold
-    if most > NPY_MAX_ELEMENTS:
+    # An empty array must not hide dimensions that nothing can hold.
+    if prod(max(dim, 1) for dim in shape) > NPY_MAX_ELEMENTS:
         raise LimitExceeded(
             "NPY_MAX_ELEMENTS",
             f"{source.name}: array {name!r} of shape {list(shape)}; {NPY_MAX_ELEMENTS:,} elements"
@@ -312,13 +308,11 @@ class _Literal:
                 "NPY_MAX_DEPTH",
                 f"{self._source.name}: a header nested deeper than {NPY_MAX_DEPTH}",
             )
-        return self._items(_CLOSING[text], depth + 1)
-
-    def _items(self, closing: str, depth: int) -> Any:
+        closing = _CLOSING[text]
         items: list[Any] = []
         comma = False
         while not self._found(closing):
-            items.append(self._value(depth))
+            items.append(self._value(depth + 1))
             comma = self._found(",")
             if not comma:
                 self._expect(closing)

@@ -18,7 +18,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
 from anamnesis.formats.numpy.npy import NPY_MAGIC, NpyHeader, read_header
-from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+from anamnesis.formats.zip.members import ZipDirectory
 from anamnesis.sources.altered import swapped
 from anamnesis.sources.strided import Strips, column_major, strided
 
@@ -46,7 +46,8 @@ def parse(directory: ZipDirectory, budget: Budget, void: DType | None = None) ->
                 source=directory.source.name,
             )
         inner, start = directory.locate(entry, checked=True)
-        if _is_array(inner, start, entry):
+        n, is_array = len(NPY_MAGIC), entry.name.endswith(_ENDING)
+        if is_array or (entry.n_bytes >= n and inner.read(start, n) == NPY_MAGIC):
             arrays.add(name, inner, start, start + entry.n_bytes)
         else:
             arrays.add_foreign(name, inner, start, entry.n_bytes)
@@ -61,13 +62,6 @@ def parse_npy(source: Source, budget: Budget, void: DType | None = None) -> Cont
     arrays = _Arrays(source, budget, void)
     arrays.add(name, source, 0, source.size)
     return arrays.container("NPY", {})
-
-
-def _is_array(source: Source, start: int, entry: ZipEntry) -> bool:
-    if entry.name.endswith(_ENDING):
-        return True
-    n = len(NPY_MAGIC)
-    return entry.n_bytes >= n and source.read(start, n) == NPY_MAGIC
 
 
 class _Arrays:

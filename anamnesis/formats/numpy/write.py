@@ -148,19 +148,15 @@ def _why_no_name(name: str) -> str | None:
     return None
 
 
-def _descriptors() -> dict[str, str]:
-    """Return how the header of an array says its dtype, by our name of that."""
-    found = {}
-    for name, dtype in ALL_DTYPES.items():
-        kind = KINDS.get(name)
-        if kind is not None and kind != "f1":
-            found[name] = ("|" if dtype.bits == 8 else "<") + kind
-        elif dtype.numpy_name is not None:
-            found[name] = dtype.numpy_name
-    return found
-
-
-_DESCRIPTORS = _descriptors()
+# How the header of an array says its dtype, by our name of that.
+_DESCRIPTORS = {
+    **{name: dtype.numpy_name for name, dtype in ALL_DTYPES.items() if dtype.numpy_name},
+    **{
+        name: ("|" if ALL_DTYPES[name].bits == 8 else "<") + kind
+        for name, kind in KINDS.items()
+        if kind != "f1"
+    },
+}
 
 
 def _header(dtype: DType, shape: tuple[int, ...]) -> bytes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle import object_opcodes  # noqa: F401 -- it registers its own
-from anamnesis.formats.pickle.costs import (
+from anamnesis.formats.pickle.nodes import (
     CONTAINER,
     ENTRY,
     PICKLE_MAX_GROWTH,
@@ -27,10 +27,15 @@ from anamnesis.formats.pickle.costs import (
     PICKLE_MAX_OPCODES,
     PICKLE_MAX_PAYLOAD,
     PICKLE_MAX_WORKING_SET,
+    SCALARS,
     SLOT,
+    Builder,
+    Call,
+    Global,
+    Key,
+    PickledSet,
     built_cost,
 )
-from anamnesis.formats.pickle.nodes import SCALARS, Builder, Call, Global, Key, PickledSet
 from anamnesis.formats.pickle.opcodes import (
     COSTS,
     HANDLERS,
@@ -66,7 +71,7 @@ class PickleMachine:
         self,
         data: bytes,
         find_global: FindGlobal,
-        persistent_load: PersistentLoad,
+        persistent_load: PersistentLoad | None,
         budget: Budget,
         name: str,
         start: int = 0,
@@ -124,7 +129,11 @@ class PickleMachine:
             while not self.has_stopped:
                 self.check_items()  # before far more than one list may have takes its memory
                 if not length_hint(opcodes):
-                    raise self._too_many_opcodes()
+                    raise LimitExceeded(
+                        "PICKLE_MAX_OPCODES",
+                        f"{self.name}: a pickle of more than the {self.max_opcodes:,} opcodes"
+                        " allowed",
+                    )
                 end = self.frame_end
                 for _ in islice(opcodes, _STRETCH):
                     if pos >= end:
@@ -151,9 +160,9 @@ class PickleMachine:
     # --- errors --------------------------------------------------------------------------------
 
     def _error(self, at: int, message: str) -> ParseError:
-        return ParseError(
-            f"{_opcode_name(self.data[at])}: {message}", offset=self.base + at, source=self.name
-        )
+        info = _opcode_info(self.data[at])
+        opcode = info.name if info else f"0x{self.data[at]:02x}"
+        return ParseError(f"opcode {opcode}: {message}", offset=self.base + at, source=self.name)
 
     def _explained(self, at: int, error: Exception) -> ParseError:
         """Return what an exception on the way means; the handlers leave such checks to Python."""
@@ -185,16 +194,11 @@ class PickleMachine:
             f"{what} take {self.working_set:,} bytes; {self._most:,} are allowed",
         )
 
-    def _too_many_opcodes(self) -> LimitExceeded:
-        return LimitExceeded(
-            "PICKLE_MAX_OPCODES",
-            f"{self.name}: a pickle of more than the {self.max_opcodes:,} opcodes allowed",
-        )
-
     # --- what the handlers share ---------------------------------------------------------------
 
     def persistent_load(self, saved: Any) -> Any:
         """Return the stand-in for a persistent id."""
+        assert self._persistent_load is not None  # else a subclass has a method for it
         return self._persistent_load(saved)
 
     def charge(self, n_bytes: int) -> None:
@@ -329,11 +333,6 @@ def _opcode_info(code: int) -> OpcodeInfo | None:
     import pickletools  # only for messages, for the sake of a quick start
 
     return next((info for info in pickletools.opcodes if info.code == chr(code)), None)
-
-
-def _opcode_name(code: int) -> str:
-    info = _opcode_info(code)
-    return f"opcode {info.name}" if info else f"opcode 0x{code:02x}"
 
 
 def _operand_bytes(data: bytes, at: int) -> int:

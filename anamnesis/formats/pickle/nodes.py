@@ -1,4 +1,4 @@
-"""Inert stand-ins for the objects that a pickle would have made."""
+"""Inert stand-ins for the objects of a pickle, and what each kind may cost."""
 
 from __future__ import annotations
 
@@ -73,3 +73,48 @@ def in_words(value: Any) -> str:
     if type(value) in SCALARS or isinstance(value, Global):
         return str(value)[:200]
     return kind_of(value)
+
+
+PICKLE_MAX_BYTES = 100 << 20  # of one pickle
+PICKLE_MAX_RATIO = 16  # bytes of a pickle for each that it takes in an archive; 6 are usual
+PICKLE_SMALL = 4 << 10  # bytes that it may have in any case
+PICKLE_MAX_PAYLOAD = 64 << 20  # bytes of one string
+PICKLE_MAX_WORKING_SET = 512 << 20  # bytes that all values take together
+PICKLE_MAX_GROWTH = 320  # of those bytes for each of the pickle, and 8 MiB: an opcode takes no more
+PICKLE_MAX_DEPTH = 256  # of values in values
+PICKLE_MAX_OPCODES = 16 << 20  # of one pickle, and the ends of its frames; a tensor takes 30
+PICKLE_MAX_ITEMS = 8 << 20  # of one list, tuple, set or dictionary, which holds each twice at first
+PICKLE_MAX_INT = 1024  # bytes of one integer; a larger one could not even be printed
+
+# What CPython takes at most, in bytes, for the slot that holds a value, a number or an empty
+# string, a container with its first items, one entry of the memo or of a dictionary.
+SLOT, NUMBER, CONTAINER, ENTRY = 16, 64, 320, 128
+
+_COUNTED = frozenset((tuple, list, dict))
+
+
+def built_cost(args: tuple[Any, ...], made: Any) -> int:
+    """Return what a call of a builder is counted as, beside the object that it returns."""
+    # That is a slot for each argument, and for each value in one, for it may look at them all; and
+    # what is in the result, at most.
+    n = len(args)
+    for arg in args:
+        if type(arg) in _COUNTED:
+            n += len(arg)
+    measure = _MEASURES.get(type(made))
+    return SLOT * n if measure is None else SLOT * n + measure(made)
+
+
+def text_cost(text: str) -> int:
+    """Return what a string takes at most, beside the object itself."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+_MEASURES: dict[type, Callable[[Any], int]] = {
+    bytes: len,
+    str: text_cost,
+    tuple: lambda made: SLOT * len(made),
+    list: lambda made: SLOT * len(made),
+    dict: lambda made: 2 * ENTRY * len(made),
+    PickledSet: lambda made: SLOT * len(made.items),
+}

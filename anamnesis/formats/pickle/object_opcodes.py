@@ -6,8 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded
-from anamnesis.formats.pickle.costs import CONTAINER, ENTRY, NUMBER, PICKLE_MAX_DEPTH, SLOT
-from anamnesis.formats.pickle.nodes import Call, PickledSet
+from anamnesis.formats.pickle.nodes import (
+    CONTAINER,
+    ENTRY,
+    NUMBER,
+    PICKLE_MAX_DEPTH,
+    SLOT,
+    Call,
+    PickledSet,
+)
 from anamnesis.formats.pickle.opcodes import (
     I32,
     U8,

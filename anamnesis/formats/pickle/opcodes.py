@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded
-from anamnesis.formats.pickle.costs import NUMBER, PICKLE_MAX_INT, SLOT
+from anamnesis.formats.pickle.nodes import NUMBER, PICKLE_MAX_INT, SLOT
 
 if TYPE_CHECKING:
     from anamnesis.formats.pickle.machine import PickleMachine

@@ -1,16 +1,16 @@
-"""The safetensors writer."""
+"""The safetensors writer, and a header with other metadata."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.stored import Part
-from anamnesis.formats.base import FileLayout, Writer
+from anamnesis.formats.base import Container, FileLayout, Writer
 from anamnesis.formats.safetensors.read import (
     LENGTH_BYTES,
     METADATA_KEY,
@@ -102,3 +102,18 @@ def _refused_name(name: str) -> UnsupportedError:
     else:
         why = "as another is, and a file can hold one of them"
     return UnsupportedError(f"a tensor is called {name!r}, {why}")
+
+
+def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) -> bytes:
+    """Return the header behind its length, as long as it was if that is long enough."""
+    text = container.source.read(LENGTH_BYTES, container.header_bytes - LENGTH_BYTES)
+    header: dict[str, Any] = json.loads(text)
+    metadata = {k: v for k, v in {**container.metadata, **new}.items() if k not in gone}
+    check_metadata(metadata)
+    header = {METADATA_KEY: metadata, **{k: v for k, v in header.items() if k != METADATA_KEY}}
+    if not metadata:
+        del header[METADATA_KEY]
+    raw = header_bytes(header)
+    if len(raw) > container.header_bytes:
+        return raw
+    return len(text).to_bytes(LENGTH_BYTES, "little") + raw[LENGTH_BYTES:].ljust(len(text))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 
 LONGEST_NAME = 200  # characters of a module or a name; a longer one hides something
 

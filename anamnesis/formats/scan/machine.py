@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, ParseError
-from anamnesis.formats.pickle.costs import CONTAINER
 from anamnesis.formats.pickle.machine import PickleMachine, TruncatedPickle
-from anamnesis.formats.pickle.nodes import Call, Global
+from anamnesis.formats.pickle.nodes import CONTAINER, Call, Global
 from anamnesis.formats.pickle.opcodes import HANDLERS, NO_FRAME, Handler, OutOfData, Problem
 from anamnesis.formats.scan.dangerous import LONGEST_NAME, is_dangerous
 from anamnesis.formats.scan.report import DANGEROUS, SAFE, UNKNOWN, FoundGlobal
@@ -105,9 +104,11 @@ class ScanMachine(PickleMachine):
     def call(self, function: Any, args: Any) -> None:
         super().call(function, args)
         made = self.stack[-1]
-        if not isinstance(function, Global) or function.module == "(persistent)":
+        is_function = isinstance(function, Global) and function.module != "(persistent)"
+        role = role_of(function.module, function.name) if is_function else None
+        if not is_function:
             self._unusual("something is called that is no function")
-        elif not may_call(function, made.args):
+        elif role is not None and not (role.takes is not None and role.takes(made.args)):
             self._unusual(f"{function} is called as plain values do not call it")
         elif str(function) == _CALLS and not (
             made.args and isinstance(made.args[0], Global) and made.args[0].module == _OF_TENSORS
@@ -118,7 +119,8 @@ class ScanMachine(PickleMachine):
         super().build(made, state)
         function = made.function if type(made) is Call else None
         if isinstance(function, Global):
-            if not may_build(function, made):
+            role = role_of(function.module, function.name)
+            if role is not None and not (role.state is not None and role.state(made)):
                 self._unusual(f"{function} gets a state that plain values do not have")
             if (function.module, function.name) == _JOBLIB_ARRAY:
                 raise Problem("joblib's arrays lie between the opcodes and are not looked into")
@@ -152,18 +154,6 @@ class GuestMachine(ScanMachine):
         if type(module) is str and not _MODULE.fullmatch(module):
             raise Problem("no module can have this name")
         return super().keep(module, name)
-
-
-def may_call(function: Global, args: tuple[Any, ...]) -> bool:
-    """Whether a call does nothing but make a plain value; what is not allowed is judged by name."""
-    role = role_of(function.module, function.name)
-    return role is None or (role.takes is not None and role.takes(args))
-
-
-def may_build(function: Global, made: Call) -> bool:
-    """Whether a plain value may get its states."""
-    role = role_of(function.module, function.name)
-    return role is None or (role.state is not None and role.state(made))
 
 
 def _verdict(module: str, name: str) -> str:

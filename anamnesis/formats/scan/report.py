@@ -8,8 +8,6 @@ from typing import Any
 
 from anamnesis.base.printable import numbered, printable
 
-__all__ = ["DANGEROUS", "SAFE", "UNKNOWN", "FoundGlobal", "PickleScan", "Scan"]
-
 SAFE, UNKNOWN, DANGEROUS = "safe", "unknown", "dangerous"
 _VERDICTS = (SAFE, UNKNOWN, DANGEROUS)
 _OF_TORCHAO = "torchao."

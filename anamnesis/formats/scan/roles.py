@@ -3,18 +3,77 @@
 Checkpoints hold dates, counters, the paths of datasets, numpy's and torch's values. A pickle of
 them calls a few functions with arguments of a few kinds, and these do nothing but make the value.
 The same names do harm in other roles: `numpy.ndarray`, which arrays only name, makes pointers of a
-file's bytes if it is called; a class that gets a state is changed for the whole process.
+file's bytes if it is called; a class that gets a state is changed for the whole process. numpy's
+`__setstate__` checks nothing: a dtype of objects that says that it has none makes pointers out of a
+pickle's bytes; an array that gets a state twice lets memory go that another one still looks at. So
+states must have the form that numpy writes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple
 
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, PickledSet
-from anamnesis.formats.scan.numpy_states import has_usual_state
 from anamnesis.formats.torch.globals import is_allowed
+
+_DTYPE_KIND = re.compile(r"(c(?=[0-9])|[?biufmMOSUV])([0-9]{0,9})")  # "c" alone is bytes, of a size
+_ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
+_EXTENDED = {
+    f"ml_dtypes.{dtype.numpy_name}": dtype.bits // 8
+    for dtype in DTYPES.values()
+    if dtype.numpy_name
+}
+_UNSIZED = -1  # what fixed dtypes say of their sizes
+_ALIGNMENTS = (_UNSIZED, 1, 2, 4, 8, 16)
+# Their flags are numpy's NPY_ITEM_HASOBJECT and so on.
+_FLAGS = {"O": 63, "U": 8}
+_FLAGS_OF_EXTENDED = 64
+_CHARACTER_BYTES = {"S": 1, "U": 4, "V": 1}
+
+
+def has_usual_state(made: Call) -> bool:
+    """Return whether what is given to an object's `__setstate__` is what numpy writes for it."""
+    # Records and dtypes of several dimensions are not looked into.
+    if len(made.states) != 1 or type(made.states[0]) is not tuple:
+        return False
+    args, state, name = made.args, made.states[0], str(made.function)
+    if name == "numpy.dtype":
+        return _is_of_dtype(args, state)
+    if name not in _ARRAYS or len(args) != 3 or not isinstance(args[0], Global):
+        return False
+    if str(args[0]) != "numpy.ndarray" or args[1] != (0,):  # it has memory before it gets a state
+        return False
+    if len(state) != 5 or type(state[1]) is not tuple:
+        return False
+    if not all(type(n) is int and n >= 0 for n in state[1]):
+        return False
+    # Of a list of objects numpy reads as many as the shape has.
+    return type(state[4]) is not list or len(state[4]) == prod(state[1])
+
+
+def _is_of_dtype(args: tuple[Any, ...], state: tuple[Any, ...]) -> bool:
+    if len(args) != 3 or args[1:] != (False, True) or len(state) not in (8, 9):
+        return False
+    version, _, *record, n_bytes, alignment, flags = state[:8]
+    if version not in (3, 4) or record != [None] * 3 or alignment not in _ALIGNMENTS:
+        return False
+    if isinstance(args[0], Global):
+        return (n_bytes, flags) == (_EXTENDED.get(str(args[0])), _FLAGS_OF_EXTENDED)
+    match = _DTYPE_KIND.fullmatch(args[0]) if type(args[0]) is str else None
+    if match is None:
+        return False
+    kind, count = match.groups()
+    wanted = _UNSIZED
+    if kind in _CHARACTER_BYTES:
+        wanted = _CHARACTER_BYTES[kind] * int(count or 0)
+    metadata = state[8] if len(state) == 9 else None
+    is_given = type(metadata) is tuple if kind in "mM" else type(metadata) in (dict, type(None))
+    return is_given and (n_bytes, flags) == (wanted, _FLAGS.get(kind, 0))
+
 
 Check = Callable[[Any], bool]
 

@@ -17,8 +17,7 @@ from anamnesis.base.errors import AnamnesisError, LimitExceeded
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import NPY_MAGIC
-from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
-from anamnesis.formats.pickle.nodes import Global
+from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL, Global
 from anamnesis.formats.scan.dangerous import is_dangerous, is_extension
 from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, ScanMachine
 from anamnesis.formats.scan.other import (
@@ -28,19 +27,18 @@ from anamnesis.formats.scan.other import (
     is_tar,
     parse_other,
 )
-from anamnesis.formats.scan.report import SAFE, FoundGlobal, PickleScan, Scan
-from anamnesis.formats.torch.container import read_pickle
+from anamnesis.formats.scan.report import SAFE, PickleScan, Scan
 from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.legacy import MAGIC, PickleStream, end_of_storages
+from anamnesis.formats.torch.read import read_pickle
 from anamnesis.formats.zip.directory import LOCAL_BYTES
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
-from anamnesis.sources.spool import seekable
+from anamnesis.sources.stream import seekable
 
 if TYPE_CHECKING:
-    from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
-
-__all__ = ["FoundGlobal", "PickleScan", "Scan", "scan"]
+    from anamnesis.formats.zip.directory import ZipEntry
+    from anamnesis.formats.zip.members import ZipDirectory
 
 SCAN_MAX_NESTED = 8  # pickles in pickles
 SCAN_MAX_PICKLES = 10_000
@@ -123,7 +121,15 @@ class _Scanner:
             if at is not None:
                 self._stream(source, "", at)
         elif head.startswith(b"GGUF") or (head[8:9] == b"{" and head[4:8] == bytes(4)):
-            self._other_format(head)
+            try:
+                parse_other(self.source, head[:8], Budget(self.limits))
+            except AnamnesisError as error:
+                self._stream(self.source, "")
+                if self.scan.verdict != SAFE:
+                    self._problem(error)
+                    self._forget_what_is_no_pickle()
+            else:
+                self._guest(self.source, "read as a pickle")
         elif is_document(source):
             self._guest(source, "read as a pickle")
         else:
@@ -133,11 +139,10 @@ class _Scanner:
 
     def _name_what_is_no_pickle(self) -> None:
         """Say of a broken pickle what the file is instead; it is not safe either way."""
-        if any(pickle.globals or not pickle.malformed for pickle in self.scan.pickles):
-            return
         from anamnesis.formats.foreign import foreign_kind, looks_like_a_pickle
 
-        if looks_like_a_pickle(self.source):
+        is_one = any(pickle.globals or not pickle.malformed for pickle in self.scan.pickles)
+        if is_one or looks_like_a_pickle(self.source):
             return
         if not self.scan.problems:
             self.scan.problems.append(foreign_kind(self.source) or _NO_KNOWN_FORMAT)
@@ -148,18 +153,6 @@ class _Scanner:
         self.scan.pickles = [
             p for p in self.scan.pickles if p.globals or p.is_over_limit or not p.malformed
         ]
-
-    def _other_format(self, head: bytes) -> None:
-        """Look for pickles in a file that claims to be of a format without."""
-        try:
-            parse_other(self.source, head[:8], Budget(self.limits))
-        except AnamnesisError as error:
-            self._stream(self.source, "")
-            if self.scan.verdict != SAFE:
-                self._problem(error)
-                self._forget_what_is_no_pickle()
-        else:
-            self._guest(self.source, "read as a pickle")
 
     # --- archives ------------------------------------------------------------------------------
 
@@ -250,9 +243,14 @@ class _Scanner:
         """Run the next pickle and those in its strings; return its value."""
         # The persistent ids that it holds are added to `saved`.
         value = _BROKEN
-        persistent = partial(_opaque, [] if saved is None else saved)
+
+        def opaque(persistent_id: Any) -> Any:
+            if saved is not None:
+                saved.append(persistent_id)
+            return Global("(persistent)", "id")
+
         try:
-            value = stream.load(Global, persistent, partial(machine, findings, stream.source.size))
+            value = stream.load(Global, opaque, partial(machine, findings, stream.source.size))
         except AnamnesisError as error:
             if not (error is findings.error or isinstance(error, LimitExceeded)):
                 raise  # it could not even be read
@@ -262,19 +260,16 @@ class _Scanner:
             pickle.globals.extend(findings.globals.values())
         pickle.malformed = findings.doubt or pickle.malformed
         for at, data in findings.nested.items():
-            self._nested(f"{pickle.name}, in a string at byte {at:,}", data, depth)
+            name = f"{pickle.name}, in a string at byte {at:,}"
+            if depth == 0 or len(self.scan.pickles) >= SCAN_MAX_PICKLES:
+                self.scan.problems.append(f"{name}: not looked into")
+                continue
+            inner = PickleScan(name)  # which does not matter if it is none
+            within = PickleStream(BufferSource(data), Budget(self.limits))
+            self._one(within, inner, ScanMachine, Findings(), depth=depth - 1)
+            if inner.globals:
+                self.scan.pickles.append(inner)
         return value
-
-    def _nested(self, name: str, data: bytes, depth: int) -> None:
-        """Look into a string that looks like a pickle; if it is none it does not matter."""
-        if depth == 0 or len(self.scan.pickles) >= SCAN_MAX_PICKLES:
-            self.scan.problems.append(f"{name}: not looked into")
-            return
-        inner = PickleScan(name)
-        stream = PickleStream(BufferSource(data), Budget(self.limits))
-        self._one(stream, inner, ScanMachine, Findings(), depth=depth - 1)
-        if inner.globals:
-            self.scan.pickles.append(inner)
 
 
 def _without_name(error: AnamnesisError, source: Source) -> str:
@@ -317,11 +312,6 @@ def _names_some(source: Source, at: int) -> bool:
     except Exception:  # anything, for what is not a pickle
         pass
     return False
-
-
-def _opaque(saved: list[Any], persistent_id: Any) -> Any:
-    saved.append(persistent_id)
-    return Global("(persistent)", "id")
 
 
 def _with_dtype(persistent_id: Any) -> Any:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import Call, Global
@@ -49,17 +48,16 @@ class MetadataMachine(PickleMachine):
     max_working_set = 16 << 30
 
     def __init__(self, data: bytes, budget: Budget, name: str) -> None:
-        super().__init__(data, _find, _no_storage, budget, name)
+        super().__init__(data, _find, None, budget, name)
+
+    def persistent_load(self, saved: Any) -> Any:
+        raise Problem("a persistent id, where no storages are")
 
 
 def _find(module: str, name: str) -> Global:
-    return (
-        Global(module, name) if f"{module}.{name}" in _CLASSES else find_torch_global(module, name)
-    )
-
-
-def _no_storage(_: Any) -> Any:
-    raise Problem("a persistent id, where no storages are")
+    if f"{module}.{name}" in _CLASSES:
+        return Global(module, name)
+    return find_torch_global(module, name)
 
 
 def is_a(value: Any, name: str) -> TypeGuard[Call]:
@@ -67,10 +65,3 @@ def is_a(value: Any, name: str) -> TypeGuard[Call]:
     return (
         type(value) is Call and isinstance(value.function, Global) and value.function.name == name
     )
-
-
-def fields_of(value: Any, name: str, source: str) -> dict[str, Any]:
-    """Return the fields of an object of a class."""
-    if is_a(value, name) and len(value.states) == 1 and type(value.states[0]) is dict:
-        return value.states[0]
-    raise ParseError(f"something else than a {name} with its fields", source=source)

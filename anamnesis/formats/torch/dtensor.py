@@ -18,7 +18,13 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.printable import kind_of
 from anamnesis.formats.pickle.nodes import Call, Global
-from anamnesis.formats.torch.values import Refused, SubclassGlobal, TorchTensor, Wrapper
+from anamnesis.formats.torch.values import (
+    Refused,
+    SubclassGlobal,
+    TorchTensor,
+    Wrapper,
+    is_of_slots,
+)
 
 _ROOT = "torch.distributed"
 _TENSOR = frozenset(
@@ -86,7 +92,9 @@ def read(made: Wrapper) -> tuple[TorchTensor, Sharding] | Refused:
             raise _Unfit("of a rank outside of its mesh")
         if not len(sizes) == len(coordinates) == len(placements) <= _MAX_MESH_DIMS:
             raise _Unfit("whose mesh and placements have other dimensions")
-        _check_order(spec)
+        entries = spec.get("shard_order") or ()
+        if type(entries) is not tuple or not all(map(_is_rising, entries)):
+            raise _Unfit("that the dimensions of its mesh cut in another order than theirs")
         made_of = zip(sizes, coordinates, placements, strict=True)
         placed = tuple(_placement(*each, n_dims=len(made.shape)) for each in made_of)
     except _Unfit as why:
@@ -95,15 +103,11 @@ def read(made: Wrapper) -> tuple[TorchTensor, Sharding] | Refused:
 
 
 def _state(state: Any) -> dict[str, Any]:
-    if type(state) is tuple and len(state) == 2:  # of a dictionary and slots
-        state = {**(state[0] or {}), **(state[1] or {})} if _are_states(state) else None
+    if is_of_slots(state):
+        state = {**(state[0] or {}), **(state[1] or {})}
     if type(state) is not dict:
         raise _Unfit("which has no attributes")
     return state
-
-
-def _are_states(states: tuple[Any, ...]) -> bool:
-    return all(state is None or type(state) is dict for state in states)
 
 
 def _fields(value: Any, name: str) -> dict[str, Any]:
@@ -119,13 +123,10 @@ def _sizes(mesh: dict[str, Any]) -> tuple[int, ...]:
     if type(ranks) is TorchTensor:
         return ranks.shape
     layout = _fields(mesh.get("_layout"), "_MeshLayout")
-    axes = layout.get("axes")
+    axes, shape = layout.get("axes"), layout.get("shape")
     if type(axes) is tuple:
-        sizes = tuple([_product(_fields(axis, "_FlatLayout").get("shape")) for axis in axes])
-    else:
-        shape = layout.get("shape")
-        sizes = tuple([_product(n) for n in (shape if type(shape) is tuple else (shape,))])
-    return sizes
+        shape = tuple([_fields(axis, "_FlatLayout").get("shape") for axis in axes])
+    return tuple([_product(n) for n in (shape if type(shape) is tuple else (shape,))])
 
 
 def _product(sizes: Any) -> int:
@@ -136,13 +137,6 @@ def _product(sizes: Any) -> int:
             raise _Unfit("whose mesh has no usable sizes")
         product *= size
     return product
-
-
-def _check_order(spec: dict[str, Any]) -> None:
-    """Refuse a mesh whose dimensions cut the tensor in another order than their own."""
-    entries = spec.get("shard_order") or ()
-    if type(entries) is not tuple or not all(map(_is_rising, entries)):
-        raise _Unfit("that the dimensions of its mesh cut in another order than theirs")
 
 
 def _is_rising(entry: Any) -> bool:

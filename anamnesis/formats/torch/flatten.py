@@ -13,18 +13,33 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
-from anamnesis.formats.pickle.costs import (
+from anamnesis.formats.pickle.machine import PickleMachine
+from anamnesis.formats.pickle.nodes import (
     ENTRY,
     NUMBER,
     PICKLE_MAX_DEPTH,
     PICKLE_MAX_WORKING_SET,
+    SCALARS,
     SLOT,
+    Call,
+    Global,
+    Key,
+    PickledSet,
+    in_words,
     text_cost,
 )
-from anamnesis.formats.pickle.machine import PickleMachine
-from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, Key, PickledSet, in_words
-from anamnesis.formats.torch.plain_values import plain, plain_list, value_cost
-from anamnesis.formats.torch.values import Attributed, Refused, Storage, TorchTensor, Wrapper, whole
+from anamnesis.formats.torch.values import (
+    Attributed,
+    Refused,
+    Storage,
+    TorchTensor,
+    Wrapper,
+    is_of_slots,
+    plain,
+    plain_list,
+    value_cost,
+    whole,
+)
 
 if TYPE_CHECKING:
     from anamnesis.formats.torch.dtensor import Sharding
@@ -91,10 +106,19 @@ class Flattened:
 
     def _walk_wrapper(self, made: Wrapper, name: str) -> None:
         """Add the parts of a library's tensor, by the names that the library gives them."""
+        # Only here, for few files have either.
         if made.kind.module.startswith("torch.distributed."):
-            self._walk_dtensor(made, name)
+            from anamnesis.formats.torch import dtensor
+
+            self.spent.append(made.state)
+            found = dtensor.read(made)
+            if isinstance(found, Refused):
+                self._add(self.tensors, name, found)
+                return
+            local, self.sharded[name] = found
+            self._add(self.tensors, name, local)
             return
-        from anamnesis.formats.torch import torchao  # only here: few files have it
+        from anamnesis.formats.torch import torchao
 
         if id(made) in self._attributes:
             what = f"{made.kind}, which is given more attributes"
@@ -109,18 +133,6 @@ class Flattened:
             self._add(self.tensors, f"{head}{dot}_{last}_{part}", tensor)
         self._add(self.others, name, flat.text)
         self.described[name] = flat.described
-
-    def _walk_dtensor(self, made: Wrapper, name: str) -> None:
-        """Add one rank's part of a tensor."""
-        from anamnesis.formats.torch import dtensor
-
-        self.spent.append(made.state)
-        found = dtensor.read(made)
-        if isinstance(found, Refused):
-            self._add(self.tensors, name, found)
-        else:
-            tensor, self.sharded[name] = found
-            self._add(self.tensors, name, tensor)
 
     def _walk_container(self, value: Any, name: str | None) -> None:
         if len(self._open) >= PICKLE_MAX_DEPTH:
@@ -181,7 +193,10 @@ class Flattened:
         if kinds <= _PLAIN and (
             tuple not in kinds or not any(type(one) is tuple and one for one in items)
         ):
-            self._charge_list(items, kinds)
+            # Text and numbers are shared with the pickle's values, but those that are described.
+            n_made = 0 if kinds.isdisjoint((bytes, complex)) else len(items)
+            self._budget.items(len(items), "the values")
+            self._charge(NUMBER + SLOT * len(items) + 2 * NUMBER * n_made, "a list of values")
             self._tell(value_cost(items))
             self._add(self.others, _called(name, "value"), plain_list(items, kinds), is_given=True)
             return
@@ -191,33 +206,28 @@ class Flattened:
 
     def _walk_call(self, made: Call, name: str | None) -> None:
         if _is_of_numpy(made):
-            from anamnesis.formats.torch.pickled_arrays import is_array, read_value
+            from anamnesis.formats.torch.pickled_arrays import is_array, read_array, read_value
 
             if is_array(made):
-                return self._walk_array(made, name)
+                array = self._arrays.get(id(made))
+                if array is None:
+                    array = self._arrays[id(made)] = self._read(read_array, made, name)
+                self._add(self.tensors, _called(name, "array"), array)
+                for part in array.parts if type(array) is Refused else ():
+                    if type(part) is list:  # of objects, which are not read, but what is in them
+                        self._walk_items(part, self._joined(name, "items"))
+                return
             value = self._read(read_value, made, name)
             if value is not None:
-                return self._add(self.others, _called(name, "value"), plain(value))
-        return self._walk_object(made, name)
+                self._add(self.others, _called(name, "value"), plain(value))
+                return
+        self._walk_object(made, name)
 
     def _read(self, read: Callable[[Call], Any], made: Call, name: str | None) -> Any:
         try:
             return read(made)
         except (TypeError, ValueError) as error:
             raise ParseError(f"value {name or ''!r}: {error}", source=self._source_name) from None
-
-    def _walk_array(self, made: Call, name: str | None) -> None:
-        """Add an array; of one of objects, which is not read, also what is in it."""
-        from anamnesis.formats.torch.pickled_arrays import read_array
-
-        array = self._arrays.get(id(made))
-        if array is None:
-            array = self._arrays[id(made)] = self._read(read_array, made, name)
-        self._add(self.tensors, _called(name, "array"), array)
-        if type(array) is Refused:
-            for part in array.parts:
-                if type(part) is list:
-                    self._walk_items(part, self._joined(name, "items"))
 
     def add_lost_arrays(self, calls: Iterable[Call]) -> None:
         """List the arrays among the objects of a pickle that no name leads to."""
@@ -254,7 +264,7 @@ class Flattened:
         """Add what `__setstate__` would be given: attributes mostly."""
         attributes: dict[str, Any] = {}
         for state in states:
-            parts = state if _is_of_slots(state) else (state,)
+            parts = state if is_of_slots(state) else (state,)
             for part in parts:
                 if type(part) is dict:
                     self._visit(len(part))
@@ -293,13 +303,6 @@ class Flattened:
 
     def add_tensor(self, name: str, tensor: TorchTensor | PickledArray | Refused) -> None:
         self._add(self.tensors, name, tensor)
-
-    def _charge_list(self, items: Any, kinds: set[type]) -> None:
-        """Account for the copy of a list of plain values, before it is made."""
-        # Text and numbers are shared with the pickle's values, except those that are described.
-        n_made = 0 if kinds.isdisjoint((bytes, complex)) else len(items)
-        self._budget.items(len(items), "the values")
-        self._charge(NUMBER + SLOT * len(items) + 2 * NUMBER * n_made, "a list of values")
 
     def _charge(self, n_bytes: int, what: str) -> None:
         """Account for what a leaf takes, together with the values of the pickle."""
@@ -369,12 +372,3 @@ def _has_parts(arg: Any) -> bool:
 
 def _is_of_numpy(made: Call) -> bool:
     return isinstance(made.function, Global) and made.function.module.startswith("numpy.")
-
-
-def _is_of_slots(state: Any) -> bool:
-    """Return whether a state is one of an object's dictionary and its slots."""
-    return (
-        type(state) is tuple
-        and len(state) == 2
-        and all(part is None or type(part) is dict for part in state)
-    )

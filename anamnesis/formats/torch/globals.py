@@ -28,13 +28,9 @@ from anamnesis.formats.torch.values import (
 _LONGEST_KEY = 256  # characters
 
 
-def _other(name: str, bits: int) -> DType:
-    return DType(name.upper(), bits, None, name, "unknown", 1, max(1, bits // 8))
-
-
 # By torch's name; for storages by what precedes "Storage".
 _OTHERS = {
-    name: _other(name, bits)
+    name: DType(name.upper(), bits, None, name, "unknown", 1, max(1, bits // 8))
     for name, bits in {
         "complex32": 32,
         "quint8": 8,

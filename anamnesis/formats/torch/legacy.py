@@ -14,18 +14,16 @@ from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container
-from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES
 from anamnesis.formats.pickle.machine import (
     FindGlobal,
     PersistentLoad,
     PickleMachine,
     TruncatedPickle,
 )
-from anamnesis.formats.pickle.nodes import Global, in_words
-from anamnesis.formats.torch.container import container_of, storage_id
+from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, Global, in_words
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global, storage_from
-from anamnesis.formats.torch.read import kind_of
+from anamnesis.formats.torch.read import container_of, kind_of, storage_id
 from anamnesis.formats.torch.tensors import Place
 from anamnesis.formats.torch.values import Storage, item_bytes
 
@@ -135,7 +133,6 @@ class _LegacyFile:
         self.allow_foreign = allow_foreign
         self.stream = PickleStream(source, budget)
         self.storages: dict[str, Storage] = {}  # whole ones, as the pickle declares them
-        self.located: set[str] = set()  # the keys of those that tensors lie in
 
     def _find_global(self, module: str, name: str) -> Global:
         return find_torch_global(module, name, allow_foreign=self.allow_foreign)
@@ -160,11 +157,23 @@ class _LegacyFile:
         flattened = flatten(value, self.source.name, self.budget, self.stream.machine)
         places = self._places(self._next())
         header_bytes = self.stream.pos
+        located: set[str] = set()
+
+        def locate(storage: Storage) -> Place:
+            if storage.key not in places:
+                what = f"storage {storage.key!r} is referred to, but not stored"
+                raise ParseError(what, source=self.source.name)
+            located.add(storage.key)
+            return places[storage.key]
+
+        def others(refused: set[str]) -> dict[str, Place]:
+            return {key: places[key] for key in sorted(places.keys() - located - refused)}
+
         return container_of(
             f"{kind_of(value)}, before 1.6",
             flattened,
-            lambda storage: self._located(storage, places),
-            lambda refused: self._others(places, refused),
+            locate,
+            others,
             self.source,
             self.budget,
             header_bytes=header_bytes,
@@ -246,17 +255,3 @@ class _LegacyFile:
             places[key] = Place(self.source, pos, storage.n_bytes)
             pos += storage.n_bytes
         return places
-
-    def _others(self, places: dict[str, Place], refused: set[str]) -> dict[str, Place]:
-        """Return where the storages lie that are not of those keys and were not located."""
-        keys = places.keys() - self.located - refused
-        return {key: places[key] for key in sorted(keys)}
-
-    def _located(self, storage: Storage, places: dict[str, Place]) -> Place:
-        place = places.get(storage.key)
-        if place is None:
-            raise ParseError(
-                f"storage {storage.key!r} is referred to, but not stored", source=self.source.name
-            )
-        self.located.add(storage.key)
-        return place

@@ -110,7 +110,13 @@ def _from_buffer(
 
 
 def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> PickledArray | Refused:
-    _check_shape(shape)
+    if (
+        type(shape) is not tuple
+        or len(shape) > PTH_MAX_DIMS
+        or any(type(n) is not int or n < 0 for n in shape)
+        or prod(max(n, 1) for n in shape) > NPY_MAX_ELEMENTS
+    ):
+        raise ValueError("an array's shape must be a tuple of a few numbers, none of them negative")
     stored, big_endian, problem = _dtype(dtype)
     if problem:
         return Refused(f"a NumPy array of {problem}", shape, (raw,))
@@ -120,16 +126,6 @@ def _array(raw: Any, dtype: Any, shape: Any, order: Any) -> PickledArray | Refus
         raise ValueError(f"an array of {stored.name} {list(shape)} has {len(raw):,} bytes of data")
     strides = column_major(shape) if order == "F" else column_major(shape[::-1])[::-1]
     return PickledArray(stored, shape, strides, raw, big_endian=big_endian)
-
-
-def _check_shape(shape: Any) -> None:
-    if (
-        type(shape) is not tuple
-        or len(shape) > PTH_MAX_DIMS
-        or any(type(n) is not int or n < 0 for n in shape)
-        or prod(max(n, 1) for n in shape) > NPY_MAX_ELEMENTS
-    ):
-        raise ValueError("an array's shape must be a tuple of a few numbers, none of them negative")
 
 
 def _dtype(made: Any) -> tuple[DType, bool, str]:

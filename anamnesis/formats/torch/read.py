@@ -8,22 +8,149 @@ read, in the order and by the names of the attributes that hold them.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
-from anamnesis.formats.base import Container
-from anamnesis.formats.pickle.nodes import Global
-from anamnesis.formats.torch.container import container_of, read_pickle
+from anamnesis.base.plain_json import plain_json
+from anamnesis.base.source import Source
+from anamnesis.formats.base import Container, TypedMetadata, names_below
+from anamnesis.formats.pickle.machine import FindGlobal, PickleMachine
+from anamnesis.formats.pickle.nodes import (
+    PICKLE_MAX_BYTES,
+    PICKLE_MAX_RATIO,
+    PICKLE_SMALL,
+    Global,
+    text_cost,
+)
+from anamnesis.formats.pickle.opcodes import Problem
 from anamnesis.formats.torch.flatten import Flattened, flatten
-from anamnesis.formats.torch.globals import find_torch_global
-from anamnesis.formats.torch.machine import TorchMachine
-from anamnesis.formats.torch.tensors import Place
+from anamnesis.formats.torch.globals import find_torch_global, storage_from
+from anamnesis.formats.torch.tensors import Place, keys_in, list_lost, place_all
 from anamnesis.formats.torch.values import Storage, TorchTensor, Wrapper
 
 if TYPE_CHECKING:
-    from anamnesis.formats.zip.members import ZipDirectory, ZipEntry
+    from anamnesis.formats.zip.directory import ZipEntry
+    from anamnesis.formats.zip.members import ZipDirectory
+
+_LONGEST_CARRIED = 1000  # characters
+
+
+class PthMetadata(TypedMetadata):
+    """What is no tensor in a checkpoint: numbers, strings, lists of them, by dotted name."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def summary(self) -> dict[str, Any]:
+        return self._values
+
+    def is_carried(self, key: str) -> bool:
+        value = self._values[key]
+        n = sum(len(str(item)) for item in value) if type(value) is list else len(str(value))
+        return n + len(key) <= _LONGEST_CARRIED
+
+    def below(self, prefix: str) -> PthMetadata:
+        return PthMetadata(names_below(self._values, prefix))
+
+    def text(self, key: str) -> str:
+        value = plain_json(self._values[key])
+        return value if isinstance(value, str) else json.dumps(value)
+
+
+def container_of(
+    kind: str,
+    flattened: Flattened,
+    locate: Callable[[Storage], Place],
+    others: Callable[[set[str]], dict[str, Place]],
+    source: Source,
+    budget: Budget,
+    *,
+    header_bytes: int,
+    big_endian: bool = False,
+) -> Container:
+    """Return a file's container."""
+    placed = place_all(flattened.tensors, locate, source, budget, big_endian=big_endian)
+    lost = others(placed.refused | keys_in(flattened.spent))
+    if lost:
+        list_lost(placed, lost, source, budget)
+    return Container(
+        "torch",
+        f"PyTorch {kind}",
+        source,
+        placed.tensors,
+        PthMetadata(flattened.others),
+        header_bytes,
+        {"byte_order": "big" if big_endian else "little"},
+        placed.unreadable,
+        tied=placed.tied,
+        described=flattened.described,
+        sharded=flattened.sharded,
+    )
+
+
+def read_pickle(directory: ZipDirectory, entry: ZipEntry) -> bytes:
+    """Return a member that is a pickle."""
+    if entry.n_bytes > max(PICKLE_SMALL, PICKLE_MAX_RATIO * entry.n_compressed):
+        raise LimitExceeded(
+            "PICKLE_MAX_RATIO",
+            f"{directory.source.name}: the pickle {entry.name!r} has {entry.n_bytes:,} bytes, more"
+            f" than {PICKLE_MAX_RATIO} times the {entry.n_compressed:,} that it takes",
+        )
+    return directory.read(entry, PICKLE_MAX_BYTES, "PICKLE_MAX_BYTES", crc_optional=True)
+
+
+def storage_id(saved: Any, name: str) -> tuple[Any, ...]:
+    """Return what follows `storage` in a persistent id."""
+    if type(saved) is not tuple or len(saved) < 5 or saved[0] not in ("storage", b"storage"):
+        raise ParseError("a persistent id that names no storage", source=name)
+    return saved[1:]
+
+
+class TorchMachine(PickleMachine):
+    """A machine that finds the storages of tensors, and refuses keys that are given twice."""
+
+    def __init__(
+        self,
+        data: bytes,
+        find_global: FindGlobal,
+        budget: Budget,
+        name: str,
+        folder: str,
+        *,
+        may_retype: bool = False,
+    ) -> None:
+        super().__init__(data, find_global, None, budget, name)
+        self.folder = folder
+        self.may_retype = may_retype
+        self.storages: dict[str, Storage] = {}
+
+    def persistent_load(self, saved: Any) -> Storage:
+        kind, key, _, n_elements = storage_id(saved, self.name)[:4]
+        storage = storage_from(kind, key, n_elements, self.folder)
+        self.charge(text_cost(storage.key))
+        known = self.storages.setdefault(storage.key, storage)
+        if known == storage:
+            return known
+        if not self.may_retype:
+            raise Problem(f"storage {storage.key!r} is declared inconsistently")
+        return storage
+
+    def replace_item(self, key: Any) -> None:
+        raise Problem(f"a dictionary is given the key {str(key)[:200]!r} twice")
+
 
 _PICKLE = "data.pkl"
 _IN_FOLDER = f"/{_PICKLE}"
@@ -76,29 +203,28 @@ class _Archive:
     def container(self) -> Container:
         value, machine = self._load(_PICKLE, "data/")
         flattened = flatten(value, self.source.name, self.budget, machine)
-        if self.is_script:
-            self._add_constants(flattened)
+        if self.is_script:  # whose code calls some tensors CONSTANTS.c0 and so on
+            stored, machine = self._load(_CONSTANTS, "constants/")
+            constants = flatten({"CONSTANTS": stored}, self.source.name, self.budget, machine)
+            for name, tensor in constants.tensors.items():
+                number = name.removeprefix("CONSTANTS.")
+                flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
+        entry = self.directory.entries.get(f"{self.folder}byteorder")
+        order = b"little"
+        if entry is not None:
+            order = self.directory.read(entry, _MAX_ORDER, "PTH_MAX_BYTEORDER", crc_optional=True)
+        if order not in (b"little", b"big"):
+            raise self._error(f"byteorder is {order!r}, not little or big")
         return container_of(
-            self._kind(value),
+            "TorchScript archive" if self.is_script else kind_of(value),
             flattened,
             self._locate,
             self._others,
             self.source,
             self.budget,
             header_bytes=self.header_bytes,
-            big_endian=self._is_big_endian(),
+            big_endian=order == b"big",
         )
-
-    def _kind(self, value: Any) -> str:
-        return "TorchScript archive" if self.is_script else kind_of(value)
-
-    def _add_constants(self, flattened: Flattened) -> None:
-        """Add the tensors that TorchScript's code calls CONSTANTS.c0 and so on."""
-        value, machine = self._load(_CONSTANTS, "constants/")
-        constants = flatten({"CONSTANTS": value}, self.source.name, self.budget, machine)
-        for name, tensor in constants.tensors.items():
-            number = name.removeprefix("CONSTANTS.")
-            flattened.add_tensor(f"CONSTANTS.c{number}", tensor)
 
     def _others(self, refused: set[str]) -> dict[str, Place]:
         """Return where the storages lie that are not of those keys and were not located."""
@@ -146,15 +272,6 @@ class _Archive:
     def _place(self, entry: ZipEntry) -> Place:
         source, offset = self.directory.locate(entry)
         return Place(source, offset, entry.n_bytes)
-
-    def _is_big_endian(self) -> bool:
-        entry = self.directory.entries.get(f"{self.folder}byteorder")
-        if entry is None:
-            return False
-        order = self.directory.read(entry, _MAX_ORDER, "PTH_MAX_BYTEORDER", crc_optional=True)
-        if order not in (b"little", b"big"):
-            raise self._error(f"byteorder is {order!r}, not little or big")
-        return order == b"big"
 
 
 def kind_of(value: Any) -> str:

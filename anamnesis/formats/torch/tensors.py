@@ -82,8 +82,10 @@ def place_all(
             unreadable[name] = _unsupported(source, what)
             refused.append(tensor.parts)
         else:
-            placed[name] = made = _of_array(name, tensor, source, strips)
-            arrays[tensor] = Place(made.source, 0, len(tensor.raw))
+            inner, offset = tensor.bytes_of(source, strips)
+            n = len(tensor.raw)
+            placed[name] = made = StoredTensor(name, tensor.dtype, tensor.shape, n, offset, inner)
+            arrays[tensor] = Place(inner, 0, n)
         if made.n_bytes:
             names.setdefault(tensor, []).append(name)
         n_bytes += made.n_bytes
@@ -117,11 +119,6 @@ def list_lost(placed: Placed, others: Mapping[str, Place], source: Source, budge
 
 def _unsupported(source: Source, what: str) -> UnsupportedError:
     return UnsupportedError(f"{source.name}: {what}")
-
-
-def _of_array(name: str, array: PickledArray, file: Source, strips: Strips) -> StoredTensor:
-    source, offset = array.bytes_of(file, strips)
-    return StoredTensor(name, array.dtype, array.shape, len(array.raw), offset, source)
 
 
 def keys_in(value: Any) -> set[str]:

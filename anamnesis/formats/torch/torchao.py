@@ -12,33 +12,22 @@
     layers.0._weight_qdata, layers.0._weight_scale  and, in the metadata, as JSON,
     layers.0.weight  {"_type": "Float8Tensor", "_data": {...}, "_tensor_data_names": [...]}
 
-and so does `read`, which calls nothing of torchao. Its classes are rows of `torchao_classes`.
+and so does `read`, which calls nothing of torchao. torchao.json has the rows of its classes: those
+that are read; those of before torchao 0.14 that are plain, with the name of their codes and the
+class as which they are read; those that are not, by the reason; enums, whose names in torchao's
+metadata are their values in upper case, or listed by number; and settings (dataclasses, named
+tuples, layouts, functions for activations), which are merely named.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import kind_of
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, in_words
-from anamnesis.formats.torch.torchao_classes import (
-    AFFINE,
-    DTYPE,
-    ENUMS,
-    FIELDS,
-    FLAG,
-    INERT,
-    KINDS,
-    OF_OTHER_VERSIONS,
-    OF_WRAPPERS,
-    READ,
-    SETTINGS,
-    SIZES,
-    WHY,
-    TensorClass,
-)
 from anamnesis.formats.torch.values import (
     PTH_MAX_DIMS,
     DTypeGlobal,
@@ -168,21 +157,15 @@ def _flat(
         if data.get(name) is None:
             raise _Unfit(f"which has no {name}")
     codes = tensors["qdata"]
-    if row.is_row_major and _is_transposed(codes):
-        raise _Unfit("which is stored transposed")
+    is_matrix = len(codes.shape) > 1 and min(codes.shape[-2:]) > 1
+    if row.is_row_major and is_matrix and codes.strides[-2] < codes.strides[-1]:
+        raise _Unfit("which is stored transposed")  # column by column, which no shape shows
     text = {"_type": made.kind.name, "_data": data, "_tensor_data_names": [*tensors]}
     is_tiled = data.get("is_swizzled_scales") is True
     more = {"shape": list(made.shape), "is_swizzled_scales": is_tiled}
     described = {**text, "_data": {**data, **more}}
     parts = {n: tensors[n] for n in (*row.tensors, *tensors)}
     return Flat(parts, described, json.dumps(text))
-
-
-def _is_transposed(codes: TorchTensor) -> bool:
-    """Return whether columns lie one after the other, which no shape shows."""
-    if len(codes.shape) < 2 or min(codes.shape[-2:]) < 2:
-        return False
-    return codes.strides[-2] < codes.strides[-1]
 
 
 def _says_nothing(name: str, value: Any, row: TensorClass) -> bool:
@@ -275,3 +258,51 @@ def _fields(made: Call, path: str, visit: Callable[[int], None]) -> dict[str, An
     if len(made.args) > len(FIELDS.get(path, ())) or not all(type(key) is str for key in fields):
         raise _Unfit(f"which has no {made.function} as torchao writes it among its settings")
     return fields
+
+
+# What attributes may be, in words, which errors have; all others are settings.
+SIZES, DTYPE, FLAG, SETTINGS = (
+    "a size or a list of sizes",
+    "a dtype",
+    "True or False",
+    "settings of torchao",
+)
+KINDS = {
+    **dict.fromkeys(("block_size", "shape"), SIZES),
+    **dict.fromkeys(("reduce_range", "is_swizzled_scales", "use_triton_kernel"), FLAG),
+    **dict.fromkeys(("dtype", "activation_dtype", "target_dtype", "elem_dtype"), DTYPE),
+    "orig_dtype": DTYPE,
+}
+
+
+class TensorClass(NamedTuple):
+    """A class that is read."""
+
+    tensors: Sequence[str]
+    attributes: Sequence[str]
+    optional_tensors: Sequence[str] = ()
+    needed: Sequence[str] = ()
+    is_row_major: bool = False
+
+
+def _class(row: Mapping[str, Any]) -> TensorClass:
+    fields: dict[str, Any] = {k: v.split() if type(v) is str else v for k, v in row.items()}
+    return TensorClass(**fields)
+
+
+def _paths(rows: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(f"{module}.{name}" for module, names in rows.items() for name in names.split())
+
+
+OF_WRAPPERS = ("dtype", "shape")  # attributes that every tensor has, and no state
+OF_OTHER_VERSIONS = frozenset(  # of how to multiply with a weight, or how it was made
+    ("hp_value_lb", "hp_value_ub", "mm_config", "gemm_kernel_choice", "pack_fp6", "granularity")
+)
+FIELDS = {"torchao.float8.inference.Float8MMConfig": ("emulate", "use_fast_accum", "pad_inner_dim")}
+
+_TABLE = json_table(__file__)
+AFFINE: Mapping[str, tuple[str, str]] = {k: tuple(v) for k, v in _TABLE["affine"].items()}
+READ = {path: _class(row) for path, row in _TABLE["read"].items()}
+WHY = {path: why for why, rows in _TABLE["unread"].items() for path in _paths(rows)}
+ENUMS: Mapping[str, list[str]] = _TABLE["enums"]
+INERT = _paths(_TABLE["settings"])

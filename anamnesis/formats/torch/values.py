@@ -1,11 +1,11 @@
-"""What a torch checkpoint is made of: dtypes, storages and tensors."""
+"""What a torch checkpoint is made of: dtypes, storages, tensors and plain values."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.formats.pickle.nodes import Global
+from anamnesis.formats.pickle.nodes import Global, text_cost
 
 PTH_MAX_DIMS = 64
 _MOST_SIZE = (1 << 63) - 1
@@ -77,6 +77,15 @@ class Wrapper(NamedTuple):
     state: Any = None
 
 
+def is_of_slots(state: Any) -> bool:
+    """Return whether a state is one of an object's dictionary and its slots."""
+    return (
+        type(state) is tuple
+        and len(state) == 2
+        and all(part is None or type(part) is dict for part in state)
+    )
+
+
 def too_large(shape: tuple[int, ...]) -> bool:
     """Return whether torch has no tensor of a shape, be it one without elements."""
     # It multiplies sizes from the first on, and gives up where that takes more than 64 bits.
@@ -97,3 +106,46 @@ def whole(storage: Storage) -> TorchTensor:
 def item_bytes(dtype: DType) -> int:
     """Return what torch takes for one element; it packs sub-byte types into bytes."""
     return dtype.bits // 8 or 1
+
+
+_AS_IN_JSON = frozenset((bool, int, float, str))
+
+
+def value_cost(value: Any) -> int:
+    """Return a leaf's cost in bytes: of a long integer its bits, for digits take their square."""
+    kind = type(value)
+    if kind is str:
+        return text_cost(value)
+    if kind is int:
+        return value.bit_length() // 64 * 64  # type: ignore[no-any-return]
+    n_bytes = 0
+    if kind is list or kind is tuple:
+        for item in value:  # not a list of all their costs: there may be millions
+            part = type(item)
+            if part is str:
+                n_bytes += text_cost(item)
+            elif part is int:
+                n_bytes += item.bit_length() // 64 * 64
+            elif part is list or part is tuple:
+                n_bytes += value_cost(item) if item else 0
+    return n_bytes
+
+
+def plain_list(items: Any, kinds: set[type]) -> list[Any]:
+    """Return a list of plain values, of those kinds, as one that JSON has."""
+    if kinds <= _AS_IN_JSON:
+        return list(items)
+    return ["None" if item is None else plain(item) for item in items]
+
+
+def plain(value: Any) -> Any:
+    """Return a leaf as a value that JSON has."""
+    if type(value) in _AS_IN_JSON:
+        return value
+    if value is None:
+        return "None"  # the same string each time, which `str` does not give
+    if type(value) is bytes:
+        return f"({len(value):,} bytes)"
+    if type(value) is tuple:
+        return "()"
+    return str(value)[:200]

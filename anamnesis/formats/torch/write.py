@@ -18,7 +18,7 @@ from anamnesis.base.dtypes import ALL_DTYPES, DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import FileLayout, Writer
-from anamnesis.formats.pickle.costs import PICKLE_MAX_BYTES
+from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES
 from anamnesis.formats.torch.globals import STORAGES
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, too_large
 from anamnesis.formats.zip.directory import HAS_DESCRIPTOR
@@ -240,13 +240,13 @@ class _StateDict:
         storage = _STORAGE_OF.get(dtype.name)
         self._global("torch._utils", f"_rebuild_tensor_v{2 if storage else 3}")
         self._out += b"(("
-        self._again("storage")
+        self._text("storage", again=True)
         if storage:
             self._global("torch", storage)
         else:
             self._global("torch.storage", "UntypedStorage")
         self._text(key)
-        self._again("cpu")
+        self._text("cpu", again=True)
         self._out += form.length + b"t"
         self._memoize()
         self._out += b"QK\0"
@@ -286,12 +286,9 @@ class _StateDict:
             self._out += path.encode()
             self._memoize()
 
-    def _again(self, text: str) -> None:
-        """Put a string that may have been put before."""
-        if not self._remembered(text):
-            self._text(text)
-
-    def _text(self, text: str) -> None:
+    def _text(self, text: str, *, again: bool = False) -> None:
+        if again and self._remembered(text):
+            return
         raw = text.encode("utf-8", "surrogatepass")
         self._out += b"X" + len(raw).to_bytes(4, "little") + raw
         self._memoize()

@@ -333,7 +333,8 @@ def widened(
     wanting = [i for i, none in enumerate((LARGE, LARGE, LARGE, _MANY)) if fields[i] == none]
     for kind, body in _extra_fields(source, at, extra, (_EXTRA_ZIP64, _EXTRA_UNICODE_NAME)):
         if kind == _EXTRA_UNICODE_NAME:
-            _check_unicode_name(source, at, name, raw_name, body)
+            if body[5:] not in (raw_name, name.encode("utf-8", "surrogatepass")):
+                raise zip_error(source, at, f"member {name!r} has a second name: {body[5:45]!r}")
             continue
         layout = struct.Struct("<" + "".join("I" if i == 3 else "Q" for i in wanting))
         if len(body) < layout.size:
@@ -360,12 +361,6 @@ def _extra_fields(
             seen.add(kind)
             yield kind, extra[pos : pos + length]
         pos += length
-
-
-def _check_unicode_name(source: Source, at: int, name: str, raw_name: bytes, body: bytes) -> None:
-    """Refuse another name in Info-ZIP's field: some readers take it, some do not."""
-    if body[5:] not in (raw_name, name.encode("utf-8", "surrogatepass")):
-        raise zip_error(source, at, f"member {name!r} has a second name: {body[5:45]!r}")
 
 
 def _check_length(source: Source, entry: ZipEntry, at: int, budget: Budget) -> None:

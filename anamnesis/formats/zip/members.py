@@ -8,6 +8,7 @@ deflated members are read; nothing is ever written to a file of a member's name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +31,6 @@ from anamnesis.formats.zip.directory import (
 from anamnesis.sources.checked import CheckedSource
 from anamnesis.sources.inflated import Deflated, InflatedChunks, InflatedSource
 
-__all__ = ["ZipDirectory", "ZipEntry", "read_directory"]
-
 _LOCAL_MAGIC = b"PK\x03\x04"
 _LEVELS = 1 << 1 | 1 << 2  # how hard the writer tried; may differ
 _DESCRIPTOR_BYTES = (12, 16, 20, 24)  # with or without a magic, of 32 or 64 bits
@@ -46,16 +45,16 @@ def read_directory(source: Source, budget: Budget) -> ZipDirectory:
     """Read the central directory, and nothing else but what is near it."""
     archive = EndAtHand(source)
     entries, ends = read_entries(archive, budget)
-    archive.prefetch(_soon_read(entry) for entry in entries.values())
+
+    def soon_read() -> Iterator[tuple[int, int]]:
+        """Yield what parsing reads of members: headers, and what says what they are."""
+        for entry in entries.values():
+            start, n = entry.header_offset, entry.n_compressed
+            n = n if entry.name.endswith(_SAYING) and n < _SMALL else _HEAD
+            yield start, start + LOCAL_BYTES + len(entry.raw_name) + _EXTRA + n
+
+    archive.prefetch(soon_read())
     return ZipDirectory(archive, entries, ends, budget)
-
-
-def _soon_read(entry: ZipEntry) -> tuple[int, int]:
-    """Return the range of a member that parsing reads: its header, and what says what it is."""
-    start = entry.header_offset
-    n_small = entry.n_compressed if entry.n_compressed < _SMALL else _HEAD
-    stop = start + LOCAL_BYTES + len(entry.raw_name) + _EXTRA
-    return start, stop + (n_small if entry.name.endswith(_SAYING) else _HEAD)
 
 
 class ZipDirectory:

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 import anamnesis._core as _core
 from anamnesis.base.arrays import numpy_of
-from anamnesis.base.cancel import Cancel, stop_if
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.printable import shown
 from anamnesis.base.stored import StoredTensor
-from anamnesis.base.workers import default_threads, run
+from anamnesis.base.workers import Cancel, default_threads, run, stop_if
 from anamnesis.schemes.core.bands import Band, band_bytes, cut
 from anamnesis.schemes.core.codes import Extent, Task
 from anamnesis.schemes.core.encoding import Encoding

@@ -11,8 +11,8 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
 from anamnesis.schemes.core.weight import Scratch, TiledWeight, Weight
+from anamnesis.sources.altered import ReplacedSource
 from anamnesis.sources.gathered import RowOrder
-from anamnesis.sources.replaced import ReplacedSource
 
 
 class Plain(Weight):

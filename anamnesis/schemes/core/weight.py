@@ -16,12 +16,12 @@ from typing import ClassVar, NamedTuple, Self, TypeVar
 import anamnesis._core as _core
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
-from anamnesis.base.mapped_memory import mapped_memory
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.sources.gathered import RowOrder
+from anamnesis.sources.memory import mapped_memory
 
 V = TypeVar("V")
 

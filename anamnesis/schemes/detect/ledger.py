@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from anamnesis.base.dropped import ASKED, Dropped
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.stored import ASKED, Dropped, StoredTensor
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts

@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 
 Groups = tuple[tuple[str, ...], ...]
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from anamnesis.base.dtypes import DType
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.libraries.linear import LEFT, refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 
 _USUAL = "lm_head"
 # Of the names of the classes that have a head, which may be tied: others, as BertModel, have none.

@@ -11,7 +11,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.sources.mapped import Input, MappedSource
+from anamnesis.sources.altered import Input, MappedSource
 from anamnesis.sources.strided import shared_strips, strided
 
 _U8 = DTYPES["U8"]

@@ -11,8 +11,7 @@ import pytest
 import anamnesis as an
 from anamnesis.architectures.tokenizers import Folder, read_vocabulary, vocabulary_files
 from anamnesis.architectures.tokenizers.pre import digests
-from anamnesis.architectures.tokenizers.pre_table import PATTERNS
-from anamnesis.architectures.tokenizers.regexes import meaning
+from anamnesis.architectures.tokenizers.pre_table import PATTERNS, meaning
 from anamnesis.base.limits import Budget
 from helpers.tokenizer_dirs import ADDED, BPE, GPT2, LEVEL, VOCAB, Directory, fast, write
 

@@ -13,7 +13,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.architectures.tokenizers import folder, vocabulary_files
-from anamnesis.architectures.tokenizers.json_text import Rows, json_text, quoted
+from anamnesis.architectures.tokenizers.bodies import Rows, json_text, quoted
 from anamnesis.architectures.tokenizers.merges import cut_merges
 from anamnesis.architectures.tokenizers.sentencepiece import parse_model
 from anamnesis.base.limits import Budget

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from anamnesis.base.json_table import json_table
+from anamnesis.base.plain_json import json_table
 
 _TABLE = json_table(__file__)
 
