@@ -30,7 +30,7 @@ _ROLES = (
         r"groups$|_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state|^mcg$|^mul1$",
     ),
     ("signs", r"^s[uv]$"),
-    ("scales", r"scale|absmax|scb|^s(_group|_channel)?$|^s[uv]h$"),
+    ("scales", r"scale|absmax|scb|^s(_group)?$|(^|_)s_(channel|rel)$|^s[uv]h$"),
 )
 
 

@@ -25,7 +25,7 @@ _HEAVIEST = -0.1  # excess kurtosis of values that have the usual levels
 _SPREAD = 1 << 22  # values of rows that are looked at
 _PICKED = 1 << 19
 _FITTED, _ROUNDS = 300_000, 25
-_LEAST = np.float32(1e-8)
+_LEAST = 1e-8
 
 
 class TailSurvey(Survey):
@@ -49,7 +49,8 @@ class TailSurvey(Survey):
         groups = np.frombuffer(self._rotate(rows.view(np.uint8).data, level), np.float32)
         groups = groups.reshape(-1, GROUP)
         with np.errstate(all="ignore"):
-            levels = (groups / np.maximum(np.abs(groups).max(1, keepdims=True), _LEAST)).reshape(-1)
+            largest = np.abs(groups).max(1, keepdims=True)
+            levels = (groups / np.maximum(largest, np.float32(_LEAST))).reshape(-1)
         begin, end = first * self._cols, last * self._cols
         if self._n <= _PICKED:
             self._sample[begin:end] = levels
