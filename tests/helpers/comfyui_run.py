@@ -171,6 +171,11 @@ def main(checkout: str, command: str, folder: str) -> None:
         for name, state in models():
             save_file(state, Path(folder, f"{name}.safetensors"))
     else:
+        torch_order: Any = import_module("torch_order")  # which lies beside this file
+        eager = [
+            f"comfy_kitchen.backends.eager.{name}" for name in ("quantization", "convrot_w4a4")
+        ]
+        torch_order.settle([import_module(name) for name in eager])
         for file in sorted(Path(folder).glob("*.safetensors")):
             save_file(loaded(file), file.with_suffix(".loaded"))
 
