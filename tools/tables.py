@@ -171,9 +171,9 @@ def families() -> Iterable[Family]:
         "ConvRot",
         "rotated",
         "ComfyUI",
-        "INT8, and INT4 (W4A4), of rows whose columns are rotated; W4A8 and W6A8, whose codes "
-        "are moved to INT8, too. W4A8 is written with comfy-kitchen's own levels, or levels "
-        "fitted to a weight with heavy tails, as there.",
+        "INT8 and INT4 (W4A4) of rows whose columns are rotated, and W4A8 and W6A8, whose codes "
+        "are moved to INT8, too. W4A8 has comfy-kitchen's fixed levels; a weight with heavy tails "
+        "gets levels of its own, as comfy-kitchen's encoder gives it.",
         ("rotated",),
         ("comfy-int8-convrot", "comfy-convrot-w?a?"),
         rounded="W4A8 and W6A8: what is rotated, to the output's",
