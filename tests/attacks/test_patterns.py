@@ -31,7 +31,8 @@ LAZY = {
 
 # Who compiles patterns that the user gives, which are no concern of the input's.
 USERS = {
-    *("anamnesis.convert.request.request", "anamnesis.base.patterns"),
+    *("anamnesis.convert.request.request", "anamnesis.convert.decide.decided"),
+    "anamnesis.base.patterns",
     *("anamnesis.convert.request.kinds", "anamnesis.schemes.families.ggml.choose"),
     "anamnesis.convert.lora.adapter",  # an adapter's config: without what may take long
     *("anamnesis.checkpoint.grouping", "anamnesis.cli.errors"),  # a word and a path, escaped
