@@ -33,10 +33,11 @@ def _rotated_in_order(weight: torch.Tensor, h: torch.Tensor, group: int) -> torc
     """`_rotate_weight` of comfy-kitchen with sums in that order, panel by panel."""
     rows = weight.reshape(-1, group)
     panel = 128 if group == 256 else 192
+    panels = [range(begin, min(group, begin + panel)) for begin in range(0, group, panel)]
     sums: Any = None
-    for begin in range(0, group, panel):
+    for columns in [range(0, 4, 2), range(1, 4, 2)] if group == 4 else panels:
         part = torch.zeros_like(rows)
-        for k in range(begin, min(group, begin + panel)):
+        for k in columns:
             part += rows[:, k : k + 1] * h[:, k]
         sums = part if sums is None else sums + part
     return sums.reshape(weight.shape)
@@ -50,7 +51,7 @@ def settle(modules: list[ModuleType]) -> None:
         own = module._rotate_weight
 
         def rotate(weight: Any, h: Any, group: int, own: Any = own) -> Any:
-            is_settled = weight.dtype == torch.float32 and group > 4
+            is_settled = weight.dtype == torch.float32
             return (_rotated_in_order if is_settled else own)(weight, h, group)
 
         module._rotate_weight = rotate  # type: ignore[attr-defined]
