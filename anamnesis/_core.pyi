@@ -32,6 +32,7 @@ STREAMED_BYTES: int
 STREAMED_FROM: tuple[int, int]
 TILE_ROWS: int
 PANEL: int
+W4A8_SIZE: int
 CACHE_LINE: int
 TRELLIS_BLOCK: int
 

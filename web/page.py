@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import anamnesis as an
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.base.printable import format_size, printable
+from anamnesis.base.printable import printable
+from anamnesis.base.sizes import format_size
 from anamnesis.base.source import Source
 from anamnesis.cli.errors import describe_error
 from anamnesis.comparing import input_of

@@ -95,7 +95,7 @@ def size(name: str, value: Any) -> int:
     """Return a number of bytes, which a text may say in their units."""
     if not isinstance(value, str):
         return whole_number(name, value, least=None)
-    from anamnesis.base.printable import parse_size
+    from anamnesis.base.sizes import parse_size
 
     try:
         return parse_size(value)

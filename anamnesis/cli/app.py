@@ -15,18 +15,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.base.version import __version__
+from anamnesis.cli.exit_codes import FAILED, INTERRUPTED, ON_FAILURE, WRONG_USAGE
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-# Exit codes.
-FAILED = 1
-FOUND = 1  # a difference, a danger, a problem: what was looked for
-WRONG_USAGE = 2
-UNREADABLE = 2  # of commands whose 1 is a result
-INTERRUPTED = 130  # what shells report of a process that SIGINT ended
-
-ON_FAILURE = "anamnesis.on_failure"  # key of a command's own code, and of its --json, in a context
 
 # In the order of `amn --help`, which imports none of them: the first line of each one's own help.
 COMMANDS = {

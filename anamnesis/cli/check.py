@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.app import FOUND, UNREADABLE
+from anamnesis.cli.exit_codes import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def command(
 
 def lines(found: Check) -> Iterator[str]:
     """Yield what a terminal shows of a check."""
-    from anamnesis.base.printable import format_size
+    from anamnesis.base.sizes import format_size
 
     yield from _listed("Problem", found.problems)
     yield from _listed("Note", found.notes)

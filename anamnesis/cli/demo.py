@@ -9,7 +9,7 @@ import click
 
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import did_you_mean, mistyped
-from anamnesis.base.printable import format_size
+from anamnesis.base.sizes import format_size
 from anamnesis.cli.demo_models import DEMOS
 from anamnesis.cli.options import verb
 

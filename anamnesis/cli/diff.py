@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anamnesis.base.printable import format_size, numbered, printable, shortened
-from anamnesis.cli.app import FOUND, UNREADABLE
+from anamnesis.base.printable import numbered, printable, shortened
+from anamnesis.base.sizes import format_size
+from anamnesis.cli.exit_codes import FOUND, UNREADABLE
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:

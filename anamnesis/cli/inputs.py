@@ -11,8 +11,8 @@ import click
 
 from anamnesis.base.printable import printable
 from anamnesis.checkpoint.pipelines import components, is_pipeline
-from anamnesis.cli.app import FAILED
 from anamnesis.cli.errors import complain, describe_error, error_dict, wants_traceback
+from anamnesis.cli.exit_codes import FAILED
 from anamnesis.cli.streams import StdoutError, print_json
 from anamnesis.formats.base import WRITERS, promised_format
 

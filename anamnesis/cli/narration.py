@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.printable import abbreviate, format_size, numbered, printable
+from anamnesis.base.printable import abbreviate, numbered, printable
+from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.pipelines import is_read
 from anamnesis.cli.errors import in_options
 from anamnesis.cli.progress import bar

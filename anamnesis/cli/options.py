@@ -11,7 +11,7 @@ import click
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import unfitting
-from anamnesis.cli.app import FAILED, ON_FAILURE
+from anamnesis.cli.exit_codes import FAILED, ON_FAILURE
 from anamnesis.cli.grouped import Command, Option
 from anamnesis.cli.streams import COLOUR, is_pipe, spooled
 from anamnesis.convert.request import options as table

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.plain_json import plain_json
-from anamnesis.base.printable import format_size, numbered, printable, shortened
+from anamnesis.base.printable import numbered, printable, shortened
+from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.metadata import metadata_summary
 from anamnesis.cli.options import verb
 from anamnesis.formats.base import TypedMetadata

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from anamnesis.base.errors import OutputError
-from anamnesis.base.printable import abbreviate, format_size, numbered, printable, shortened
+from anamnesis.base.printable import abbreviate, numbered, printable, shortened
+from anamnesis.base.sizes import format_size
 from anamnesis.cli.encoding import found_lines, loss_lines, outcome_lines, what_is_asked
 from anamnesis.cli.errors import as_options, in_options
 from anamnesis.cli.narration import dropped_lines, hanging, joined_lines

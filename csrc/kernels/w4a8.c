@@ -1,9 +1,9 @@
 /* W4A8 and W6A8: levels of rotated rows that stand for INT8, with a scale for each 16 of a row.
  *
  * Canonical: `_quantize_rotated_w4a8_int8_weight` of comfy-kitchen's backends/eager/w4a8_int8.py.
- * Sums of 16 are torch's: the second half is added to the first, then these eight in order. Loops
- * are plain ones of which compilers make vectors, unless they unroll them first; so there are two
- * copies, one of them for AVX2. */
+ * Sums of 16 are torch's: the second half is added to the first, then these eight in order. The
+ * loops are plain: compilers make vectors of them, unless they unroll them first. So the same code
+ * is compiled twice on x86-64, once for AVX2; both copies are compared with comfy-kitchen. */
 #include <math.h>
 
 #include "levels.h"
@@ -42,8 +42,7 @@ AMN_FORCE_INLINE float sum_of(const float *values) {
   return sum;
 }
 
-/* The place of the nearest number of a codebook to each value; of two that are as near, the lower.
- */
+/* For each value, the place of the nearest number of a codebook; the lower one of a tie. */
 AMN_FORCE_INLINE void find_nearest(const float *values, codebook book, int *places) {
   for (int i = 0; i < SIZE; i++) places[i] = 0;
   for (int n = 0; n < book.count; n += 4) {
@@ -173,19 +172,15 @@ AMN_TARGET_END
 #define code_rows_avx2 code_rows_scalar
 #endif
 
-static int is_scalar(const amn_level *level) {
-  return level == &amn_level_scalar;
-}
-
-/* Copies numbers and fills up a group of four; false if they are too few or too many. */
-static int read_codebook(const float *numbers, size_t count, float *room, codebook *book) {
-  if (count != AMN_W4A8_LEVELS && count != AMN_W6A8_LEVELS) return 0;
+/* Copies the numbers of a codebook and fills up a group of four, of rows that are whole groups. */
+static amn_status read_codebook(const float *numbers, size_t count, size_t cols, float *room,
+                                codebook *book) {
+  if (cols % SIZE) return AMN_BAD_GROUP;
+  if (count != AMN_W4A8_LEVELS && count != AMN_W6A8_LEVELS) return AMN_BAD_CODEBOOK;
   memcpy(room, numbers, count * sizeof(float));
-  book->last = (int)count - 1;
+  *book = (codebook){room, (int)(count + 3) / 4 * 4, (int)count - 1};
   for (; count % 4; count++) room[count] = INFINITY;
-  book->numbers = room;
-  book->count = (int)count;
-  return 1;
+  return AMN_OK;
 }
 
 amn_status amn_w4a8_fit(int level, const float *values, size_t rows, size_t cols,
@@ -194,9 +189,9 @@ amn_status amn_w4a8_fit(int level, const float *values, size_t rows, size_t cols
   float room[AMN_W6A8_LEVELS + 1];
   codebook book;
   if (table == NULL) return AMN_BAD_LEVEL;
-  if (cols % SIZE) return AMN_BAD_GROUP;
-  if (!read_codebook(numbers, count, room, &book)) return AMN_BAD_CODEBOOK;
-  const fit_fn fit = is_scalar(table) ? fit_rows_scalar : fit_rows_avx2;
+  const amn_status status = read_codebook(numbers, count, cols, room, &book);
+  if (status != AMN_OK) return status;
+  const fit_fn fit = table == &amn_level_scalar ? fit_rows_scalar : fit_rows_avx2;
   const uint64_t fp_mode = amn_fp_mode_enter();
   fit(values, rows, cols / SIZE, book, scales, channels);
   amn_fp_mode_leave(fp_mode);
@@ -210,9 +205,9 @@ amn_status amn_w4a8_code(int level, const float *values, size_t rows, size_t col
   float room[AMN_W6A8_LEVELS + 1];
   codebook book;
   if (table == NULL) return AMN_BAD_LEVEL;
-  if (cols % SIZE) return AMN_BAD_GROUP;
-  if (!read_codebook(numbers, count, room, &book)) return AMN_BAD_CODEBOOK;
-  const code_fn code = is_scalar(table) ? code_rows_scalar : code_rows_avx2;
+  const amn_status status = read_codebook(numbers, count, cols, room, &book);
+  if (status != AMN_OK) return status;
+  const code_fn code = table == &amn_level_scalar ? code_rows_scalar : code_rows_avx2;
   const uint64_t fp_mode = amn_fp_mode_enter();
   code(values, rows, cols / SIZE, book, scales, n_choices, channels, codes, chosen);
   amn_fp_mode_leave(fp_mode);

@@ -25,7 +25,7 @@ LAZY = {
     "anamnesis.formats.safetensors.read": (
         *("_WS", "_INT", "_LIST", "_INTEGERS", "_LITERAL", "_REST_OF_STRING"),
     ),
-    "anamnesis.base.printable": ("_SIZE",),
+    "anamnesis.base.sizes": ("_SIZE",),
     "anamnesis.schemes.core.roles": ("_ROLES",),
 }
 

@@ -42,7 +42,7 @@ def test_help_imports_nothing_but_click(tmp_path: Path, option: str) -> None:
     of_a_model = {"anamnesis.model", "anamnesis._core", "anamnesis._io", "anamnesis._parse"}
     assert not loaded & (HEAVY | OF_A_CONVERSION | of_a_model)
     own = {name for name in loaded if name.startswith("anamnesis.cli.")}
-    assert own == {"anamnesis.cli.app"}
+    assert own == {"anamnesis.cli.app", "anamnesis.cli.exit_codes"}
     assert "click" in loaded
 
 

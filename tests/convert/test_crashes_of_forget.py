@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.resume import journal
+from anamnesis.convert.resume import staging
 from helpers.scripts import HELPERS, environment
 
 
@@ -113,5 +113,5 @@ def test_synced_commit_with_first_passes(
         patch.setattr(Folder, "move", move_within)
         with pytest.raises(Stop):
             model.forget(out, "toy-rows", sync=True)
-    monkeypatch.setattr(journal, "boot_id", lambda: "another")
+    monkeypatch.setattr(staging, "boot_id", lambda: "another")
     assert model.forget(out, "toy-rows", resume=True).loss == want.loss

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.resume import journal, staging
+from anamnesis.convert.resume import staging
 from helpers.handmade import write_safetensors
 from helpers.models import (
     codes,
@@ -223,7 +223,7 @@ def test_after_a_power_cut_it_begins_anew(
         file.write_bytes(bytes(file.stat().st_size))
     for file in (partial / "files").glob(out.name):
         file.write_bytes(bytes(file.stat().st_size))
-    monkeypatch.setattr(journal, "boot_id", lambda: "another")
+    monkeypatch.setattr(staging, "boot_id", lambda: "another")
     model.remember(out, resume=True, sync=sync)
     assert tree(out) == want
 

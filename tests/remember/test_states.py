@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import anamnesis as an
-from anamnesis.convert.resume import journal
+from anamnesis.convert.resume import staging
 from anamnesis.convert.resume.folder import Folder
 from helpers.handmade import write_safetensors
 from helpers.models import partials, small_model, tree, write_directory
@@ -38,7 +38,7 @@ def stop_at_last(model: an.Model, out: Path, **how: Any) -> None:
 
 
 def another_boot(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(journal, "boot_id", lambda: "another")
+    patch.setattr(staging, "boot_id", lambda: "another")
 
 
 def forge(partial: Path) -> None:

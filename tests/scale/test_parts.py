@@ -21,7 +21,7 @@ from anamnesis.convert.parts import parts as parts_module
 from anamnesis.convert.parts.parts import Parts, _places
 from anamnesis.convert.request.share import Share, share_of
 from anamnesis.convert.request.targets import listed, target
-from anamnesis.convert.resume import journal as identity_module
+from anamnesis.convert.resume import identity as identity_module
 from anamnesis.convert.resume import parts_folder
 from anamnesis.convert.resume.folder import Folder
 from helpers.handmade import write_safetensors

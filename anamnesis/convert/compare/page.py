@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.printable import format_size, shortened
+from anamnesis.base.printable import shortened
+from anamnesis.base.sizes import format_size
 from anamnesis.convert.compare.difference import NOT_QUALITY, together
 from anamnesis.convert.report import page as html
 from anamnesis.convert.report.layers import groups, map_of

@@ -12,7 +12,7 @@ from typing import Any
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, output_dtype
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
-from anamnesis.base.printable import format_size
+from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decide import decide
 from anamnesis.convert.decide.decided import Decided

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
 from anamnesis.base.limits import ParseLimits
-from anamnesis.base.printable import format_size, shortened
+from anamnesis.base.printable import shortened
+from anamnesis.base.sizes import format_size
 from anamnesis.base.stored import StoredTensor
 from anamnesis.base.workers import run
 from anamnesis.convert.check.check import check

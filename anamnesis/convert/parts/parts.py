@@ -24,7 +24,7 @@ from anamnesis.base.version import __version__
 from anamnesis.convert.request.request import How
 from anamnesis.convert.request.share import Share
 from anamnesis.convert.resume.destination import Destination
-from anamnesis.convert.resume.journal import boot_id, difference, identity
+from anamnesis.convert.resume.identity import boot_id, difference, identity
 from anamnesis.convert.resume.parts_folder import PLAN
 from anamnesis.convert.resume.protocol import Run
 from anamnesis.convert.write.one_file import write_file

@@ -13,7 +13,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.printable import format_size, numbered
+from anamnesis.base.printable import numbered
+from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.decide.decided import Account, Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from anamnesis.base.plain_json import plain_json
-from anamnesis.base.printable import abbreviate, format_size, numbered, printable, shortened
+from anamnesis.base.printable import abbreviate, numbered, printable, shortened
+from anamnesis.base.sizes import format_size
 from anamnesis.base.stored import Dropped
 from anamnesis.schemes.core.roles import CODES, counted
 from anamnesis.schemes.detect.unread import ADVICE, UNREAD

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anamnesis.base.printable import format_size
+from anamnesis.base.sizes import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from anamnesis.base.html import html_table
-from anamnesis.base.printable import format_size, printable, shortened
+from anamnesis.base.printable import printable, shortened
+from anamnesis.base.sizes import format_size
 from anamnesis.schemes.detect.ledger import Ledger
 
 STEPS = 8  # colours of a scale, `s0` to `s7`; `eq` is what is equal

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sized
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from anamnesis.base.printable import format_size, numbered
+from anamnesis.base.printable import numbered
+from anamnesis.base.sizes import format_size
 from anamnesis.base.stored import Dropped
 
 

@@ -119,7 +119,7 @@ def _of(module: str, name: str) -> Callable[[str], Any]:
     return read
 
 
-_size = _of("base.printable", "parse_size")
+_size = _of("base.sizes", "parse_size")
 _block_type = _of("convert.request.request", "block_type")
 
 

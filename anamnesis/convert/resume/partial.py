@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from anamnesis.base.errors import OutputError
-from anamnesis.base.printable import format_size
+from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.convert.resume.folder import PRIVATE, Folder
 

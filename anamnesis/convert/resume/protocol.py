@@ -44,7 +44,7 @@ from anamnesis.base.errors import AnamnesisError, OutputError
 from anamnesis.base.source import Source
 from anamnesis.convert.plan.files import Job, OutputFile, Slice
 from anamnesis.convert.resume.destination import Destination
-from anamnesis.convert.resume.journal import identity
+from anamnesis.convert.resume.identity import identity
 from anamnesis.convert.resume.partial import NO_ROOM
 from anamnesis.convert.resume.staging import ANEW, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan

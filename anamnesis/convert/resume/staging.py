@@ -37,6 +37,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
 from anamnesis.convert.resume import journal
 from anamnesis.convert.resume.folder import PUBLIC, Folder
+from anamnesis.convert.resume.identity import boot_id
 from anamnesis.convert.resume.partial import NO_ROOM, NOTES, PartialFolder, allocate, no_room
 from anamnesis.convert.write.sinks import write_at
 from anamnesis.sources.file import FileSource
@@ -62,7 +63,7 @@ class Notes(NamedTuple):
     @property
     def is_of_this_boot(self) -> bool:
         """Whether the machine has not been started anew since: what was written is there still."""
-        return self.plan is not None and self.plan.get("boot") == journal.boot_id()
+        return self.plan is not None and self.plan.get("boot") == boot_id()
 
 
 class Staging:
@@ -154,7 +155,7 @@ class Staging:
             home.remove_tree("files")
             home.inner("files", make=PUBLIC).close()
             with open(home.create("plan.json.new"), "wb") as stream:
-                stream.write(json.dumps({**plan, "boot": journal.boot_id()}).encode())
+                stream.write(json.dumps({**plan, "boot": boot_id()}).encode())
             home.move("plan.json.new", home, "plan.json")
         self._open_journals(plan)
 

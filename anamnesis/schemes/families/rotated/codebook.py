@@ -12,11 +12,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import anamnesis._core as _core
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.core.bands import Band
 from anamnesis.schemes.core.codes import Survey
 
-GROUP = 16  # columns with a scale of their own
+GROUP = _core.W4A8_SIZE  # columns with a scale of their own
 USUAL = (
     *(-0.980602, -0.794529, -0.638165, -0.500986, -0.377321, -0.263187, -0.155210, -0.050720),
     *(0.052541, 0.156985, 0.265284, 0.379533, 0.502636, 0.638953, 0.794876, 0.980671),

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar
 
+import anamnesis._core as _core
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
@@ -22,7 +23,7 @@ from anamnesis.schemes.views.kinds import Rotated
 from anamnesis.schemes.views.views import constant, repeated
 
 GROUP = 256  # columns, where nothing else is asked for
-SIZE = 16  # of groups that levels have a scale for, where nothing else is said
+SIZE = _core.W4A8_SIZE  # of groups that levels have a scale for, where nothing else is said
 SETTINGS = (Setting("group", GROUP, form="number"),)
 FLOATS = ("F32", "F16", "BF16")
 
