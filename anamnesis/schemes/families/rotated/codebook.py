@@ -9,7 +9,7 @@ the number of threads, and which rows are looked at on the processor. Here, neit
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from random import Random
 from typing import Any
 
 import anamnesis._core as _core
@@ -25,6 +25,7 @@ USUAL = (
 _HEAVIEST = -0.1  # excess kurtosis of values that have the usual levels
 _SPREAD = 1 << 22  # values of rows that are looked at
 _PICKED = 1 << 19
+_AT_ONCE = 1 << 16  # values that are rotated
 _FITTED, _ROUNDS = 300_000, 25
 _LEAST = 1e-8
 
@@ -39,37 +40,52 @@ class TailSurvey(Survey):
         self._rotate = rotate
         self._n = len(self._rows) * cols
         self._sample = np.empty(min(self._n, _PICKED), np.float32)
+        if self._n > _PICKED:  # which values are picked, in rising order, and their places
+            picked = _picked(self._n, _PICKED)
+            self._places = np.argsort(picked).astype(np.uint32)
+            self._picked = picked[self._places]
 
     def see(self, values: memoryview, band: Band, level: int) -> None:
         start, stop = band.start // self._cols, band.stop // self._cols
         first, last = np.searchsorted(self._rows, (start, stop))
-        if first == last:
-            return
         seen = np.frombuffer(values, np.float32).reshape(-1, self._cols)
-        rows = seen[self._rows[first:last] - start].reshape(-1)
-        groups = np.frombuffer(self._rotate(rows.view(np.uint8).data, level), np.float32)
-        groups = groups.reshape(-1, GROUP)
+        step = max(1, _AT_ONCE // self._cols)
+        for begin in range(first, last, step):
+            end = min(last, begin + step)
+            self._take(seen[self._rows[begin:end] - start], begin * self._cols, level)
+
+    def _take(self, rows: NDArray[np.float32], begin: int, level: int) -> None:
+        """Keep what is picked of rows, which begin at a place among all that are looked at."""
+        rotated = self._rotate(rows.reshape(-1).view(np.uint8).data, level)
+        groups = np.frombuffer(rotated, np.float32).reshape(-1, GROUP)
         with np.errstate(all="ignore"):
             largest = np.abs(groups).max(1, keepdims=True)
             levels = (groups / np.maximum(largest, np.float32(_LEAST))).reshape(-1)
-        begin, end = first * self._cols, last * self._cols
+        end = begin + levels.size
         if self._n <= _PICKED:
             self._sample[begin:end] = levels
             return
-        order, picked = _in_order(self._n, _PICKED)
-        own = slice(*np.searchsorted(picked, (begin, end)))
-        self._sample[order[own]] = levels[picked[own] - begin]
+        own = slice(*np.searchsorted(self._picked, np.array((begin, end), np.uint32)))
+        self._sample[self._places[own]] = levels[self._picked[own] - np.uint32(begin)]
 
     def found(self) -> bytes:
-        sample = self._sample.astype(np.float64)
-        sample -= sample.mean()
-        with np.errstate(all="ignore"):
-            kurtosis = np.mean((sample / (sample.std(ddof=1) + 1e-9)) ** 4) - 3
-        if not kurtosis > _HEAVIEST:
+        if not _excess_kurtosis(self._sample) > _HEAVIEST:
             return usual().tobytes()
         if _FITTED < self._n <= _PICKED:
             return _fitted(self._sample[_picked(self._n, _FITTED)]).tobytes()
         return _fitted(self._sample[:_FITTED]).tobytes()
+
+
+def _excess_kurtosis(sample: NDArray[np.float32]) -> float:
+    """Return it as torch's deviation, of n - 1 values, has it."""
+    mean, squares, fourths = float(sample.mean(dtype=np.float64)), 0.0, 0.0
+    with np.errstate(all="ignore"):
+        for at in range(0, sample.size, _AT_ONCE):
+            square = np.square(sample[at : at + _AT_ONCE].astype(np.float64) - mean)
+            squares += float(square.sum())
+            fourths += float(np.square(square, square).sum())
+        deviation = (squares / (sample.size - 1)) ** 0.5 + 1e-9
+        return fourths / sample.size / float(deviation) ** 4 - 3
 
 
 def usual() -> NDArray[np.float32]:
@@ -84,17 +100,15 @@ def _spread_rows(rows: int, most: int) -> NDArray[np.int64]:
     return np.linspace(0, rows - 1, most).astype(np.int64)
 
 
-@lru_cache(maxsize=2)
-def _in_order(n: int, count: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Return where picked values stand in the sample, and which they are, in rising order."""
-    picked = _picked(n, count)
-    order = np.argsort(picked, kind="stable")
-    return order, picked[order]
-
-
-def _picked(n: int, count: int) -> NDArray[np.int64]:
+def _picked(n: int, count: int) -> NDArray[np.uint32]:
     """Return which of `n` values torch's generator picks, seeded with 0."""
-    return np.random.RandomState(0).randint(0, 1 << 32, count, np.uint32).astype(np.int64) % n
+    # Python's own is the same Mersenne twister, but for its seeds; numpy's takes 7 MB to import.
+    state = [0]
+    for i in range(1, 624):
+        state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xFFFFFFFF)
+    twister = Random()
+    twister.setstate((3, (*state, len(state)), None))
+    return np.frombuffer(twister.randbytes(4 * count), np.uint32) % np.uint32(n)
 
 
 def _fitted(sample: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -27,6 +27,7 @@ _LARGEST_INT8, _LARGEST_E4M3 = 127, 0x7E  # the latter's bits
 _OF_INT4 = 64  # columns, of which comfy-kitchen wants whole groups
 _OF_SIX_BITS = 32  # likewise
 _MOST = 31  # of levels of 6 bits
+_AT_ONCE = 1 << 17  # values, which stay in cache with all that is made of them
 
 
 @dataclass(frozen=True)
@@ -129,44 +130,64 @@ class RotatedLevels(Codes):
         return shape[-1]
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        cols = shape[-1]
-        first, last = band.start // cols, band.stop // cols
-        sizes = (cols * self.bits // 8, 4, cols // codebook.GROUP)
-        own = [Extent(first * n, (last - first) * n) for n in sizes]
+        first, last = band.start // shape[-1], band.stop // shape[-1]
+        own = [Extent(first * n, (last - first) * n) for n in self._sizes(shape[-1])]
         return (*own, Extent(0, 0)) if self.bits == 4 else tuple(own)
+
+    def _sizes(self, cols: int) -> tuple[int, int, int]:
+        """Return the bytes of a row's codes, of its scale and of those of its groups."""
+        return cols * self.bits // 8, 4, cols // codebook.GROUP
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         rows, cols = task.matrix
-        rotated = np.frombuffer(_rotated(values, cols, self.group, task.level), np.float32)
-        levels = self._levels(task.found)
-        scales = np.empty(rows * cols // codebook.GROUP, np.float32)
-        channels = np.empty(rows, np.float32)
-        _core.w4a8_fit(rotated, cols, levels, scales, channels, task.level)
+        sizes, step = self._sizes(cols), max(1, _AT_ONCE // cols)
+        lost = [(0.0, 0.0, 0.0, 0.0)]
+        for first in range(0, rows, step):
+            last = min(rows, first + step)
+            own = [out[first * n : last * n] for out, n in zip(outs, sizes, strict=False)]
+            place = slice(first * cols * _F32.n_bytes(1), last * cols * _F32.n_bytes(1))
+            rotated = _rotated(values[place], cols, self.group, task.level)
+            errors = self._encode(np.frombuffer(rotated, np.float32).reshape(-1, cols), task, own)
+            if errors is None:
+                return task.measured(None)
+            lost.append(errors)
+        absolute, largest, squared, power = zip(*lost, strict=True)
+        return task.measured((sum(absolute), max(largest), sum(squared), sum(power)))
+
+    def _encode(
+        self, rotated: NDArray[np.float32], task: Task, outs: Sequence[memoryview]
+    ) -> tuple[float, float, float, float] | None:
+        """Encode some rows; return what it took, if that is measured, and None if it cannot be."""
+        (rows, cols), levels = rotated.shape, self._levels(task.found)
+        flat = rotated.reshape(-1)
+        scales = np.empty((rows, cols // codebook.GROUP), np.float32)
+        channels = np.empty((rows, 1), np.float32)
+        places = scales.reshape(-1), channels.reshape(-1)
+        _core.w4a8_fit(flat, cols, levels, *places, task.level)
         if not (np.isfinite(scales).all() and np.isfinite(channels).all()):
-            return task.measured(None)
-        choices = self._choices(scales.reshape(rows, -1) / channels[:, None])
+            return None
+        choices = self._choices(scales / channels)
         tried = choices.astype(np.float32)
-        codes, chosen = np.empty(task.n, np.uint8), np.empty(scales.size, np.uint8)
-        where = codes, chosen, task.level
-        _core.w4a8_code(rotated, cols, levels, tried.reshape(-1), channels, *where)
-        best = chosen.reshape(1, rows, -1)
-        outs[0][:] = self._packed(codes.reshape(rows, cols)).data
-        outs[1][:] = channels.view(np.uint8).data
+        codes, chosen = np.empty(rotated.shape, np.uint8), np.empty(scales.shape, np.uint8)
+        found = codes.reshape(-1), chosen.reshape(-1)
+        _core.w4a8_code(flat, cols, levels, tried.reshape(-1), places[1], *found, task.level)
+        best = chosen[None]
+        outs[0][:] = self._packed(codes).data
+        outs[1][:] = channels.reshape(-1).view(np.uint8).data
         outs[2][:] = np.take_along_axis(choices, best, 0).reshape(-1).view(np.uint8).data
         if not task.measures:
-            return task.measured((0, 0, 0, 0))
-        grid = levels[codes].reshape(-1, codebook.GROUP)
-        grid *= np.take_along_axis(tried, best, 0).reshape(-1, 1)
+            return 0, 0, 0, 0
+        grid = levels[codes].reshape(rows, -1, codebook.GROUP)
+        grid *= np.take_along_axis(tried, best, 0)[0, :, :, None]
         np.clip(np.rint(grid, grid), -_LARGEST_INT8, _LARGEST_INT8, grid)
-        errors = _errors(rotated.reshape(rows, cols), grid.reshape(rows, cols), channels[:, None])
-        return task.measured(errors)
+        return _errors(rotated, grid.reshape(rotated.shape), channels)
 
     def _levels(self, found: bytes) -> NDArray[np.float32]:
         if self.bits == 6:
             return np.arange(-_MOST, _MOST + 1, dtype=np.float32)
         return np.frombuffer(found, np.float32) if found else codebook.usual()
 
-    def _choices(self, scales: NDArray[np.float32]) -> NDArray[Any]:
+    def _choices(self, scales: NDArray[Any]) -> NDArray[Any]:
         """Return the scales that are tried: of 6 bits, what is stored and its neighbours, too."""
         stored = scales.astype(_E4M3.numpy())
         if self.bits == 4:
