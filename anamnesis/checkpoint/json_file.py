@@ -48,7 +48,7 @@ def json_object(
     once: bool = False,
 ) -> dict[str, Any]:
     """Return the JSON object that bytes of a file are."""
-    most = sum(raw.count(mark) for mark in (b",", b"[", b"{"))  # those in strings too
+    most = len(raw) - len(raw.translate(None, b",[{"))  # those in strings too
     if most > max_values:
         raise LimitExceeded("JSON_MAX_VALUES", f"{path}: more than {max_values:,} values")
     most = max(0, most - _UNCOUNTED)

@@ -155,9 +155,8 @@ def sibling(name: str, last: str) -> str:
 
 def module_of(name: str) -> str:
     """Return the name of the layer that a weight, or a part of one, belongs to."""
-    for part in _NESTED_PARTS:
-        if name.endswith(part):
-            return name.removesuffix(part)
+    if name.endswith(_NESTED_PARTS):
+        return name.removesuffix(next(part for part in _NESTED_PARTS if name.endswith(part)))
     name = name.partition(".quant_state.")[0]  # bitsandbytes
     head = name.rpartition(".")[0]
     return head.removesuffix(".weight_quantizer").removesuffix(".weight")
