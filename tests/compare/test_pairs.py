@@ -123,9 +123,9 @@ def test_many_names_that_end_alike_are_no_prefix(tmp_path: Path) -> None:
         saved(tmp_path / f"{x}.npz", {f"{x}{i}.proj.weight": one for i in range(3000)})
         for x in "ab"
     )
-    start = time.monotonic()
+    start = time.process_time()
     found = an.compare(a, b)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 3
     assert len(found.a.only) == 3000
 
 
