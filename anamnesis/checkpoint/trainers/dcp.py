@@ -33,8 +33,10 @@ from anamnesis.sources.boxes import Box, BoxSource, check_boxes
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.gathered import JoinedSource
 
-_OPTIMIZER = re.compile(r"(?:chained_[0-9]+\.)?optim(?:izers?)?(?:_state(?:_dict)?)?(?:\.|$)")
+# Megatron calls several optimizers chained_0 and so on.
+_OPTIMIZER = re.compile(r"(?:chained_[0-9]+|optim(?:izers?)?(?:_state(?:_dict)?)?)(?:\.|$)")
 _OTHER = "an object that is no tensor"
+_RECUT = "cut along a grid by Megatron's optimizer"
 STATE = "the optimizer's state"
 _BYTES = DTYPES["U8"]
 Shape = tuple[int, ...]
@@ -71,6 +73,7 @@ class _Checkpoint:
         if type(described) is not dict or type(stored) is not dict:
             raise self._error("does not say which tensors there are, and where")
         self.budget.items(len(stored), "the pieces of a distributed checkpoint")
+        recut = metadata.get("mcore_data")
         pieces = self._pieces(stored)
         tensors: dict[str, StoredTensor] = {}
         left: list[Dropped] = []
@@ -81,6 +84,8 @@ class _Checkpoint:
                 left.append(Dropped(name, _OTHER))
             elif state is not None and is_of_optimizer(name):
                 left.append(Dropped(name, state))
+            elif type(recut) is dict and recut.get(name):
+                left.append(Dropped(name, _RECUT))
             else:
                 tensors[name] = self._tensor(name, told, pieces.get(name, {}))
         container = Container(
@@ -101,13 +106,13 @@ class _Checkpoint:
             raise LimitExceeded("METADATA_MAX_BYTES", f"{self.source.name}: {size:,} bytes")
         self.budget.alloc(size, self.source.name)
         machine = MetadataMachine(self.source.read(0, size), self.budget, self.source.name)
-        return self._fields(machine.load(), "Metadata")
+        return self._fields(machine.load(), "Metadata", "MCoreMetadata")
 
-    def _fields(self, value: Any, name: str) -> dict[str, Any]:
+    def _fields(self, value: Any, *names: str) -> dict[str, Any]:
         """Return the fields of an object of a class."""
-        if is_a(value, name) and len(value.states) == 1 and type(value.states[0]) is dict:
+        if is_a(value, *names) and len(value.states) == 1 and type(value.states[0]) is dict:
             return value.states[0]
-        raise self._error(f"something else than a {name} with its fields")
+        raise self._error(f"something else than a {names[0]} with its fields")
 
     def _pieces(self, stored: Mapping[Any, Any]) -> dict[str, dict[Shape, _Piece]]:
         """Return where each tensor's pieces lie, by their offsets."""

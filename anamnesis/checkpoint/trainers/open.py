@@ -31,6 +31,8 @@ from anamnesis.formats.registry import parse_file
 _CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
 _WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
 
+_COMMON, _ALIKE = "common.pt", "what all of Megatron's ranks have alike, beside the weights"
+
 
 def read_trainers(
     root: Path, budget: Budget, opening: Opening, select: str | None
@@ -48,6 +50,7 @@ def read_trainers(
         pieces = {n: Container("torch", "PyTorch pieces", f, {}) for n, f in files.all().items()}
         shards = {_WHOLE: container, **pieces}
         stored = container.tensors
+        left_out += [Dropped(_COMMON, _ALIKE)] if _COMMON in names else []
     elif (tagged := zero_folder(root)) is not None:
         shards, stored = read_zero(tagged, budget, opening)
     elif (ranks := find_ranks(names, str(root))) is not None:
