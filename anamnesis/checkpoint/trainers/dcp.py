@@ -9,7 +9,6 @@ tensors are pickles in the same files.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Mapping
 from math import prod
@@ -24,6 +23,7 @@ from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import DCP_METADATA_NAME
 from anamnesis.checkpoint.folder import is_inside
 from anamnesis.checkpoint.indexes import leads_out
+from anamnesis.checkpoint.trainers.optimizer import STATE, leaves_out
 from anamnesis.formats.base import Container
 from anamnesis.formats.pickle.nodes import Key
 from anamnesis.formats.registry import parse_container
@@ -33,27 +33,19 @@ from anamnesis.sources.boxes import Box, BoxSource, check_boxes
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.gathered import JoinedSource
 
-# Megatron calls several optimizers chained_0 and so on.
-_OPTIMIZER = re.compile(r"(?:chained_[0-9]+|optim(?:izers?)?(?:_state(?:_dict)?)?)(?:\.|$)")
 _OTHER = "an object that is no tensor"
 _RECUT = "cut along a grid by Megatron's optimizer"
-STATE = "the optimizer's state"
 _BYTES = DTYPES["U8"]
 Shape = tuple[int, ...]
 
 
-def is_of_optimizer(name: str) -> bool:
-    """Tell whether a tensor is a part of an optimizer's state, and not of the model."""
-    return _OPTIMIZER.match(name) is not None
-
-
 def read_dcp(
-    root: Path, budget: Budget, state: str | None
+    root: Path, budget: Budget, select: str | None
 ) -> tuple[Container, PieceFiles, list[Dropped]]:
-    """Return the tensors of a checkpoint, its files, and what is left out: a `state`, if given."""
+    """Return the tensors of a checkpoint, its files, and what is left out."""
     source = FileSource(root / DCP_METADATA_NAME)
     try:
-        return _Checkpoint(root, source, budget).read(state)
+        return _Checkpoint(root, source, budget).read(select)
     except BaseException:
         source.close()
         raise
@@ -67,7 +59,7 @@ class _Checkpoint:
         self.budget = budget
         self.files = PieceFiles(root)
 
-    def read(self, state: str | None) -> tuple[Container, PieceFiles, list[Dropped]]:
+    def read(self, select: str | None) -> tuple[Container, PieceFiles, list[Dropped]]:
         metadata = self._metadata()
         described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
         if type(described) is not dict or type(stored) is not dict:
@@ -82,8 +74,8 @@ class _Checkpoint:
                 raise self._error("a tensor's name is no text")
             if is_a(told, "BytesStorageMetadata"):
                 left.append(Dropped(name, _OTHER))
-            elif state is not None and is_of_optimizer(name):
-                left.append(Dropped(name, state))
+            elif leaves_out(name, select):
+                left.append(Dropped(name, STATE))
             elif type(recut) is dict and recut.get(name):
                 left.append(Dropped(name, _RECUT))
             else:
@@ -154,10 +146,8 @@ class _Checkpoint:
 
     def _tensor(self, name: str, told: Any, pieces: Mapping[Shape, _Piece]) -> StoredTensor:
         fields = self._fields(told, "TensorStorageMetadata")
-        dtype, shape = (
-            self._dtype(fields.get("properties"), name),
-            self._sizes(fields.get("size"), name),
-        )
+        dtype = self._dtype(fields.get("properties"), name)
+        shape = self._sizes(fields.get("size"), name)
         chunks = fields.get("chunks")
         if type(chunks) is not list or too_large(shape):
             raise self._error(f"tensor {name!r} has no usable shape")
