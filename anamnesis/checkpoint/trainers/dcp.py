@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -179,42 +180,37 @@ class _Checkpoint:
         raise self._error(f"tensor {name!r} has no dtype")
 
 
+@dataclass(slots=True, eq=False)
 class _Piece:
     """A piece of a tensor: an archive of torch.save in one of the files, opened when it is read."""
 
-    __slots__ = ("_checkpoint", "_found", "_length", "_name", "_offset", "_path", "dtype", "sizes")
-
-    dtype: DType
-    sizes: Shape
-
-    def __init__(
-        self, checkpoint: _Checkpoint, name: str, path: str, offset: int, length: int
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._name = name
-        self._path = path
-        self._offset = offset
-        self._length = length
-        self._found: tuple[Source, int] | None = None
+    checkpoint: _Checkpoint
+    name: str
+    path: str
+    offset: int
+    length: int
+    dtype: DType = field(init=False)
+    sizes: Shape = field(init=False)
+    found: tuple[Source, int] | None = None
 
     def place(self) -> tuple[Source, int]:
         """Return where its first byte lies."""
-        if self._found is None:
-            file = self._checkpoint.files.open(self._path)
-            whole = StoredTensor(self._path, _BYTES, (), self._length, self._offset, file)
+        if self.found is None:
+            file = self.checkpoint.files.open(self.path)
+            whole = StoredTensor(self.path, _BYTES, (), self.length, self.offset, file)
             container = parse_container(
-                JoinedSource([whole]), Budget(self._checkpoint.budget.limits)
+                JoinedSource([whole]), Budget(self.checkpoint.budget.limits)
             )
             tensors = list(container.tensors.values())
             is_it = len(tensors) == 1 and not container.unreadable
             if not is_it or (tensors[0].dtype, _bare(tensors[0])) != (self.dtype, self.sizes):
                 raise ParseError(
-                    f"the piece of {self._name!r} at byte {self._offset:,} is not the tensor"
+                    f"the piece of {self.name!r} at byte {self.offset:,} is not the tensor"
                     f" {self.dtype.name} {list(self.sizes)}",
                     source=file.name,
                 )
-            self._found = tensors[0].source, tensors[0].offset
-        return self._found
+            self.found = tensors[0].source, tensors[0].offset
+        return self.found
 
 
 def _bare(tensor: StoredTensor) -> Shape:
