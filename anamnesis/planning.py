@@ -38,27 +38,31 @@ class Planning:
     def _tensor(self, weight: Weight) -> Tensor:
         raise NotImplementedError
 
-    def _edited(self, asked: Request, opened: ExitStack) -> Ledger:
-        """Return the weights with what is edited of them, and with what adapters add.
+    def _edited(self, asked: Request, opened: ExitStack) -> tuple[Checkpoint, Ledger]:
+        """Return the model with what is edited of its weights, and with what adapters add.
 
-        The adapters' files are closed with `opened`.
+        The adapters' files are closed with `opened`. A GGUF has transformers' names from then on.
         """
-        ledger = self._ledger
+        checkpoint, ledger = self._checkpoint, self._ledger
         if asked.edit:
             from anamnesis.convert.plan.edits import edited  # only here, as most models stay as is
 
             ledger = edited(ledger, asked, self._limits, self._tensor)
         if asked.lora:
+            from anamnesis.convert.decide.renames import as_directory, becomes_directory
             from anamnesis.convert.lora.merge import merged
 
-            if self._checkpoint.self_contained:
+            if becomes_directory(checkpoint, asked):
+                checkpoint, ledger, *_ = as_directory(checkpoint, ledger, asked)
+            elif checkpoint.self_contained:
                 raise UnsupportedError(
-                    f"{next(iter(self._checkpoint.shards))}: its weights have other names than"
-                    " adapters have",
-                    remedy="convert it to a directory first: amn convert MODEL.gguf DIR/",
+                    f"{next(iter(checkpoint.shards))}: its weights have other names than adapters"
+                    " have",
+                    remedy="name a directory, which may become a GGUF afterwards:"
+                    " amn merge MODEL.gguf ADAPTER -o DIR/",
                 )
-            ledger = merged(ledger, asked, self._checkpoint.read_config(), opened)
-        return ledger
+            ledger = merged(ledger, asked, checkpoint.read_config(), opened)
+        return checkpoint, ledger
 
     def _asked(self, to: Named | None, out: Any, options: Mapping[str, Any]) -> Target:
         from anamnesis.convert.decide.renames import is_gguf_of_llama_cpp
@@ -107,7 +111,7 @@ class Planning:
         target = self._asked(to, None, options)
         asked = resolve(target, None, limits=self._limits, **options)
         with ExitStack() as opened:
-            seen = seen_as_asked(self._checkpoint, self._edited(asked, opened), asked)
+            seen = seen_as_asked(*self._edited(asked, opened), asked)
             made = make_plan(decide(seen))
             if measure:
                 from anamnesis.convert.write import sample

@@ -19,6 +19,7 @@ import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.convert.lora.deltas import Delta, Shelf
 from helpers.damage import damaged
+from helpers.recorded_hf import through_gguf
 
 PEFT = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
 EXPERTS = {**PEFT, "target_parameters": ["experts.up_proj", "experts.down_proj"]}
@@ -390,3 +391,21 @@ def test_a_folder_of_two_adapters_is_refused(tmp_path: Path) -> None:
         merged(tmp_path, adapter)
     (adapter / "adapter_model.safetensors").unlink()
     assert merged(tmp_path, adapter)
+
+
+def test_a_gguf_is_merged_as_the_directory_that_it_becomes(tmp_path: Path) -> None:
+    through_gguf("qwen2", tmp_path)
+    module = "model.layers.0.self_attn.q_proj"
+    with an.parse(tmp_path / "back") as model:
+        rows, cols = model.stored[f"{module}.weight"].shape
+    parts = factors(module, lora_A__weight=(2, cols), lora_B__weight=(rows, 2))
+    adapter = saved(tmp_path / "adapter", parts, PEFT)
+    for base, out in (("there.gguf", "once"), ("back", "twice")):
+        an.convert(tmp_path / base, tmp_path / out, "f32", lora=adapter)
+    once, twice = (
+        {path.name: path.read_bytes() for path in (tmp_path / out).iterdir()}
+        for out in ("once", "twice")
+    )
+    assert once == twice
+    with pytest.raises(an.UnsupportedError, match="name a directory"):
+        an.convert(tmp_path / "there.gguf", tmp_path / "out.gguf", "gguf-q8_0", lora=adapter)

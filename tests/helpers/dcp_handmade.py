@@ -15,7 +15,10 @@ import numpy as np
 import anamnesis as an
 
 _TORCH, _STAND_IN = b"torch", b"xorch"  # of the same length, so that frames and strings stay right
+_MEGATRON = "megatron.core.dist_checkpointing.strategies.torch"
+_NO_PACKAGE = _MEGATRON.replace(".", "-")
 _CLASSES = {
+    _NO_PACKAGE: ("MCoreMetadata",),
     "xorch.distributed.checkpoint.metadata": (
         *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata"),
         *("BytesStorageMetadata", "MetadataIndex", "Other"),
@@ -76,7 +79,8 @@ def pickled(value: Any) -> bytes:
         setattr(dtypes, name, _DTYPES[name])
     sys.modules.update({"xorch": dtypes, **_MADE})
     try:
-        return pickle.dumps(value, 4).replace(_STAND_IN, _TORCH)
+        raw = pickle.dumps(value, 4).replace(_STAND_IN, _TORCH)
+        return raw.replace(_NO_PACKAGE.encode(), _MEGATRON.encode())
     finally:
         for name in ("xorch", *_MADE):
             del sys.modules[name]
@@ -120,8 +124,10 @@ def write(folder: Path, tensors: Mapping[str, tuple[Sequence[int], Sequence[Piec
     write_metadata(folder, about, where)
 
 
-def write_metadata(folder: Path, about: Any, where: Sequence[tuple[Any, Any]]) -> None:
+def write_metadata(
+    folder: Path, about: Any, where: Sequence[tuple[Any, Any]], kind: str = "Metadata", **more: Any
+) -> None:
     """Write a .metadata of what it says of tensors, and where pieces lie."""
-    stored = dict(where)
-    value = thing("Metadata", state_dict_metadata=about, planner_data=None, storage_data=stored)
+    told = {"state_dict_metadata": about, "planner_data": None, "storage_data": dict(where)}
+    value = thing(kind, **told, **more)
     (folder / ".metadata").write_bytes(pickled(value))

@@ -9,9 +9,9 @@ tensors are pickles in the same files.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import DCP_METADATA_NAME
 from anamnesis.checkpoint.folder import is_inside
 from anamnesis.checkpoint.indexes import leads_out
+from anamnesis.checkpoint.trainers.optimizer import STATE, leaves_out
 from anamnesis.formats.base import Container
 from anamnesis.formats.pickle.nodes import Key
 from anamnesis.formats.registry import parse_container
@@ -33,25 +34,19 @@ from anamnesis.sources.boxes import Box, BoxSource, check_boxes
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.gathered import JoinedSource
 
-_OPTIMIZER = re.compile(r"(?:chained_[0-9]+\.)?optim(?:izers?)?(?:_state(?:_dict)?)?(?:\.|$)")
 _OTHER = "an object that is no tensor"
-STATE = "the optimizer's state"
+_RECUT = "cut along a grid by Megatron's optimizer"
 _BYTES = DTYPES["U8"]
 Shape = tuple[int, ...]
 
 
-def is_of_optimizer(name: str) -> bool:
-    """Tell whether a tensor is a part of an optimizer's state, and not of the model."""
-    return _OPTIMIZER.match(name) is not None
-
-
 def read_dcp(
-    root: Path, budget: Budget, state: str | None
+    root: Path, budget: Budget, select: str | None
 ) -> tuple[Container, PieceFiles, list[Dropped]]:
-    """Return the tensors of a checkpoint, its files, and what is left out: a `state`, if given."""
+    """Return the tensors of a checkpoint, its files, and what is left out."""
     source = FileSource(root / DCP_METADATA_NAME)
     try:
-        return _Checkpoint(root, source, budget).read(state)
+        return _Checkpoint(root, source, budget).read(select)
     except BaseException:
         source.close()
         raise
@@ -65,12 +60,13 @@ class _Checkpoint:
         self.budget = budget
         self.files = PieceFiles(root)
 
-    def read(self, state: str | None) -> tuple[Container, PieceFiles, list[Dropped]]:
+    def read(self, select: str | None) -> tuple[Container, PieceFiles, list[Dropped]]:
         metadata = self._metadata()
         described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
         if type(described) is not dict or type(stored) is not dict:
             raise self._error("does not say which tensors there are, and where")
         self.budget.items(len(stored), "the pieces of a distributed checkpoint")
+        recut = metadata.get("mcore_data")
         pieces = self._pieces(stored)
         tensors: dict[str, StoredTensor] = {}
         left: list[Dropped] = []
@@ -79,8 +75,10 @@ class _Checkpoint:
                 raise self._error("a tensor's name is no text")
             if is_a(told, "BytesStorageMetadata"):
                 left.append(Dropped(name, _OTHER))
-            elif state is not None and is_of_optimizer(name):
-                left.append(Dropped(name, state))
+            elif leaves_out(name, select):
+                left.append(Dropped(name, STATE))
+            elif type(recut) is dict and recut.get(name):
+                left.append(Dropped(name, _RECUT))
             else:
                 tensors[name] = self._tensor(name, told, pieces.get(name, {}))
         container = Container(
@@ -101,13 +99,13 @@ class _Checkpoint:
             raise LimitExceeded("METADATA_MAX_BYTES", f"{self.source.name}: {size:,} bytes")
         self.budget.alloc(size, self.source.name)
         machine = MetadataMachine(self.source.read(0, size), self.budget, self.source.name)
-        return self._fields(machine.load(), "Metadata")
+        return self._fields(machine.load(), "Metadata", "MCoreMetadata")
 
-    def _fields(self, value: Any, name: str) -> dict[str, Any]:
+    def _fields(self, value: Any, *names: str) -> dict[str, Any]:
         """Return the fields of an object of a class."""
-        if is_a(value, name) and len(value.states) == 1 and type(value.states[0]) is dict:
+        if is_a(value, *names) and len(value.states) == 1 and type(value.states[0]) is dict:
             return value.states[0]
-        raise self._error(f"something else than a {name} with its fields")
+        raise self._error(f"something else than a {names[0]} with its fields")
 
     def _pieces(self, stored: Mapping[Any, Any]) -> dict[str, dict[Shape, _Piece]]:
         """Return where each tensor's pieces lie, by their offsets."""
@@ -149,10 +147,8 @@ class _Checkpoint:
 
     def _tensor(self, name: str, told: Any, pieces: Mapping[Shape, _Piece]) -> StoredTensor:
         fields = self._fields(told, "TensorStorageMetadata")
-        dtype, shape = (
-            self._dtype(fields.get("properties"), name),
-            self._sizes(fields.get("size"), name),
-        )
+        dtype = self._dtype(fields.get("properties"), name)
+        shape = self._sizes(fields.get("size"), name)
         chunks = fields.get("chunks")
         if type(chunks) is not list or too_large(shape):
             raise self._error(f"tensor {name!r} has no usable shape")
@@ -184,42 +180,37 @@ class _Checkpoint:
         raise self._error(f"tensor {name!r} has no dtype")
 
 
+@dataclass(slots=True, eq=False)
 class _Piece:
     """A piece of a tensor: an archive of torch.save in one of the files, opened when it is read."""
 
-    __slots__ = ("_checkpoint", "_found", "_length", "_name", "_offset", "_path", "dtype", "sizes")
-
-    dtype: DType
-    sizes: Shape
-
-    def __init__(
-        self, checkpoint: _Checkpoint, name: str, path: str, offset: int, length: int
-    ) -> None:
-        self._checkpoint = checkpoint
-        self._name = name
-        self._path = path
-        self._offset = offset
-        self._length = length
-        self._found: tuple[Source, int] | None = None
+    checkpoint: _Checkpoint
+    name: str
+    path: str
+    offset: int
+    length: int
+    dtype: DType = field(init=False)
+    sizes: Shape = field(init=False)
+    found: tuple[Source, int] | None = None
 
     def place(self) -> tuple[Source, int]:
         """Return where its first byte lies."""
-        if self._found is None:
-            file = self._checkpoint.files.open(self._path)
-            whole = StoredTensor(self._path, _BYTES, (), self._length, self._offset, file)
+        if self.found is None:
+            file = self.checkpoint.files.open(self.path)
+            whole = StoredTensor(self.path, _BYTES, (), self.length, self.offset, file)
             container = parse_container(
-                JoinedSource([whole]), Budget(self._checkpoint.budget.limits)
+                JoinedSource([whole]), Budget(self.checkpoint.budget.limits)
             )
             tensors = list(container.tensors.values())
             is_it = len(tensors) == 1 and not container.unreadable
             if not is_it or (tensors[0].dtype, _bare(tensors[0])) != (self.dtype, self.sizes):
                 raise ParseError(
-                    f"the piece of {self._name!r} at byte {self._offset:,} is not the tensor"
+                    f"the piece of {self.name!r} at byte {self.offset:,} is not the tensor"
                     f" {self.dtype.name} {list(self.sizes)}",
                     source=file.name,
                 )
-            self._found = tensors[0].source, tensors[0].offset
-        return self._found
+            self.found = tensors[0].source, tensors[0].offset
+        return self.found
 
 
 def _bare(tensor: StoredTensor) -> Shape:

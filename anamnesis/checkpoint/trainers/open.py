@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,21 @@ from anamnesis.checkpoint.file_names import (
     is_index,
 )
 from anamnesis.checkpoint.json_file import read_json
-from anamnesis.checkpoint.trainers.dcp import STATE, is_of_optimizer, read_dcp
+from anamnesis.checkpoint.trainers.dcp import read_dcp
 from anamnesis.checkpoint.trainers.ranks import (
     find_hf_shards,
     find_ranks,
     join_hf_shards,
     join_ranks,
 )
-from anamnesis.checkpoint.trainers.zero import read_zero, zero_folder
+from anamnesis.checkpoint.trainers.zero import find_zero, join_zero, zero_folder
 from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.registry import parse_file
 
 _CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
 _WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
+
+_COMMON, _ALIKE = "common.pt", "what all of Megatron's ranks have alike, beside the weights"
 
 
 def read_trainers(
@@ -39,40 +43,44 @@ def read_trainers(
 
     The optimizer's state is left out, unless it is selected.
     """
-    state = STATE if select is None or not is_of_optimizer(select) else None
     names = set(os.listdir(root))
-    hf_shards = find_hf_shards(names)
     left_out: list[Dropped] = []
-    if DCP_METADATA_NAME in names:
-        container, files, left_out = read_dcp(root, budget, state)
-        pieces = {n: Container("torch", "PyTorch pieces", f, {}) for n, f in files.all().items()}
-        shards = {_WHOLE: container, **pieces}
-        stored = container.tensors
-    elif (tagged := zero_folder(root)) is not None:
-        shards, stored = read_zero(tagged, budget, opening)
-    elif (ranks := find_ranks(names, str(root))) is not None:
-        shards, left_out = _parsed(root, ranks.files, budget, opening), ranks.left_out
-        stored = join_ranks(list(shards.values()), left_out, state)
-    elif hf_shards:
-        shards = _parsed(root, hf_shards, budget, opening)
-        stored = join_hf_shards(shards)
-    else:
-        return None
+    with ExitStack() as opened:  # closed if the files make no model
+        parsed = partial(_parsed, budget=budget, opened=opened)
+        if DCP_METADATA_NAME in names:
+            container, files, left_out = read_dcp(root, budget, select)
+            pieces = files.all().items()
+            shards = {_WHOLE: container} | {
+                name: Container("torch", "PyTorch pieces", file, {}) for name, file in pieces
+            }
+            stored = container.tensors
+            left_out += [Dropped(_COMMON, _ALIKE)] if _COMMON in names else []
+        elif (tagged := zero_folder(root)) is not None:
+            # Classes of DeepSpeed's make no tensors.
+            foreign = opening._replace(allow_foreign=True)
+            shards = parsed(tagged, find_zero(tagged), opening=foreign)
+            stored = join_zero(tagged, shards)
+        elif (ranks := find_ranks(names, str(root))) is not None:
+            shards, left_out = parsed(root, ranks.files, opening=opening), ranks.left_out
+            stored = join_ranks(list(shards.values()), left_out, select)
+        elif hf_shards := find_hf_shards(names):
+            shards = parsed(root, hf_shards, opening=opening)
+            stored = join_hf_shards(shards)
+        else:
+            return None
+        opened.pop_all()
     found = {"root": root, "shards": shards, "stored": stored, "left_out": left_out}
     folder = next((root / n for n in _CONFIG_FOLDERS if (root / n / CONFIG_NAME).is_file()), None)
     return found if folder is None else found | beside(str(folder), budget)
 
 
-def _parsed(root: Path, names: list[str], budget: Budget, opening: Opening) -> dict[str, Container]:
-    """Parse files; close them all if one cannot be."""
-    shards: dict[str, Container] = {}
-    try:
-        for name in names:
-            shards[name] = parse_file(root / name, budget, opening)
-    except BaseException:
-        for container in shards.values():
-            container.source.close()
-        raise
+def _parsed(
+    root: Path, names: list[str], budget: Budget, opened: ExitStack, opening: Opening
+) -> dict[str, Container]:
+    shards = {}
+    for name in names:
+        shards[name] = parse_file(root / name, budget, opening)
+        opened.callback(shards[name].source.close)
     return shards
 
 

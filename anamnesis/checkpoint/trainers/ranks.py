@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import Dropped, StoredTensor
-from anamnesis.checkpoint.trainers.dcp import STATE, is_of_optimizer
+from anamnesis.checkpoint.trainers.optimizer import STATE, is_file_of_states, leaves_out
 from anamnesis.formats.base import Container
 from anamnesis.formats.torch.dtensor import Sharding
 from anamnesis.sources.boxes import Box, BoxSource, Placed, check_boxes
@@ -33,7 +33,6 @@ _NAMED = re.compile(
     r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
 DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
-_STATES = re.compile(r"optim|extra_state|sched|rng|dataloader", re.IGNORECASE)
 
 
 class Ranks(NamedTuple):
@@ -56,7 +55,7 @@ def find_ranks(names: Iterable[str], root: str) -> Ranks | None:
         if other is not name:
             raise ParseError(f"{other} and {name} are of one rank", source=root)
         sizes[stem] = int(found["size"] or 0)
-    states = [stem for stem in groups if _STATES.search(stem)]
+    states = [stem for stem in groups if is_file_of_states(stem)]
     models = [stem for stem in groups if stem not in states]
     models = [stem for stem in models if sizes[stem] or {0, 1} <= groups[stem].keys()]
     if not models:
@@ -112,9 +111,9 @@ def lone_rank(container: Container) -> str | None:
 
 
 def join_ranks(
-    containers: Sequence[Container], left_out: list[Dropped], state: str | None
+    containers: Sequence[Container], left_out: list[Dropped], select: str | None
 ) -> dict[str, StoredTensor]:
-    """Return the whole tensors; leave the optimizer's `state` out, if that is given."""
+    """Return the whole tensors, and tell what is left out."""
     first = containers[0]
     for rank, other in enumerate(containers[1:], 1):
         unlike = first.tensors.keys() ^ other.tensors.keys()
@@ -127,10 +126,10 @@ def join_ranks(
     strips = Strips()
     joined: dict[str, StoredTensor] = {}
     for name in first.tensors:
-        if state is not None and is_of_optimizer(name):
-            left_out.append(Dropped(name, state))
-            continue
-        joined[name] = _join(name, containers, strips)
+        if leaves_out(name, select):
+            left_out.append(Dropped(name, STATE))
+        else:
+            joined[name] = _join(name, containers, strips)
     return joined
 
 
@@ -146,10 +145,16 @@ def _join(name: str, containers: Sequence[Container], strips: Strips) -> StoredT
             raise _unlike(name, rank, parts[rank])
         for box in _boxes(name, rank, part, sharding, strips):
             boxes.setdefault(box.offsets, box)
-    shape, like = first.shape, parts[0].source
-    check_boxes(shape, list(boxes.values()), f"tensor {name!r}", like.name)
-    source = BoxSource(like, shape, parts[0].dtype.n_bytes(1), boxes.values())
-    return parts[0]._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
+    return _of_boxes(parts[0], first.shape, list(boxes.values()))
+
+
+def _of_boxes(like: StoredTensor, shape: tuple[int, ...], boxes: list[Box]) -> StoredTensor:
+    """Return the tensor that boxes fill; an error if they do not."""
+    check_boxes(shape, boxes, f"tensor {like.name!r}", like.source.name)
+    if like.dtype.block_elements > 1:  # values that share bytes, which boxes must not cut
+        raise like.unsupported(f"tensor {like.name!r}: parts of {like.dtype.name} are not joined")
+    source = BoxSource(like.source, shape, like.dtype.n_bytes(1), boxes)
+    return like._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
 
 
 def _boxes(
@@ -288,10 +293,9 @@ def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
                 f"is called as a rank's part, and its metadata has no {_KEY} that says which",
                 source=container.source.name,
             )
-        offsets = told
         for name, part in container.tensors.items():
             like = first.setdefault(name, part)
-            begin = _begin(offsets.get(name), part)
+            begin = _begin(told.get(name), part)
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
                 raise part.malformed(f"{part} is a part of {like}, of another dtype or rank")
             box = Box(begin, part.shape, Placed(part.source, part.offset))
@@ -309,11 +313,4 @@ def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
 
 def _whole(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
     ends = [[o + n for o, n in zip(box.offsets, box.sizes, strict=True)] for box in boxes]
-    shape = tuple(map(max, zip(*ends, strict=True)))
-    what, file = f"tensor {like.name!r}", like.source.name
-    check_boxes(shape, boxes, what, file)
-    per = like.dtype.block_elements
-    if per > 1:  # of values that share bytes, which boxes must not cut
-        raise like.unsupported(f"{what}: parts of {like.dtype.name} are not joined")
-    source = BoxSource(like.source, shape, like.dtype.n_bytes(1), boxes)
-    return like._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
+    return _of_boxes(like, tuple(map(max, zip(*ends, strict=True))), boxes)

@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.base.limits import Budget
 from anamnesis.base.stored import StoredTensor
-from anamnesis.formats.base import Container, Opening
-from anamnesis.formats.registry import parse_file
+from anamnesis.formats.base import Container
 from anamnesis.sources.gathered import JoinedSource
 
 _OPTIM, _MODEL = "_optim_states.pt", "_model_states.pt"
@@ -33,8 +31,6 @@ _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
 _NUMBERS = re.compile(r"([0-9]+)")
 _MAX_TAG = 1000  # characters
 
-Files = dict[str, Container]
-Tensors = dict[str, StoredTensor]
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -53,18 +49,14 @@ def zero_folder(root: Path) -> Path | None:
     return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
 
 
-def read_zero(folder: Path, budget: Budget, opening: Opening) -> tuple[Files, Tensors]:
-    """Return the files of a checkpoint, and its whole tensors."""
-    foreign = opening._replace(allow_foreign=True)  # classes of DeepSpeed's, which make no tensors
-    files: dict[str, Container] = {}
-    try:
-        for name in (*_names(folder, _OPTIM), *_names(folder, _MODEL)):
-            files[name] = parse_file(folder / name, budget, foreign)
-        return files, _Zero(folder, files).tensors()
-    except BaseException:
-        for container in files.values():
-            container.source.close()
-        raise
+def find_zero(folder: Path) -> list[str]:
+    """Return the files of a checkpoint, in the order of the ranks."""
+    return [*_names(folder, _OPTIM), *_names(folder, _MODEL)]
+
+
+def join_zero(folder: Path, files: Mapping[str, Container]) -> dict[str, StoredTensor]:
+    """Return the whole tensors."""
+    return _Zero(folder, files).tensors()
 
 
 def _names(folder: Path, ending: str) -> list[str]:
@@ -184,10 +176,8 @@ class _Zero:
                 parts = [model.tensors[key] for model in self.models]
             except KeyError:
                 raise self._error(f"parameter {name!r} is missing") from None
-            yield (
-                name,
-                self._joined(name, shape, [_Cut(part, 0, part.n_elements) for part in parts]),
-            )
+            cuts = [_Cut(part, 0, part.n_elements) for part in parts]
+            yield name, self._joined(name, shape, cuts)
 
     def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
         name = f"{_STATE}.{key}.{group}"

@@ -130,14 +130,13 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         request = replace(request, of_images=architecture_of(checkpoint, request) in KEPT_OF_IMAGES)
     if request.names == "keep":
         return Seen(checkpoint, ledger, request, {})
-    form = request.form
-    if form.has_directories and form.is_named_directory and is_gguf_of_llama_cpp(checkpoint):
-        seen = _as_directory(checkpoint, ledger, request)
+    if becomes_directory(checkpoint, request):
+        seen = as_directory(checkpoint, ledger, request)
     elif _is_hugging_face(checkpoint, ledger, request):
         seen = _as_gguf(checkpoint, ledger, request)
     else:
         row = None
-        if form.container == "gguf" and architecture_of(checkpoint, request) is None:
+        if request.form.container == "gguf" and architecture_of(checkpoint, request) is None:
             from anamnesis.architectures.images import row_of
 
             row = row_of(ledger.weights)
@@ -351,7 +350,15 @@ def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf | AsImages) -> Checkpoint:
 # --- to a directory -------------------------------------------------------------------------------
 
 
-def _as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
+def becomes_directory(checkpoint: Checkpoint, request: Request) -> bool:
+    """Return whether a GGUF becomes a directory under transformers' names."""
+    form = request.form
+    is_asked = form.has_directories and form.is_named_directory and request.names != "keep"
+    return is_asked and is_gguf_of_llama_cpp(checkpoint)
+
+
+def as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
+    """Return a GGUF as the directory that transformers loads."""
     from anamnesis.architectures.from_gguf import as_hf
 
     first, *_ = checkpoint.shards.values()

@@ -61,6 +61,11 @@ _WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
 _OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
 _FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
 _PEFT = "base_model.model."
+# What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
+STARTS = (
+    *("lora_unet_", "lora_te1_", "lora_te2_", "lora_te_"),
+    *("unet.", "transformer.", "text_encoder."),
+)
 # What ends a tensor's name, and what it is for its module.
 _ROLES = {
     **{f"{lora}.down.weight": "A" for lora in (".lora", "_lora", ".lora_linear_layer")},

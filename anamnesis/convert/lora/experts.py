@@ -150,14 +150,12 @@ def _deltas(
     scale, strips = weight * adapter.scale(module, rank, parameter), Strips()
     for expert, pieces in enumerate(stack.pieces):
         done = 0
-        of_a = partial(_of_a, a, expert, rank)
-        of_b = partial(_of_b, b, expert, n, strips)
+        right, left = partial(_of_a, a, expert, rank), partial(_of_b, b, expert, n, strips)
+        if stack.is_turned:
+            left, right = partial(_turned, right), partial(_turned, left)
         for name, rows in pieces:
-            left, right = partial(_cut, of_b, done, len(rows)), of_a
-            if stack.is_turned:
-                left = partial(_cut, partial(_turned, of_a), done, len(rows))
-                right = partial(_turned, of_b)
-            yield name, Delta(left, right, scale, rows, is_rounded=True)
+            part = partial(_cut, left, done, len(rows))
+            yield name, Delta(part, right, scale, rows, is_rounded=True)
             done += len(rows)
 
 

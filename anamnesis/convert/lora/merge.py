@@ -20,7 +20,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import np
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.stored import StoredTensor
-from anamnesis.convert.lora.adapter import Adapter, open_adapter
+from anamnesis.convert.lora.adapter import STARTS, Adapter, open_adapter
 from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf
 from anamnesis.convert.lora.experts import deltas_of_experts
 from anamnesis.convert.plan.edits import replaced_by
@@ -30,16 +30,6 @@ from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.tied_heads import says_tied
 
 _WEIGHT = ".weight"
-# What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
-_STARTS = (
-    "lora_unet_",
-    "lora_te1_",
-    "lora_te2_",
-    "lora_te_",
-    "unet.",
-    "transformer.",
-    "text_encoder.",
-)
 _HEAD = "lm_head.weight"
 _F32 = OUTPUT_DTYPES["f32"]
 _ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
@@ -136,7 +126,7 @@ class Modules:
                 for i in range(len(parts)):
                     self._ends.setdefault("_".join(parts[i:]), []).append(module)
         for module in modules:
-            start = next((start for start in _STARTS if module.startswith(start)), "")
+            start = next((start for start in STARTS if module.startswith(start)), "")
             found = self._ends.get(module.removeprefix(start).replace(".", "_"), [])
             if len(found) == 1:
                 yield module, self._of[found[0]]

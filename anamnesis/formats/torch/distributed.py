@@ -7,6 +7,8 @@
              storage_data={MetadataIndex(fqn, offset): _StorageInfo(relative_path, offset, length)})
     TensorStorageMetadata(properties=(dtype, …), size,
                           chunks=[ChunkStorageMetadata(offsets, sizes)])
+
+Megatron's have the plans by which each rank wrote, too (all_local_plans), or classes of its own.
 """
 
 from __future__ import annotations
@@ -21,24 +23,22 @@ from anamnesis.formats.torch.globals import find_torch_global
 
 METADATA_MAX_BYTES = 1 << 30  # of a .metadata; a piece takes some 150
 METADATA_MAX_OPCODES = 256 << 20
-_CHECKPOINT = "torch.distributed.checkpoint"
-_CLASSES = frozenset(
-    (
-        *(
-            f"{_CHECKPOINT}.metadata.{name}"
-            for name in (
-                *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata"),
-                *("BytesStorageMetadata", "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING"),
-            )
-        ),
-        f"{_CHECKPOINT}.filesystem._StorageInfo",
-        *(
-            f"{module}.{name}"
-            for module in ("pathlib", "pathlib._local")
-            for name in ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath")
-        ),
-    )
-)
+# By module, and what is below it.
+_CLASSES = {
+    "torch.distributed.checkpoint.metadata": (
+        *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata"),
+        *("BytesStorageMetadata", "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING"),
+    ),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo", "_StoragePrefix"),
+    "torch.distributed.checkpoint.planner": (
+        *("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"),
+    ),
+    "megatron.core.dist_checkpointing.strategies.torch": ("MCoreMetadata", "MCoreSavePlan"),
+    **dict.fromkeys(
+        ("pathlib", "pathlib._local"),
+        ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"),
+    ),
+}
 
 
 class MetadataMachine(PickleMachine):
@@ -55,13 +55,13 @@ class MetadataMachine(PickleMachine):
 
 
 def _find(module: str, name: str) -> Global:
-    if f"{module}.{name}" in _CLASSES:
+    if name in _CLASSES.get(module, ()):
         return Global(module, name)
     return find_torch_global(module, name)
 
 
-def is_a(value: Any, name: str) -> TypeGuard[Call]:
-    """Tell whether a value is an object of a class."""
+def is_a(value: Any, *names: str) -> TypeGuard[Call]:
+    """Tell whether a value is an object of a class, or of one of several."""
     return (
-        type(value) is Call and isinstance(value.function, Global) and value.function.name == name
+        type(value) is Call and isinstance(value.function, Global) and value.function.name in names
     )
