@@ -17,7 +17,8 @@ from anamnesis.base.errors import AnamnesisError, LimitExceeded
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.source import Source
 from anamnesis.formats.numpy.npy import NPY_MAGIC
-from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL, Global
+from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
+from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.scan.dangerous import is_dangerous, is_extension
 from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, ScanMachine
 from anamnesis.formats.scan.other import (

@@ -14,13 +14,14 @@ from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container
+from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES
 from anamnesis.formats.pickle.machine import (
     FindGlobal,
     PersistentLoad,
     PickleMachine,
     TruncatedPickle,
 )
-from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, Global, in_words
+from anamnesis.formats.pickle.nodes import Global, in_words
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global, storage_from
 from anamnesis.formats.torch.read import container_of, kind_of, storage_id
