@@ -10,10 +10,9 @@ reader and more, except that holes between tensors are let pass.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
@@ -22,24 +21,25 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
+from anamnesis.formats.gguf.limits import (
+    GGUF_MAX_ALIGNMENT,
+    GGUF_MAX_DIMS,
+    GGUF_MAX_ELEMENTS,
+    GGUF_MAX_KEYS,
+    GGUF_MAX_NAME,
+    GGUF_MAX_TENSORS,
+)
 from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
+from anamnesis.formats.gguf.orig_shape import own_shapes
 from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
 from anamnesis.sources.altered import AlteredSource, Region, swapping
 
 _MAGIC_BYTES = 4
 _HEAD_BYTES = 8  # magic and version
 
-GGUF_MAX_TENSORS = 1_000_000
-GGUF_MAX_KEYS = 1_000_000
-GGUF_MAX_NAME = 65_535  # bytes
-GGUF_MAX_DIMS = 8
-GGUF_MAX_ELEMENTS = 10**12
-GGUF_MAX_ALIGNMENT = 1 << 20  # bytes
-
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 ARCHITECTURE_KEY = "general.architecture"
-SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
 
 _SCALARS = {
     0: "F32",
@@ -112,7 +112,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         },
         _unreadable(tensors, encoding.big_endian),
         self_contained=True,
-        shapes=_own_shapes(metadata, tensors, source),
+        shapes=own_shapes(metadata, tensors, source),
     )
 
 
@@ -172,28 +172,6 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
             f"{source.name}: {ALIGNMENT_KEY} is {value:,}; {GGUF_MAX_ALIGNMENT:,} are allowed",
         )
     return int(value)
-
-
-def _own_shapes(
-    metadata: GgufMetadata, tensors: Iterable[StoredTensor], source: Source
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors whose rows were cut anew, so that they are whole blocks."""
-    given = {key.removeprefix(SHAPE_KEY) for key in metadata if key.startswith(SHAPE_KEY)}
-    shapes = {}
-    for tensor in tensors if given else ():
-        if tensor.name not in given:
-            continue
-        key = SHAPE_KEY + tensor.name
-        shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= GGUF_MAX_DIMS else None
-        is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-        if not is_shape or prod(shape) != tensor.n_elements:
-            raise ParseError(
-                f"{key} must be the shape of as many values as {tensor.describe()} has, not"
-                f" {shape if is_shape else metadata.fields[key].describe()}",
-                source=source.name,
-            )
-        shapes[tensor.name] = tuple(shape)
-    return shapes
 
 
 # --- the table of tensors -----------------------------------------------------------------------

@@ -14,17 +14,15 @@ from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import Container, FileLayout, Writer
-from anamnesis.formats.gguf.metadata import GGUF_MAX_KEY, GgufMetadata, HeaderField, ValueType
-from anamnesis.formats.gguf.read import (
-    ALIGNMENT_KEY,
-    ARCHITECTURE_KEY,
-    DEFAULT_ALIGNMENT,
+from anamnesis.formats.gguf.limits import (
     GGUF_MAX_ALIGNMENT,
     GGUF_MAX_ELEMENTS,
+    GGUF_MAX_KEY,
     GGUF_MAX_KEYS,
     GGUF_MAX_TENSORS,
-    TYPES,
 )
+from anamnesis.formats.gguf.metadata import GgufMetadata, HeaderField, ValueType
+from anamnesis.formats.gguf.read import ALIGNMENT_KEY, ARCHITECTURE_KEY, DEFAULT_ALIGNMENT, TYPES
 from anamnesis.formats.gguf.settings import as_float, guessed, read_setting
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.values import (
