@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 
 import anamnesis as an
 from anamnesis.schemes.encodings import find, made
-from anamnesis.schemes.libraries.comfy_layers import comfy_left
+from anamnesis.schemes.libraries.comfy_left import comfy_left
 from helpers.blockwise import LEVELS, encode_in_bands, reopened
 from helpers.comfy_tools import (
     converted,
