@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
+from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.grouping import without_variant
@@ -218,9 +219,9 @@ class _Directory:
         metadata = self._metadata(self.checkpoint.shards.values())
         pieces = split_by_size(self.weights, limit)
         n = len(pieces)
-        names = [f"{self.stem}-{i:05d}-of-{n:05d}{file_names.EXTENSION}" for i in range(1, n + 1)]
-        if n == 1:
-            names = [self.stem + file_names.EXTENSION]
+        names = [self.stem + file_names.EXTENSION]
+        if n > 1:
+            names = numbered_names(self.stem, n, file_names.EXTENSION)
         rest = {key: value for key, value in metadata.items() if key != CARRIED_HEADER}
         return [
             OutputFile(name, piece, self.request.writer, rest if i else metadata)
