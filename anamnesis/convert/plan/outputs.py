@@ -21,16 +21,9 @@ from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decided import Decided, account_of
 from anamnesis.convert.decide.keeping import check_kept
-from anamnesis.convert.plan.files import (
-    DEFAULT_SHARD_SIZE,
-    DirectoryOutput,
-    Named,
-    OutputFile,
-    OutputWeight,
-    shard_names,
-    split_by_size,
-)
+from anamnesis.convert.plan.files import DirectoryOutput, Named, OutputFile, OutputWeight
 from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.plan.shards import DEFAULT_SHARD_SIZE, shard_names, split_by_size
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
