@@ -36,6 +36,7 @@ from anamnesis.formats.gguf.values import (
     of_type,
     typed,
 )
+from anamnesis.formats.magic import GGUF_MAGIC
 
 _VERSION = 3
 _HEAD = struct.Struct("<4sIQQ")
@@ -99,7 +100,7 @@ class GgufWriter(Writer):
         *begins, end = accumulate([n + -n % alignment for n in sizes], initial=0)
         header = b"".join(
             [
-                _HEAD.pack(b"GGUF", _VERSION, len(parts), len(values)),
+                _HEAD.pack(GGUF_MAGIC, _VERSION, len(parts), len(values)),
                 *[key_bytes(key, value) for key, value in values.items()],
                 *_table(parts, begins),
             ]
