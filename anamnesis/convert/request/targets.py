@@ -16,14 +16,7 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.request.form import check_ending, check_named
-from anamnesis.convert.request.spellings import (
-    CONTAINERS,
-    DIRECTORIES,
-    Named,
-    several,
-    spelt,
-    worded,
-)
+from anamnesis.convert.request.spellings import CONTAINERS, FOLDERS, Named, several, spelt, worded
 from anamnesis.formats.base import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
@@ -118,7 +111,7 @@ def target(to: Named | Target) -> Target:
 
 def _named(to: str) -> Target | None:
     """Return what a word stands for; None if it is no target."""
-    if to.strip().lower() in DIRECTORIES:
+    if to.strip().lower() in FOLDERS:
         return Target("safetensors", text=to, is_directory=True)
     name = spelt(to, names())
     if _container(name) is not None:

@@ -21,14 +21,7 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
-from anamnesis.formats.gguf.limits import (
-    GGUF_MAX_ALIGNMENT,
-    GGUF_MAX_DIMS,
-    GGUF_MAX_ELEMENTS,
-    GGUF_MAX_KEYS,
-    GGUF_MAX_NAME,
-    GGUF_MAX_TENSORS,
-)
+from anamnesis.formats.gguf import limits
 from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
 from anamnesis.formats.gguf.orig_shape import own_shapes
 from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
@@ -141,12 +134,14 @@ def _counts(reader: HeaderReader) -> tuple[int, int]:
     n_tensors = reader.length()
     reader.owed = 0
     n_keys = reader.length()
-    if n_tensors > GGUF_MAX_TENSORS:
+    if n_tensors > limits.GGUF_MAX_TENSORS:
         raise reader.exceeded(
-            "GGUF_MAX_TENSORS", f"{n_tensors:,} tensors; {GGUF_MAX_TENSORS:,} are allowed"
+            "GGUF_MAX_TENSORS", f"{n_tensors:,} tensors; {limits.GGUF_MAX_TENSORS:,} are allowed"
         )
-    if n_keys > GGUF_MAX_KEYS:
-        raise reader.exceeded("GGUF_MAX_KEYS", f"{n_keys:,} keys; {GGUF_MAX_KEYS:,} are allowed")
+    if n_keys > limits.GGUF_MAX_KEYS:
+        raise reader.exceeded(
+            "GGUF_MAX_KEYS", f"{n_keys:,} keys; {limits.GGUF_MAX_KEYS:,} are allowed"
+        )
     keys_take = n_keys * smallest_key(reader.encoding)
     tensors_take = n_tensors * _smallest_entry(reader.encoding)
     reader.require(n_keys, keys_take, "keys")
@@ -166,10 +161,11 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
         raise ParseError(
             f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
         )
-    if value > GGUF_MAX_ALIGNMENT:
+    if value > limits.GGUF_MAX_ALIGNMENT:
         raise LimitExceeded(
             "GGUF_MAX_ALIGNMENT",
-            f"{source.name}: {ALIGNMENT_KEY} is {value:,}; {GGUF_MAX_ALIGNMENT:,} are allowed",
+            f"{source.name}: {ALIGNMENT_KEY} is {value:,};"
+            f" {limits.GGUF_MAX_ALIGNMENT:,} are allowed",
         )
     return int(value)
 
@@ -197,21 +193,22 @@ def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
     form = reader.encoding
     smallest = _smallest_entry(form)
     tails = [
-        struct.Struct(f"{form.order}{n}{form.length_code}IQ") for n in range(GGUF_MAX_DIMS + 1)
+        struct.Struct(f"{form.order}{n}{form.length_code}IQ")
+        for n in range(limits.GGUF_MAX_DIMS + 1)
     ]
     entries: dict[str, _Entry] = {}
     layouts: dict[tuple[int, ...], tuple[DType, tuple[int, ...], int]] = {}
     for _ in range(n_tensors):
         reader.owed -= smallest
         at = reader.offset
-        name = reader.name("GGUF_MAX_NAME", GGUF_MAX_NAME, "a tensor's name")
+        name = reader.name("GGUF_MAX_NAME", limits.GGUF_MAX_NAME, "a tensor's name")
         if name in entries:
             raise reader.error(f"tensor {name!r} appears twice", at)
         n_dims = reader.u32()
-        if n_dims > GGUF_MAX_DIMS:
+        if n_dims > limits.GGUF_MAX_DIMS:
             raise reader.exceeded(
                 "GGUF_MAX_DIMS",
-                f"tensor {name!r} has {n_dims:,} dimensions; {GGUF_MAX_DIMS} are allowed",
+                f"tensor {name!r} has {n_dims:,} dimensions; {limits.GGUF_MAX_DIMS} are allowed",
             )
         *layout, offset = reader.unpack(tails[n_dims])
         key = tuple(layout)
@@ -231,10 +228,11 @@ def _layout(
     for dim in dims:
         n_elements *= dim
         most *= max(dim, 1)  # an empty tensor must not hide dimensions that nothing can hold
-    if most > GGUF_MAX_ELEMENTS:
+    if most > limits.GGUF_MAX_ELEMENTS:
         raise reader.exceeded(
             "GGUF_MAX_ELEMENTS",
-            f"tensor {name!r} of shape {list(shape)}; {GGUF_MAX_ELEMENTS:,} elements are allowed",
+            f"tensor {name!r} of shape {list(shape)};"
+            f" {limits.GGUF_MAX_ELEMENTS:,} elements are allowed",
         )
     dtype = TYPES.get(number)
     if dtype is None:
