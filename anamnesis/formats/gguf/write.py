@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
+from anamnesis.base.arguments import as_float
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.nearest import did_you_mean
@@ -17,7 +18,7 @@ from anamnesis.formats.base import Container, FileLayout, Writer
 from anamnesis.formats.gguf import limits
 from anamnesis.formats.gguf.metadata import GgufMetadata, HeaderField, ValueType
 from anamnesis.formats.gguf.read import ALIGNMENT_KEY, ARCHITECTURE_KEY, DEFAULT_ALIGNMENT, TYPES
-from anamnesis.formats.gguf.settings import as_float, guessed, read_setting
+from anamnesis.formats.gguf.settings import guessed, read_setting
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.values import (
     FLOATS,
