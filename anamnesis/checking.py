@@ -117,7 +117,7 @@ def _found(kind: str, work: Callable[[], Iterable[str]]) -> list[Finding]:
 
 def _unlike(model: Model, source: str, how: How) -> Iterable[str]:
     """Return the tensors that quantising a model again does not give, in words."""
-    from anamnesis.convert.check.codes import wanted_of
+    from anamnesis.convert.check.same_codes import wanted_of
     from anamnesis.convert.write.same import unlike_tensors
 
     own = input_of(model)

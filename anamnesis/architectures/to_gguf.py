@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Group, filled, groups, patterns, split
 from anamnesis.architectures.check import check_tensors, n_words, of_floats
+from anamnesis.architectures.conversion_operations import Stack
 from anamnesis.architectures.differences import check_biases, computed_otherwise
 from anamnesis.architectures.header import Header
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.model_facts import CONFIG, Facts, read_facts
 from anamnesis.architectures.pooling import TEMPLATE_KEYS, cut_head, is_reranker, pooling_type
-from anamnesis.architectures.rule_operations import Stack
 from anamnesis.architectures.tokenizers.folder import Folder, is_as_seen
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget

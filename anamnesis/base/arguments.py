@@ -72,6 +72,14 @@ def check_mapping(name: str, value: Any, of: tuple[type, ...] = ()) -> None:
             raise TypeError(f"{name} cannot map {shown(key)} to {shown(item)}")
 
 
+def as_float(text: str) -> float:
+    """Return the number that a text is."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+
+
 def whole_number(name: str, value: Any, *, least: int | None = 1) -> int:
     """Return a number of at least `least`."""
     try:

@@ -6,12 +6,12 @@ That is `model.safetensors`, else `pytorch_model.bin`, or shards with an index, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.shard_names import Shard, numbered_names
 from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import (
     ADAPTER_NAMES,
@@ -45,8 +45,6 @@ _SINGLE = (
     ".ckpt",
     *ADAPTER_NAMES,
 )  # of models that are in one file
-
-_NUMBERED = re.compile(r"(.*)-[0-9]{5}-of-([0-9]{5})\.(safetensors|bin)", re.DOTALL)
 
 _COPIES = {
     "torch": "a second copy of the model in PyTorch's format",
@@ -352,13 +350,14 @@ class Directory:
 
     def check_numbering(self, names: set[str], indexed: set[str]) -> None:
         """Refuse `model-00001-of-00003.safetensors` without its fellows, unless it is indexed."""
-        numbered = (_NUMBERED.fullmatch(name) for name in sorted(names - indexed))
-        for stem, total, ending in {found.groups(): None for found in numbered if found}:
-            for number in range(1, int(total) + 1):
-                name = f"{stem}-{number:05d}-of-{total}.{ending}"
+        numbered = map(Shard.read, sorted(names - indexed))
+        for shard in {found._replace(number=1): None for found in numbered if found}:
+            if shard.of != "-of-" or shard.ending not in (".safetensors", ".bin"):
+                continue
+            for name in numbered_names(shard.stem, shard.total, shard.ending):
                 if name not in names:
                     raise ParseError(
-                        f"{name} is missing; others of the {int(total):,} are there",
+                        f"{name} is missing; others of the {shard.total:,} are there",
                         source=str(self.root),
                     )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable
 
 from anamnesis.base.errors import ParseError
+from anamnesis.base.shard_names import Shard, numbered_names
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata
 from anamnesis.formats.gguf.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
-
-_PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 
 
 def gather_parts(first: Container, parse: Callable[[str], Container]) -> dict[str, Container]:
@@ -46,22 +44,27 @@ def has_parts(path: str) -> bool:
     stem, ending = os.path.splitext(name)
     if ending.lower() != ".gguf" or not os.path.isdir(folder or os.curdir):
         return False
-    found = (_PART_NAME.fullmatch(other) for other in os.listdir(folder or os.curdir))
-    return any(part is not None and (part[1], int(part[2])) == (stem, 1) for part in found)
+    found = map(_part, os.listdir(folder or os.curdir))
+    return any(part is not None and part[:2] == (stem, 1) for part in found)
 
 
 def same_models(paths: Iterable[str]) -> dict[str, str]:
     """Return paths that are later parts of a model that another path stands for, and that one."""
-    first: dict[tuple[str, str], str] = {}
+    first: dict[tuple[str, int], str] = {}
     found = {}
     for path in paths:
         folder, name = os.path.split(path)
-        part = _PART_NAME.fullmatch(name)
+        part = _part(name)
         if part is not None:
-            of = first.setdefault((os.path.join(folder, part[1]), part[3]), path)
+            of = first.setdefault((os.path.join(folder, part.stem), part.total), path)
             if of != path:
                 found[path] = of
     return found
+
+
+def _part(name: str) -> Shard | None:
+    found = Shard.read(name)
+    return found if found and found.stem and found.ending.lower() == ".gguf" else None
 
 
 def _integer(container: Container, key: str) -> int | None:
@@ -84,16 +87,14 @@ def _part_paths(first: Container, count: int) -> list[str]:
     own = source.file_name
     if own is None:
         raise ParseError(f"{part}; parse it by its path to find the others", source=source.name)
-    found = _PART_NAME.fullmatch(own)
-    if found is None or (int(found[2]), int(found[3])) != (number, count):
+    found = _part(own)
+    if found is None or (found.number, found.total) != (number, count):
         raise ParseError(
             f"{part}, but its name does not end in -{number:05d}-of-{count:05d}.gguf, so the"
             " others cannot be found",
             source=source.name,
         )
-    stem, of = found[1], own[found.end(2) : found.start(3)]
-    ending = own[found.end(3) :]
-    names = [f"{stem}-{i:05d}{of}{count:05d}{ending}" for i in range(1, count + 1)]
+    names = numbered_names(found.stem, count, found.ending, found.of)
     if source.path is not None:
         present = set(os.listdir(os.path.dirname(source.path) or os.curdir))
         missing = [name for name in names if name not in present]
@@ -109,12 +110,11 @@ def lone_part(container: Container) -> str | None:
     Every part that `gguf-split` writes has `split.count`; it is 1 in a file that is whole. Without
     the key llama.cpp takes any file as whole, regardless of its name.
     """
-    found = _PART_NAME.fullmatch(container.source.file_name or "")
-    if found is None or int(found[3]) < 2 or _integer(container, COUNT_KEY) is not None:
+    found = _part(container.source.file_name or "")
+    if found is None or found.total < 2 or _integer(container, COUNT_KEY) is not None:
         return None
-    number, count = int(found[2]), int(found[3])
     return (
-        f"{container.source.name}: is named as part {number:,} of {count:,}, but has no"
+        f"{container.source.name}: is named as part {found.number:,} of {found.total:,}, but has no"
         f" {COUNT_KEY} as gguf-split writes it, so the parts cannot be joined"
     )
 

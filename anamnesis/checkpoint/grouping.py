@@ -14,12 +14,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
+from anamnesis.base.shard_names import NUMBER
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES, EXTENSION, HQQ_NAME
 from anamnesis.checkpoint.indexes import Index, Kind, is_buffer
 from anamnesis.formats.base import Container
 
-_NUMBER = r"(-[0-9]{5}-of-[0-9]{5})?"
+_NUMBER = f"({NUMBER})?"
 _TORCH_SHARD = re.compile(rf"pytorch_model{_NUMBER}\.bin")
 # Those of diffusers, and of variants, too: pytorch_model.fp16.bin; and what HQQ writes.
 _TORCH = re.compile(rf"(diffusion_)?pytorch_model{_NUMBER}(\.[\w-]+)?\.bin|{re.escape(HQQ_NAME)}")
@@ -74,7 +75,7 @@ def strays(names: set[str], indexes: list[Index]) -> set[str]:
 
 
 # Before or behind the word: model.fp16-00001-of-00002.safetensors, model-00001-of-00002.fp16.….
-_NUMBERED = re.compile(r"-[0-9]{5}-of-[0-9]{5}(?=\.|\Z)")
+_NUMBERED = re.compile(rf"{NUMBER}(?=\.|\Z)")
 
 
 def _stem(name: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.directory import Directory, Found
 from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, MODEL_STEM
@@ -48,11 +49,8 @@ class OllamaFolder(RemoteFolder):
     """The folder of a model that lies in blobs; small files are copied to `root`."""
 
     def __init__(self, blobs: Blobs) -> None:
-        n = len(blobs.tensors)
-        self._layers = {
-            f"{MODEL_STEM}-{i:05d}-of-{n:05d}{EXTENSION}": layer
-            for i, layer in enumerate(blobs.tensors, 1)
-        }
+        names = numbered_names(MODEL_STEM, len(blobs.tensors), EXTENSION)
+        self._layers = dict(zip(names, blobs.tensors, strict=True))
         self._blobs = blobs.files
         self.quantization: dict[str, Any] = {}
         super().__init__("", [*self._layers, *self._blobs], url=blobs.url)

@@ -17,6 +17,7 @@ from zlib import crc32
 
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.lazy import np
+from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Part
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def _fp8_directory() -> Files:
     tensors = checkpoint(original_weights())
     for n, (name, array) in enumerate(tensors.items()):
         shards[n % 2][name] = _Stored(stored_dtype(array), array.shape, array.tobytes())
-    names = [f"model-{n + 1:05}-of-{len(shards):05}.safetensors" for n in range(len(shards))]
+    names = numbered_names("model", len(shards), ".safetensors")
     weight_map = {w: name for name, shard in zip(names, shards, strict=True) for w in shard}
     size = sum(len(t.data) for shard in shards for t in shard.values())
     config = {

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from anamnesis.base.errors import OutputError
+from anamnesis.base.shard_names import NUMBER
 from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.folder import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
@@ -57,8 +58,8 @@ _DTYPE = re.compile(r"[-_.](?:b?f(?:p|loat)?(?:16|32)|b16|half)\Z", re.IGNORECAS
 _SEPARATORS = "-_."
 _BEFORE_A_METHOD = tuple(f"{mark}unsloth" for mark in _SEPARATORS)
 _MOST_PIECES = 4  # of one word that has separators itself: UD-Q4_K_M
-_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\Z")
-_TORCH_MODEL = re.compile(r"pytorch_model(-[0-9]{5}-of-[0-9]{5})?\.bin")
+_SHARD = re.compile(rf"{NUMBER}\Z")
+_TORCH_MODEL = re.compile(rf"pytorch_model({NUMBER})?\.bin")
 _COPIES = {
     "consolidated",
     file_names.ADAPTER_STEM,

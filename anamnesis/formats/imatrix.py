@@ -23,6 +23,7 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.source import Readable, Source
 from anamnesis.formats.base import Container
+from anamnesis.formats.magic import GGUF_MAGIC
 from anamnesis.sources.open import open_source
 
 IMATRIX_MAX_ENTRIES = 1_000_000
@@ -100,7 +101,7 @@ def read_imatrix(
     source = open_source(where)
     try:
         head = source.read(0, min(4, source.size))
-        found = _gguf(source, budget) if head == b"GGUF" else _Legacy(source, budget).read()
+        found = _gguf(source, budget) if head == GGUF_MAGIC else _Legacy(source, budget).read()
     finally:
         source.close()
     if not found.entries:

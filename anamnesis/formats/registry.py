@@ -9,10 +9,10 @@ from anamnesis.base.errors import AnamnesisError, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container, Opening, TypedMetadata
+from anamnesis.formats.magic import GGUF_MAGIC, NPY_MAGIC, PICKLE_MAGICS, ZIP_MAGICS
 from anamnesis.formats.safetensors import read as safetensors
 from anamnesis.sources.open import open_source
 
-_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # the latter for an empty one
 _NO_HEADER = 1 << 48  # bytes; only other files seem to claim a longer header
 
 # Of the file beside one whose header is being written: as it was, and as it will be.
@@ -32,18 +32,18 @@ def parse_container(source: Source, budget: Budget, opening: Opening = _READ) ->
 def _parsed(source: Source, budget: Budget, opening: Opening) -> Container:
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
     too_long = int.from_bytes(head, "little") > safetensors.SAFETENSORS_MAX_HEADER
-    if head.startswith(b"GGUF"):
+    if head.startswith(GGUF_MAGIC):
         from anamnesis.formats.gguf import read as gguf
 
         return gguf.parse(source, head, budget)
-    if head.startswith(b"\x93NUMPY"):
+    if head.startswith(NPY_MAGIC):
         from anamnesis.formats.numpy import npz
 
         return npz.parse_npy(source, budget, opening.void_dtype)
     # A safetensors header may be as long as these letters say, but then begins with a brace.
-    if head.startswith(_ZIP_MAGICS) and (too_long or source.read(len(head), 1) != b"{"):
+    if head.startswith(ZIP_MAGICS) and (too_long or source.read(len(head), 1) != b"{"):
         return _parse_archive(source, budget, opening)
-    if too_long and head[:1] in (b"\x80", b"L"):
+    if too_long and head[:1] in PICKLE_MAGICS:
         from anamnesis.formats.torch import legacy as pth_legacy
 
         if pth_legacy.is_legacy(source):
@@ -58,15 +58,15 @@ def detect(source: Source) -> str | None:
     """Return the id of the format that a file begins as; None for what is none that is read."""
     head = source.read(0, min(safetensors.LENGTH_BYTES, source.size))
     n_header = int.from_bytes(head, "little")
-    if head.startswith(b"GGUF"):
+    if head.startswith(GGUF_MAGIC):
         return "gguf"
-    if head.startswith(b"\x93NUMPY"):
+    if head.startswith(NPY_MAGIC):
         return "npy"
     opens = source.size > len(head) and source.read(len(head), 1) == b"{"
     if opens and n_header <= safetensors.SAFETENSORS_MAX_HEADER:
         return "safetensors"
     try:
-        if head.startswith(_ZIP_MAGICS):
+        if head.startswith(ZIP_MAGICS):
             from anamnesis.formats.numpy.npz import holds_arrays
             from anamnesis.formats.torch.read import pickles_of
             from anamnesis.formats.zip.members import read_directory
@@ -77,7 +77,7 @@ def detect(source: Source) -> str | None:
             return "npz" if holds_arrays(directory) else None
         from anamnesis.formats.torch import legacy as pth_legacy
 
-        return "torch" if head[:1] in (b"\x80", b"L") and pth_legacy.is_legacy(source) else None
+        return "torch" if head[:1] in PICKLE_MAGICS and pth_legacy.is_legacy(source) else None
     except AnamnesisError:
         return None
 

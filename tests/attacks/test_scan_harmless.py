@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anamnesis.formats.pickle.nodes import PICKLE_MAX_ITEMS
+from anamnesis.formats.pickle.limits import PICKLE_MAX_ITEMS
 from anamnesis.formats.scan.roles import HARMLESS
 from anamnesis.formats.scan.scan import scan
 from helpers.pickle_handmade import zipped

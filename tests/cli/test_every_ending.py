@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from anamnesis.cli.app import cli
+from helpers.cli_runs import strict
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
 sys.path.insert(0, str(FUZZ))
@@ -40,13 +39,6 @@ def inputs() -> list[tuple[str, bytes]]:
             extension = EXTENSIONS.get(fuzzer, fuzzer.removeprefix("fuzz_"))
             found.append((f"{fuzzer}-{seed.name}.{extension}", made))
     return found
-
-
-def strict(text: str) -> Any:
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 @pytest.mark.sampled(3)

@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import anamnesis as an
 from anamnesis.cli.app import cli
@@ -17,7 +17,7 @@ from anamnesis.cli.output_names import Naming, derived_name
 from anamnesis.convert.request.form import Form
 from anamnesis.convert.request.targets import listed, mixes, names, target
 from anamnesis.schemes.encodings import ENCODINGS
-from helpers.cli_runs import amn
+from helpers.cli_runs import amn, run
 from helpers.gguf_handmade import STRING, U32, Tensor, gguf_bytes
 from helpers.handmade import Entry, write_index, write_safetensors
 
@@ -42,12 +42,6 @@ TENSORS: dict[str, Entry] = {
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return write_safetensors(Path("model-bf16.safetensors"), TENSORS)
-
-
-def run(*args: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(cli, [str(arg) for arg in args])
-    assert done.exit_code == code, done.output
-    return done
 
 
 def told(*args: str | Path) -> Any:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from helpers.cli_runs import SMALL
+from helpers.cli_runs import SMALL, strict
 from helpers.gguf_handmade import F32, F64, Array, Tensor, gguf_bytes
 from helpers.handmade import safetensors_bytes
 from helpers.pickle_handmade import RUN, torch_saved
@@ -45,15 +45,6 @@ FILES = {
     "run.pkl": RUN,
     "text.safetensors": b"no model at all",
 }
-
-
-def strict(text: str) -> Any:
-    """Read JSON as the standard has it."""
-
-    def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -11,10 +11,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import anamnesis as an
-from anamnesis.cli.app import cli
+from helpers.cli_runs import run
 from helpers.handmade import Entry, write_safetensors
 
 RNG = np.random.default_rng(2)
@@ -62,12 +61,6 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return Path("pipe")
-
-
-def run(*args: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(cli, [str(arg) for arg in args])
-    assert done.exit_code == code, done.output
-    return done
 
 
 def files(root: Path) -> set[str]:

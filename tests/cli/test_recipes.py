@@ -10,10 +10,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import anamnesis as an
-from anamnesis.cli.app import cli
+from helpers.cli_runs import run
 from helpers.handmade import Entry, write_safetensors
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -37,12 +36,6 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def recipe(text: str) -> str:
     Path("r.toml").write_text(text)
     return "r.toml"
-
-
-def run(*args: str | Path, code: int = 0) -> Any:
-    done = CliRunner().invoke(cli, [*map(str, args)])
-    assert done.exit_code == code, done.output
-    return done
 
 
 def told(*args: str | Path) -> Any:

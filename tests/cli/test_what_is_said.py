@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import anamnesis as an
-from anamnesis.cli.app import cli
 from anamnesis.cli.demo_models import DEMOS
+from helpers.cli_runs import run
 
 ARRAYS = {f"{i}.weight": np.full((64, 96), i, np.float32) for i in range(4)}
 
@@ -20,12 +19,6 @@ ARRAYS = {f"{i}.weight": np.full((64, 96), i, np.float32) for i in range(4)}
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def run(*args: str, code: int = 0) -> Result:
-    done = CliRunner().invoke(cli, list(args))
-    assert done.exit_code == code, done.output
-    return done
 
 
 def demo() -> None:

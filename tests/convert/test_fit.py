@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import anamnesis as an
-from anamnesis.cli.app import cli
 from anamnesis.convert.fit.allocate import Option, allocate
 from anamnesis.convert.request.recipe import recipe_text
+from helpers.cli_runs import run
 
 LAYERS = 12
 MIXES = ("q2_k", "q3_k_s", "q3_k_m", "q3_k_l", "q4_k_s", "q4_k_m", "q5_k_s", "q5_k_m", "q6_k")
@@ -39,12 +38,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("fit") / "model.gguf"
     an.save(arrays, made, metadata=keys)
     return made
-
-
-def run(*args: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(cli, list(map(str, args)), catch_exceptions=False)
-    assert done.exit_code == code, done.output
-    return done
 
 
 def squared(report: an.Report) -> float:

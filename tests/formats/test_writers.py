@@ -160,7 +160,8 @@ CAPS = {
     "GGUF_MAX_KEYS": ("gguf",),
     "SAFETENSORS_MAX_HEADER": ("safetensors",),
 }
-HOMES = {"ZIP": "zip", "PICKLE": "torch", "GGUF": "gguf", "SAFETENSORS": "safetensors"}
+HOMES = {"ZIP": "zip.write", "PICKLE": "torch.write", "GGUF": "gguf.limits"}
+HOMES["SAFETENSORS"] = "safetensors.write"
 
 
 @pytest.mark.parametrize(("limit", "id"), [(k, id) for k, ids in CAPS.items() for id in ids])
@@ -170,7 +171,7 @@ def test_what_no_reader_would_take(limit: str, id: str, monkeypatch: pytest.Monk
     parts = [Part(str(i), F32, (1,)) for i in range(9)]
     metadata = {str(i): "" for i in range(9)} if make_writer(id).takes_metadata else {}
     assert make_writer(id).lay_out(parts, metadata)
-    monkeypatch.setattr(f"anamnesis.formats.{home}.write.{limit}", 8)
+    monkeypatch.setattr(f"anamnesis.formats.{home}.{limit}", 8)
     with pytest.raises(an.LimitExceeded, match=limit) as caught:
         make_writer(id).lay_out(parts, metadata)
     assert caught.value.limit == limit

@@ -77,19 +77,34 @@ def encode_in_bands(
 ) -> tuple[list[bytes], Loss]:
     """All parts, encoded in bands of about so many rows by any threads; and what was lost."""
     shape = tuple(weight.shape)
-    values = memoryview(raw(weight))
-    item = encoding.values.n_bytes(1)
-    grain = encoding.encoder.grain(shape)
-    step = max(rows * shape[1] // grain, 1) * grain
-    n = shape[0] * shape[1]
-    bands = [Band(start, min(start + step, n)) for start in range(0, n, step)]
-    level_id = _core.LEVELS[level]
+    return encode_values(encoding, memoryview(raw(weight)), shape, rows * shape[1], threads, level)
+
+
+def encode_values(
+    encoding: Encoding,
+    values: memoryview,
+    shape: tuple[int, ...],
+    n: int,
+    threads: int,
+    level: LevelName,
+) -> tuple[list[bytes], Loss]:
+    """All parts, encoded in bands of about so many values by any threads; and what was lost."""
+    item, grain, level_id = (
+        encoding.values.n_bytes(1),
+        encoding.encoder.grain(shape),
+        _core.LEVELS[level],
+    )
+    step, total = max(n // grain, 1) * grain, int(np.prod(shape))
+    bands = [Band(start, min(start + step, total)) for start in range(0, total, step)]
     survey = encoding.encoder.survey(shape)
+    assert list(encoding.laid_out("q.weight", shape)[1]) == list(  # as they are planned
+        encoding.laid_out("q.weight", shape, np.float32(0.05).tobytes())[1]
+    )
     if survey is not None:
         for band in reversed(bands):
             survey.see(values[band.start * item : band.stop * item], band, level_id)
     found = b"" if survey is None else survey.found()
-    outs = [bytearray(b"\xa5" * part.n_bytes) for part in encoding.parts("q.weight", shape)]
+    outs = [bytearray(b"\xa5" * part.n_bytes) for part in encoding.parts("q.weight", shape, found)]
     losses: list[Loss] = []
 
     def encode(band: Band) -> None:
@@ -104,12 +119,12 @@ def encode_in_bands(
     run(iter(bands), lambda: encode, threads)
     for place, data in encoding.laid_out("q.weight", shape, found)[1].items():
         outs[place][:] = data
-    n, absolute, squared, power = (
+    sums = [
         sum(getattr(loss, name) for loss in losses)
         for name in ("n", "absolute", "squared", "power")
-    )
+    ]
     largest = max(loss.largest for loss in losses)
-    return [bytes(out) for out in outs], Loss(0, n, absolute, largest, squared, power)
+    return [bytes(out) for out in outs], Loss(0, sums[0], sums[1], largest, *sums[2:])
 
 
 def reopened(encoding: Encoding, shape: tuple[int, int], outs: list[bytes]) -> NDArray[np.float32]:

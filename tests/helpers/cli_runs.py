@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from click.testing import CliRunner, Result
 
 import anamnesis
+from anamnesis.cli.app import cli
 from helpers.handmade import Entry
 
 CODES = np.arange(8 * 4, dtype=np.uint8).reshape(8, 4) + 0x30
@@ -32,6 +36,22 @@ def remembered(dtype: str) -> bytes:
     with np.errstate(over="ignore"):
         values = CODES.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * SCALES
         return values.astype(target).tobytes()
+
+
+def run(*args: str | Path, code: int = 0) -> Result:
+    """Run `amn` in this process, and check how it ends."""
+    done = CliRunner().invoke(cli, [str(arg) for arg in args])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def strict(text: str) -> Any:
+    """Read JSON as the standard has it."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def environment(**extra: str) -> dict[str, str]:

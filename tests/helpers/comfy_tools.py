@@ -151,3 +151,15 @@ def dequantized(state: State, module: str, shape: tuple[int, ...]) -> torch.Tens
     """Its values in float32, by comfy-kitchen."""
     values: torch.Tensor = loaded(state, module, shape).dequantize()
     return values
+
+
+def assert_loads_as_read(to: str) -> None:
+    """What comfy-kitchen makes of a layer in an encoding is what is read here."""
+    layer, name = "blocks.3.attn.to_q", "blocks.3.attn.to_q.weight"
+    weight = torch.randn(96, 320, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    state = converted({name: weight}, to)
+    with an.parse(save(state)) as model:
+        assert not model.problems
+        assert list(model) == [name]
+        values = model[name].numpy("f32")
+    assert dequantized(state, layer, (96, 320)).numpy().tobytes() == values.tobytes()

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 import anamnesis as an
 from anamnesis.convert.plan import files as layout
+from anamnesis.convert.plan.shards import shard_names
 from helpers.handmade import Entry, write_index, write_safetensors
 from helpers.models import f32, partials, small_model, tree
 
@@ -99,7 +100,7 @@ def by_index(out: Path, name: str = INDEX) -> dict[str, list[float]]:
     ids=str,
 )
 def test_names_of_shards(shards: list[str], expected: list[str]) -> None:
-    assert list(layout.shard_names(shards).values()) == expected
+    assert list(shard_names(shards).values()) == expected
 
 
 @pytest.mark.parametrize("names", [("pytorch_model.bin", "model.bin"), ("x.bin", "x.pt")])
@@ -193,7 +194,7 @@ def test_names_that_a_file_system_takes_for_one(
     names: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on one that folds case and accents: what is made is made under the folded name."""
-    folded = layout._folded
+    folded = layout.case_folded
     join = os.path.join
     monkeypatch.setattr(os.path, "join", lambda a, b: join(a, folded(b)))
     for pair in (names, names[::-1]):

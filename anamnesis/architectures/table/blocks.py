@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.arch import Find, Key, Op, Rule
+from anamnesis.architectures.conversion_operations import Halves, Stack
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.rule_operations import Halves, Stack
 from anamnesis.base.errors import ParseError
 
 

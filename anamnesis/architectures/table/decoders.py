@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
+from anamnesis.architectures.conversion_operations import Halves, Stack
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.rule_operations import Halves, Stack
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,

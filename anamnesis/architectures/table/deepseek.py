@@ -9,9 +9,9 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.config_of_keys import needed, shortest
+from anamnesis.architectures.conversion_operations import PerHead, Turn
 from anamnesis.architectures.differences import lacks_query_rank
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.rule_operations import PerHead, Turn
 from anamnesis.architectures.table.blocks import EXPERTS, MLP, NORMS, OUTER, plain
 from anamnesis.base.errors import UnsupportedError
 

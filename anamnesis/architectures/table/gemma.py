@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
+from anamnesis.architectures.conversion_operations import First, Mapped
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing
-from anamnesis.architectures.rule_operations import First, Mapped
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.conversion_operations import Alternate, Reshape, Turn
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.rule_operations import Alternate, Reshape, Turn
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
+from anamnesis.architectures.conversion_operations import Permute
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.rope_factors import scaled_factors
-from anamnesis.architectures.rule_operations import Permute
 from anamnesis.architectures.table.blocks import (
     ATTENTION_BIASES,
     MLP,

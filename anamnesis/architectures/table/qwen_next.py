@@ -9,8 +9,8 @@ from typing import Any
 
 from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.conversion_operations import Mapped, Reshape
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.rule_operations import Mapped, Reshape
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,

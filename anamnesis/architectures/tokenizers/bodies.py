@@ -12,7 +12,7 @@ from anamnesis.architectures.tokenizers.decoded import decoder_of
 from anamnesis.architectures.tokenizers.merges import merges_by_score
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS, Step
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
-from anamnesis.architectures.tokenizers.tokens import TokenType
+from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.printable import shortened
 

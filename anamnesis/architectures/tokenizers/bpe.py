@@ -22,13 +22,12 @@ from anamnesis.architectures.tokenizers.added import Added, added_tokens, specia
 from anamnesis.architectures.tokenizers.decoded import bytes_as_letters, decoder_of
 from anamnesis.architectures.tokenizers.folder import FAST, Folder, section
 from anamnesis.architectures.tokenizers.merges import merge_text
+from anamnesis.architectures.tokenizers.token_types import TokenType, looks_special
 from anamnesis.architectures.tokenizers.tokens import (
     ADDED_SCORE,
-    TokenType,
     Vocabulary,
     check_text,
     declared_size,
-    looks_special,
 )
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.lazy import np

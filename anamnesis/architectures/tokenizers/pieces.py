@@ -21,13 +21,8 @@ from anamnesis.architectures.tokenizers.sentencepiece import (
     SentencePieceModel,
     parse_model,
 )
-from anamnesis.architectures.tokenizers.tokens import (
-    ADDED_SCORE,
-    TokenType,
-    Vocabulary,
-    declared_size,
-    looks_special,
-)
+from anamnesis.architectures.tokenizers.token_types import TokenType, looks_special
+from anamnesis.architectures.tokenizers.tokens import ADDED_SCORE, Vocabulary, declared_size
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np
 

@@ -28,12 +28,8 @@ from anamnesis.architectures.tokenizers.pieces import (
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
-from anamnesis.architectures.tokenizers.tokens import (
-    TokenType,
-    Vocabulary,
-    declared_size,
-    text_config,
-)
+from anamnesis.architectures.tokenizers.token_types import TokenType
+from anamnesis.architectures.tokenizers.tokens import Vocabulary, declared_size, text_config
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.formats.gguf.strings import Strings
 

@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.architectures.tokenizers.stored import StoredVocabulary
-from anamnesis.architectures.tokenizers.tokens import TokenType
+from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.lazy import np
 from anamnesis.base.limits import Budget
@@ -38,7 +38,7 @@ _Piece = tuple[int, str, bytes, int]  # where it ends, text, score, type
 
 
 class Pieces(NamedTuple):
-    """Texts, scores, and types, which are those of `tokens.TokenType`."""
+    """Texts, scores, and types, which are those of `TokenType`."""
 
     texts: list[str]
     scores: NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""Special tokens, normalisers and chat templates, as keys of a GGUF.
+"""Special tokens and normalisers, as keys of a GGUF.
 
 What is said twice differently: an id of tokenizer_config.json goes before one of config.json, and
 a post-processor's template before `add_bos_token` and the like.
@@ -7,62 +7,13 @@ a post-processor's template before `add_bos_token` and the like.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from string import ascii_letters, digits
 from typing import Any
 
 from anamnesis.architectures.tokenizers.added import SPECIAL_NAMES, content
+from anamnesis.architectures.tokenizers.chat_templates import chat_templates
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder, flat, objects, section
-from anamnesis.architectures.tokenizers.tokens import ID_KEYS, check_text
+from anamnesis.architectures.tokenizers.tokens import ID_KEYS
 from anamnesis.base.errors import ParseError
-
-_NAME_CHARS = frozenset(ascii_letters + digits)
-
-
-def chat_templates(folder: Folder) -> dict[str, Any]:
-    """Return one template, or several by their names, of which `default` has no name in a GGUF."""
-    config = folder.json(CONFIG)
-    if not config:
-        return {}
-    given = config["chat_template"] if "chat_template" in config else _beside(folder)
-    if isinstance(given, str):
-        check_text(CONFIG, [given])
-        return {"tokenizer.chat_template": given} if given else {}
-    found: dict[str, Any] = {}
-    names: dict[str, None] = {}
-    default = None
-    for choice in objects(given):
-        name, template = choice.get("name"), choice.get("template")
-        if not isinstance(name, str) or not isinstance(template, str):
-            continue
-        check_text(CONFIG, [template])
-        name = "".join(char if char in _NAME_CHARS else "_" for char in name)
-        if name == "default":
-            default = template
-        elif name:
-            names[name] = None
-            if template:  # a GGUF of the reference has no empty strings
-                found[f"tokenizer.chat_template.{name}"] = template
-    if names:
-        found["tokenizer.chat_templates"] = list(names)
-    if default:
-        found["tokenizer.chat_template"] = default
-    return found
-
-
-def _beside(folder: Folder) -> Any:
-    """Return the templates that are files of their own."""
-    template = folder.text("chat_template.jinja")
-    if template is None:
-        return (folder.json("chat_template.json") or {}).get("chat_template")
-    others = folder.names("additional_chat_templates", ".jinja")
-    if not others:
-        return template
-    named: list[dict[str, Any]] = [{"name": "default", "template": template}]
-    for path in others:
-        name = path.rpartition("/")[2].removesuffix(".jinja")
-        named.append({"name": name, "template": folder.text(path)})
-    return named
-
 
 _ADD_KEYS = ("bos", "eos", "sep")
 

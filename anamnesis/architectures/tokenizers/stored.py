@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
+from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.architectures.tokenizers.tokens import (
     HALF,
     ID_KEYS,
     VOCABULARY_MAX_TOKENS,
-    TokenType,
     check_unique,
 )
 from anamnesis.base.errors import LimitExceeded, ParseError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.architectures.tokenizers.token_types import TokenType
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.lazy import np
 from anamnesis.base.limits import Budget
@@ -35,21 +35,7 @@ ID_KEYS = {
 PAD_SCORE = -10000.0
 ADDED_SCORE = -1000.0
 
-# What some models add without saying that it is special, besides the two forms below.
-_SPECIAL = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
 HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair
-_SPECIAL_FORMS = (("<|", "|>"), ("<\uff5c", "\uff5c>"), ("<unused", ">"))
-
-
-class TokenType(IntEnum):
-    """What a token is, as llama.cpp numbers it; sentencepiece numbers its pieces so, too."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
 
 
 class Vocabulary:
@@ -141,10 +127,3 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a config says of the language model, as if it said nothing else."""
     inner = config.get("text_config")
     return {**config, **inner} if isinstance(inner, Mapping) else config
-
-
-def looks_special(text: str) -> bool:
-    """Return whether a token that is not marked special is one that no text should have."""
-    return text in _SPECIAL or any(
-        text.startswith(start) and text.endswith(end) for start, end in _SPECIAL_FORMS
-    )

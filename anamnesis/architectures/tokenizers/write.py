@@ -7,6 +7,7 @@ from typing import Any
 
 from anamnesis.architectures.tokenizers import bodies
 from anamnesis.architectures.tokenizers.bodies import json_text
+from anamnesis.architectures.tokenizers.chat_templates import stored_templates
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST
 from anamnesis.architectures.tokenizers.pieces import MODEL
 from anamnesis.architectures.tokenizers.sentencepiece import piece_model
@@ -21,7 +22,6 @@ _BODIES: Mapping[str, Callable[[StoredVocabulary], dict[str, Any]]] = {
     "t5": bodies.unigram,
     "bert": bodies.wordpiece,
 }
-_TEMPLATE = "tokenizer.chat_template"
 
 
 def vocabulary_files(metadata: Mapping[str, Any]) -> dict[str, bytes | bytearray]:
@@ -78,22 +78,7 @@ def _config(vocabulary: StoredVocabulary, metadata: Mapping[str, Any]) -> dict[s
             given[f"add_{name}_token"] = flag
     if (flag := vocabulary.flag("add_space_prefix")) is not None:
         given["add_prefix_space"] = flag
-    template = _templates(metadata)
+    template = stored_templates(metadata)
     if template:
         given["chat_template"] = template
     return given
-
-
-def _templates(metadata: Mapping[str, Any]) -> Any:
-    """Return the chat template, or all of them by their names."""
-    default = metadata.get(_TEMPLATE)
-    named = []
-    for key in metadata:
-        name = key.removeprefix(f"{_TEMPLATE}.")
-        if name != key and isinstance(metadata[key], str):
-            named.append({"name": name, "template": metadata[key]})
-    if not named:
-        return default if isinstance(default, str) else None
-    if isinstance(default, str):
-        named.insert(0, {"name": "default", "template": default})
-    return named

@@ -14,6 +14,7 @@ from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.printable import numbered
+from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
@@ -365,12 +366,11 @@ def as_directory(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Se
     with _advised(_AS_FILE):
         seen = as_hf(ledger, first.metadata)
     n = len(checkpoint.shards)
-    shards = {}
-    for i, container in enumerate(checkpoint.shards.values(), 1):
-        number = f"-{i:05d}-of-{n:05d}" if n > 1 else ""
-        shards[f"{MODEL_STEM}{number}{EXTENSION}"] = replace(
-            container, id="safetensors", self_contained=False, metadata={}
-        )
+    names = numbered_names(MODEL_STEM, n, EXTENSION) if n > 1 else [MODEL_STEM + EXTENSION]
+    shards = {
+        name: replace(container, id="safetensors", self_contained=False, metadata={})
+        for name, container in zip(names, checkpoint.shards.values(), strict=True)
+    }
     view = replace(
         checkpoint,
         root=Path(first.source.path or first.source.name).parent,

@@ -15,17 +15,12 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.stored import Part
-from anamnesis.checkpoint.file_names import EXTENSION, HQQ_NAME, MODEL_STEM
-from anamnesis.checkpoint.grouping import without_variant
 from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.bands import Band, Bands, band_bytes, encoded_band_bytes
 
 _NONE: dict[int, bytes] = {}  # of the constants of values
-# Bytes, where the input has no shards: as transformers wrote them for long.
-DEFAULT_SHARD_SIZE = 5 * 10**9
-_TORCH_PREFIX = "pytorch_"
 
 
 class Slice(NamedTuple):
@@ -238,47 +233,6 @@ class Named(NamedTuple):
     origin: str
 
 
-def split_by_size(weights: Iterable[OutputWeight], limit: int) -> list[list[OutputWeight]]:
-    """Cut a sequence of weights into shards of at most `limit` bytes; a larger one gets its own."""
-    shards: list[list[OutputWeight]] = [[]]
-    size = 0
-    for weight in weights:
-        if shards[-1] and size + weight.n_bytes > limit:
-            shards.append([])
-            size = 0
-        shards[-1].append(weight)
-        size += weight.n_bytes
-    return shards
-
-
-def shard_names(shards: Iterable[str], variant: str | None = None) -> dict[str, str]:
-    """Return what each shard is called as safetensors: `pytorch_model.bin` is `model.safetensors`.
-
-    So is `model.fp16.safetensors` where the variant `fp16` was asked for.
-
-    Shards that would get one name keep all of their own before the new extension: `x.bin` and
-    `x.pt` become `x.bin.safetensors` and `x.pt.safetensors`. So does `model.bin` that is one of
-    several, for transformers takes a `model.safetensors` for the whole model.
-    """
-    short = {}
-    for shard in shards:
-        folder, name = posixpath.split(shard)
-        stem = posixpath.splitext(name)[0].removeprefix(_TORCH_PREFIX)
-        made = posixpath.join(folder, (MODEL_STEM if name == HQQ_NAME else stem) + EXTENSION)
-        short[shard] = without_variant(shard if name.endswith(EXTENSION) else made, variant)
-    taken = Counter(_folded(name) for name in short.values())
-    if len(short) > 1:
-        taken.update(
-            _folded(name)
-            for shard, name in short.items()
-            if name == MODEL_STEM + EXTENSION and shard not in (name, "pytorch_model.bin")
-        )
-    return {
-        shard: name if shard == name or taken[_folded(name)] == 1 else shard + EXTENSION
-        for shard, name in short.items()
-    }
-
-
 def check_distinct(files: Sequence[Named], folder: Path) -> None:
     """Refuse names of which one would be written over another, or lie below it."""
     origins: dict[str, str] = {}
@@ -304,7 +258,7 @@ def _folders(name: str) -> Iterator[str]:
         yield name
 
 
-def _folded(name: str) -> str:
+def case_folded(name: str) -> str:
     """Return what names have in common that some file system takes for one."""
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
     return "/".join(part.rstrip(" .") for part in folded.split("/"))
@@ -312,7 +266,7 @@ def _folded(name: str) -> str:
 
 def _alike(names: Iterable[str]) -> Iterator[str]:
     """Yield the names that another, or a folder of another, could be taken for."""
-    folded = {name: _folded(name) for name in names}
+    folded = {name: case_folded(name) for name in names}
     files = Counter(folded.values())
     folders = {above for name in folded.values() for above in _folders(name)}
     for name, key in folded.items():
@@ -335,8 +289,8 @@ def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None
                 with open(path, "x"):
                     made.append(name)
             except (FileExistsError, NotADirectoryError):
-                key = f"{_folded(name)}/"
-                ends = ((o, f"{_folded(o)}/") for o in made)
+                key = f"{case_folded(name)}/"
+                ends = ((o, f"{case_folded(o)}/") for o in made)
                 meet = (o for o, end in ends if end.startswith(key) or key.startswith(end))
                 other = next(meet, made[-1])
                 raise _meeting(name, origins[name], origins[other]) from None

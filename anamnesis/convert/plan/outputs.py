@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
+from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.grouping import without_variant
@@ -20,16 +21,9 @@ from anamnesis.checkpoint.metadata import carried_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decided import Decided, account_of
 from anamnesis.convert.decide.keeping import check_kept
-from anamnesis.convert.plan.files import (
-    DEFAULT_SHARD_SIZE,
-    DirectoryOutput,
-    Named,
-    OutputFile,
-    OutputWeight,
-    shard_names,
-    split_by_size,
-)
+from anamnesis.convert.plan.files import DirectoryOutput, Named, OutputFile, OutputWeight
 from anamnesis.convert.plan.plan import Plan
+from anamnesis.convert.plan.shards import DEFAULT_SHARD_SIZE, shard_names, split_by_size
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
@@ -218,9 +212,9 @@ class _Directory:
         metadata = self._metadata(self.checkpoint.shards.values())
         pieces = split_by_size(self.weights, limit)
         n = len(pieces)
-        names = [f"{self.stem}-{i:05d}-of-{n:05d}{file_names.EXTENSION}" for i in range(1, n + 1)]
-        if n == 1:
-            names = [self.stem + file_names.EXTENSION]
+        names = [self.stem + file_names.EXTENSION]
+        if n > 1:
+            names = numbered_names(self.stem, n, file_names.EXTENSION)
         rest = {key: value for key, value in metadata.items() if key != CARRIED_HEADER}
         return [
             OutputFile(name, piece, self.request.writer, rest if i else metadata)

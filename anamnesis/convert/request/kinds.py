@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.base.arguments import whole_number
+from anamnesis.base.arguments import as_float, whole_number
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target
@@ -228,17 +228,10 @@ def _settings_file(path: str) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
-
-
 def _adapter(text: str) -> tuple[str, float]:
     """Return the path of an adapter, and its weight: 1 if none stands behind it."""
     path, _, weight = text.rpartition("=")
-    return (path, _number(weight)) if path else (text, 1.0)
+    return (path, as_float(weight)) if path else (text, 1.0)
 
 
 # --- targets --------------------------------------------------------------------------------------
@@ -302,7 +295,7 @@ JSON, JSON_LINES = Kind(value="json"), Kind(value="lines")
 SIZE = Kind(_size, "SIZE", _taken_size, whole_number)
 COUNT = Kind(_count, "N", check=whole_number)
 RATIO = Kind(_ratio, "X")
-NUMBERS = Kind(_number, "X", many=True)
+NUMBERS = Kind(as_float, "X", many=True)
 ADAPTERS = Kind(_adapter, "PATH[=WEIGHT]", many=True)
 BITS = Kind(_bits, "BITS")
 BLOCK = Kind(_block, "RxC")

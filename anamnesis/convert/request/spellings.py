@@ -17,6 +17,8 @@ Named: TypeAlias = "str | Encoding | Enum | DTypeLike"
 _TABLE = json_table(__file__)
 # With `-` between words, whatever stands there.
 _WORDS = {**DTYPE_WORDS, **_TABLE["words"]}
+FOLDERS = {"hf", "transformers", "huggingface", "hugging-face"}
+CONTAINERS = {"pth": "torch"}  # whose ids no user would guess
 # What several targets are meant by; without any separator.
 _SEVERAL = {word: tuple(targets.split()) for word, targets in _TABLE["several"].items()}
 

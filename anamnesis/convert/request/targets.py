@@ -16,17 +16,13 @@ from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.request.form import check_ending, check_named
-from anamnesis.convert.request.spellings import Named, several, spelt, worded
+from anamnesis.convert.request.spellings import CONTAINERS, FOLDERS, Named, several, spelt, worded
 from anamnesis.formats.base import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
 from anamnesis.schemes.encodings import ENCODINGS, GGUF, LAYOUTS, find, made
 
 KEEP = "keep"  # of an override: as it is stored
-
-
-_DIRECTORIES = {"hf", "transformers", "huggingface", "hugging-face"}
-_ALIASES = {"pth": "torch"}  # of containers, whose ids no user would guess
 
 _COPY = "gguf-copy"  # every tensor as it is, with llama-quantize's header
 _TOGETHER = [f"{container}-{dtype}" for container in WRITERS for dtype in OUTPUT_DTYPES]
@@ -63,7 +59,7 @@ def listed() -> Iterator[Listed]:
     """Yield all targets that go without a container, and the containers."""
     from anamnesis.convert.loaders.verdicts import loaders
 
-    called = {container: name for name, container in _ALIASES.items()}
+    called = {container: name for name, container in CONTAINERS.items()}
     for container in ("safetensors", "gguf", "npz", "npy", "torch"):
         yield Listed(called.get(container, container), "container", container, loaders(container))
     for dtype in OUTPUT_DTYPES:
@@ -82,7 +78,7 @@ def listed() -> Iterator[Listed]:
 def names() -> Iterator[str]:
     """Yield the containers, and the targets that go without one."""
     yield from WRITERS
-    yield from _ALIASES
+    yield from CONTAINERS
     yield from OUTPUT_DTYPES
     yield from ENCODINGS
     yield from LAYOUTS
@@ -115,7 +111,7 @@ def target(to: Named | Target) -> Target:
 
 def _named(to: str) -> Target | None:
     """Return what a word stands for; None if it is no target."""
-    if to.strip().lower() in _DIRECTORIES:
+    if to.strip().lower() in FOLDERS:
         return Target("safetensors", text=to, is_directory=True)
     name = spelt(to, names())
     if _container(name) is not None:
@@ -216,7 +212,7 @@ def _refuse_absent(name: str) -> None:
 
 
 def _container(name: str) -> str | None:
-    name = _ALIASES.get(name, name)
+    name = CONTAINERS.get(name, name)
     return name if name in WRITERS else None
 
 

@@ -18,6 +18,7 @@ from anamnesis.formats.gguf.read import parse
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.values import merged
 from anamnesis.formats.gguf.write import GgufWriter
+from anamnesis.formats.magic import GGUF_MAGIC
 from anamnesis.sources.memory import BufferSource
 
 
@@ -43,7 +44,7 @@ def header_of(metadata: Mapping[str, Any], where: str, limits: ParseLimits) -> G
     except ValueError:
         raise ParseError("is no base64; take the key out", source=name) from None
     source = BufferSource(raw, name)
-    if not raw.startswith(b"GGUF"):
+    if not raw.startswith(GGUF_MAGIC):
         raise ParseError("is no GGUF header; take the key out", source=name)
     found = parse(source, raw[:8], Budget(limits)).metadata
     assert isinstance(found, GgufMetadata)

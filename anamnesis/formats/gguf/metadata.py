@@ -19,12 +19,13 @@ from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.source import Source
 from anamnesis.formats.base import TypedMetadata
+from anamnesis.formats.gguf.limits import (
+    GGUF_MAX_ARRAY_DEPTH,
+    GGUF_MAX_ARRAY_ITEMS,
+    GGUF_MAX_KEY,
+    GGUF_MAX_NESTED_ARRAYS,
+)
 from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
-
-GGUF_MAX_KEY = 65_535  # bytes
-GGUF_MAX_ARRAY_ITEMS = 16_000_000  # of one key, all levels together
-GGUF_MAX_ARRAY_DEPTH = 4
-GGUF_MAX_NESTED_ARRAYS = 1_000_000  # in one file; they are stepped over one by one, in Python
 
 _EAGER_STRING = 1 << 16  # bytes; what is longer is read when asked for
 _CARRIED_ITEMS = 64

@@ -10,10 +10,9 @@ reader and more, except that holes between tensors are let pass.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
@@ -22,24 +21,18 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
+from anamnesis.formats.gguf import limits
 from anamnesis.formats.gguf.metadata import GgufMetadata, ValueType, read_metadata, smallest_key
+from anamnesis.formats.gguf.orig_shape import own_shapes
 from anamnesis.formats.gguf.reader import HeaderReader, NumberForm
 from anamnesis.sources.altered import AlteredSource, Region, swapping
 
 _MAGIC_BYTES = 4
 _HEAD_BYTES = 8  # magic and version
 
-GGUF_MAX_TENSORS = 1_000_000
-GGUF_MAX_KEYS = 1_000_000
-GGUF_MAX_NAME = 65_535  # bytes
-GGUF_MAX_DIMS = 8
-GGUF_MAX_ELEMENTS = 10**12
-GGUF_MAX_ALIGNMENT = 1 << 20  # bytes
-
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 ARCHITECTURE_KEY = "general.architecture"
-SHAPE_KEY = "comfy.gguf.orig_shape."  # ComfyUI-GGUF's, of tensors in rows of whole blocks
 
 _SCALARS = {
     0: "F32",
@@ -112,7 +105,7 @@ def parse(source: Source, head: bytes, budget: Budget) -> Container:
         },
         _unreadable(tensors, encoding.big_endian),
         self_contained=True,
-        shapes=_own_shapes(metadata, tensors, source),
+        shapes=own_shapes(metadata, tensors, source),
     )
 
 
@@ -141,12 +134,14 @@ def _counts(reader: HeaderReader) -> tuple[int, int]:
     n_tensors = reader.length()
     reader.owed = 0
     n_keys = reader.length()
-    if n_tensors > GGUF_MAX_TENSORS:
+    if n_tensors > limits.GGUF_MAX_TENSORS:
         raise reader.exceeded(
-            "GGUF_MAX_TENSORS", f"{n_tensors:,} tensors; {GGUF_MAX_TENSORS:,} are allowed"
+            "GGUF_MAX_TENSORS", f"{n_tensors:,} tensors; {limits.GGUF_MAX_TENSORS:,} are allowed"
         )
-    if n_keys > GGUF_MAX_KEYS:
-        raise reader.exceeded("GGUF_MAX_KEYS", f"{n_keys:,} keys; {GGUF_MAX_KEYS:,} are allowed")
+    if n_keys > limits.GGUF_MAX_KEYS:
+        raise reader.exceeded(
+            "GGUF_MAX_KEYS", f"{n_keys:,} keys; {limits.GGUF_MAX_KEYS:,} are allowed"
+        )
     keys_take = n_keys * smallest_key(reader.encoding)
     tensors_take = n_tensors * _smallest_entry(reader.encoding)
     reader.require(n_keys, keys_take, "keys")
@@ -166,34 +161,13 @@ def _alignment(metadata: GgufMetadata, source: Source) -> int:
         raise ParseError(
             f"{ALIGNMENT_KEY} must be a u32 and a power of two, not {shown}", source=source.name
         )
-    if value > GGUF_MAX_ALIGNMENT:
+    if value > limits.GGUF_MAX_ALIGNMENT:
         raise LimitExceeded(
             "GGUF_MAX_ALIGNMENT",
-            f"{source.name}: {ALIGNMENT_KEY} is {value:,}; {GGUF_MAX_ALIGNMENT:,} are allowed",
+            f"{source.name}: {ALIGNMENT_KEY} is {value:,};"
+            f" {limits.GGUF_MAX_ALIGNMENT:,} are allowed",
         )
     return int(value)
-
-
-def _own_shapes(
-    metadata: GgufMetadata, tensors: Iterable[StoredTensor], source: Source
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors whose rows were cut anew, so that they are whole blocks."""
-    given = {key.removeprefix(SHAPE_KEY) for key in metadata if key.startswith(SHAPE_KEY)}
-    shapes = {}
-    for tensor in tensors if given else ():
-        if tensor.name not in given:
-            continue
-        key = SHAPE_KEY + tensor.name
-        shape: Any = metadata[key] if (metadata.n_items(key) or 0) <= GGUF_MAX_DIMS else None
-        is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-        if not is_shape or prod(shape) != tensor.n_elements:
-            raise ParseError(
-                f"{key} must be the shape of as many values as {tensor.describe()} has, not"
-                f" {shape if is_shape else metadata.fields[key].describe()}",
-                source=source.name,
-            )
-        shapes[tensor.name] = tuple(shape)
-    return shapes
 
 
 # --- the table of tensors -----------------------------------------------------------------------
@@ -219,21 +193,22 @@ def _read_entries(reader: HeaderReader, n_tensors: int) -> list[_Entry]:
     form = reader.encoding
     smallest = _smallest_entry(form)
     tails = [
-        struct.Struct(f"{form.order}{n}{form.length_code}IQ") for n in range(GGUF_MAX_DIMS + 1)
+        struct.Struct(f"{form.order}{n}{form.length_code}IQ")
+        for n in range(limits.GGUF_MAX_DIMS + 1)
     ]
     entries: dict[str, _Entry] = {}
     layouts: dict[tuple[int, ...], tuple[DType, tuple[int, ...], int]] = {}
     for _ in range(n_tensors):
         reader.owed -= smallest
         at = reader.offset
-        name = reader.name("GGUF_MAX_NAME", GGUF_MAX_NAME, "a tensor's name")
+        name = reader.name("GGUF_MAX_NAME", limits.GGUF_MAX_NAME, "a tensor's name")
         if name in entries:
             raise reader.error(f"tensor {name!r} appears twice", at)
         n_dims = reader.u32()
-        if n_dims > GGUF_MAX_DIMS:
+        if n_dims > limits.GGUF_MAX_DIMS:
             raise reader.exceeded(
                 "GGUF_MAX_DIMS",
-                f"tensor {name!r} has {n_dims:,} dimensions; {GGUF_MAX_DIMS} are allowed",
+                f"tensor {name!r} has {n_dims:,} dimensions; {limits.GGUF_MAX_DIMS} are allowed",
             )
         *layout, offset = reader.unpack(tails[n_dims])
         key = tuple(layout)
@@ -253,10 +228,11 @@ def _layout(
     for dim in dims:
         n_elements *= dim
         most *= max(dim, 1)  # an empty tensor must not hide dimensions that nothing can hold
-    if most > GGUF_MAX_ELEMENTS:
+    if most > limits.GGUF_MAX_ELEMENTS:
         raise reader.exceeded(
             "GGUF_MAX_ELEMENTS",
-            f"tensor {name!r} of shape {list(shape)}; {GGUF_MAX_ELEMENTS:,} elements are allowed",
+            f"tensor {name!r} of shape {list(shape)};"
+            f" {limits.GGUF_MAX_ELEMENTS:,} elements are allowed",
         )
     dtype = TYPES.get(number)
     if dtype is None:

@@ -15,8 +15,7 @@ import anamnesis._parse as _parse
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
-
-GGUF_MAX_STRING = 1 << 24  # bytes; of one metadata string, items of arrays included
+from anamnesis.formats.gguf.limits import GGUF_MAX_STRING
 
 _WINDOW = 1 << 18  # bytes read at a time: they are still in cache when they are looked at
 

@@ -7,6 +7,7 @@ import math
 import re
 from typing import Any
 
+from anamnesis.base.arguments import as_float
 from anamnesis.formats.gguf.metadata import ValueType
 from anamnesis.formats.gguf.values import FLOATS, SAID, Value, of_type, typed
 
@@ -103,11 +104,3 @@ def guessed(text: str) -> Any:
     # Any other object is text, as a template that begins with a brace is.
     is_text = isinstance(given, dict) and set(given) != {"type", "value"}
     return text if is_text else _finite(given)
-
-
-def as_float(text: str) -> float:
-    """Return the number that a text is."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no number") from None

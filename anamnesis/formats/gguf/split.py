@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.shard_names import numbered_names
 from anamnesis.formats.gguf.read import DEFAULT_ALIGNMENT
 
 NUMBER_KEY, COUNT_KEY, TENSORS_KEY = "split.no", "split.count", "split.tensors.count"
@@ -70,6 +71,7 @@ def _files(
     if n > _MOST_FILES:
         raise UnsupportedError(f"{n:,} parts, of which GGUF numbers {_MOST_FILES:,}; allow larger")
     stem = name[: -len(_ENDING)] if name.lower().endswith(_ENDING) else name
+    names = numbered_names(stem, n, _ENDING)
     files = []
     for i, (start, stop) in enumerate(runs):
         given = {
@@ -78,5 +80,5 @@ def _files(
             TENSORS_KEY: {"type": "int32", "value": n_tensors},
         }
         own = {**(metadata if i == 0 else {}), **{key: given[key] for key in keys}}
-        files.append(SplitFile(f"{stem}-{i + 1:05d}-of-{n:05d}{_ENDING}", start, stop, own))
+        files.append(SplitFile(names[i], start, stop, own))
     return files

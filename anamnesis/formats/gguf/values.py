@@ -17,14 +17,9 @@ from typing import Any, NamedTuple
 import anamnesis._parse as _parse
 from anamnesis.base.arrays import numpy_of
 from anamnesis.base.errors import UnsupportedError
-from anamnesis.formats.gguf.metadata import (
-    CODES,
-    GGUF_MAX_ARRAY_ITEMS,
-    SIZES,
-    GgufMetadata,
-    ValueType,
-)
-from anamnesis.formats.gguf.reader import GGUF_MAX_STRING, NumberForm
+from anamnesis.formats.gguf.limits import GGUF_MAX_ARRAY_ITEMS, GGUF_MAX_STRING
+from anamnesis.formats.gguf.metadata import CODES, SIZES, GgufMetadata, ValueType
+from anamnesis.formats.gguf.reader import NumberForm
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.strings import Strings
 

@@ -9,23 +9,16 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
+from anamnesis.base.arguments import as_float
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, UnsupportedError
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import Container, FileLayout, Writer
-from anamnesis.formats.gguf.metadata import GGUF_MAX_KEY, GgufMetadata, HeaderField, ValueType
-from anamnesis.formats.gguf.read import (
-    ALIGNMENT_KEY,
-    ARCHITECTURE_KEY,
-    DEFAULT_ALIGNMENT,
-    GGUF_MAX_ALIGNMENT,
-    GGUF_MAX_ELEMENTS,
-    GGUF_MAX_KEYS,
-    GGUF_MAX_TENSORS,
-    TYPES,
-)
-from anamnesis.formats.gguf.settings import as_float, guessed, read_setting
+from anamnesis.formats.gguf import limits
+from anamnesis.formats.gguf.metadata import GgufMetadata, HeaderField, ValueType
+from anamnesis.formats.gguf.read import ALIGNMENT_KEY, ARCHITECTURE_KEY, DEFAULT_ALIGNMENT, TYPES
+from anamnesis.formats.gguf.settings import guessed, read_setting
 from anamnesis.formats.gguf.split import SPLIT_KEYS
 from anamnesis.formats.gguf.values import (
     FLOATS,
@@ -38,6 +31,7 @@ from anamnesis.formats.gguf.values import (
     of_type,
     typed,
 )
+from anamnesis.formats.magic import GGUF_MAGIC
 
 _VERSION = 3
 _HEAD = struct.Struct("<4sIQQ")
@@ -83,16 +77,16 @@ class GgufWriter(Writer):
                 f"{dtype.name} needs rows of whole blocks of {dtype.block_elements} elements, not"
                 f" {row:,}"
             )
-        if prod([max(dim, 1) for dim in shape]) > GGUF_MAX_ELEMENTS:
-            return f"gguf stores at most {GGUF_MAX_ELEMENTS:,} elements"
+        if prod([max(dim, 1) for dim in shape]) > limits.GGUF_MAX_ELEMENTS:
+            return f"gguf stores at most {limits.GGUF_MAX_ELEMENTS:,} elements"
         return _why_no_name(name, self.longest_name)
 
     def lay_out(self, parts: Sequence[Part], metadata: Mapping[str, Any]) -> FileLayout:
         self.check(parts, metadata)
         values = merged(metadata)
         for limit, n, most in (
-            ("GGUF_MAX_TENSORS", len(parts), GGUF_MAX_TENSORS),
-            ("GGUF_MAX_KEYS", len(values), GGUF_MAX_KEYS),
+            ("GGUF_MAX_TENSORS", len(parts), limits.GGUF_MAX_TENSORS),
+            ("GGUF_MAX_KEYS", len(values), limits.GGUF_MAX_KEYS),
         ):
             if n > most:
                 raise LimitExceeded(limit, f"the output would have {n:,}; {most:,} are allowed")
@@ -101,7 +95,7 @@ class GgufWriter(Writer):
         *begins, end = accumulate([n + -n % alignment for n in sizes], initial=0)
         header = b"".join(
             [
-                _HEAD.pack(b"GGUF", _VERSION, len(parts), len(values)),
+                _HEAD.pack(GGUF_MAGIC, _VERSION, len(parts), len(values)),
                 *[key_bytes(key, value) for key, value in values.items()],
                 *_table(parts, begins),
             ]
@@ -130,10 +124,10 @@ def _alignment(value: Value | None) -> int:
     alignment = int.from_bytes(value.raw, "little")
     if value.type is not ValueType.U32 or alignment.bit_count() != 1:
         raise UnsupportedError(f"{ALIGNMENT_KEY} must be a uint32 and a power of two")
-    if alignment > GGUF_MAX_ALIGNMENT:
+    if alignment > limits.GGUF_MAX_ALIGNMENT:
         raise LimitExceeded(
             "GGUF_MAX_ALIGNMENT",
-            f"{ALIGNMENT_KEY} would be {alignment:,}; {GGUF_MAX_ALIGNMENT:,} are allowed",
+            f"{ALIGNMENT_KEY} would be {alignment:,}; {limits.GGUF_MAX_ALIGNMENT:,} are allowed",
         )
     return alignment
 
@@ -144,8 +138,10 @@ def key_bytes(key: str, value: Value) -> bytes:
         raw = key.encode()
     except UnicodeEncodeError:
         raise UnsupportedError(f"metadata {key!r}: a key must be UTF-8") from None
-    if not 0 < len(raw) <= GGUF_MAX_KEY:
-        raise UnsupportedError(f"metadata {key[:80]!r}: a key has 1 to {GGUF_MAX_KEY:,} bytes")
+    if not 0 < len(raw) <= limits.GGUF_MAX_KEY:
+        raise UnsupportedError(
+            f"metadata {key[:80]!r}: a key has 1 to {limits.GGUF_MAX_KEY:,} bytes"
+        )
     return _LENGTH.pack(len(raw)) + raw + _TYPE.pack(value.type) + value.raw
 
 
@@ -227,7 +223,7 @@ def edited(container: Container, new: Mapping[str, Any], gone: Collection[str]) 
             " program would find them",
             remedy="leave it, or set the new architecture's keys, too",
         )
-    if len(values) > GGUF_MAX_KEYS:
+    if len(values) > limits.GGUF_MAX_KEYS:
         raise LimitExceeded("GGUF_MAX_KEYS", f"{source.name}: would have {len(values):,} keys")
     count = len(values).to_bytes(_KEYS_AT - _COUNT_AT, "little")
     head = [was[:_COUNT_AT], count, *map(key_bytes, values, values.values()), was[len(keys) :]]

@@ -19,8 +19,8 @@ from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.printable import printable
 from anamnesis.base.source import Source
+from anamnesis.formats.magic import NPY_MAGIC
 
-NPY_MAGIC = b"\x93NUMPY"
 NPY_MAX_HEADER = 65_536  # bytes; numpy's own limit is 10,000
 NPY_MAX_DEPTH = 32  # of a structured dtype, which is refused all the same, but by name
 NPY_MAX_DIMS = 64

@@ -17,7 +17,8 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
-from anamnesis.formats.numpy.npy import NPY_MAGIC, NpyHeader, read_header
+from anamnesis.formats.magic import NPY_MAGIC
+from anamnesis.formats.numpy.npy import NpyHeader, read_header
 from anamnesis.formats.zip.members import ZipDirectory
 from anamnesis.sources.altered import swapped
 from anamnesis.sources.strided import Strips, column_major, strided

@@ -18,7 +18,8 @@ from anamnesis.base.dtypes import ALL_DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import FileLayout, Writer
-from anamnesis.formats.numpy.npy import KINDS, NPY_MAGIC, NPY_MAX_DIMS, NPY_MAX_ELEMENTS
+from anamnesis.formats.magic import NPY_MAGIC
+from anamnesis.formats.numpy.npy import KINDS, NPY_MAX_DIMS, NPY_MAX_ELEMENTS
 from anamnesis.formats.zip.directory import LARGE
 from anamnesis.formats.zip.write import (
     LOCAL_BYTES,

@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle import object_opcodes  # noqa: F401 -- it registers its own
-from anamnesis.formats.pickle.nodes import (
-    CONTAINER,
-    ENTRY,
+from anamnesis.formats.pickle.limits import (
+    PICKLE_FREE_BYTES,
     PICKLE_MAX_GROWTH,
     PICKLE_MAX_ITEMS,
     PICKLE_MAX_OPCODES,
     PICKLE_MAX_PAYLOAD,
     PICKLE_MAX_WORKING_SET,
+)
+from anamnesis.formats.pickle.nodes import (
+    CONTAINER,
+    ENTRY,
     SCALARS,
     SLOT,
     Builder,
@@ -53,7 +56,6 @@ FindGlobal = Callable[[str, str], Any]
 PersistentLoad = Callable[[Any], Any]
 
 _STRETCH = 1 << 18  # opcodes that are run at once
-_SMALL = 8 << 20  # bytes that all values may take in any case
 
 
 class TruncatedPickle(ParseError):
@@ -94,7 +96,7 @@ class PickleMachine:
         self.attributes: dict[int, tuple[Any, list[Any]]] = {}
         limits = budget.limits
         single, total = limits.max_single_alloc, limits.max_total_bytes
-        self._most = min(self.max_working_set, _SMALL + PICKLE_MAX_GROWTH * len(data))
+        self._most = min(self.max_working_set, PICKLE_FREE_BYTES + PICKLE_MAX_GROWTH * len(data))
         self.allowed = self._most
         self.max_payload = PICKLE_MAX_PAYLOAD
         if total is not None:

@@ -6,15 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded
-from anamnesis.formats.pickle.nodes import (
-    CONTAINER,
-    ENTRY,
-    NUMBER,
-    PICKLE_MAX_DEPTH,
-    SLOT,
-    Call,
-    PickledSet,
-)
+from anamnesis.formats.pickle.limits import PICKLE_MAX_DEPTH
+from anamnesis.formats.pickle.nodes import CONTAINER, ENTRY, NUMBER, SLOT, Call, PickledSet
 from anamnesis.formats.pickle.opcodes import (
     I32,
     U8,

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded
-from anamnesis.formats.pickle.nodes import NUMBER, PICKLE_MAX_INT, SLOT
+from anamnesis.formats.pickle.limits import PICKLE_MAX_INT
+from anamnesis.formats.pickle.nodes import NUMBER, SLOT
 
 if TYPE_CHECKING:
     from anamnesis.formats.pickle.machine import PickleMachine

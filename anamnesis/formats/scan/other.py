@@ -10,6 +10,7 @@ from typing import Any
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
+from anamnesis.formats.magic import GGUF_MAGIC, ZIP_END_MAGIC
 from anamnesis.formats.numpy.npy import read_header
 
 # Descriptors of NumPy arrays that hold strings, dates, bytes or long numbers, no objects.
@@ -34,7 +35,7 @@ _ZIP_LOCATOR_BYTES = 20
 
 def parse_other(source: Source, head: bytes, budget: Budget) -> None:
     """Parse the header of a GGUF or safetensors file, which must go to the end of the file."""
-    if not head.startswith(b"GGUF"):
+    if not head.startswith(GGUF_MAGIC):
         from anamnesis.formats.safetensors import read as safetensors
 
         safetensors.parse(source, head, budget)
@@ -120,7 +121,7 @@ def ends_like_an_archive(source: Source) -> bool:
     """Return whether a file has the end of a ZIP archive, where some readers look for one."""
     n_tail = min(source.size, _ZIP_TAIL)
     tail = source.read(source.size - n_tail, n_tail)
-    at = tail.rfind(b"PK\x05\x06")
+    at = tail.rfind(ZIP_END_MAGIC)
     if at < 0 or n_tail - at < _ZIP_END.size:
         return False
     _, n_directory, _ = _ZIP_END.unpack_from(tail, at)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from anamnesis.base.errors import AnamnesisError, LimitExceeded
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
 from anamnesis.base.source import Source
-from anamnesis.formats.numpy.npy import NPY_MAGIC
-from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL, Global
+from anamnesis.formats.magic import GGUF_MAGIC, NPY_MAGIC, TORCH_MAGIC, ZIP_MAGICS
+from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
+from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.scan.dangerous import is_dangerous, is_extension
 from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, ScanMachine
 from anamnesis.formats.scan.other import (
@@ -29,7 +30,7 @@ from anamnesis.formats.scan.other import (
 )
 from anamnesis.formats.scan.report import SAFE, PickleScan, Scan
 from anamnesis.formats.torch.globals import find_torch_global
-from anamnesis.formats.torch.legacy import MAGIC, PickleStream, end_of_storages
+from anamnesis.formats.torch.legacy import PickleStream, end_of_storages
 from anamnesis.formats.torch.read import read_pickle
 from anamnesis.formats.zip.directory import LOCAL_BYTES
 from anamnesis.sources.memory import BufferSource
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 SCAN_MAX_NESTED = 8  # pickles in pickles
 SCAN_MAX_PICKLES = 10_000
 
-_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd")
 _PICKLE_NAME = re.compile(r"\.(pkl|pickle|p|pk|joblib|dill|dat|debug_pkl)$", re.IGNORECASE)
 _RAW_NAME = re.compile(  # of what torch writes and never unpickles
@@ -97,7 +97,7 @@ class _Scanner:
         source = self.source
         head = source.read(0, min(source.size, _HEAD_BYTES))
         try:
-            if head.startswith(_ZIP_MAGICS):
+            if head.startswith(ZIP_MAGICS):
                 self._archive()
                 if head.isascii():  # else it cannot be a pickle that begins with PERSID
                     self._guest(source, "read as a pickle")
@@ -120,7 +120,7 @@ class _Scanner:
             at = data_of_array(source, 0, source.size, source.name, Budget(self.limits))
             if at is not None:
                 self._stream(source, "", at)
-        elif head.startswith(b"GGUF") or (head[8:9] == b"{" and head[4:8] == bytes(4)):
+        elif head.startswith(GGUF_MAGIC) or (head[8:9] == b"{" and head[4:8] == bytes(4)):
             try:
                 parse_other(self.source, head[:8], Budget(self.limits))
             except AnamnesisError as error:
@@ -182,7 +182,7 @@ class _Scanner:
             at = data_of_array(source, start, end, name, Budget(self.limits))
             if at is not None:
                 self._stream(BufferSource(read_pickle(directory, entry), name), name, at - start)
-        elif head.startswith(_ZIP_MAGICS):
+        elif head.startswith(ZIP_MAGICS):
             self.scan.problems.append(f"{name}: an archive inside the archive; unpack it")
         elif is_pickle or (has_protocol and not is_raw):
             self._stream(BufferSource(read_pickle(directory, entry), name), name)
@@ -222,7 +222,7 @@ class _Scanner:
             called = name if name and at == start else f"{name} at byte {at:,}".strip()
             self.scan.pickles.append(pickle := PickleScan(called))
             value = self._one(stream, pickle, ScanMachine, Findings(), saved)
-            is_torch = value == MAGIC if n == 0 else is_torch
+            is_torch = value == TORCH_MAGIC if n == 0 else is_torch
             if is_torch and n + 1 == _LEGACY_PICKLES and value is not _BROKEN:
                 budget = Budget(self.limits)
                 end = end_of_storages(source, budget, stream.pos, map(_with_dtype, saved), value)

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.formats.pickle.limits import PICKLE_MAX_DEPTH, PICKLE_MAX_WORKING_SET
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import (
     ENTRY,
     NUMBER,
-    PICKLE_MAX_DEPTH,
-    PICKLE_MAX_WORKING_SET,
     SCALARS,
     SLOT,
     Call,

@@ -14,27 +14,28 @@ from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container
+from anamnesis.formats.magic import TORCH_MAGIC
+from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES
 from anamnesis.formats.pickle.machine import (
     FindGlobal,
     PersistentLoad,
     PickleMachine,
     TruncatedPickle,
 )
-from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES, Global, in_words
+from anamnesis.formats.pickle.nodes import Global, in_words
 from anamnesis.formats.torch.flatten import flatten
 from anamnesis.formats.torch.globals import find_torch_global, storage_from
 from anamnesis.formats.torch.read import container_of, kind_of, storage_id
 from anamnesis.formats.torch.tensors import Place
 from anamnesis.formats.torch.values import Storage, item_bytes
 
-MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _COUNT_BYTES = 8
 _FIRST_WINDOW = 1 << 14
 _GROWTH = 4
 
-_MAGIC_BINARY = b"\x8a\x0a" + MAGIC.to_bytes(10, "little")
-_MAGIC_TEXT = b"L%dL\n." % MAGIC
+_MAGIC_BINARY = b"\x8a\x0a" + TORCH_MAGIC.to_bytes(10, "little")
+_MAGIC_TEXT = b"L%dL\n." % TORCH_MAGIC
 _MOST_BEFORE = 11  # PROTO and FRAME
 
 
@@ -144,7 +145,7 @@ class _LegacyFile:
         return self.stream.load(self._find_global, self._nothing)
 
     def container(self) -> Container:
-        if self._next() != MAGIC:
+        if self._next() != TORCH_MAGIC:
             raise ParseError("not a PyTorch file", offset=0, source=self.source.name)
         protocol = self._next()
         if protocol != _PROTOCOL:

@@ -18,14 +18,9 @@ from anamnesis.base.limits import Budget
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.source import Source
 from anamnesis.formats.base import Container, TypedMetadata, names_below
+from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.pickle.machine import FindGlobal, PickleMachine
-from anamnesis.formats.pickle.nodes import (
-    PICKLE_MAX_BYTES,
-    PICKLE_MAX_RATIO,
-    PICKLE_SMALL,
-    Global,
-    text_cost,
-)
+from anamnesis.formats.pickle.nodes import Global, text_cost
 from anamnesis.formats.pickle.opcodes import Problem
 from anamnesis.formats.torch.flatten import Flattened, flatten
 from anamnesis.formats.torch.globals import find_torch_global, storage_from

@@ -18,7 +18,7 @@ from anamnesis.base.dtypes import ALL_DTYPES, DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part
 from anamnesis.formats.base import FileLayout, Writer
-from anamnesis.formats.pickle.nodes import PICKLE_MAX_BYTES
+from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES
 from anamnesis.formats.torch.globals import STORAGES
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, too_large
 from anamnesis.formats.zip.directory import HAS_DESCRIPTOR

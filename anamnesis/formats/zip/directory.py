@@ -17,13 +17,13 @@ import anamnesis._parse as _parse
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
+from anamnesis.formats.magic import ZIP_END_MAGIC
 
 ZIP_MAX_ENTRIES = 1_000_000
 ZIP_MAX_DIRECTORY = 100_000_000  # bytes
 DEFLATE_MAX_RATIO = 1032  # 258 bytes for two bits: no deflated stream is longer
 
 _END = struct.Struct("<4s4H2IH")
-_END_MAGIC = b"PK\x05\x06"
 _MAX_COMMENT = 0xFFFF
 _LOCATOR = struct.Struct("<4sIQI")
 _LOCATOR_MAGIC = b"PK\x06\x07"
@@ -173,11 +173,11 @@ def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
         raise zip_error(source, 0, f"{source.size} bytes are too few for a ZIP archive")
     at = source.size - _END.size
     record = _END.unpack(source.read(at, _END.size))
-    if record[0] == _END_MAGIC and record[-1] == 0:
+    if record[0] == ZIP_END_MAGIC and record[-1] == 0:
         return at, record
     n_tail = min(source.size, _END.size + _MAX_COMMENT)
     tail = source.read(source.size - n_tail, n_tail)
-    pos = tail.rfind(_END_MAGIC)
+    pos = tail.rfind(ZIP_END_MAGIC)
     if pos < 0:
         raise zip_error(
             source,

@@ -16,6 +16,7 @@ from anamnesis.base.crc import crc32
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
+from anamnesis.formats.magic import ZIP_MAGIC
 from anamnesis.formats.zip.directory import (
     HAS_DESCRIPTOR,
     LARGE,
@@ -31,7 +32,6 @@ from anamnesis.formats.zip.directory import (
 from anamnesis.sources.checked import CheckedSource
 from anamnesis.sources.inflated import Deflated, InflatedChunks, InflatedSource
 
-_LOCAL_MAGIC = b"PK\x03\x04"
 _LEVELS = 1 << 1 | 1 << 2  # how hard the writer tried; may differ
 _DESCRIPTOR_BYTES = (12, 16, 20, 24)  # with or without a magic, of 32 or 64 bits
 _ZIP64_BYTES = 20  # of both lengths
@@ -96,7 +96,7 @@ class ZipDirectory:
         raw = self._archive.read(at, min(n_fixed + _ZIP64_BYTES, self._ends[at] - at))
         header: tuple[Any, ...] = LOCAL.unpack_from(raw)
         magic, flags, method, crc, n_compressed, n_bytes, n_name, n_extra = header
-        if magic != _LOCAL_MAGIC:
+        if magic != ZIP_MAGIC:
             raise zip_error(self.source, at, f"no header of member {entry.name!r}")
         same = (
             n_name == len(entry.raw_name)

@@ -156,8 +156,6 @@ def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1)
 
 # --- how much is made at a time -----------------------------------------------------------------
 
-THREAD_BYTES = 16 << 20  # the most that each thread takes
-
 
 class _Sizes(NamedTuple):
     band: int

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.detect.activation_scales import activation_side
 from anamnesis.schemes.libraries.torchao_metadata import CODES, SCALE, ZEROS
 
 # Last names of modules that are tables: looked up by row, not multiplied with.
@@ -125,24 +126,6 @@ _STATE = "_extra_state"  # Transformer Engine's: has the scale of 8-bit weights 
 # Integers that models keep beside their weights: masks, tables of positions, ids.
 _BUFFER_ENDINGS = ("bias", "mask", "ids", "idx", "idxs", "index", "indices", "positions", "layout")
 
-# Ranges of activations and of caches, measured for inference in 8 bits: a full-precision model has
-# no use for them. The former lie beside the weight that they are for, the latter in an attention.
-_ACTIVATION = frozenset(
-    {
-        *("input_scale", "input_scale_inv", "input_scale_ub", "activation_scale"),
-        *("activation_scale_inv", "activation_scale_ub", "act_scale", "output_scale"),
-        *("input_zero_point", "output_zero_point", "input_global_scale", "scale_input"),
-        *("qscale_act", "input_activation_scale", "output_activation_scale"),
-    }
-)
-_CACHE = frozenset(
-    {
-        *("k_scale", "v_scale", "q_scale", "kv_scale", "kv_cache_scale", "prob_scale"),
-        *("k_zero_point", "v_zero_point", "q_zero_point", "k_cache_scale", "v_cache_scale"),
-    }
-)
-_ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
-
 _CENTROIDS = (".centroids.weight", ".res_centroids.weight")  # VPTQ's
 _NESTED_PARTS = (".weight._data._data", ".weight._data", *_CENTROIDS)  # the former quanto's
 
@@ -186,7 +169,7 @@ def is_auxiliary(
     last = name.rpartition(".")[2]
     if last in _AS_INTEGERS and tensor.dtype.kind == "int":
         return True
-    if last in ("weight", "bias") or _is_range_name(last):
+    if last in ("weight", "bias") or activation_side(name):
         return name.endswith(_CENTROIDS)
     if last in _ALWAYS:
         return True
@@ -282,44 +265,6 @@ def looks_like_codes(tensor: StoredTensor) -> bool:
     return (
         len(tensor.shape) > 1 and dtype.name in _CODE_DTYPES and not last.endswith(_BUFFER_ENDINGS)
     )
-
-
-def activation_side(name: str) -> bool:
-    """Return whether a name belongs to a range of activations or of a cache."""
-    return _is_range_name(name.rpartition(".")[2])
-
-
-def _is_range_name(last: str) -> bool:
-    return last in _ACTIVATION or last in _CACHE or last.endswith(_ACTIVATION_SUFFIXES)
-
-
-def ranges_among(
-    tensors: Iterable[StoredTensor],
-    weights: Mapping[str, tuple[int, ...]],
-    *,
-    kv_cache: bool,
-    per_head: bool,
-) -> Iterator[StoredTensor]:
-    """Yield ranges of activations and of caches, not learned parameters that share their names."""
-    # A range is one value; one for each expert, beside the experts' weights; or one for each head
-    # where the config says so. It lies beside a weight of an encoding that comes with ranges, whose
-    # shapes are given, or in an attention that has such weights.
-    modules = {module_of(name) for name in weights}
-    attentions = modules | {name.rpartition(".")[0] for name in modules}
-    for tensor in tensors:
-        module, _, last = tensor.name.rpartition(".")
-        is_range = tensor.shape in ((), (1,))
-        if last in _CACHE:
-            is_range = is_range or (per_head and tensor.shape[1:] == (1, 1))
-            lies = kv_cache or module.removesuffix(".attn") in attentions
-        else:
-            names = [f"{module}.weight"]
-            names += [tensor.name.removesuffix(s) for s in _ACTIVATION_SUFFIXES if last.endswith(s)]
-            stacks = [shape for name in names if len(shape := weights.get(name, ())) == 3]
-            each = [shape for n, *_ in stacks for shape in ((n,), (n, 1), (n, 1, 1))]
-            is_range, lies = is_range or tensor.shape in each, module in modules
-        if is_range and lies:
-            yield tensor
 
 
 _HEAD = "lm_head.weight"

@@ -9,9 +9,10 @@ from types import ModuleType
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.detect.activation_scales import activation_side, ranges_among
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.not_weights import activation_side, looks_like_codes, ranges_among
+from anamnesis.schemes.detect.not_weights import looks_like_codes, module_of
 from anamnesis.schemes.detect.orphans import refuse_orphans
 from anamnesis.schemes.detect.pre_quant_scale import settle_input_scales
 
@@ -129,5 +130,6 @@ def _drop_ranges(ledger: Ledger, facts: QuantFacts) -> None:
     if not named:
         return
     shapes = {w.name: w.shape for w in ledger.weights.values() if w.has_ranges}
-    for tensor in ranges_among(named, shapes, kv_cache=facts.kv_cache, per_head=facts.per_head):
+    modules, cache = set(map(module_of, shapes)), facts.kv_cache
+    for tensor in ranges_among(named, shapes, modules, kv_cache=cache, per_head=facts.per_head):
         ledger.drop(tensor.name, "range of activations or of a cache")

@@ -178,14 +178,14 @@ class OfComfyUi(Layout):
             """What ComfyUI calls it."""
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.comfy_layers import comfy_refusal
+        from anamnesis.schemes.libraries.comfy_left import comfy_refusal
 
         return comfy_refusal(name, shape, dtype)
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.comfy_layers import comfy_left
+        from anamnesis.schemes.libraries.comfy_left import comfy_left
 
         return comfy_left(shapes)
 

@@ -22,19 +22,19 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES as OURS
-from anamnesis.base.levels import LevelName, supported_levels
+from anamnesis.base.levels import supported_levels
 from anamnesis.base.stored import StoredTensor
-from anamnesis.base.workers import run
 from anamnesis.schemes import bnb
 from anamnesis.schemes.core import arrays
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.codes import Loss, Task
+from anamnesis.schemes.core.codes import Task
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch
 from anamnesis.schemes.families.bnb.layouts import FourBitLayout, four_bit, int8
 from anamnesis.sources.memory import BufferSource
+from helpers.blockwise import encode_values
 from helpers.bnb_cases import BLOCKS, half_weights, real_weight
 from helpers.bnb_library import COUNTS, SETTINGS, nested_cases, numbers
 from helpers.encoder_oracles import DTYPES, array_of, raw, weights
@@ -198,53 +198,6 @@ def test_sums_refuse_parts_of_rows() -> None:
 # --- bands, threads, the loss ---------------------------------------------------------------------
 
 
-def encode_in_bands(
-    encoding: Encoding,
-    values: memoryview,
-    shape: tuple[int, ...],
-    n: int,
-    threads: int,
-    level: LevelName,
-) -> tuple[list[bytes], Loss]:
-    """All parts, encoded in bands of about so many values by any threads; and what was lost."""
-    item, grain, level_id = (
-        encoding.values.n_bytes(1),
-        encoding.encoder.grain(shape),
-        _core.LEVELS[level],
-    )
-    step, total = max(n // grain, 1) * grain, int(np.prod(shape))
-    bands = [Band(start, min(start + step, total)) for start in range(0, total, step)]
-    survey = encoding.encoder.survey(shape)
-    assert list(encoding.laid_out("q.weight", shape)[1]) == list(  # as they are planned
-        encoding.laid_out("q.weight", shape, np.float32(0.05).tobytes())[1]
-    )
-    if survey is not None:
-        for band in reversed(bands):
-            survey.see(values[band.start * item : band.stop * item], band, level_id)
-    found = b"" if survey is None else survey.found()
-    outs = [bytearray(b"\xa5" * part.n_bytes) for part in encoding.parts("q.weight", shape, found)]
-    losses: list[Loss] = []
-
-    def encode(band: Band) -> None:
-        extents = encoding.extents(shape, band)
-        places = [
-            memoryview(out)[e.offset : e.offset + e.n_bytes]
-            for out, e in zip(outs, extents, strict=True)
-        ]
-        part = values[band.start * item : band.stop * item]
-        losses.append(encoding.encode(part, Task(band, shape, found, level_id, True), places))
-
-    run(iter(bands), lambda: encode, threads)
-    for place, data in encoding.laid_out("q.weight", shape, found)[1].items():
-        outs[place][:] = data
-    sums = [
-        sum(getattr(loss, name) for loss in losses)
-        for name in ("n", "absolute", "squared", "power")
-    ]
-    largest = max(loss.largest for loss in losses)
-    return [bytes(out) for out in outs], Loss(0, sums[0], sums[1], largest, *sums[2:])
-
-
 def stored(encoding: Encoding, shape: tuple[int, ...], outs: list[bytes]) -> list[StoredTensor]:
     state = outs[-1] if isinstance(encoding.layout, FourBitLayout) else b""
     offset = json.loads(state).get("nested_offset", 0.0) if state else 0.0
@@ -265,10 +218,10 @@ def test_any_bands_and_threads(encoding: Encoding, block: int) -> None:
     generator = torch.Generator().manual_seed(5)
     weight = (torch.randn(shape, generator=generator) * 0.02).to(DTYPES[encoding.values.name])
     values = memoryview(raw(weight))
-    whole = encode_in_bands(encoding, values, shape, weight.numel(), 1, "scalar")
+    whole = encode_values(encoding, values, shape, weight.numel(), 1, "scalar")
     for level in LEVELS:
         for n, threads in ((1, 3), (100_000, 2), (weight.numel(), 1)):
-            assert encode_in_bands(encoding, values, shape, n, threads, level) == whole
+            assert encode_values(encoding, values, shape, n, threads, level) == whole
     again = encoding.layout.weight("q.weight", shape, tuple(stored(encoding, shape, whole[0])))
     assert again.shape == shape
     decoded = arrays.decode(again, OURS["F32"], None, 1, _core.LEVELS[LEVELS[-1]])
@@ -446,7 +399,7 @@ def composed(original: Path, encoding: Encoding, folder: Path) -> dict[str, torc
             plain.append(name.rpartition(".")[0])
             continue
         values = memoryview(raw(weight.to(DTYPES[encoding.values.name])))
-        outs, _ = encode_in_bands(encoding, values, shape, weight.numel(), 1, LEVELS[-1])
+        outs, _ = encode_values(encoding, values, shape, weight.numel(), 1, LEVELS[-1])
         for part, out in zip(stored(encoding, shape, outs), outs, strict=True):
             dtype = getattr(torch, part.dtype.torch_name)
             tensor = torch.frombuffer(bytearray(out), dtype=dtype).reshape(part.shape).clone()

@@ -14,6 +14,7 @@ import anamnesis as an
 from anamnesis.schemes.encodings import find, made
 from helpers.blockwise import LEVELS, encode_in_bands, reopened
 from helpers.comfy_tools import (
+    assert_loads_as_read,
     converted,
     dequantized,
     eager,
@@ -66,13 +67,7 @@ def test_what_comfy_quants_writes(shape: tuple[int, int], dtype: str) -> None:
 
 
 def test_it_loads_as_what_is_read_here() -> None:
-    weight = torch.randn(96, 320, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
-    state = converted({NAME: weight}, "comfy-nvfp4")
-    with an.parse(save(state)) as model:
-        assert not model.problems
-        assert list(model) == [NAME]
-        values = model[NAME].numpy("f32")
-    assert dequantized(state, LAYER, (96, 320)).numpy().tobytes() == values.tobytes()
+    assert_loads_as_read("comfy-nvfp4")
 
 
 @pytest.mark.parametrize("rows", [128, 256])

@@ -11,9 +11,10 @@ from safetensors.torch import load, save
 
 import anamnesis as an
 from anamnesis.schemes.encodings import find, made
-from anamnesis.schemes.libraries.comfy_layers import comfy_left
+from anamnesis.schemes.libraries.comfy_left import comfy_left
 from helpers.blockwise import LEVELS, encode_in_bands, reopened
 from helpers.comfy_tools import (
+    assert_loads_as_read,
     converted,
     dequantized,
     eager,
@@ -131,13 +132,7 @@ def test_what_comfy_quants_writes(shape: tuple[int, int], dtype: str) -> None:
 
 @pytest.mark.parametrize("to", ["comfy-fp8", "comfy-fp8-e5m2", "comfy-mxfp8"])
 def test_it_loads_as_what_is_read_here(to: str) -> None:
-    weight = torch.randn(96, 320, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
-    state = converted({NAME: weight}, to)
-    with an.parse(save(state)) as model:
-        assert not model.problems
-        assert list(model) == [NAME]
-        values = model[NAME].numpy("f32")
-    assert dequantized(state, LAYER, (96, 320)).numpy().tobytes() == values.tobytes()
+    assert_loads_as_read(to)
 
 
 @pytest.mark.parametrize("to", ["comfy-fp8", "comfy-mxfp8"])

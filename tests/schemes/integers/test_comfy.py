@@ -12,6 +12,7 @@ import anamnesis as an
 from anamnesis.schemes.encodings import find, made
 from helpers.blockwise import LEVELS, encode_in_bands, reopened
 from helpers.comfy_tools import (
+    assert_loads_as_read,
     converted,
     dequantized,
     eager,
@@ -89,13 +90,7 @@ def test_markers_of_comfy_quants_are_read(is_rotated: bool) -> None:
 
 @pytest.mark.parametrize("to", KITCHEN)
 def test_it_loads_as_what_is_read_here(to: str) -> None:
-    weight = torch.randn(96, 320, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
-    state = converted({NAME: weight}, to)
-    with an.parse(save(state)) as model:
-        assert not model.problems
-        assert list(model) == [NAME]
-        values = model[NAME].numpy("f32")
-    assert dequantized(state, LAYER, (96, 320)).numpy().tobytes() == values.tobytes()
+    assert_loads_as_read(to)
 
 
 @pytest.mark.parametrize("to", KITCHEN)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.schemes.libraries.comfy_layers import comfy_left
+from anamnesis.schemes.libraries.comfy_left import comfy_left
 from helpers.handmade import write_safetensors
 
 FLUX = {

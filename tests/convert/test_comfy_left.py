@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from anamnesis.schemes.libraries.comfy_layers import comfy_left
+from anamnesis.schemes.libraries.comfy_left import comfy_left
 
 # By preset: names that end plain, and such as are encoded; `{}` is the number of a block, of four.
 MODELS: dict[str, tuple[str, str]] = {

@@ -1,4 +1,4 @@
-"""Which layers ComfyUI's tools quantise: of diffusion models, by names.
+"""Which layers ComfyUI's tools leave as they are: of diffusion models, by names.
 
 comfy-quants has lists of two kinds of models: its adapters of Qwen-Image and of Anima. Of all
 others this is what it leaves of those, in general: what stands outside of the numbered blocks, as
