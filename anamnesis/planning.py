@@ -58,8 +58,7 @@ class Planning:
                 raise UnsupportedError(
                     f"{next(iter(checkpoint.shards))}: its weights have other names than adapters"
                     " have",
-                    remedy="name a directory, which may become a GGUF afterwards:"
-                    " amn merge MODEL.gguf ADAPTER -o DIR/",
+                    remedy="name a directory as the output, which may become a GGUF afterwards",
                 )
             ledger = merged(ledger, asked, checkpoint.read_config(), opened)
         return checkpoint, ledger
