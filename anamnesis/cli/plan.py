@@ -231,6 +231,7 @@ def run_fit(
     as_json: bool,
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
+    from anamnesis.base.text_files import write_text
     from anamnesis.cli.inputs import run_each
     from anamnesis.cli.progress import waiting
 
@@ -248,8 +249,7 @@ def run_fit(
                 raise as_options(error) from None
         text = found.recipe()
         if recipe is not None:
-            with open(recipe, "x", encoding="utf-8") as file:
-                file.write(text)
+            write_text(recipe, text)
         if as_json:
             figures = {"error": found.error, "types": found.types, "errors": found.errors}
             return {**found.plan.to_dict(), **figures, "recipe": text}
@@ -263,6 +263,8 @@ def run_fit(
 
 def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) -> None:
     """Refuse options that do not go together; take out those that only say so."""
+    from anamnesis.base.text_files import check_writable
+
     if [target.text for target in to] != ["gguf"]:
         raise click.UsageError(
             "--target-size and --target-bpw choose types by themselves: --to gguf"
@@ -273,8 +275,10 @@ def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) ->
         raise click.UsageError(
             "--target-size and --target-bpw measure some values of each weight, or all with --full"
         )
-    if recipe is not None and os.path.exists(recipe):
-        raise OutputError(f"{recipe}: exists already; name another file")
+    if recipe is not None:
+        if os.path.lexists(recipe):
+            raise OutputError(f"{recipe}: exists already; name another file")
+        check_writable(recipe)
 
 
 def _fit_lines(found: Fit) -> Iterator[str]:
