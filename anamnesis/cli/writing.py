@@ -17,6 +17,7 @@ from anamnesis.checkpoint.pipelines import is_pipeline, read_pipeline
 from anamnesis.cli.errors import WRITING, as_options, complain, in_options
 from anamnesis.cli.inputs import finish, models_below, outputs_below, run_batch
 from anamnesis.cli.streams import data_stdout, is_nameless, is_stdout
+from anamnesis.sources.urls import kind_of_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -260,6 +261,10 @@ def _dropping_what_is_there(
 
 def _is_there(output: str) -> bool:
     """Whether an output exists: a file, its parts, or a directory that is not empty."""
+    if kind_of_url(output) == "bucket":
+        from anamnesis.convert.resume.bucket import is_made
+
+        return is_made(output)
     is_directory = os.path.isdir(output) and bool(os.listdir(output))
     return is_directory or os.path.isfile(output) or has_parts(output)
 

@@ -231,6 +231,21 @@ def test_places_of_a_command_line(
     assert set(bucket.tree()) == {"there/config.json"}
 
 
+def test_what_is_made_is_skipped(
+    source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.parent)
+    line = [*shlex.split("convert in --to fp8-block -o s3://outputs/out --skip-existing"), "--json"]
+    made = CliRunner().invoke(cli, line, prog_name="amn")
+    assert made.exit_code == 0, made.stderr
+    before = bucket.tree()
+    again = CliRunner().invoke(cli, line, prog_name="amn")
+    assert (again.exit_code, bucket.tree()) == (0, before)
+    assert json.loads(again.stdout)["skipped"] == "s3://outputs/out exists"
+    bucket.store.put("out.amn-parts/00000.json", b"{}")  # as of a run that has not ended
+    assert CliRunner().invoke(cli, line, prog_name="amn").exit_code
+
+
 # --- what is refused ------------------------------------------------------------------------------
 
 

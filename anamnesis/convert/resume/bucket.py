@@ -204,6 +204,12 @@ class BucketDestination(Destination):
                 raise OutputError(f"{url}: another run has written it meanwhile")
 
 
+def is_made(url: str) -> bool:
+    """Tell whether an output is there that no run is making any more."""
+    is_there = size_of(url) is not None or bool(names_in(url))
+    return is_there and not BucketParts(url).names()
+
+
 class _Stream:
     """A stream to an object, whose errors are lines that name it."""
 
