@@ -91,15 +91,19 @@ FAULTS: dict[str, str | None] = {  # what a server does at one request; the erro
 }
 
 
+@pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.weekly)])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_at_each_request(server: RangeServer, tmp_path: Path, fault: str) -> None:
+def test_each_fault_at_each_request(
+    server: RangeServer, tmp_path: Path, fault: str, *, each: bool
+) -> None:
     """The same bytes, or one clean error, and nothing left."""
     path = fp8(web(server))
     want = tmp_path / "near.safetensors"
     an.remember(path, want)
     an.remember(f"{server.url}/{path.name}", tmp_path / "far.safetensors")
     (tmp_path / "far.safetensors").unlink()
-    for at in (0, 1, server.n_asked // 2, server.n_asked - 1):
+    n = server.n_asked
+    for at in range(n) if each else (0, 1, n // 2, n - 1):
         error = failure(lambda at=at: fails_at(server, fault, at, path.name, tmp_path))  # type: ignore[misc]
         expected = FAULTS[fault]
         if expected is None:
