@@ -8,9 +8,10 @@ import os
 import re
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -274,6 +275,23 @@ def test_a_worker_of_another_version_or_model_is_refused(
             os.utime(source / "model.safetensors", ns=(0, 1))
             with pytest.raises(an.OutputError, match=r"another model\.safetensors; remove them"):
                 model.convert(tmp_path / "out", executor=pool, **options)
+
+
+class _Uncancelled(ThreadPoolExecutor):
+    """An executor whose futures refuse to be cancelled, as parsl's do."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(*args, **kwargs)
+        future.cancel = Mock(side_effect=NotImplementedError)  # type: ignore[method-assign]
+        return future
+
+
+def test_futures_need_no_way_to_be_cancelled(source: Path, tmp_path: Path) -> None:
+    options = KINDS["fp8"]
+    as_one(source, tmp_path / "want", options)
+    with _Uncancelled(2) as pool:
+        as_one(source, tmp_path / "out", {**options, "executor": pool})
+    assert tree(tmp_path / "out") == tree(tmp_path / "want")
 
 
 @pytest.mark.parametrize(

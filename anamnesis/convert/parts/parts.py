@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from heapq import heapreplace
 from typing import Any
@@ -227,7 +227,8 @@ def _submit(pool: Any, parts: Parts, payload: bytes, how: How) -> None:
             how.tell(done, total)
     finally:
         for job in jobs:
-            job.cancel()
+            with suppress(NotImplementedError):  # as parsl's have it
+                job.cancel()
 
 
 @contextmanager
