@@ -16,7 +16,7 @@ from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.config_of_keys import config_facts
 from anamnesis.architectures.keys import BEFORE_ROPE, BEHIND_ROPE, BLOCK_COUNT, model_keys
 from anamnesis.architectures.model_facts import read_facts
-from anamnesis.architectures.rows import every_arch
+from anamnesis.architectures.registry import every_arch
 from anamnesis.formats.gguf.values import typed
 
 SIZES: tuple[Any, ...] = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1000)

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from anamnesis import _core
-from anamnesis.architectures.rows import every_arch
+from anamnesis.architectures.registry import every_arch
 from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.convert.request import targets

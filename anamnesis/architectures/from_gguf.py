@@ -69,7 +69,7 @@ def as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
 
 def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
     """See the tensors of a GGUF model as those of a directory, with config.json alone."""
-    from anamnesis.architectures.rows import archs_of_gguf
+    from anamnesis.architectures.registry import archs_of_gguf
 
     weights = ledger.weights
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))

@@ -103,7 +103,7 @@ def tensors_as_gguf(
 ) -> tuple[AsGguf, Facts]:
     """See the tensors of a model as in GGUF, with the keys of its architecture alone."""
     # `rank` cuts the head of a reranker and returns what is left out; None for another model.
-    from anamnesis.architectures.rows import arch_of_class
+    from anamnesis.architectures.registry import arch_of_class
 
     arch = arch_of_class(config)
     facts = read_facts(config, arch.model_type, arch.derived)

@@ -13,7 +13,7 @@ from anamnesis.architectures.config_of_keys import shortest
 from anamnesis.architectures.differences import check_biases, computed_otherwise, kept_facts
 from anamnesis.architectures.from_gguf import as_hf
 from anamnesis.architectures.model_facts import read_facts
-from anamnesis.architectures.rows import arch_of_class
+from anamnesis.architectures.registry import arch_of_class
 from helpers.recorded_hf import recorded, remake
 
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0}

@@ -15,7 +15,7 @@ from anamnesis.architectures.arch import Arch, groups
 from anamnesis.architectures.keys import model_keys
 from anamnesis.architectures.model_facts import Facts, read_facts
 from anamnesis.architectures.operations import renamed
-from anamnesis.architectures.rows import arch_of_class
+from anamnesis.architectures.registry import arch_of_class
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core.arrays import decode

@@ -398,7 +398,7 @@ def is_gguf_of_llama_cpp(checkpoint: Checkpoint) -> bool:
 
 def is_of_llama_cpp(metadata: Mapping[str, Any], names: Iterable[str]) -> bool:
     """Return whether a GGUF is of a model that llama.cpp runs, and not of images or the like."""
-    from anamnesis.architectures.rows import is_known
+    from anamnesis.architectures.registry import is_known
     from anamnesis.architectures.to_gguf import has_gguf_names
     from anamnesis.schemes.families.ggml.mixes import KEPT_OF_IMAGES
 
