@@ -12,7 +12,7 @@ from anamnesis.base.levels import LevelName
 from anamnesis.base.workers import Cancel
 from anamnesis.comparing import how_of, input_of, opened
 from anamnesis.convert.check.check import check as check_input
-from anamnesis.convert.check.findings import Check, Finding
+from anamnesis.convert.check.findings import Check, Finding, Kind
 from anamnesis.convert.request.request import How, Progress
 from anamnesis.opening import parse
 
@@ -104,7 +104,7 @@ def _others(
         yield "codes", lambda: _found("codes", lambda: _unlike(model, os.fspath(same_codes), how))
 
 
-def _found(kind: str, work: Callable[[], Iterable[str]]) -> list[Finding]:
+def _found(kind: Kind, work: Callable[[], Iterable[str]]) -> list[Finding]:
     """Return as problems what some work finds, or the error that it ends with."""
     try:
         texts = list(work())

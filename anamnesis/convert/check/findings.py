@@ -9,6 +9,9 @@ from typing import Any, Literal
 from anamnesis.base.printable import abbreviate, numbered
 
 Severity = Literal["problem", "note"]
+OfFiles = Literal["unreadable", "config", "index", "hash", "tied head", "copies"]
+OfValues = Literal["unreadable", "NaN", "infinity", "zeros", "zero rows", "constant", "size"]
+Kind = OfFiles | OfValues | Literal["scales", "manifest", "codes", "lora"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,7 @@ class Finding:
     severity : str
         `problem`: the model is damaged, or contradicts itself; `note`: it may well be meant so.
     kind : str
-        What it is, in a word or two: `NaN`, `infinity`, `zeros`, `scales`, `config`, `hash`, ….
+        What it is, in a word or two, as `Kind` lists them.
     names : tuple of str
         The tensors, or files, that it is about.
     text : str
@@ -28,7 +31,7 @@ class Finding:
     """
 
     severity: Severity
-    kind: str
+    kind: Kind
     names: tuple[str, ...]
     text: str
 

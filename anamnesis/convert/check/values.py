@@ -13,7 +13,7 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.workers import run
-from anamnesis.convert.check.findings import Finding, Severity
+from anamnesis.convert.check.findings import Finding, Kind, Severity
 from anamnesis.convert.compare.values import Progress, index_of
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band, band_bytes, cut, encoded_band_bytes
@@ -21,7 +21,7 @@ from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
-Found = dict[tuple[Severity, str, str], list[str]]
+Found = dict[tuple[Severity, Kind, str], list[str]]
 
 _F32 = DTYPES["F32"]
 _HUGE = 2.0**14  # beyond what trained weights are; a damaged scale or exponent makes it
@@ -89,9 +89,9 @@ def findings_of(weights: Sequence[Weight], seen: Mapping[str, ValueCounts]) -> l
             for severity, kind, text in _said(weight, seen[weight.name]):
                 found.setdefault((severity, kind, text), []).append(weight.name)
     for name, counts in OddScales(weights).counts().items():
-        for kind, n in counts.items():
-            weighs: Severity = "note" if kind == "zero" else "problem"
-            found.setdefault((weighs, "scales", f"{n:,} scales are {kind}"), []).append(name)
+        for odd, n in counts.items():
+            weighs: Severity = "note" if odd == "zero" else "problem"
+            found.setdefault((weighs, "scales", f"{n:,} scales are {odd}"), []).append(name)
     return [Finding(*what[:2], tuple(names), what[2]) for what, names in found.items()]
 
 
@@ -139,7 +139,7 @@ class ValueCounts:
             self.word = word
 
 
-def _said(weight: Weight, state: ValueCounts) -> Iterator[tuple[Severity, str, str]]:
+def _said(weight: Weight, state: ValueCounts) -> Iterator[tuple[Severity, Kind, str]]:
     """Yield what is to be said of a weight: its severity, what it is, and in words."""
     if state.problem:
         yield "problem", "unreadable", state.problem
