@@ -16,6 +16,8 @@ def check_writable(path: str, *, force: bool = False) -> None:
     OutputError
         If so.
     """
+    if "://" in path:
+        raise OutputError(f"{path}: is an address; name a file here")
     if os.path.lexists(path):
         if not force:
             raise OutputError(f"{path}: exists", remedy="force=True replaces it")

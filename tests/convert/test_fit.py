@@ -179,6 +179,7 @@ def test_a_recipe_has_all_that_was_asked_for(
         (("--target-bpw", "4", "--target-size", "1MB"), "give one of --target-size and", 2),
         (("--target-bpw", "4", "--sample", "3"), "or all with --full", 2),
         (("--target-bpw", "4", "--save-recipe", "none/r.toml"), "there is no folder none", 1),
+        (("--target-bpw", "4", "--save-recipe", "s3://b/r.toml"), "is an address; name a file", 1),
         (("--types", "k"), "--types is for --target-size and --target-bpw", 2),
         (("--save-recipe", "x.toml"), "--save-recipe is for --target-size and --target-bpw", 2),
     ],
