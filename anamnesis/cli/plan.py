@@ -15,6 +15,7 @@ import click
 from anamnesis.base.errors import OutputError
 from anamnesis.base.printable import abbreviate, numbered, printable, shortened
 from anamnesis.base.sizes import format_size
+from anamnesis.base.text_files import check_writable, write_text
 from anamnesis.cli.encoding import found_lines, loss_lines, outcome_lines, what_is_asked
 from anamnesis.cli.errors import as_options, in_options
 from anamnesis.cli.narration import dropped_lines, hanging, joined_lines
@@ -231,7 +232,6 @@ def run_fit(
     as_json: bool,
 ) -> None:
     """Choose types, show them, and write or print the recipe."""
-    from anamnesis.base.text_files import write_text
     from anamnesis.cli.inputs import run_each
     from anamnesis.cli.progress import waiting
 
@@ -263,8 +263,6 @@ def run_fit(
 
 def _check(to: tuple[Target, ...], asked: dict[str, Any], recipe: str | None) -> None:
     """Refuse options that do not go together; take out those that only say so."""
-    from anamnesis.base.text_files import check_writable
-
     if [target.text for target in to] != ["gguf"]:
         raise click.UsageError(
             "--target-size and --target-bpw choose types by themselves: --to gguf"

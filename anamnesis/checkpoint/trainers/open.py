@@ -32,8 +32,7 @@ from anamnesis.formats.registry import parse_file
 
 _CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
 _WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
-
-_COMMON, _ALIKE = "common.pt", "what all of Megatron's ranks have alike, beside the weights"
+_COMMON, _SHARED = "common.pt", "the state that all of Megatron's ranks share"
 
 
 def read_trainers(
@@ -54,7 +53,7 @@ def read_trainers(
                 name: Container("torch", "PyTorch pieces", file, {}) for name, file in pieces
             }
             stored = container.tensors
-            left_out += [Dropped(_COMMON, _ALIKE)] if _COMMON in names else []
+            left_out += [Dropped(_COMMON, _SHARED)] if _COMMON in names else []
         elif (tagged := zero_folder(root)) is not None:
             # Classes of DeepSpeed's make no tensors.
             foreign = opening._replace(allow_foreign=True)

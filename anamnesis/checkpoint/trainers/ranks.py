@@ -113,7 +113,7 @@ def lone_rank(container: Container) -> str | None:
 def join_ranks(
     containers: Sequence[Container], left_out: list[Dropped], select: str | None
 ) -> dict[str, StoredTensor]:
-    """Return the whole tensors, and tell what is left out."""
+    """Return the whole tensors; add what is left out to `left_out`."""
     first = containers[0]
     for rank, other in enumerate(containers[1:], 1):
         unlike = first.tensors.keys() ^ other.tensors.keys()

@@ -227,7 +227,7 @@ def _submit(pool: Any, parts: Parts, payload: bytes, how: How) -> None:
             how.tell(done, total)
     finally:
         for job in jobs:
-            with suppress(NotImplementedError):  # as parsl's have it
+            with suppress(NotImplementedError):  # parsl's futures cannot
                 job.cancel()
 
 

@@ -77,7 +77,7 @@ class TailSurvey(Survey):
 
 
 def _excess_kurtosis(sample: NDArray[np.float32]) -> float:
-    """Return it as torch's deviation, of n - 1 values, has it."""
+    """Return it by the deviation over n - 1, which is torch's."""
     mean, squares, fourths = float(sample.mean(dtype=np.float64)), 0.0, 0.0
     with np.errstate(all="ignore"):
         for at in range(0, sample.size, _AT_ONCE):
