@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from collections import Counter
@@ -14,6 +15,11 @@ import pytest
 from helpers.handmade import Entry, WriteModel, write_safetensors
 from helpers.oracle_record import RECORD, note, prove, watched, watched_encodings
 from helpers.tiers import needs_oracle
+
+# Libraries compile what they run once, which takes longer than all that is compared with it, and
+# their threads wait for each other by spinning, as long as the tests of another process run.
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -63,6 +63,7 @@ def test_every_public_name_is_on_the_page_of_python() -> None:
             assert module is an or f"::: {home}.{name}\n" in section
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.oracle  # mkdocs is not among the requirements of the quick tests
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def in_block(name: str) -> str:
     return name[name.index("layers.") :]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.against("llm-compressor, transformers")
 @pytest.mark.parametrize(
     ("kind", "to"),

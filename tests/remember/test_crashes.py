@@ -29,11 +29,11 @@ POSIX = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
         ("file", "full", "no"),
         ("file", "none", "sync"),
         pytest.param("directory", "none", "no", marks=pytest.mark.slow),
-        pytest.param("directory", "empty", "no", marks=pytest.mark.slow),
+        pytest.param("directory", "empty", "no", marks=pytest.mark.weekly),
         pytest.param("directory", "full", "no", marks=pytest.mark.slow),
-        pytest.param("directory", "full", "sync", marks=pytest.mark.slow),
+        pytest.param("directory", "full", "sync", marks=pytest.mark.weekly),
         # without a config.json that comes last
-        pytest.param("bare", "none", "no", marks=pytest.mark.slow),
+        pytest.param("bare", "none", "no", marks=pytest.mark.weekly),
         pytest.param("bare", "full", "no", marks=pytest.mark.slow),
     ],
 )

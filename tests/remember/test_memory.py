@@ -78,6 +78,7 @@ def test_huge_rows(shape: tuple[int, ...], scale: tuple[int, ...], fast_folder: 
     assert peak(sparse(fast_folder / "model", [shape], scale)) <= 120
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", ["gptq", "gptq in act-order", "awq"])
 @pytest.mark.parametrize(
     ("out_features", "in_features"), [(8192, 28672), (57344, 8192), (64, 1 << 20), (1 << 20, 128)]

@@ -120,7 +120,10 @@ def windows(highs: Iterable[int]) -> dict[str, tuple[Array, Array]]:
 
 @pytest.mark.parametrize(
     "highs",
-    [pytest.param(range(255), marks=pytest.mark.slow, id="all"), (0, 1, 17, 18, 90, 127, 251, 254)],
+    [
+        pytest.param(range(255), marks=pytest.mark.weekly, id="all"),
+        (0, 1, 17, 18, 90, 127, 251, 254),
+    ],
 )
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_every_code_with_every_pair_of_exponents(
