@@ -23,6 +23,7 @@ from anamnesis.convert.resume.folder import Folder
 from anamnesis.convert.resume.parts_folder import PartsFolder
 from anamnesis.convert.resume.staging import Staging
 from anamnesis.sources.file import FileSource
+from anamnesis.sources.open import open_source
 
 _PIECE = 1 << 20
 
@@ -86,11 +87,22 @@ class Destination(ABC):
         """Return what files the output may have, relative to where they are staged."""
 
     @abstractmethod
-    def final_path(self, file: OutputFile) -> Path:
-        """Return where a file of the plan ends."""
+    def place(self, name: str) -> str | Path:
+        """Return where a file of the output ends."""
 
-    def told_path(self) -> str | Path:
-        return self.out
+    def copied(self) -> dict[str, Path]:
+        """Return what goes with the weights as it is, and where from."""
+        return {}
+
+    def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
+        """Yield the files that are written anew, and their bytes."""
+        yield from ()
+
+    def told_path(self) -> str:
+        """Return what a program opens."""
+        if self.plan.directory is None:
+            return str(self.place(self.plan.files[0].name))
+        return self.shown
 
     @abstractmethod
     def commit(self, staging: Staging) -> None:
@@ -98,19 +110,22 @@ class Destination(ABC):
 
     def is_there(self) -> bool:
         """Tell whether there is something at the place of each file of the plan."""
-        return all(os.path.lexists(self.final_path(file)) for file in self.plan.files)
+        return all(os.path.lexists(self.place(file.name)) for file in self.plan.files)
 
     def is_finished(self) -> bool:
-        """Tell whether all files of the plan are there already, and no older than the source."""
-        return all(
-            _is_output(self.final_path(file), file, self._newest()) for file in self.plan.files
+        """Tell whether all files are there already, those of the plan no older than the source."""
+        newest = self._newest()
+        return (
+            all(_is_output(self.place(file.name), file, newest) for file in self.plan.files)
+            and all(_has_bytes(self.place(name), raw) for name, raw in self.made())
+            and all(_is_same(path, self.place(name)) for name, path in self.copied().items())
         )
 
     def is_whole(self, staging: Staging) -> bool:
         """Tell whether each file of the plan is at its final place, or waits to be renamed."""
         newest = self._newest()
         return all(
-            _is_output(self.final_path(file), file, newest)
+            _is_output(self.place(file.name), file, newest)
             or _is_output(staging.files / file.name, file, newest)
             for file in self.plan.files
         )
@@ -133,11 +148,8 @@ class FileDestination(Destination):
     The first part is what programs open, and gets its name last.
     """
 
-    def final_path(self, file: OutputFile) -> Path:
-        return self.out.with_name(file.name)
-
-    def told_path(self) -> Path:
-        return self.final_path(self.plan.files[0])
+    def place(self, name: str) -> Path:
+        return self.out.with_name(name)
 
     def names(self) -> set[str]:
         return {file.name for file in self.plan.files}
@@ -155,7 +167,7 @@ class FileDestination(Destination):
         if self.checkpoint.root is not None:
             _refuse_inside(self.out, self.checkpoint.root)
         for file in self.plan.files:
-            self._check_present(self.final_path(file))
+            self._check_present(self.place(file.name))
 
     def _check_present(self, path: Path) -> None:
         if not os.path.lexists(path):
@@ -173,7 +185,7 @@ class FileDestination(Destination):
 
     def refuse_input(self) -> None:
         for file in self.plan.files:
-            self._refuse_input(self.final_path(file))
+            self._refuse_input(self.place(file.name))
 
     def _refuse_input(self, path: Path) -> None:
         for container in self.checkpoint.shards.values():
@@ -211,15 +223,8 @@ class DirectoryDestination(Destination):
     def names(self) -> set[str]:
         return {name for name, _ in self.directory.named}
 
-    def final_path(self, file: OutputFile) -> Path:
-        return self.out / file.name
-
-    def is_finished(self) -> bool:
-        return (
-            super().is_finished()
-            and all(_has_bytes(self.out / name, raw) for name, raw in self.made())
-            and all(_is_same(self.root / name, self.out / name) for name in self.copied())
-        )
+    def place(self, name: str) -> Path:
+        return self.out / name
 
     # --- what is refused -----------------------------------------------------------------------
 
@@ -269,17 +274,17 @@ class DirectoryDestination(Destination):
         return sum((self.root / name).stat().st_size for name in self.directory.sidecars)
 
     def add_sidecars(self, staging: Staging) -> None:
-        for name in self.copied():
-            if not _is_copied(self.root / name, staging.files / name):
-                staging.copy(self.root / name, name)
+        for name, path in self.copied().items():
+            if not _is_copied(path, staging.files / name):
+                staging.copy(path, name)
         for name, raw in self.made():
             staging.add(name, raw)
 
-    def copied(self) -> list[str]:
-        return [name for name in self.directory.sidecars if name != self.directory.params]
+    def copied(self) -> dict[str, Path]:
+        names = [name for name in self.directory.sidecars if name != self.directory.params]
+        return {name: self.root / name for name in names}
 
     def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
-        """Yield the files that are written anew, and their bytes."""
         directory = self.directory
         if directory.params is not None:
             params = read_json(self.root / directory.params, Budget())
@@ -306,10 +311,10 @@ def _is_copied(source: Path, copy: Path) -> bool:
     return same and stat.S_ISREG(here.st_mode)
 
 
-def _is_same(source: Path, copy: Path) -> bool:
+def _is_same(source: Path, copy: str | Path) -> bool:
     """Tell whether two files have the same bytes."""
     try:
-        with FileSource(source) as one, FileSource(copy) as other:
+        with open_source(source) as one, open_source(copy) as other:
             return one.size == other.size and all(
                 one.read(at, min(_PIECE, one.size - at))
                 == other.read(at, min(_PIECE, one.size - at))
@@ -319,9 +324,9 @@ def _is_same(source: Path, copy: Path) -> bool:
         return False
 
 
-def _has_bytes(path: Path, raw: bytes | bytearray) -> bool:
+def _has_bytes(place: str | Path, raw: bytes | bytearray) -> bool:
     try:
-        with FileSource(path) as source:
+        with open_source(place) as source:
             return source.size == len(raw) and source.read(0, len(raw)) == raw
     except (OSError, ParseError):  # nothing there, or no regular file
         return False
@@ -337,10 +342,10 @@ def _refuse_inside(out: Path, root: Path) -> None:
         raise OutputError(f"{out}: lies inside the input; name another output")
 
 
-def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:
+def _is_output(place: str | Path, file: OutputFile, newest_ns: int) -> bool:
     try:
-        with FileSource(path) as source:
-            size, mtime_ns = source.stamp()
+        with open_source(place) as source:
+            size, mtime_ns, *_ = source.stamp()
             if size != file.n_bytes or int(mtime_ns) < newest_ns:
                 return False
             return all(source.read(offset, len(raw)) == raw for offset, raw in file.fixed)
