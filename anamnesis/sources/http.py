@@ -58,6 +58,7 @@ class HttpRanges(Ranges):
         self._same: dict[str, str] = {}  # what the server compares before it answers
         self._at: str | None = None  # where the address leads to, as of one look
         self._lock = threading.Lock()
+        self._proxies = getproxies()
 
     def chunks(self, start: int, stop: int) -> Iterator[bytes]:
         from urllib3.exceptions import HTTPError
@@ -110,8 +111,8 @@ class HttpRanges(Ranges):
         if self._secret and _origin(url) == _origin(self._first):
             headers["Authorization"] = self._secret
         scheme, host, _ = _origin(url)
-        proxies = {} if proxy_bypass(host) else getproxies()
-        return _pool(proxies.get(scheme) or proxies.get("all")).request(
+        proxy = self._proxies.get(scheme) or self._proxies.get("all")
+        return _pool(None if proxy and proxy_bypass(host) else proxy).request(
             "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
         )
 

@@ -131,6 +131,29 @@ def test_refusals(hub: RangeServer, url: str, monkeypatch: pytest.MonkeyPatch) -
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("told", [b"", b"[]", b"{}", b"[" * 100_000, b'{"siblings": 1, "sha": 2}'])
+def test_a_listing_that_is_none(
+    hub: RangeServer, told: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "_list", lambda self, *_: self._reply(200, told))
+    with pytest.raises(ParseError, match=r"^hf://org/m: the hub gives no list of its files"):
+        an.parse("hf://org/m")
+
+
+def test_a_listing_is_asked_for_again(hub: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, answer = [503, 429], Handler._list
+
+    def failing(self: Handler, *asked: str) -> None:
+        if answers:
+            return self._reply(answers.pop())
+        return answer(self, *asked)
+
+    monkeypatch.setattr(Handler, "_list", failing)
+    assert len(an.parse("hf://org/m")) == 24
+    hosts = {seen.host for seen in hub.log if "/api/" in seen.path}
+    assert (hosts, answers) == ({"127.0.0.1"}, [])
+
+
 HOSTILE = (
     *("../../evil.json", "/etc/evil.json", "a/../../evil.json", "..\\evil.json", "C:evil.json"),
     *("./x.json", "a//b.json", "", "inner"),
