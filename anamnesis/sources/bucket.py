@@ -114,9 +114,9 @@ def _store(url: str) -> Any:
     """Return a bucket, its region and credentials from the environment."""
     from obstore.store import from_url
 
-    # The user's own endpoint, such as MinIO's, may have no certificate.
+    # The user's own endpoint, such as MinIO's, may have no certificate; other stores know it.
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-    options: Any = {"allow_http": endpoint.startswith("http://")}
+    options: Any = {"allow_http": True} if endpoint.startswith("http://") else None
     retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
     with failing(url):
         return from_url(url, client_options=options, retry_config=retries)

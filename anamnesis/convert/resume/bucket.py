@@ -274,6 +274,11 @@ def delete(urls: list[str]) -> None:
     """Remove objects, as far as they are there."""
     import obstore
 
+    keys = [store_of(url)[1] for url in urls]
     for url in urls[:1]:
-        with failing(url):
-            obstore.delete(store_of(url)[0], [store_of(url)[1] for url in urls])
+        try:
+            with failing(url):
+                obstore.delete(store_of(url)[0], keys)
+        except FileNotFoundError:  # of one, by Google's and Azure's; others may be left
+            for each in urls[1:]:
+                delete([each])
