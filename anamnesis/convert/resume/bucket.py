@@ -26,7 +26,7 @@ from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan.files import OutputFile
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import Request
-from anamnesis.convert.resume.destination import Destination, local_destination
+from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.parts_folder import PLAN
 from anamnesis.convert.resume.staging import parsed_note
 from anamnesis.convert.write.sinks import copy_to
@@ -125,13 +125,8 @@ class BucketDestination(Destination):
         self._key = key.strip("/")
         if plan.directory is None and not self._key:
             raise OutputError(f"{url}: is a bucket; name an object in it")
-        self.url = url.rstrip("/")
-        super().__init__(Path(self.url), plan, checkpoint, request)
-        self._local = local_destination(self.out, plan, checkpoint, request)  # as if it were
-
-    @property
-    def shown(self) -> str:
-        return self.url
+        super().__init__(Path(url), plan, checkpoint, request)
+        self.url = self.shown = url.rstrip("/")
 
     def parts(self) -> BucketParts:
         return BucketParts(self.url, self)
@@ -139,12 +134,6 @@ class BucketDestination(Destination):
     def place(self, name: str) -> str:
         folder = self.url.rpartition("/")[0] if self.plan.directory is None else self.url
         return f"{folder}/{name}"
-
-    def copied(self) -> dict[str, Path]:
-        return self._local.copied()
-
-    def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
-        return self._local.made()
 
     def entries(self) -> set[str]:
         """Return the files by which programs find the others of a model, if there are others."""
@@ -188,9 +177,6 @@ class BucketDestination(Destination):
             if bucket is self._bucket and (is_in or beside or key in mine):
                 what = "is the input, or holds it, or lies inside it; name another output"
                 raise OutputError(f"{self.url}: {what}")
-
-    def names(self) -> set[str]:
-        return self._local.names()
 
     def commit(self, staging: Any) -> None:
         raise AssertionError("nothing is staged")

@@ -16,7 +16,7 @@ from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, is_index
 from anamnesis.checkpoint.hf_config import edited_params, shard_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, check_distinct, check_writable
+from anamnesis.convert.plan.files import OutputFile, check_distinct, check_writable
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.resume.folder import Folder
@@ -32,9 +32,8 @@ def local_destination(
     out: Path, plan: Plan, checkpoint: Checkpoint, request: Request
 ) -> FileDestination | DirectoryDestination:
     """Return where the output of a plan goes on this machine."""
-    if plan.directory is None:
-        return FileDestination(out, plan, checkpoint, request)
-    return DirectoryDestination(out, plan, checkpoint, request, plan.directory)
+    kind = FileDestination if plan.directory is None else DirectoryDestination
+    return kind(out, plan, checkpoint, request)
 
 
 class Destination(ABC):
@@ -43,14 +42,10 @@ class Destination(ABC):
     is_local: ClassVar[bool] = True
 
     def __init__(self, out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
-        self.out = out
+        self.out, self.shown = out, str(out)
         self.plan = plan
         self.checkpoint = checkpoint
         self.request = request
-
-    @property
-    def shown(self) -> str:
-        return str(self.out)
 
     def parts(self) -> Any:
         """Return where files are kept that several processes make, a folder or what acts as one."""
@@ -60,10 +55,9 @@ class Destination(ABC):
     def config(self) -> dict[str, Any] | None:
         """What config.json will say; None if there is none."""
         directory = self.plan.directory
-        if directory is None or directory.config is None:
-            return None
-        told: dict[str, Any] = json.loads(directory.config)
-        return told
+        return (
+            None if directory is None or directory.config is None else json.loads(directory.config)
+        )
 
     @abstractmethod
     def check(self) -> None:
@@ -82,21 +76,45 @@ class Destination(ABC):
                 " name another output"
             )
 
-    @abstractmethod
     def names(self) -> set[str]:
         """Return what files the output may have, relative to where they are staged."""
+        if self.plan.directory is None:
+            return {file.name for file in self.plan.files}
+        return {name for name, _ in self.plan.directory.named}
 
     @abstractmethod
     def place(self, name: str) -> str | Path:
         """Return where a file of the output ends."""
 
+    @property
+    def root(self) -> Path:
+        """Where files are copied from."""
+        assert self.plan.directory is not None
+        assert self.plan.directory.root is not None
+        return self.plan.directory.root
+
     def copied(self) -> dict[str, Path]:
         """Return what goes with the weights as it is, and where from."""
-        return {}
+        if self.plan.directory is None:
+            return {}
+        names = [n for n in self.plan.directory.sidecars if n != self.plan.directory.params]
+        return {name: self.root / name for name in names}
 
     def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
-        """Yield the files that are written anew, and their bytes."""
-        yield from ()
+        """Yield the files that are written anew, and their bytes; the config is the last."""
+        directory = self.plan.directory
+        if directory is None:
+            return
+        if directory.params is not None:
+            params = read_json(self.root / directory.params, Budget())
+            yield directory.params, edited_params(params, directory.params_sections)
+        for name, files in directory.indexes:
+            parts = [(part, file) for file in files for w in file.weights for part in w.parts]
+            weight_map = {part.name: file.name for part, file in parts}
+            yield name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts))
+        yield from directory.described.items()
+        if directory.config is not None:
+            yield CONFIG_NAME, directory.config
 
     def told_path(self) -> str:
         """Return what a program opens."""
@@ -136,10 +154,17 @@ class Destination(ABC):
 
     def sidecar_bytes(self) -> int:
         """Return how much room `add_sidecars` needs."""
-        return 0
+        directory = self.plan.directory
+        names = [] if directory is None else directory.sidecars
+        return sum((self.root / name).stat().st_size for name in names)
 
-    def add_sidecars(self, staging: Staging) -> None:  # noqa: B027 -- one file has none
+    def add_sidecars(self, staging: Staging) -> None:
         """Write what goes with the weights."""
+        for name, path in self.copied().items():
+            if not _is_copied(path, staging.files / name):
+                staging.copy(path, name)
+        for name, raw in self.made():
+            staging.add(name, raw)
 
 
 class FileDestination(Destination):
@@ -150,9 +175,6 @@ class FileDestination(Destination):
 
     def place(self, name: str) -> Path:
         return self.out.with_name(name)
-
-    def names(self) -> set[str]:
-        return {file.name for file in self.plan.files}
 
     def check(self) -> None:
         if self.request.max_shard_size is not None:
@@ -202,26 +224,10 @@ class FileDestination(Destination):
 class DirectoryDestination(Destination):
     """Shards, their index, and everything that lay beside the source's."""
 
-    def __init__(
-        self,
-        out: Path,
-        plan: Plan,
-        checkpoint: Checkpoint,
-        request: Request,
-        directory: DirectoryOutput,
-    ) -> None:
+    def __init__(self, out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
         super().__init__(out, plan, checkpoint, request)
-        self.directory = directory
-        self._root = directory.root
-
-    @property
-    def root(self) -> Path:
-        """Where files are copied from; there are none without it."""
-        assert self._root is not None
-        return self._root
-
-    def names(self) -> set[str]:
-        return {name for name, _ in self.directory.named}
+        assert plan.directory is not None
+        self._directory, self._root = plan.directory, plan.directory.root
 
     def place(self, name: str) -> Path:
         return self.out / name
@@ -229,8 +235,8 @@ class DirectoryDestination(Destination):
     # --- what is refused -----------------------------------------------------------------------
 
     def check(self) -> None:
-        check_distinct(self.directory.named, self.out)
-        for name in self.directory.sidecars:  # which must be readable
+        check_distinct(self._directory.named, self.out)
+        for name in self._directory.sidecars:  # which must be readable
             FileSource(self.root / name).close()
         self._check_place()
         if not os.path.lexists(self.out):
@@ -241,7 +247,7 @@ class DirectoryDestination(Destination):
             for name in sorted(self.names()):  # no links, and no folders where files belong
                 folder.check_place(name)
         self._check_present()
-        check_writable(self.directory.named, self.out)
+        check_writable(self._directory.named, self.out)
 
     def _check_place(self) -> None:
         """Refuse the name of a file, and a directory in or around the input."""
@@ -267,35 +273,6 @@ class DirectoryDestination(Destination):
 
     def refuse_input(self) -> None:
         _refuse_input(self.out, self._root)
-
-    # --- what goes with the weights ------------------------------------------------------------
-
-    def sidecar_bytes(self) -> int:
-        return sum((self.root / name).stat().st_size for name in self.directory.sidecars)
-
-    def add_sidecars(self, staging: Staging) -> None:
-        for name, path in self.copied().items():
-            if not _is_copied(path, staging.files / name):
-                staging.copy(path, name)
-        for name, raw in self.made():
-            staging.add(name, raw)
-
-    def copied(self) -> dict[str, Path]:
-        names = [name for name in self.directory.sidecars if name != self.directory.params]
-        return {name: self.root / name for name in names}
-
-    def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
-        directory = self.directory
-        if directory.params is not None:
-            params = read_json(self.root / directory.params, Budget())
-            yield directory.params, edited_params(params, directory.params_sections)
-        for name, files in directory.indexes:
-            parts = [(part, file) for file in files for w in file.weights for part in w.parts]
-            weight_map = {part.name: file.name for part, file in parts}
-            yield name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts))
-        yield from directory.described.items()
-        if directory.config is not None:
-            yield CONFIG_NAME, directory.config
 
     def commit(self, staging: Staging) -> None:
         staging.commit_directory(last=CONFIG_NAME)
