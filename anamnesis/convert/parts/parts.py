@@ -136,8 +136,7 @@ class Parts:
 
     def commit(self) -> Tally:
         """Give all files their final names; return what all bands came to."""
-        where = self.where
-        tally: Tally = self.folder.commit(where, self._joined)
+        tally: Tally = self.folder.commit(self.where, self._joined)
         return tally
 
     def _joined(self) -> Tally:

@@ -28,14 +28,6 @@ from anamnesis.sources.open import open_source
 _PIECE = 1 << 20
 
 
-def local_destination(
-    out: Path, plan: Plan, checkpoint: Checkpoint, request: Request
-) -> FileDestination | DirectoryDestination:
-    """Return where the output of a plan goes on this machine."""
-    kind = FileDestination if plan.directory is None else DirectoryDestination
-    return kind(out, plan, checkpoint, request)
-
-
 class Destination(ABC):
     """A path, and what is planned to be there."""
 
