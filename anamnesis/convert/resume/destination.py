@@ -16,7 +16,7 @@ from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, is_index
 from anamnesis.checkpoint.hf_config import edited_params, shard_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.plan.files import OutputFile, check_distinct, check_writable
+from anamnesis.convert.plan.files import DirectoryOutput, OutputFile, check_distinct, check_writable
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import Request
 from anamnesis.convert.resume.folder import Folder
@@ -72,31 +72,36 @@ class Destination(ABC):
         """Return what files the output may have, relative to where they are staged."""
         if self.plan.directory is None:
             return {file.name for file in self.plan.files}
-        return {name for name, _ in self.plan.directory.named}
+        return {name for name, _ in self.directory.named}
 
     @abstractmethod
     def place(self, name: str) -> str | Path:
         """Return where a file of the output ends."""
 
     @property
+    def directory(self) -> DirectoryOutput:
+        """What goes with the weights, where they are in a directory."""
+        assert self.plan.directory is not None
+        return self.plan.directory
+
+    @property
     def root(self) -> Path:
         """Where files are copied from."""
-        assert self.plan.directory is not None
-        assert self.plan.directory.root is not None
-        return self.plan.directory.root
+        assert self.directory.root is not None
+        return self.directory.root
 
     def copied(self) -> dict[str, Path]:
         """Return what goes with the weights as it is, and where from."""
         if self.plan.directory is None:
             return {}
-        names = [n for n in self.plan.directory.sidecars if n != self.plan.directory.params]
+        names = [name for name in self.directory.sidecars if name != self.directory.params]
         return {name: self.root / name for name in names}
 
     def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
         """Yield the files that are written anew, and their bytes; the config is the last."""
-        directory = self.plan.directory
-        if directory is None:
+        if self.plan.directory is None:
             return
+        directory = self.directory
         if directory.params is not None:
             params = read_json(self.root / directory.params, Budget())
             yield directory.params, edited_params(params, directory.params_sections)
@@ -216,19 +221,14 @@ class FileDestination(Destination):
 class DirectoryDestination(Destination):
     """Shards, their index, and everything that lay beside the source's."""
 
-    def __init__(self, out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
-        super().__init__(out, plan, checkpoint, request)
-        assert plan.directory is not None
-        self._directory, self._root = plan.directory, plan.directory.root
-
     def place(self, name: str) -> Path:
         return self.out / name
 
     # --- what is refused -----------------------------------------------------------------------
 
     def check(self) -> None:
-        check_distinct(self._directory.named, self.out)
-        for name in self._directory.sidecars:  # which must be readable
+        check_distinct(self.directory.named, self.out)
+        for name in self.directory.sidecars:  # which must be readable
             FileSource(self.root / name).close()
         self._check_place()
         if not os.path.lexists(self.out):
@@ -239,7 +239,7 @@ class DirectoryDestination(Destination):
             for name in sorted(self.names()):  # no links, and no folders where files belong
                 folder.check_place(name)
         self._check_present()
-        check_writable(self._directory.named, self.out)
+        check_writable(self.directory.named, self.out)
 
     def _check_place(self) -> None:
         """Refuse the name of a file, and a directory in or around the input."""
@@ -248,10 +248,10 @@ class DirectoryDestination(Destination):
             raise OutputError(
                 f"{self.out}: {is_file}a directory of shards becomes a directory; name one"
             )
-        if self._root is None:
+        if self.directory.root is None:
             return
-        _refuse_inside(self.out, self._root)
-        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self._root)).parents:
+        _refuse_inside(self.out, self.directory.root)
+        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self.directory.root)).parents:
             raise OutputError(f"{self.out}: holds the input; name another output")
 
     def _check_present(self) -> None:
@@ -264,7 +264,7 @@ class DirectoryDestination(Destination):
         self.refuse_others(present)
 
     def refuse_input(self) -> None:
-        _refuse_input(self.out, self._root)
+        _refuse_input(self.out, self.directory.root)
 
     def commit(self, staging: Staging) -> None:
         staging.commit_directory(last=CONFIG_NAME)
