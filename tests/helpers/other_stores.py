@@ -1,4 +1,4 @@
-"""Google's and Azure's stores, as far as they can be had: moto by Google's API, and Azurite."""
+"""Google's and Azure's stores: moto behind Google's API, and Azurite."""
 
 from __future__ import annotations
 

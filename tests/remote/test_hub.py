@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,6 +153,23 @@ def test_a_listing_is_asked_for_again(hub: RangeServer, monkeypatch: pytest.Monk
     assert len(an.parse("hf://org/m")) == 24
     hosts = {seen.host for seen in hub.log if "/api/" in seen.path}
     assert (hosts, answers) == ({"127.0.0.1"}, [])
+
+
+def test_a_listing_in_chunks(hub: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = Handler._reply
+
+    def chunked(self: Handler, status: int, body: bytes = b"", *rest: Any, **headers: Any) -> None:
+        if "/api/" not in self.path:
+            return reply(self, status, body, *rest, **headers)
+        self.send_response(status)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in (body[:100], body[100:], b""):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        return None
+
+    monkeypatch.setattr(Handler, "_reply", chunked)
+    assert len(an.parse("hf://org/m")) == 24
 
 
 HOSTILE = (

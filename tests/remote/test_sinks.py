@@ -24,6 +24,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.cli.app import cli
 from anamnesis.convert.parts.parts import Parts
 from anamnesis.sources import bucket as bucket_module
+from anamnesis.sources.remote import open_remote
 from helpers.in_parts import KINDS, alone, as_one, make_all, write_model
 from helpers.models import tree
 from helpers.page_inputs import run_demo
@@ -450,6 +451,15 @@ def test_what_is_made_before_a_failure_is_not_made_again(
     assert 0 < len(made) < report.n_files / 2
     assert bucket.tree() == want
     assert alone(found) == alone(report)
+
+
+def test_a_store_that_does_not_compare(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.store.put("x", bytes(1 << 20))
+    monkeypatch.setattr(bucket.proxy, "translate", lambda headers: headers.__delitem__("If-Match"))
+    with open_remote(f"{bucket.url}/x") as found:
+        bucket.store.put("x", bytes((1 << 20) - 1) + b"1")
+        with pytest.raises(an.ParseError, match="was replaced while it was read"):
+            found.read(1 << 19, 1 << 19)
 
 
 @pytest.mark.parametrize("to", ["f32", "npz"])
