@@ -21,7 +21,7 @@ if not os.environ.get("ANAMNESIS_REAL"):
 for checkout in ("ANAMNESIS_COMFY_QUANTS", "ANAMNESIS_COMFYUI"):  # which no registry has
     if not os.environ.get(checkout):
         ALLOWED.append(f"^{checkout} ")
-for large in ("ANAMNESIS_LIBLLAMA", "ANAMNESIS_GEMMA"):  # to build, or to download
+for large in ("ANAMNESIS_LIBLLAMA", "ANAMNESIS_GEMMA", "ANAMNESIS_AZURITE"):  # to fetch or build
     if not os.environ.get(large):
         ALLOWED.append(f"^{large} ")
 

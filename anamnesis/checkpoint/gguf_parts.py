@@ -10,6 +10,7 @@ from anamnesis.base.shard_names import Shard, numbered_names
 from anamnesis.formats.base import Container
 from anamnesis.formats.gguf.metadata import GgufMetadata
 from anamnesis.formats.gguf.split import COUNT_KEY, NUMBER_KEY, TENSORS_KEY
+from anamnesis.sources.urls import kind_of_url
 
 
 def gather_parts(first: Container, parse: Callable[[str], Container]) -> dict[str, Container]:
@@ -42,10 +43,16 @@ def has_parts(path: str) -> bool:
     """Return whether the first part of a model is where a file of this name would be."""
     folder, name = os.path.split(path)
     stem, ending = os.path.splitext(name)
-    if ending.lower() != ".gguf" or not os.path.isdir(folder or os.curdir):
-        return False
-    found = map(_part, os.listdir(folder or os.curdir))
+    found = map(_part, _names_in(folder or os.curdir)) if ending.lower() == ".gguf" else ()
     return any(part is not None and part[:2] == (stem, 1) for part in found)
+
+
+def _names_in(folder: str) -> Iterable[str]:
+    if kind_of_url(folder) == "bucket":
+        from anamnesis.sources.bucket import names_in
+
+        return names_in(folder)
+    return os.listdir(folder) if os.path.isdir(folder) else ()
 
 
 def same_models(paths: Iterable[str]) -> dict[str, str]:

@@ -79,6 +79,9 @@ class RemoteFolder(Folder):
             error.args = tuple(str(arg).replace(str(self.root), self.url) for arg in error.args)
             error.source = error.source and error.source.replace(str(self.root), self.url)
             raise
+        finally:
+            for left in self._opened.values():  # behind a failure
+                left.cancel()
 
     def _fetch(self, names: Iterable[str], most: int | None = None) -> None:
         """Copy files, of at most so many bytes each."""
@@ -104,8 +107,9 @@ class RemoteFolder(Folder):
 
     def ready(self, names: Collection[str], budget: Budget) -> None:
         spare = replace(budget)  # parsing accounts for all of it again
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            self._opened |= {name: pool.submit(self._open, name, spare) for name in names}
+        pool = ThreadPoolExecutor(_AT_ONCE)  # the first are parsed while others are on their way
+        self._opened |= {name: pool.submit(self._open, name, spare) for name in names}
+        pool.shutdown(wait=False)
 
     def _open(self, name: str, budget: Budget) -> Source:
         """Open a file; of safetensors, read the header, and keep no more; of archives, the end."""

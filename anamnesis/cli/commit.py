@@ -13,7 +13,6 @@ from anamnesis.cli.app import NESTED, cli
 from anamnesis.cli.options import verb
 
 if TYPE_CHECKING:
-    from anamnesis.base.errors import OutputError
     from anamnesis.convert.resume.bucket import BucketParts
     from anamnesis.convert.resume.parts_folder import PartsFolder
 

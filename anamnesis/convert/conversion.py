@@ -55,28 +55,22 @@ class Conversion:
         self.request.check_spread()
         return destination(path, self._expected(self._plan()), self.checkpoint, self.request)
 
-    def to_path(self, path: str, planning: Callable[[], Destination] | None = None) -> Report:
+    def to_path(self, path: str, planning: Callable[[], Destination]) -> Report:
         """Write a file; or a directory, if it was one or is cut, and no file is named.
 
         `planning` returns the destination anew, in any process.
         """
         where, part = self.destination(path), self.request.part
-        if self.request.executor is not None and planning is not None:
-            from anamnesis.convert.parts.parts import make_all  # only here: seldom asked for
+        if part is None and self.request.executor is None and where.is_local:
+            tally = Run(where).perform()
+        else:
+            from anamnesis.convert.parts.parts import Parts, make_all  # only here: seldom asked for
 
-            tally = make_all(where, planning)
-        elif part is not None or not where.is_local:
-            from anamnesis.convert.parts.parts import Parts
-
-            parts = Parts(where)  # once: surveys change the plan
+            parts = Parts(where)
             if part is not None and part != "commit":
                 return self._make_part(parts, share_of(part))
-            if part is None:
-                parts.make_share(Share(1, 1), self.request.how)
-            tally = parts.commit()
-        else:
-            tally = Run(where).perform()
-        return self._report(where.plan, str(where.told_path()), tally)
+            tally = make_all(parts, planning) if part is None else parts.commit()
+        return self._report(where.plan, where.told_path(), tally)
 
     def _make_part(self, parts: Parts, share: Share) -> Report:
         from anamnesis.convert.report.report import PartReport
@@ -84,7 +78,7 @@ class Conversion:
         mine = parts.make_share(share, self.request.how)
         parts.plan.scales = parts.plan.scales.only(frozenset())  # each is counted where it is read
         names = [file.name for file in parts.plan.files]
-        told = self._report(parts.plan, str(parts.where.told_path()), Tally(parts.plan))
+        told = self._report(parts.plan, parts.where.told_path(), Tally(parts.plan))
         return PartReport(
             **{one.name: getattr(told, one.name) for one in fields(Report)}
             | {"n_bytes": sum([parts.sizes[i] for i in mine])},

@@ -46,7 +46,7 @@ class BucketRanges(Ranges):
                     raise ParseError("the bucket gives no ETag", source=self.name)
                 self.tag, self.size = meta["e_tag"], meta["size"]
                 self.modified_ns = int(meta["last_modified"].timestamp()) * 10**9
-            elif meta["size"] != self.size:
+            elif meta["e_tag"] != self.tag:  # of a store that does not compare them itself
                 raise self.replaced()
             for chunk in found.stream(_CHUNK):
                 yield memoryview(chunk)
@@ -114,9 +114,9 @@ def _store(url: str) -> Any:
     """Return a bucket, its region and credentials from the environment."""
     from obstore.store import from_url
 
-    # The user's own endpoint, such as MinIO's, may have no certificate.
+    # The user's own endpoint, such as MinIO's, may have no certificate; other stores know it.
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
-    options: Any = {"allow_http": endpoint.startswith("http://")}
+    options: Any = {"allow_http": True} if endpoint.startswith("http://") else None
     retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
     with failing(url):
         return from_url(url, client_options=options, retry_config=retries)

@@ -49,15 +49,17 @@ class HttpRanges(Ranges):
             from urllib3.util import parse_url
         try:
             parts = parse_url(url)
+            self._first = parts._replace(auth=None, fragment=None).url
+            self._home = _origin(self._first)
         except ValueError as error:
             raise _failure(error, self.name) from None
-        self._first = parts._replace(auth=None, fragment=None).url
         self._secret = secret or _user(parts.auth)
         self._by = ""  # the header that identifies the object
         self._linked = ""  # what a redirect says that identifies it
         self._same: dict[str, str] = {}  # what the server compares before it answers
         self._at: str | None = None  # where the address leads to, as of one look
         self._lock = threading.Lock()
+        self._proxies = getproxies()
 
     def chunks(self, start: int, stop: int) -> Iterator[bytes]:
         from urllib3.exceptions import HTTPError
@@ -107,11 +109,11 @@ class HttpRanges(Ranges):
             "User-Agent": f"anamnesis/{__version__}",
             **same,
         }
-        if self._secret and _origin(url) == _origin(self._first):
+        scheme, host, _ = origin = _origin(url)
+        if self._secret and origin == self._home:
             headers["Authorization"] = self._secret
-        scheme, host, _ = _origin(url)
-        proxies = {} if proxy_bypass(host) else getproxies()
-        return _pool(proxies.get(scheme) or proxies.get("all")).request(
+        proxy = self._proxies.get(scheme) or self._proxies.get("all")
+        return _pool(None if proxy and proxy_bypass(host) else proxy).request(
             "GET", url, headers=headers, redirect=False, retries=False, preload_content=False
         )
 

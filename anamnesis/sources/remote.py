@@ -26,7 +26,8 @@ class RemoteSource(Source):
     """An object that is read in ranges.
 
     While its header is parsed, what was read is kept, and reading on asks for twice as much each
-    time. Later each range is asked for as it is.
+    time. Later each range is asked for as it is, and a short one kept a while: each band reads some
+    of the scales.
     """
 
     def __init__(self, ranges: Ranges, url: str, buffer: int | None, first: int) -> None:
@@ -36,7 +37,7 @@ class RemoteSource(Source):
         self._pages = [self._page(0, first)]  # where each starts, and its bytes; by place
         self.size = ranges.size
         self._parses = True
-        self._short: dict[int, bytes] = {}
+        self._n_settled = 0  # pages of the header; others behind are few and short
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         view = view[: max(0, self.size - offset)]
@@ -45,12 +46,18 @@ class RemoteSource(Source):
         if kept or not view:
             view[: len(kept)] = kept
             return len(kept)
-        if not self._parses or len(view) >= _LONGEST_PAGE:
-            return self._fill(offset, view)
-        before = len(page) if start + len(page) == offset else 0
-        n_bytes = max(len(view), min(2 * before, _LONGEST_PAGE))
-        self._keep([self._page(offset, min(offset + n_bytes, self.size))])
-        return self._read_some(offset, view)
+        n_bytes = len(view)
+        if n_bytes >= (_LONGEST_PAGE if self._parses else _SHORT):
+            return self._ranges.fill(offset, view)
+        if self._parses:
+            before = len(page) if start + len(page) == offset else 0
+            n_bytes = max(n_bytes, min(2 * before, _LONGEST_PAGE))
+        elif len(self._pages) >= self._n_settled + _MOST_SHORT:
+            self._pages = self._pages[: self._n_settled]
+        read = self._page(offset, min(offset + n_bytes, self.size))
+        self._keep([read])
+        view[:] = read[1][: len(view)]
+        return len(view)
 
     def read_summed(self, offset: int, view: memoryview) -> int:
         self.read_into(offset, view)
@@ -64,20 +71,6 @@ class RemoteSource(Source):
             span = memoryview(bytearray((len(rows) // row_bytes - 1) * stride + row_bytes))
             self.read_into(offset + at // row_bytes * stride, span)
             _io.copy_rows(span, 0, stride, row_bytes, rows)
-
-    def _fill(self, offset: int, view: memoryview) -> int:
-        """Read a range; a short one is kept a while, for each band reads some of the scales."""
-        if len(view) > _SHORT:
-            return self._ranges.fill(offset, view)
-        for start, kept in list(self._short.items()):
-            if start <= offset and offset + len(view) <= start + len(kept):
-                view[:] = kept[offset - start :][: len(view)]
-                return len(view)
-        n = self._ranges.fill(offset, view)
-        if len(self._short) >= _MOST_SHORT:
-            self._short.clear()
-        self._short[offset] = bytes(view)
-        return n
 
     def _page_at(self, offset: int) -> tuple[int, bytearray]:
         """Return the last page that starts at an offset or before."""
@@ -110,6 +103,7 @@ class RemoteSource(Source):
         if self.size > len(self._page_at(0)[1]):  # else all of it is at hand
             kept = [(at, page[: header_bytes - at]) for at, page in self._pages]
             self._pages = [page for page in kept if page[0] < header_bytes]
+        self._n_settled = len(self._pages)
 
     def in_flight(self, n_bytes: int) -> int:
         return min(_IN_FLIGHT, max(1, self._buffer // n_bytes))

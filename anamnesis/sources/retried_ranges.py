@@ -50,7 +50,8 @@ class Ranges(ABC):
         """
         done, why, asked = 0, "", 0.0
         for wait in _WAITS:
-            time.sleep(max(asked, wait * random.uniform(0.5, 1)))
+            if wait := max(asked, wait * random.uniform(0.5, 1)):
+                time.sleep(wait)
             try:
                 for chunk in self.chunks(start + done, start + len(view)):
                     if done + len(chunk) > len(view):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +29,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.behind = (host, port)
         self.lock = threading.Lock()
+        self.translate: Callable[[Any], None] = lambda _: None  # what another API's headers are
         self.reset()
 
     @property
@@ -66,6 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.translate(self.headers)
         fault = self.server.fault_of(f"{self.command} {self.path}")
         if fault in ("busy", "down"):
             return self._answer(503 if fault == "busy" else 500, {}, b"")
@@ -141,4 +143,5 @@ def s3_server() -> Iterator[tuple[str, Proxy]]:
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     yield f"http://{host}:{port}", proxy
     proxy.shutdown()
+    proxy.server_close()
     server.stop()

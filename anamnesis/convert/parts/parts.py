@@ -26,7 +26,7 @@ from anamnesis.convert.request.share import Share
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.identity import boot_id, difference, identity
 from anamnesis.convert.resume.parts_folder import PLAN
-from anamnesis.convert.resume.protocol import Run
+from anamnesis.convert.resume.protocol import finished
 from anamnesis.convert.write.one_file import write_file
 from anamnesis.convert.write.pipeline import make_surveys
 from anamnesis.convert.write.tally import Made, Tally
@@ -136,8 +136,7 @@ class Parts:
 
     def commit(self) -> Tally:
         """Give all files their final names; return what all bands came to."""
-        where = self.where
-        tally: Tally = self.folder.commit(where, self._joined)
+        tally: Tally = self.folder.commit(self.where, self._joined)
         return tally
 
     def _joined(self) -> Tally:
@@ -190,16 +189,19 @@ def _places(share: Share, sizes: list[int]) -> list[int]:
     return sorted(mine)
 
 
-def make_all(where: Destination, planning: Callable[[], Destination]) -> Tally:
-    """Let an executor make all files that are not made, and commit them.
+def make_all(parts: Parts, planning: Callable[[], Destination]) -> Tally:
+    """Make all files that are not made, here or by an executor, and commit them.
 
     `planning` returns the destination anew, in any process.
     """
-    parts, request = Parts(where), where.request
-    if request.resume and where.is_local and not parts.folder.names():
-        run = Run(where)
-        if run.is_finished():
-            return run.there
+    where, request = parts.where, parts.where.request
+    if request.resume and not parts.folder.names():
+        there = finished(where, {})
+        if there is not None:
+            return there
+    if request.executor is None:
+        parts.make_share(Share(1, 1), request.how)
+        return parts.commit()
     try:
         payload = pickle.dumps(planning)
     except (TypeError, AttributeError, pickle.PicklingError) as error:

@@ -21,15 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import CONFIG_NAME, PARTS_SUFFIX, is_index
+from anamnesis.checkpoint.gguf_parts import has_parts
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan.files import OutputFile
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import Request
-from anamnesis.convert.resume.destination import (
-    Destination,
-    DirectoryDestination,
-    local_destination,
-)
+from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.parts_folder import PLAN
 from anamnesis.convert.resume.staging import parsed_note
 from anamnesis.convert.write.sinks import copy_to
@@ -61,7 +58,7 @@ class BucketParts:
     def begin(self) -> None:
         """Take down what would make a program load old files and new ones as one model."""
         if self._where.request.force and not self.is_committing:
-            delete([self._where.url_of(name) for name in sorted(self._where.entries())])
+            delete([self._where.place(name) for name in sorted(self._where.entries())])
 
     def names(self) -> set[str]:
         found = map(_NOTE.fullmatch, list_bucket(self.path))
@@ -87,14 +84,14 @@ class BucketParts:
 
     def size(self, name: str) -> int | None:
         """Return the size of a file; None if it is not there."""
-        return size_of(self._where.url_of(name))
+        return size_of(self._where.place(name))
 
     @contextmanager
     def room(self, stem: str, file: OutputFile, *, sync: bool) -> Iterator[Room]:
         """Yield a stream that uploads; a file that is uploaded, if bytes do not come in order."""
         import tempfile
 
-        with _upload(self._where.url_of(file.name), file.n_bytes) as stream:
+        with _upload(self._where.place(file.name), file.n_bytes) as stream:
             if file.in_order and not self._where.request.verify:
                 yield stream
                 return
@@ -128,19 +125,13 @@ class BucketDestination(Destination):
         self._key = key.strip("/")
         if plan.directory is None and not self._key:
             raise OutputError(f"{url}: is a bucket; name an object in it")
-        self.url = url.rstrip("/")
-        super().__init__(Path(self.url), plan, checkpoint, request)
-        self._local = local_destination(self.out, plan, checkpoint, request)  # as if it were
-
-    @property
-    def shown(self) -> str:
-        return self.url
+        super().__init__(Path(url), plan, checkpoint, request)
+        self.url = self.shown = url.rstrip("/")
 
     def parts(self) -> BucketParts:
         return BucketParts(self.url, self)
 
-    def url_of(self, name: str) -> str:
-        """Return the address of a file of the output."""
+    def place(self, name: str) -> str:
         folder = self.url.rpartition("/")[0] if self.plan.directory is None else self.url
         return f"{folder}/{name}"
 
@@ -150,21 +141,30 @@ class BucketDestination(Destination):
             return {self.plan.files[0].name} if len(self.plan.files) > 1 else set()
         return {name for name in self.names() if name == CONFIG_NAME or is_index(name)}
 
+    def is_there(self) -> bool:
+        return self._made() <= self._present()
+
+    def _newest(self) -> int:
+        return 0  # a store's clock is another one, and goes by seconds
+
+    def _made(self) -> set[str]:
+        return {file.name.partition("/")[0] for file in self.plan.files}
+
     def _present(self) -> set[str]:
         if self.plan.directory is None:
-            return {name for name in self.names() if size_of(self.url_of(name)) is not None}
+            return {name for name in self.names() if size_of(self.place(name)) is not None}
         return {name for name in names_in(self.url) if not name.startswith(".")}
 
     def check(self) -> None:
         self.refuse_input()
         present = self._present()
-        made = {file.name.partition("/")[0] for file in self.plan.files}
-        if not self.request.force and present and (present - made or not self.parts().names()):
+        others = present - self._made()
+        if not self.request.force and present and (others or not self.parts().names()):
             raise OutputError(f"{self.url}: exists", remedy="force=True replaces its files")
         self.refuse_others(present)
 
     def refuse_input(self) -> None:
-        mine = {store_of(self.url_of(name))[1] for name in self.names()}  # all of them are keys
+        mine = {store_of(self.place(name))[1] for name in self.names()}  # all of them are keys
         for container in self.checkpoint.shards.values():
             url = getattr(container.source, "url", "")
             if kind_of_url(url) != "bucket":
@@ -178,26 +178,15 @@ class BucketDestination(Destination):
                 what = "is the input, or holds it, or lies inside it; name another output"
                 raise OutputError(f"{self.url}: {what}")
 
-    def names(self) -> set[str]:
-        return self._local.names()
-
-    def final_path(self, file: OutputFile) -> Path:
-        return Path(self.url_of(file.name))
-
-    def told_path(self) -> str:
-        return self.url
-
     def commit(self, staging: Any) -> None:
         raise AssertionError("nothing is staged")
 
     def add_all(self) -> None:
         """Write the sidecars, the index, and the config behind all others."""
-        if not isinstance(self._local, DirectoryDestination):
-            return
-        for name in self._local.copied():
-            put(self.url_of(name), self._local.root / name)
-        for name, made in self._local.made():  # the config behind all others
-            url, raw = self.url_of(name), bytes(made)
+        for name, path in self.copied().items():
+            put(self.place(name), path)
+        for name, made in self.made():  # the config behind all others
+            url, raw = self.place(name), bytes(made)
             if name != CONFIG_NAME or self.request.force:
                 put(url, raw)
             elif not put(url, raw, mode="create") and get(url) != raw:
@@ -206,7 +195,7 @@ class BucketDestination(Destination):
 
 def is_made(url: str) -> bool:
     """Tell whether an output is there that no run is making any more."""
-    is_there = size_of(url) is not None or bool(names_in(url))
+    is_there = size_of(url) is not None or bool(names_in(url)) or has_parts(url)
     return is_there and not BucketParts(url).names()
 
 
@@ -271,6 +260,11 @@ def delete(urls: list[str]) -> None:
     """Remove objects, as far as they are there."""
     import obstore
 
+    keys = [store_of(url)[1] for url in urls]
     for url in urls[:1]:
-        with failing(url):
-            obstore.delete(store_of(url)[0], [store_of(url)[1] for url in urls])
+        try:
+            with failing(url):
+                obstore.delete(store_of(url)[0], keys)
+        except FileNotFoundError:  # of one, by Google's and Azure's; others may be left
+            for each in urls[1:]:
+                delete([each])

@@ -23,17 +23,9 @@ from anamnesis.convert.resume.folder import Folder
 from anamnesis.convert.resume.parts_folder import PartsFolder
 from anamnesis.convert.resume.staging import Staging
 from anamnesis.sources.file import FileSource
+from anamnesis.sources.open import open_source
 
 _PIECE = 1 << 20
-
-
-def local_destination(
-    out: Path, plan: Plan, checkpoint: Checkpoint, request: Request
-) -> FileDestination | DirectoryDestination:
-    """Return where the output of a plan goes on this machine."""
-    if plan.directory is None:
-        return FileDestination(out, plan, checkpoint, request)
-    return DirectoryDestination(out, plan, checkpoint, request, plan.directory)
 
 
 class Destination(ABC):
@@ -42,14 +34,10 @@ class Destination(ABC):
     is_local: ClassVar[bool] = True
 
     def __init__(self, out: Path, plan: Plan, checkpoint: Checkpoint, request: Request) -> None:
-        self.out = out
+        self.out, self.shown = out, str(out)
         self.plan = plan
         self.checkpoint = checkpoint
         self.request = request
-
-    @property
-    def shown(self) -> str:
-        return str(self.out)
 
     def parts(self) -> Any:
         """Return where files are kept that several processes make, a folder or what acts as one."""
@@ -59,10 +47,9 @@ class Destination(ABC):
     def config(self) -> dict[str, Any] | None:
         """What config.json will say; None if there is none."""
         directory = self.plan.directory
-        if directory is None or directory.config is None:
-            return None
-        told: dict[str, Any] = json.loads(directory.config)
-        return told
+        return (
+            None if directory is None or directory.config is None else json.loads(directory.config)
+        )
 
     @abstractmethod
     def check(self) -> None:
@@ -81,16 +68,56 @@ class Destination(ABC):
                 " name another output"
             )
 
-    @abstractmethod
     def names(self) -> set[str]:
         """Return what files the output may have, relative to where they are staged."""
+        if self.plan.directory is None:
+            return {file.name for file in self.plan.files}
+        return {name for name, _ in self.directory.named}
 
     @abstractmethod
-    def final_path(self, file: OutputFile) -> Path:
-        """Return where a file of the plan ends."""
+    def place(self, name: str) -> str | Path:
+        """Return where a file of the output ends."""
 
-    def told_path(self) -> str | Path:
-        return self.out
+    @property
+    def directory(self) -> DirectoryOutput:
+        """What goes with the weights, where they are in a directory."""
+        assert self.plan.directory is not None
+        return self.plan.directory
+
+    @property
+    def root(self) -> Path:
+        """Where files are copied from."""
+        assert self.directory.root is not None
+        return self.directory.root
+
+    def copied(self) -> dict[str, Path]:
+        """Return what goes with the weights as it is, and where from."""
+        if self.plan.directory is None:
+            return {}
+        names = [name for name in self.directory.sidecars if name != self.directory.params]
+        return {name: self.root / name for name in names}
+
+    def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
+        """Yield the files that are written anew, and their bytes; the config is the last."""
+        if self.plan.directory is None:
+            return
+        directory = self.directory
+        if directory.params is not None:
+            params = read_json(self.root / directory.params, Budget())
+            yield directory.params, edited_params(params, directory.params_sections)
+        for name, files in directory.indexes:
+            parts = [(part, file) for file in files for w in file.weights for part in w.parts]
+            weight_map = {part.name: file.name for part, file in parts}
+            yield name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts))
+        yield from directory.described.items()
+        if directory.config is not None:
+            yield CONFIG_NAME, directory.config
+
+    def told_path(self) -> str:
+        """Return what a program opens."""
+        if self.plan.directory is None:
+            return str(self.place(self.plan.files[0].name))
+        return self.shown
 
     @abstractmethod
     def commit(self, staging: Staging) -> None:
@@ -98,19 +125,22 @@ class Destination(ABC):
 
     def is_there(self) -> bool:
         """Tell whether there is something at the place of each file of the plan."""
-        return all(os.path.lexists(self.final_path(file)) for file in self.plan.files)
+        return all(os.path.lexists(self.place(file.name)) for file in self.plan.files)
 
     def is_finished(self) -> bool:
-        """Tell whether all files of the plan are there already, and no older than the source."""
-        return all(
-            _is_output(self.final_path(file), file, self._newest()) for file in self.plan.files
+        """Tell whether all files are there already, those of the plan no older than the source."""
+        newest = self._newest()
+        return (
+            all(_is_output(self.place(file.name), file, newest) for file in self.plan.files)
+            and all(_has_bytes(self.place(name), raw) for name, raw in self.made())
+            and all(_is_same(path, self.place(name)) for name, path in self.copied().items())
         )
 
     def is_whole(self, staging: Staging) -> bool:
         """Tell whether each file of the plan is at its final place, or waits to be renamed."""
         newest = self._newest()
         return all(
-            _is_output(self.final_path(file), file, newest)
+            _is_output(self.place(file.name), file, newest)
             or _is_output(staging.files / file.name, file, newest)
             for file in self.plan.files
         )
@@ -121,10 +151,17 @@ class Destination(ABC):
 
     def sidecar_bytes(self) -> int:
         """Return how much room `add_sidecars` needs."""
-        return 0
+        directory = self.plan.directory
+        names = [] if directory is None else directory.sidecars
+        return sum((self.root / name).stat().st_size for name in names)
 
-    def add_sidecars(self, staging: Staging) -> None:  # noqa: B027 -- one file has none
+    def add_sidecars(self, staging: Staging) -> None:
         """Write what goes with the weights."""
+        for name, path in self.copied().items():
+            if not _is_copied(path, staging.files / name):
+                staging.copy(path, name)
+        for name, raw in self.made():
+            staging.add(name, raw)
 
 
 class FileDestination(Destination):
@@ -133,14 +170,8 @@ class FileDestination(Destination):
     The first part is what programs open, and gets its name last.
     """
 
-    def final_path(self, file: OutputFile) -> Path:
-        return self.out.with_name(file.name)
-
-    def told_path(self) -> Path:
-        return self.final_path(self.plan.files[0])
-
-    def names(self) -> set[str]:
-        return {file.name for file in self.plan.files}
+    def place(self, name: str) -> Path:
+        return self.out.with_name(name)
 
     def check(self) -> None:
         if self.request.max_shard_size is not None:
@@ -155,7 +186,7 @@ class FileDestination(Destination):
         if self.checkpoint.root is not None:
             _refuse_inside(self.out, self.checkpoint.root)
         for file in self.plan.files:
-            self._check_present(self.final_path(file))
+            self._check_present(self.place(file.name))
 
     def _check_present(self, path: Path) -> None:
         if not os.path.lexists(path):
@@ -173,7 +204,7 @@ class FileDestination(Destination):
 
     def refuse_input(self) -> None:
         for file in self.plan.files:
-            self._refuse_input(self.final_path(file))
+            self._refuse_input(self.place(file.name))
 
     def _refuse_input(self, path: Path) -> None:
         for container in self.checkpoint.shards.values():
@@ -190,36 +221,8 @@ class FileDestination(Destination):
 class DirectoryDestination(Destination):
     """Shards, their index, and everything that lay beside the source's."""
 
-    def __init__(
-        self,
-        out: Path,
-        plan: Plan,
-        checkpoint: Checkpoint,
-        request: Request,
-        directory: DirectoryOutput,
-    ) -> None:
-        super().__init__(out, plan, checkpoint, request)
-        self.directory = directory
-        self._root = directory.root
-
-    @property
-    def root(self) -> Path:
-        """Where files are copied from; there are none without it."""
-        assert self._root is not None
-        return self._root
-
-    def names(self) -> set[str]:
-        return {name for name, _ in self.directory.named}
-
-    def final_path(self, file: OutputFile) -> Path:
-        return self.out / file.name
-
-    def is_finished(self) -> bool:
-        return (
-            super().is_finished()
-            and all(_has_bytes(self.out / name, raw) for name, raw in self.made())
-            and all(_is_same(self.root / name, self.out / name) for name in self.copied())
-        )
+    def place(self, name: str) -> Path:
+        return self.out / name
 
     # --- what is refused -----------------------------------------------------------------------
 
@@ -245,10 +248,10 @@ class DirectoryDestination(Destination):
             raise OutputError(
                 f"{self.out}: {is_file}a directory of shards becomes a directory; name one"
             )
-        if self._root is None:
+        if self.directory.root is None:
             return
-        _refuse_inside(self.out, self._root)
-        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self._root)).parents:
+        _refuse_inside(self.out, self.directory.root)
+        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self.directory.root)).parents:
             raise OutputError(f"{self.out}: holds the input; name another output")
 
     def _check_present(self) -> None:
@@ -261,36 +264,7 @@ class DirectoryDestination(Destination):
         self.refuse_others(present)
 
     def refuse_input(self) -> None:
-        _refuse_input(self.out, self._root)
-
-    # --- what goes with the weights ------------------------------------------------------------
-
-    def sidecar_bytes(self) -> int:
-        return sum((self.root / name).stat().st_size for name in self.directory.sidecars)
-
-    def add_sidecars(self, staging: Staging) -> None:
-        for name in self.copied():
-            if not _is_copied(self.root / name, staging.files / name):
-                staging.copy(self.root / name, name)
-        for name, raw in self.made():
-            staging.add(name, raw)
-
-    def copied(self) -> list[str]:
-        return [name for name in self.directory.sidecars if name != self.directory.params]
-
-    def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
-        """Yield the files that are written anew, and their bytes."""
-        directory = self.directory
-        if directory.params is not None:
-            params = read_json(self.root / directory.params, Budget())
-            yield directory.params, edited_params(params, directory.params_sections)
-        for name, files in directory.indexes:
-            parts = [(part, file) for file in files for w in file.weights for part in w.parts]
-            weight_map = {part.name: file.name for part, file in parts}
-            yield name, shard_index(weight_map, sum(part.n_bytes for part, _ in parts))
-        yield from directory.described.items()
-        if directory.config is not None:
-            yield CONFIG_NAME, directory.config
+        _refuse_input(self.out, self.directory.root)
 
     def commit(self, staging: Staging) -> None:
         staging.commit_directory(last=CONFIG_NAME)
@@ -306,10 +280,10 @@ def _is_copied(source: Path, copy: Path) -> bool:
     return same and stat.S_ISREG(here.st_mode)
 
 
-def _is_same(source: Path, copy: Path) -> bool:
+def _is_same(source: Path, copy: str | Path) -> bool:
     """Tell whether two files have the same bytes."""
     try:
-        with FileSource(source) as one, FileSource(copy) as other:
+        with open_source(source) as one, open_source(copy) as other:
             return one.size == other.size and all(
                 one.read(at, min(_PIECE, one.size - at))
                 == other.read(at, min(_PIECE, one.size - at))
@@ -319,9 +293,9 @@ def _is_same(source: Path, copy: Path) -> bool:
         return False
 
 
-def _has_bytes(path: Path, raw: bytes | bytearray) -> bool:
+def _has_bytes(place: str | Path, raw: bytes | bytearray) -> bool:
     try:
-        with FileSource(path) as source:
+        with open_source(place) as source:
             return source.size == len(raw) and source.read(0, len(raw)) == raw
     except (OSError, ParseError):  # nothing there, or no regular file
         return False
@@ -337,10 +311,10 @@ def _refuse_inside(out: Path, root: Path) -> None:
         raise OutputError(f"{out}: lies inside the input; name another output")
 
 
-def _is_output(path: Path, file: OutputFile, newest_ns: int) -> bool:
+def _is_output(place: str | Path, file: OutputFile, newest_ns: int) -> bool:
     try:
-        with FileSource(path) as source:
-            size, mtime_ns = source.stamp()
+        with open_source(place) as source:
+            size, mtime_ns, *_ = source.stamp()
             if size != file.n_bytes or int(mtime_ns) < newest_ns:
                 return False
             return all(source.read(offset, len(raw)) == raw for offset, raw in file.fixed)

@@ -10,7 +10,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import Request
-from anamnesis.convert.resume.destination import Destination, local_destination
+from anamnesis.convert.resume.destination import Destination, DirectoryDestination, FileDestination
 from anamnesis.convert.resume.parts_folder import PartsFolder
 from anamnesis.sources.bucket import store_of
 from anamnesis.sources.urls import kind_of_url, shown_url
@@ -37,7 +37,8 @@ def destination(out: str, plan: Plan, checkpoint: Checkpoint, request: Request) 
         from anamnesis.convert.resume.bucket import BucketDestination  # only here: seldom asked for
 
         return BucketDestination(out, plan, checkpoint, request)
-    return local_destination(Path(os.path.abspath(out)), plan, checkpoint, request)
+    kind = FileDestination if plan.directory is None else DirectoryDestination
+    return kind(Path(os.path.abspath(out)), plan, checkpoint, request)
 
 
 def parts_at(out: str) -> PartsFolder | BucketParts:

@@ -52,7 +52,7 @@ from anamnesis.convert.write.sinks import OffsetSink
 from anamnesis.convert.write.tally import Made, Tally
 from anamnesis.convert.write.verify import Differs, compared, verify
 from anamnesis.schemes.core.codes import Loss
-from anamnesis.sources.file import FileSource
+from anamnesis.sources.open import open_source
 
 
 class State(Enum):
@@ -88,10 +88,6 @@ class Run:
         self.found: dict[int, bytes] = {}  # by surveys
         self.there = Tally(self.plan)  # what bands come to of an output that is finished
 
-    def is_finished(self) -> bool:
-        """Tell whether the output is there already, byte for byte."""
-        return self._admitted() is State.FINISHED
-
     def perform(self) -> Tally:
         """Write the output, or what is missing of it; return what bands came to."""
         if self._admitted() is State.FINISHED and not self._is_leftover():
@@ -117,38 +113,14 @@ class Run:
     def _admitted(self) -> State:
         """Find the state, and refuse an output that must not be written in it."""
         state = self._find_partial() if self.request.resume else State.NOTHING
-        if self.request.resume and state not in _HALF_MADE and self._is_finished():
-            state = State.FINISHED
-        if state is State.FINISHED:
-            self.destination.refuse_input()
-        elif state not in _HALF_MADE:
-            self.destination.check()
+        if state in _HALF_MADE:
+            return state
+        there = finished(self.destination, self.found) if self.request.resume else None
+        if there is not None:
+            self.there = there
+            return State.FINISHED
+        self.destination.check()
         return state
-
-    def _is_finished(self) -> bool:
-        """Tell whether the output is there; its bytes may depend on what surveys find.
-
-        No notes say of whose it is, once a run has ended: all of it is made once more, and
-        compared.
-        """
-        if not self.destination.is_there():
-            return False
-        self._survey(self.found.__setitem__)
-        return self.destination.is_finished() and self._is_same()
-
-    def _is_same(self) -> bool:
-        """Tell whether the weights' files that are there have the bytes that would be written."""
-        with ExitStack() as stack:
-            written: dict[str, Source] = {
-                file.name: stack.enter_context(FileSource(self.destination.final_path(file)))
-                for file in self.plan.files
-            }
-            try:
-                self.there = compared(self.plan, written, self.request)
-            except Differs:
-                return False
-        self.destination.checkpoint.check_unchanged()
-        return True
 
     def _find_partial(self) -> State:
         notes = self.staging.look(self.identity)
@@ -252,6 +224,32 @@ class Run:
                 done[ordinal] = 1
                 tally.add(ordinal, loss, sums)
         return tally, done
+
+
+def finished(where: Destination, found: dict[int, bytes]) -> Tally | None:
+    """Return what the bands of an output came to that is there already; None if it is not.
+
+    No notes say of whose it is, once a run has ended: all of it is made once more, and compared.
+    Its bytes may depend on what surveys find, which is added to what they have `found`.
+    """
+    plan = where.plan
+    if not where.is_there():
+        return None
+    make_surveys(plan, found, found.__setitem__, where.request.how)
+    if not where.is_finished():
+        return None
+    with ExitStack() as stack:
+        written: dict[str, Source] = {}
+        for file in plan.files:
+            written[file.name] = stack.enter_context(open_source(where.place(file.name)))
+            written[file.name].settle(0)
+        try:
+            tally = compared(plan, written, where.request)
+        except Differs:
+            return None
+    where.checkpoint.check_unchanged()
+    where.refuse_input()
+    return tally
 
 
 class StagingSink(OffsetSink):
