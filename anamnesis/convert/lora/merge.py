@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
+from glob import escape
 from hashlib import sha256
 from itertools import takewhile
 from typing import Any
@@ -20,6 +21,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import np
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.lora.adapter import STARTS, Adapter, open_adapter
 from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf
 from anamnesis.convert.lora.experts import deltas_of_experts
@@ -141,6 +143,35 @@ def merged(
         adapters.append((open_adapter(path, request.limits), weight))
         opened.callback(adapters[-1][0].container.source.close)
     return _Merge(ledger, request, config).made(adapters)
+
+
+def merged_as_stored(
+    checkpoint: Checkpoint, ledger: Ledger, request: Request, opened: ExitStack
+) -> tuple[Ledger, Request]:
+    """Return the weights of a GGUF under its own names, with what is added to transformers'.
+
+    Those that were in blocks are asked for in blocks of their own type, if nothing else is.
+    """
+    from anamnesis.architectures.from_gguf import tensors_as_hf
+    from anamnesis.architectures.operations import ValuesSource
+    from anamnesis.architectures.to_gguf import tensors_as_gguf
+    from anamnesis.convert.request.targets import encoding
+
+    before = tensors_as_hf(ledger, next(iter(checkpoint.shards.values())).metadata)
+    after = merged(before.ledger, request, before.config, opened)
+    back, _ = tensors_as_gguf(before.config, after)
+    weights, old, new = dict(ledger.weights), before.ledger.weights, after.weights
+    types = list(request.overrides)
+    for name, of in back.names.items():
+        if all(new[one] is old[one] for one in of):
+            continue
+        weight, source = weights[name], ValuesSource(back.ledger.weights[name])
+        tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
+        token = " ".join([new[one].id for one in of])
+        weights[name] = replaced_by(weight, tensor, request, partial(str, token))
+        if weight.own_dtype is None and request.keep_blocks:
+            types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
+    return replace(ledger, weights=weights), replace(request, overrides=tuple(types))
 
 
 class _Merge:
