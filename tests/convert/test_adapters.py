@@ -321,7 +321,7 @@ def test_factors_are_loaded_side_by_side_and_few_are_kept() -> None:
         return np.ones((2, 2), np.float32)
 
     one = np.ones((2, 2), np.float32)
-    deltas = [Delta(partial(make, i), lambda: one, 1.0, range(2)) for i in range(len(n_made))]
+    deltas = [Delta(partial(make, i), lambda: one, 1.0, range(2), 2) for i in range(len(n_made))]
     shelf = Shelf()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(shelf.factors, deltas[:2]))

@@ -256,6 +256,7 @@ class _Merge:
             right.values,
             scale,
             range(made[0]),
+            made[1],
             is_rounded=("embedding_A" in roles or is_parameter) and "magnitude" not in roles,
             of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
         )
@@ -271,7 +272,7 @@ class _Merge:
                 what = f"is added to a bias {own!r} that the base has not"
                 raise adapter.error(f"{bias.name!r} {what}")
             one = np.ones((1, 1), np.float32)
-            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements))
+            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements), 1)
             self._add(adapter, own, add)
 
     def _check_parts(self, adapter: Adapter, module: str, weight: float, n_norms: int) -> None:
