@@ -109,12 +109,13 @@ def _changed(model: Path, **config: Any) -> None:
     ("name", "config", "message"),
     [
         ("llama", {"num_hidden_layers": 3}, "no stack of 3 layers"),
-        ("qwen2", {"num_hidden_layers": 3}, "has the layers 0, 1"),
+        ("qwen2", {"num_hidden_layers": 3}, "3, and there are 2 of 2"),
         ("llama", {"vocab_size": 33}, "vocab_size is 33"),
         ("llama", {"vocab_size": "30"}, "not a positive integer"),
         ("llama", {"tie_word_embeddings": True}, "has a head of its own"),
         ("qwen2", {"tie_word_embeddings": False}, "has no head of its own"),
-        ("qwen3", {"head_dim": 8}, "the heads in config.json"),
+        ("qwen3", {"head_dim": 8}, "other rows than config.json"),
+        ("qwen3", {"num_hidden_layers": 1 << 40}, "no stack of"),
         ("qwen3", {"num_attention_heads": 0}, "not a positive integer"),
         ("qwen3_moe", {"num_local_experts": 5}, "no stack of 5 experts"),
     ],
@@ -135,7 +136,7 @@ LAYER = "decoder.layers.0."
     [
         (("mlp.linear_fc2.weight", "mtp.norm"), an.UnsupportedError, "is known for 'decoder"),
         (("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"), an.ParseError, "both"),
-        (("mlp.linear_fc1.weight",), an.ParseError, "rows of 2 tensors"),
+        (("mlp.linear_fc1.weight",), an.ParseError, "says of 2 tensors"),
     ],
 )
 def test_tensors_that_have_no_place_are_refused(

@@ -22,13 +22,17 @@ from anamnesis.checkpoint.file_names import CONFIG_NAME
 from anamnesis.schemes.libraries.tied_heads import says_tied
 from anamnesis.sources.gathered import RowOrder
 
+Renamed = tuple[dict[str, StoredTensor], list[Dropped]]
+Numbers = dict[str, int]  # of a layer and an expert
+
 _TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
 _MOST_PADDING = 1 << 14  # rows: Megatron pads to a multiple of 128 for each rank
 _PADDING = "pads the vocabulary"
 _HEAD = "lm_head.weight"
 _LAYERS = "decoder.layers."
 _NUMBER = re.compile(
-    r"(?<=^decoder\.layers\.)(?P<layer>[0-9]+)\.|(?<=\.experts\.experts\.)(?P<expert>[0-9]+)\."
+    r"(?<=^decoder\.layers\.)(?P<layer>[0-9]{1,6})\."
+    r"|(?<=\.experts\.experts\.)(?P<expert>[0-9]{1,6})\."
 )
 _OF_WORDS = {
     "embedding.word_embeddings.weight": "model.embed_tokens.weight",
@@ -68,22 +72,15 @@ _NAMES = {
 }
 
 
-def renamed(
-    stored: Mapping[str, StoredTensor], config: Mapping[str, Any]
-) -> tuple[dict[str, StoredTensor], list[Dropped]]:
+def renamed(stored: Mapping[str, StoredTensor], config: Mapping[str, Any]) -> Renamed:
     """Return tensors by Hugging Face's names, and what is left out of them.
 
     They are as they were if they are not Megatron's, or no map is known for the config.
     """
-    is_megatrons = any(name.startswith(_LAYERS) and _bare(name) in _NAMES for name in stored)
+    is_megatrons = any(_NUMBER.sub("", name) in _NAMES for name in stored)
     if not is_megatrons or config.get("model_type") not in _TYPES:
         return dict(stored), []
     return _Renamed(config).all(stored)
-
-
-def _bare(name: str) -> str:
-    """Return what a tensor is called in each layer, and for each expert."""
-    return _NUMBER.sub("", name)
 
 
 class _Renamed:
@@ -104,15 +101,11 @@ class _Renamed:
             return value
         raise ParseError(f"{key} is {value!r}, not a positive integer", source=CONFIG_NAME)
 
-    def all(
-        self, stored: Mapping[str, StoredTensor]
-    ) -> tuple[dict[str, StoredTensor], list[Dropped]]:
+    def all(self, stored: Mapping[str, StoredTensor]) -> Renamed:
         """Return all tensors, and the rows that are left out."""
-        made: dict[str, StoredTensor] = {}
-        left: list[Dropped] = []
-        layers: set[int] = set()
+        made, left, layers = dict[str, StoredTensor](), list[Dropped](), set[int]()
         for name, tensor in stored.items():
-            names = _NAMES.get(_bare(name))
+            names = _NAMES.get(_NUMBER.sub("", name))
             if names is None:
                 raise UnsupportedError(
                     f"{tensor.source.name}: no name of Hugging Face's is known for {name!r}",
@@ -141,60 +134,45 @@ class _Renamed:
         n_bytes = tensor.n_bytes // rows * n
         return tensor._replace(shape=(n, *tensor.shape[1:]), n_bytes=n_bytes)
 
-    def _singles(
-        self, tensor: StoredTensor, like: str
-    ) -> list[tuple[StoredTensor, dict[str, int]]]:
+    def _singles(self, tensor: StoredTensor, like: str) -> list[tuple[StoredTensor, Numbers]]:
         """Return the tensor of each layer and expert, and their numbers."""
         found = {str(one.lastgroup): int(one[0][:-1]) for one in _NUMBER.finditer(tensor.name)}
         singles = [(tensor, found)]
         for hole, n in (("layer", self.n_layers), ("expert", self.n_experts)):
             if hole in found or f"{{{hole}}}" not in like:
                 continue
-            if singles[0][0].shape[:1] != (n,):
-                raise tensor.malformed(
-                    f"{tensor} is no stack of {n:,} {hole}s, which {CONFIG_NAME} says"
-                )
+            if singles[0][0].shape[:1] != (n,) or not tensor.n_bytes:
+                raise tensor.malformed(f"{tensor} is no stack of {n:,} {hole}s ({CONFIG_NAME})")
             singles = [(_nth(one, i), {**at, hole: i}) for one, at in singles for i in range(n)]
         return singles
 
     def _apart(self, tensor: StoredTensor, n: int) -> Iterator[StoredTensor]:
         """Yield the n tensors whose rows lie one behind the other, in each group if it has any."""
-        if n == 1:
-            yield tensor
-            return
-        sizes, n_groups, unit = (1,) * n, 1, (tensor.shape or (0,))[0] // n
+        rows = tensor.shape[0] if tensor.shape and tensor.n_bytes else 0
+        sizes, n_groups, unit = (1,) * n, 1, rows // n
         if n == len("qkv"):
-            sizes, n_groups, unit = (
-                (self.n_heads // self.n_groups, 1, 1),
-                self.n_groups,
-                self.head_dim,
-            )
+            sizes = (self.n_heads // self.n_groups, 1, 1)
+            n_groups, unit = self.n_groups, self.head_dim
         period = sum(sizes) * unit
-        if not tensor.n_bytes or tensor.shape[0] != n_groups * period:
+        if not rows or rows != n_groups * period:
             raise tensor.malformed(
-                f"{tensor} has not the rows of {n} tensors, by the heads in {CONFIG_NAME}"
+                f"{tensor} has other rows than {CONFIG_NAME} says of {n} tensors"
             )
         for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
             order = RowOrder.of(range(first * unit, (first + size) * unit), period, n_groups)
-            rows = order.taken([tensor], tensor.n_bytes // tensor.shape[0])
-            yield rows._replace(shape=(order.n_rows, *tensor.shape[1:]))
+            made = order.taken([tensor], tensor.n_bytes // rows)
+            yield made._replace(shape=(order.n_rows, *tensor.shape[1:]))
 
     def _check(self, made: Mapping[str, StoredTensor], layers: set[int]) -> None:
         """Refuse a model with other layers than config.json says, or another head."""
-        n = self.n_layers
-        if layers != set(range(n)):
-            raise ParseError(
-                f"num_hidden_layers is {n:,}, and the checkpoint has the layers"
-                f" {', '.join(map(str, sorted(layers)[:8]))}",
-                source=CONFIG_NAME,
-            )
+        n, highest = len(layers), max(layers, default=-1) + 1
+        if not n == highest == self.n_layers:
+            said = f"num_hidden_layers is {self.n_layers:,}"
+            raise ParseError(f"{said}, and there are {n:,} of {highest:,}", source=CONFIG_NAME)
         is_tied = says_tied(self.config) is True
         if is_tied == (_HEAD in made):
-            has = "a head" if is_tied else "no head"
-            raise ParseError(
-                f"tie_word_embeddings is {is_tied}, and the checkpoint has {has} of its own",
-                source=CONFIG_NAME,
-            )
+            has = f"the checkpoint has {'a' if is_tied else 'no'} head of its own"
+            raise ParseError(f"tie_word_embeddings is {is_tied}, and {has}", source=CONFIG_NAME)
 
 
 def _nth(stack: StoredTensor, i: int) -> StoredTensor:
