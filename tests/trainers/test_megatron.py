@@ -117,6 +117,7 @@ def _changed(model: Path, **config: Any) -> None:
         ("qwen3", {"head_dim": 8}, "other rows than config.json"),
         ("qwen3", {"num_hidden_layers": 1 << 40}, "no stack of"),
         ("qwen3", {"num_attention_heads": 0}, "not a positive integer"),
+        ("llama", {"num_attention_heads": 5}, "5 heads are no 2 groups"),
         ("qwen3_moe", {"num_local_experts": 5}, "no stack of 5 experts"),
     ],
 )

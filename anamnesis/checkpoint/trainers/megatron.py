@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any
 
 from anamnesis.base.errors import ParseError, UnsupportedError
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import CONFIG_NAME
 from anamnesis.schemes.libraries.tied_heads import says_tied
@@ -25,51 +26,17 @@ from anamnesis.sources.gathered import RowOrder
 Renamed = tuple[dict[str, StoredTensor], list[Dropped]]
 Numbers = dict[str, int]  # of a layer and an expert
 
-_TYPES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe")
 _MOST_PADDING = 1 << 14  # rows: Megatron pads to a multiple of 128 for each rank
 _PADDING = "pads the vocabulary"
 _HEAD = "lm_head.weight"
-_LAYERS = "decoder.layers."
 _NUMBER = re.compile(
     r"(?<=^decoder\.layers\.)(?P<layer>[0-9]{1,6})\."
     r"|(?<=\.experts\.experts\.)(?P<expert>[0-9]{1,6})\."
 )
-_OF_WORDS = {
-    "embedding.word_embeddings.weight": "model.embed_tokens.weight",
-    "output_layer.weight": _HEAD,
-}
-_GATED = {
-    "linear_fc1.weight": ("gate_proj.weight", "up_proj.weight"),
-    "linear_fc1.weight_w": ("gate_proj.weight",),
-    "linear_fc1.weight_v": ("up_proj.weight",),
-    "linear_fc2.weight": ("down_proj.weight",),
-}
-# Below a layer's name, and what it is there at Hugging Face.
-_IN_LAYER = {
-    "self_attention.linear_qkv.layer_norm_weight": ("input_layernorm.weight",),
-    "input_layernorm.weight": ("input_layernorm.weight",),
-    "self_attention.linear_qkv.weight": tuple(f"self_attn.{x}_proj.weight" for x in "qkv"),
-    "self_attention.linear_qkv.bias": tuple(f"self_attn.{x}_proj.bias" for x in "qkv"),
-    "self_attention.q_layernorm.weight": ("self_attn.q_norm.weight",),
-    "self_attention.k_layernorm.weight": ("self_attn.k_norm.weight",),
-    "self_attention.linear_proj.weight": ("self_attn.o_proj.weight",),
-    "mlp.linear_fc1.layer_norm_weight": ("post_attention_layernorm.weight",),
-    "pre_mlp_layernorm.weight": ("post_attention_layernorm.weight",),
-    "mlp.router.weight": ("mlp.gate.weight",),
-    **{f"mlp.{own}": tuple(f"mlp.{name}" for name in names) for own, names in _GATED.items()},
-    **{
-        f"mlp.experts.experts.{own}": tuple(f"mlp.experts.{{expert}}.{name}" for name in names)
-        for own, names in _GATED.items()
-    },
-}
-_NAMES = {
-    **{own: (name,) for own, name in _OF_WORDS.items()},
-    "decoder.final_layernorm.weight": ("model.norm.weight",),
-    **{
-        _LAYERS + own: tuple(f"model.layers.{{layer}}.{name}" for name in names)
-        for own, names in _IN_LAYER.items()
-    },
-}
+_OF_WORDS = ("embedding.word_embeddings.weight", "output_layer.weight")
+_TABLE = json_table(__file__)
+# What a tensor is called in any layer and for any expert, and which ones it is at Hugging Face.
+_NAMES = {own: tuple(names) for own, names in _TABLE["names"].items()}
 
 
 def renamed(stored: Mapping[str, StoredTensor], config: Mapping[str, Any]) -> Renamed:
@@ -78,7 +45,7 @@ def renamed(stored: Mapping[str, StoredTensor], config: Mapping[str, Any]) -> Re
     They are as they were if they are not Megatron's, or no map is known for the config.
     """
     is_megatrons = any(_NUMBER.sub("", name) in _NAMES for name in stored)
-    if not is_megatrons or config.get("model_type") not in _TYPES:
+    if not is_megatrons or config.get("model_type") not in _TABLE["types"]:
         return dict(stored), []
     return _Renamed(config).all(stored)
 
@@ -89,9 +56,12 @@ class _Renamed:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
         self.n_layers = self._number("num_hidden_layers")
-        self.n_experts = self._number("num_experts", config.get("num_local_experts", 1))
+        self.n_experts = self._number("num_experts", config.get("num_local_experts") or 1)
         self.n_heads = self._number("num_attention_heads")
         self.n_groups = self._number("num_key_value_heads", self.n_heads)
+        if self.n_heads % self.n_groups:
+            what = f"{self.n_heads:,} heads are no {self.n_groups:,} groups"
+            raise ParseError(what, source=CONFIG_NAME)
         self.head_dim = self._number("head_dim", self._number("hidden_size") // self.n_heads)
 
     def _number(self, key: str, default: Any = None) -> int:
