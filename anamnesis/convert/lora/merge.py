@@ -167,8 +167,8 @@ def merged_as_stored(
             continue
         weight, source = weights[name], ValuesSource(back.ledger.weights[name])
         tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
-        token = " ".join([new[one].id for one in of])
-        weights[name] = replaced_by(weight, tensor, request, partial(str, token))
+        token = cache(partial(_ids, [new[one] for one in of]))
+        weights[name] = replaced_by(weight, tensor, request, token)
         if weight.own_dtype is None and request.keep_blocks:
             types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
     return replace(ledger, weights=weights), replace(request, overrides=tuple(types))
@@ -309,6 +309,10 @@ class _Merge:
                 " merge one after the other, or leave one out"
             )
         self.whole[own] = tensor
+
+
+def _ids(weights: list[Weight]) -> str:
+    return " ".join([weight.id for weight in weights])
 
 
 def _token(adapters: list[tuple[Adapter, float]]) -> str:
