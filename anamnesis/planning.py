@@ -38,10 +38,11 @@ class Planning:
     def _tensor(self, weight: Weight) -> Tensor:
         raise NotImplementedError
 
-    def _edited(self, asked: Request, opened: ExitStack) -> tuple[Checkpoint, Ledger]:
-        """Return the model with what is edited of its weights, and with what adapters add.
+    def _edited(self, asked: Request, opened: ExitStack) -> tuple[Checkpoint, Ledger, Request]:
+        """Return the model with what is edited of its weights and what adapters add, and how.
 
-        The adapters' files are closed with `opened`. A GGUF has transformers' names from then on.
+        The adapters' files are closed with `opened`. A GGUF that becomes a directory has
+        transformers' names from then on.
         """
         checkpoint, ledger = self._checkpoint, self._ledger
         if asked.edit:
@@ -49,19 +50,21 @@ class Planning:
 
             ledger = edited(ledger, asked, self._limits, self._tensor)
         if asked.lora:
-            from anamnesis.convert.decide.renames import as_directory, becomes_directory
-            from anamnesis.convert.lora.merge import merged
+            from anamnesis.convert.decide import renames
+            from anamnesis.convert.lora.merge import merged, merged_as_stored
 
-            if becomes_directory(checkpoint, asked):
-                checkpoint, ledger, *_ = as_directory(checkpoint, ledger, asked)
+            if renames.becomes_directory(checkpoint, asked):
+                checkpoint, ledger, *_ = renames.as_directory(checkpoint, ledger, asked)
+            elif renames.is_gguf_of_llama_cpp(checkpoint):
+                return checkpoint, *merged_as_stored(checkpoint, ledger, asked, opened)
             elif checkpoint.self_contained:
                 raise UnsupportedError(
                     f"{next(iter(checkpoint.shards))}: its weights have other names than adapters"
                     " have",
-                    remedy="name a directory as the output, which may become a GGUF afterwards",
+                    remedy="merge into the model that it was made of, and convert that",
                 )
             ledger = merged(ledger, asked, checkpoint.read_config(), opened)
-        return checkpoint, ledger
+        return checkpoint, ledger, asked
 
     def _asked(self, to: Named | None, out: Any, options: Mapping[str, Any]) -> Target:
         from anamnesis.convert.decide.renames import is_gguf_of_llama_cpp
@@ -110,7 +113,7 @@ class Planning:
         target = self._asked(to, None, options)
         asked = resolve(target, None, limits=self._limits, **options)
         with ExitStack() as opened:
-            seen = seen_as_asked(*self._edited(asked, opened), asked)
+            seen = seen_as_asked(*self._edited(asked, opened))
             made = make_plan(decide(seen))
             if measure:
                 from anamnesis.convert.write import sample

@@ -199,7 +199,7 @@ class Writing(Planning):
         from anamnesis.convert.conversion import Conversion
 
         asked = ask(out, **options)
-        return Conversion(*self._edited(asked, opened), asked)
+        return Conversion(*self._edited(asked, opened))
 
     def _destination(
         self, ask: Callable[..., Request], out: str, options: Mapping[str, Any]

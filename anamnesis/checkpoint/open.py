@@ -204,6 +204,11 @@ def open_checkpoint(
             checkpoint.beside, checkpoint.is_joined = None, True
         if select is not None:
             checkpoint.select(select)
+        if checkpoint.is_joined and checkpoint.has_config:
+            from anamnesis.checkpoint.trainers.megatron import renamed
+
+            checkpoint.stored, padding = renamed(checkpoint.stored, checkpoint.config)
+            checkpoint.left_out += padding
     except BaseException:
         checkpoint.close()
         raise

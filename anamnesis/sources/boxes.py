@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.lazy import np
@@ -13,30 +13,23 @@ from anamnesis.base.source import DerivedSource, Source
 BOXES_MAX_NEIGHBOURS = 1 << 22  # pairs of boxes that are compared, and 64 for each box
 
 
-class Piece(Protocol):
-    """What holds the bytes of a box; it may be opened when it is first read."""
-
-    def place(self) -> tuple[Source, int]:
-        """Return where its first byte lies."""
+Place = Callable[[], tuple[Source, int]]  # which returns where the first byte lies
 
 
-class Placed(NamedTuple):
-    """A piece that lies in a source which is open."""
-
-    source: Source
-    offset: int
-
-    def place(self) -> tuple[Source, int]:
-        """Return where its first byte lies."""
-        return self.source, self.offset
+def place_of(source: Source, offset: int) -> Place:
+    """Return a place in a source that is open."""
+    return lambda: (source, offset)
 
 
 class Box(NamedTuple):
-    """A part of a tensor: the index of its first element, its shape, and where its bytes lie."""
+    """A part of a tensor: the index of its first element, its shape, and where its bytes lie.
+
+    The latter is asked for when it is first read.
+    """
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
-    piece: Piece
+    place: Place
 
 
 def check_boxes(shape: tuple[int, ...], boxes: Sequence[Box], what: str, source: str) -> None:
@@ -97,7 +90,7 @@ class BoxSource(DerivedSource):
         super().__init__(like=like)
         self._shape = shape or (1,)
         self._item = item_bytes
-        self._boxes = [box if shape else Box((0,), (1,), box.piece) for box in boxes]
+        self._boxes = [box if shape else Box((0,), (1,), box.place) for box in boxes]
         self._rows = [prod(self._shape[axis + 1 :]) for axis in range(len(self._shape))]
         self._unit = np.dtype(f"u{item_bytes}" if item_bytes in (1, 2, 4, 8) else f"V{item_bytes}")
         self.size = prod(self._shape) * item_bytes
@@ -135,7 +128,7 @@ class BoxSource(DerivedSource):
         """Fill `view` with whole rows of a block, each box's where they belong."""
         axis = len(at)
         out = None
-        for offsets, sizes, piece in self._boxes:
+        for offsets, sizes, place in self._boxes:
             low, high = max(first, offsets[axis]), min(stop, offsets[axis] + sizes[axis])
             within = [i - o for i, o in zip(at, offsets, strict=False)]
             if low >= high or not all(0 <= i < s for i, s in zip(within, sizes, strict=False)):
@@ -145,7 +138,7 @@ class BoxSource(DerivedSource):
                 index = index * size + i
             inner = sizes[axis + 1 :]
             n_row = prod(inner) * self._item
-            source, start = piece.place()
+            source, start = place()
             start += index * n_row
             if inner == self._shape[axis + 1 :]:
                 source.read_into(start, view[(low - first) * n_row : (high - first) * n_row])

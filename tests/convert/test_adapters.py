@@ -19,7 +19,7 @@ import anamnesis as an
 from anamnesis.cli.app import cli
 from anamnesis.convert.lora.deltas import Delta, Shelf
 from helpers.damage import damaged
-from helpers.recorded_hf import through_gguf
+from helpers.recorded_hf import described, recorded, through_gguf
 
 PEFT = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
 EXPERTS = {**PEFT, "target_parameters": ["experts.up_proj", "experts.down_proj"]}
@@ -321,7 +321,7 @@ def test_factors_are_loaded_side_by_side_and_few_are_kept() -> None:
         return np.ones((2, 2), np.float32)
 
     one = np.ones((2, 2), np.float32)
-    deltas = [Delta(partial(make, i), lambda: one, 1.0, range(2)) for i in range(len(n_made))]
+    deltas = [Delta(partial(make, i), lambda: one, 1.0, range(2), 2) for i in range(len(n_made))]
     shelf = Shelf()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(shelf.factors, deltas[:2]))
@@ -407,5 +407,33 @@ def test_a_gguf_is_merged_as_the_directory_that_it_becomes(tmp_path: Path) -> No
         for out in ("once", "twice")
     )
     assert once == twice
-    with pytest.raises(an.UnsupportedError, match="name a directory"):
-        an.convert(tmp_path / "there.gguf", tmp_path / "out.gguf", "gguf-q8_0", lora=adapter)
+
+
+@pytest.mark.parametrize("to", ["gguf-f32", "gguf-f16", "gguf-bf16", "gguf-q8_0", "gguf-q4_0"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gemma3", "qwen3moe"])
+def test_a_gguf_keeps_its_names_types_and_metadata(tmp_path: Path, name: str, to: str) -> None:
+    through_gguf(name, tmp_path, to)
+    norm, expert = "model.layers.1.input_layernorm", "model.layers.0.mlp.experts.1.up_proj"
+    parts: dict[str, Any] = {}
+    changed = {"blk.0.attn_q.weight", "blk.1.attn_norm.weight"}
+    with an.parse(tmp_path / "back") as model:
+        for module in ("model.layers.0.self_attn.q_proj", expert):
+            if f"{module}.weight" in model:
+                rows, cols = model.stored[f"{module}.weight"].shape
+                parts |= factors(module, lora_A__weight=(2, cols), lora_B__weight=(rows, 2))
+                changed |= {"blk.0.ffn_up_exps.weight"} if module == expert else set()
+        values = np.arange(model.stored[f"{norm}.weight"].shape[0], dtype=np.float32) % 8
+    parts[f"base_model.model.{norm}.weight"] = values
+    adapter = saved(tmp_path / "adapter", parts, PEFT)
+    base, out = tmp_path / "there.gguf", tmp_path / "out.gguf"
+    an.convert(base, out, lora=adapter)
+    dtype = to.removeprefix("gguf-") if "16" in to else "f32"
+    an.convert(base, tmp_path / "dir", dtype, lora=adapter)
+    an.convert(tmp_path / "dir", tmp_path / "wanted.gguf", to, tokenizer_pre=recorded(name).pre)
+    before, wanted, found = map(described, (base, tmp_path / "wanted.gguf", out))
+    assert found["keys"] == before["keys"]
+    assert found["tensors"].keys() == before["tensors"].keys()
+    for tensor, told in found["tensors"].items():
+        same = wanted if tensor in changed else before
+        assert told == same["tensors"][tensor], tensor
+        assert (told == before["tensors"][tensor]) == (tensor not in changed)

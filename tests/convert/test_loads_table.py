@@ -176,6 +176,25 @@ def test_names_of_llama_cpp(dense: Callable[[str], Path], tmp_path: Path) -> Non
     assert "llama.cpp's" in report.warnings[0]
 
 
+def test_names_of_megatron(dense: Callable[[str], Path], tmp_path: Path) -> None:
+    before, names = dense("llama"), {r"^model\.layers\.(\d+)\.mlp\.": r"decoder.layers.\1.mlp."}
+    with an.parse(before) as model:
+        report = model.convert(tmp_path / "out", "safetensors", rename=names)
+    assert outcome(tmp_path / "out", before, "bf16") == "refuses"
+    assert "Megatron's" in report.warnings[0]
+
+
+def test_tensors_without_a_config(dense: Callable[[str], Path], tmp_path: Path) -> None:
+    file = tmp_path / "out" / "model.safetensors"
+    file.parent.mkdir()
+    with an.parse(dense("llama") / "model.safetensors") as model:
+        assert not model.convert(file, "safetensors").warnings
+        loads = {one.program: one.outcome for one in model.plan("safetensors").verdicts}
+    assert loads["transformers"] == "refuses"
+    with pytest.raises((OSError, ValueError), match=r"config\.json|model_type"):
+        AutoModelForCausalLM.from_pretrained(file.parent)
+
+
 def _mlx_cells() -> Iterator[tuple[str, str]]:
     for to, _ in _proved("::test_mlx_lm"):
         if (to, "dense") not in seen:

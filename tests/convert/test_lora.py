@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    GptOssConfig,
+    GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MixtralConfig,
@@ -63,6 +65,23 @@ def mixtral() -> PreTrainedModel:
             num_attention_heads=4,
             num_key_value_heads=2,
             num_local_experts=4,
+        )
+    )
+
+
+def gpt_oss() -> PreTrainedModel:
+    """Return a model whose files have stacks of experts, [experts, in, out]."""
+    return GptOssForCausalLM(
+        GptOssConfig(
+            vocab_size=320,
+            hidden_size=64,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            num_local_experts=4,
+            pad_token_id=None,
         )
     )
 
@@ -136,6 +155,10 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
     "parameters of Conv1D": (
         gpt2,
         {"r": 8, "target_modules": [], "target_parameters": ["c_attn.weight"]},
+    ),
+    "stacks in files": (
+        gpt_oss,
+        {"r": 4, "target_modules": ["q_proj"], "target_parameters": EXPERTS},
     ),
     "one stack of experts": (
         mixtral,

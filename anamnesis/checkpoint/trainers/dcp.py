@@ -115,10 +115,10 @@ class _Checkpoint:
             info = self._fields(where, "_StorageInfo")
             name, at = index.get("fqn"), index.get("offset")
             path, offset, length = (info.get(k) for k in ("relative_path", "offset", "length"))
-            if info.get("transform_descriptors"):
+            if through := info.get("transform_descriptors"):
                 raise UnsupportedError(
-                    f"{self.source.name}: {name!r} is stored through"
-                    f" {_words(info['transform_descriptors'])}, which is not read",
+                    f"{self.source.name}: {name!r} is stored through {str(through)[:200]}, which is"
+                    " not read",
                     remedy="save it without extensions",
                 )
             if not (
@@ -161,7 +161,7 @@ class _Checkpoint:
             piece = pieces[at]
             piece.sizes, piece.dtype = sizes, dtype
             if prod(sizes):
-                boxes[at] = Box(at, sizes, piece)
+                boxes[at] = Box(at, sizes, piece.place)
         check_boxes(shape, list(boxes.values()), f"tensor {name!r}", self.source.name)
         item = item_bytes(dtype)
         source = BoxSource(self.source, shape, item, boxes.values())
@@ -203,7 +203,8 @@ class _Piece:
             )
             tensors = list(container.tensors.values())
             is_it = len(tensors) == 1 and not container.unreadable
-            if not is_it or (tensors[0].dtype, _bare(tensors[0])) != (self.dtype, self.sizes):
+            told = (self.dtype, self.sizes)
+            if not is_it or (tensors[0].dtype, tensors[0].in_bytes().shape) != told:
                 raise ParseError(
                     f"the piece of {self.name!r} at byte {self.offset:,} is not the tensor"
                     f" {self.dtype.name} {list(self.sizes)}",
@@ -211,20 +212,6 @@ class _Piece:
                 )
             self.found = tensors[0].source, tensors[0].offset
         return self.found
-
-
-def _bare(tensor: StoredTensor) -> Shape:
-    if tensor.dtype.bits < 8:
-        *outer, inner = tensor.shape
-        return (*outer, inner // tensor.dtype.block_elements)
-    return tensor.shape
-
-
-def _words(descriptors: Any) -> str:
-    """Return what transforms are called, such as 'zstd'."""
-    return (
-        ", ".join(map(str, descriptors))[:200] if type(descriptors) in (list, tuple) else "a codec"
-    )
 
 
 _KEPT_OPEN = 256  # of more files, each is open only while it is read

@@ -60,7 +60,8 @@ def read_trainers(
             shards = parsed(tagged, find_zero(tagged), opening=foreign)
             stored = join_zero(tagged, shards)
         elif (ranks := find_ranks(names, str(root))) is not None:
-            shards, left_out = parsed(root, ranks.files, opening=opening), ranks.left_out
+            of_ranks, left_out = ranks
+            shards = parsed(root, of_ranks, opening=opening)
             stored = join_ranks(list(shards.values()), left_out, select)
         elif hf_shards := find_hf_shards(names):
             shards = parsed(root, hf_shards, opening=opening)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, product
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.source import DerivedSource
@@ -26,7 +26,7 @@ from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.trainers.optimizer import STATE, is_file_of_states, leaves_out
 from anamnesis.formats.base import Container
 from anamnesis.formats.torch.dtensor import Sharding
-from anamnesis.sources.boxes import Box, BoxSource, Placed, check_boxes
+from anamnesis.sources.boxes import Box, BoxSource, check_boxes, place_of
 from anamnesis.sources.strided import Strips, strided
 
 _NAMED = re.compile(
@@ -35,15 +35,8 @@ _NAMED = re.compile(
 DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
 
 
-class Ranks(NamedTuple):
-    """The files of one model, in the order of the ranks."""
-
-    files: list[str]
-    left_out: list[Dropped]
-
-
-def find_ranks(names: Iterable[str], root: str) -> Ranks | None:
-    """Return which files of a folder are the ranks' parts of a model; None if there are none."""
+def find_ranks(names: Iterable[str], root: str) -> tuple[list[str], list[Dropped]] | None:
+    """Return the files that hold the ranks' parts of a model, and those left out; None if none."""
     groups: dict[str, dict[int, str]] = {}
     sizes: dict[str, int] = {}
     for name in sorted(names):
@@ -66,7 +59,7 @@ def find_ranks(names: Iterable[str], root: str) -> Ranks | None:
     files = groups[models[0]]
     _check_all_there(files, sizes[models[0]], root)
     left = [Dropped(name, STATE) for stem in states for name in groups[stem].values()]
-    return Ranks([files[rank] for rank in sorted(files)], left)
+    return [files[rank] for rank in sorted(files)], left
 
 
 def _check_all_there(files: Mapping[int, str], size: int, root: str) -> None:
@@ -177,8 +170,8 @@ def _boxes(
         start = part.offset + item * sum(
             [at * s for (_, at), s in zip(along, strides, strict=True)]
         )
-        source, offset = strided(part.source, start, sizes, strides, item, strips)
-        yield Box(tuple([run.start for run, _ in along]), sizes, Placed(source, offset))
+        place = place_of(*strided(part.source, start, sizes, strides, item, strips))
+        yield Box(tuple([run.start for run, _ in along]), sizes, place)
 
 
 def _placed(runs: Iterable[range]) -> list[tuple[range, int]]:
@@ -218,18 +211,12 @@ def _runs(n: int, dim: int, sharding: Sharding, name: str) -> list[range]:
 def _chunk(runs: Sequence[range], i: int, n: int) -> list[range]:
     """Return chunk i of n that torch.chunk cuts runs into: all but the last of ceil(size / n)."""
     each = -(-sum(map(len, runs)) // n)
-    return _cut(runs, i * each, (i + 1) * each)
-
-
-def _cut(runs: Sequence[range], begin: int, end: int) -> list[range]:
-    """Return items `begin` to `end` of runs that follow each other."""
-    cut, at = [], 0
+    chunk, begin, end = list[range](), i * each, (i + 1) * each
     for run in runs:
-        part = run[max(begin - at, 0) : max(end - at, 0)]
-        if len(part):
-            cut.append(part)
-        at += len(run)
-    return cut
+        part = run[max(begin, 0) : max(end, 0)]
+        chunk += [part] if len(part) else []
+        begin, end = begin - len(run), end - len(run)
+    return chunk
 
 
 def _agreeing(
@@ -298,7 +285,7 @@ def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
             begin = _begin(told.get(name), part)
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
                 raise part.malformed(f"{part} is a part of {like}, of another dtype or rank")
-            box = Box(begin, part.shape, Placed(part.source, part.offset))
+            box = Box(begin, part.shape, place_of(part.source, part.offset))
             boxes.setdefault(name, {}).setdefault(begin, box)
     return {name: _whole(like, list(boxes[name].values())) for name, like in first.items()}
 

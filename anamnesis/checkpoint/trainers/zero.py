@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
@@ -66,14 +66,6 @@ def _names(folder: Path, ending: str) -> list[str]:
         return [int(part) if i % 2 else part for i, part in enumerate(_NUMBERS.split(name))]
 
     return sorted((n for n in os.listdir(folder) if n.endswith(ending)), key=by_numbers)
-
-
-class _Cut(NamedTuple):
-    """Values of a flat tensor."""
-
-    flat: StoredTensor
-    begin: int
-    end: int
 
 
 class _Zero:
@@ -173,11 +165,10 @@ class _Zero:
         for name, value in self._below("frozen_param_shapes"):
             shape, key = self._shape(name, value), f"frozen_param_fragments.{name}"
             try:
-                parts = [model.tensors[key] for model in self.models]
+                flat = self._joined([model.tensors[key] for model in self.models])
             except KeyError:
                 raise self._error(f"parameter {name!r} is missing") from None
-            cuts = [_Cut(part, 0, part.n_elements) for part in parts]
-            yield name, self._joined(name, shape, cuts)
+            yield name, self._taken(name, shape, flat)
 
     def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
         name = f"{_STATE}.{key}.{group}"
@@ -189,17 +180,16 @@ class _Zero:
     def _of_groups(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stages 1 and 2, which follow each other in the parts of all ranks."""
         for group, shapes in enumerate(groups):
-            flats = [self._flat(r, _OF_GROUPS, group) for r in range(len(self.ranks))]
+            flat = self._joined([self._flat(r, _OF_GROUPS, group) for r in range(len(self.ranks))])
             paddings = self.ranks[0].metadata.get(f"{_STATE}.param_alignment_paddings.{group}")
             gaps = paddings if type(paddings) is list else [0] * len(shapes)
             if len(gaps) != len(shapes) or not all(type(n) is int and n >= 0 for n in gaps):
                 raise self._error(f"group {group} has other paddings than parameters")
             at = 0
             for (name, shape), gap in zip(shapes.items(), gaps, strict=True):
-                end = at + prod(shape)
-                yield name, self._joined(name, shape, _cuts(flats, at, end))
-                at = end + gap
-            self._check_used(at, sum(flat.n_elements for flat in flats), 2 * len(self.ranks))
+                yield name, self._taken(name, shape, flat, at)
+                at += prod(shape) + gap
+            self._check_used(at, flat.n_elements, 2 * len(self.ranks))
 
     def _of_ranks(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stage 3, which each rank has a part of."""
@@ -207,53 +197,37 @@ class _Zero:
             1 for key in self.ranks[0].tensors if key.startswith(f"{_STATE}.{_OF_RANKS}.")
         )
         of_rank = [
-            [self._flat(rank, _OF_RANKS, group) for group in range(n_groups)]
+            self._joined([self._flat(rank, _OF_RANKS, group) for group in range(n_groups)])
             for rank in range(len(self.ranks))
         ]
         at = 0
         for name, shape in (pair for shapes in groups for pair in shapes.items()):
-            end = at + -(-prod(shape) // len(self.ranks))
-            cuts = [cut for flats in of_rank for cut in _cuts(flats, at, end)]
-            yield name, self._joined(name, shape, cuts)
-            at = end
-        for flats in of_rank:
-            self._check_used(at, sum(flat.n_elements for flat in flats), 1)
+            n = -(-prod(shape) // len(self.ranks))
+            whole = self._joined([self._taken(name, (n,), flat, at) for flat in of_rank])
+            yield name, self._taken(name, shape, whole)
+            at += n
+        for flat in of_rank:
+            self._check_used(at, flat.n_elements, 1)
 
     def _check_used(self, used: int, held: int, align: int) -> None:
         if -(-used // align) != -(-held // align):
             raise self._error(f"its parameters take {used:,} of {held:,} stored values")
 
-    def _joined(self, name: str, shape: tuple[int, ...], cuts: Iterable[_Cut]) -> StoredTensor:
-        """Return a parameter of cuts that follow each other; the last may be longer."""
-        left, parts = prod(shape), []
-        dtype = None
-        for flat, begin, end in cuts:
-            dtype = dtype or flat.dtype
-            n, item = min(end - begin, left), flat.dtype.n_bytes(1)
-            if flat.dtype is not dtype:
-                raise self._error(f"parameter {name!r} is of two dtypes")
-            if n:
-                parts.append(
-                    flat._replace(shape=(n,), n_bytes=n * item, offset=flat.offset + begin * item)
-                )
-                left -= n
-        if left or dtype is None:
-            raise self._error(f"parameter {name!r} lacks {left:,} of its {prod(shape):,} values")
-        if not parts:
-            return StoredTensor(name, dtype, shape, 0, 0, self.models[0].source)
-        if len(parts) == 1:
-            return parts[0]._replace(name=name, shape=shape)
-        source = JoinedSource(parts)
-        return StoredTensor(name, dtype, shape, source.size, 0, source)
+    def _joined(self, flats: Sequence[StoredTensor]) -> StoredTensor:
+        """Return flat tensors that follow each other as one."""
+        dtypes = dict.fromkeys(flat.dtype for flat in flats)
+        if len(dtypes) != 1:
+            what = " and ".join(dtype.name for dtype in dtypes) or "no dtype"
+            raise self._error(f"its flat weights are of {what}")
+        source, n = JoinedSource(flats), sum(flat.n_elements for flat in flats)
+        return StoredTensor(flats[0].name, flats[0].dtype, (n,), source.size, 0, source)
 
-
-def _cuts(flats: Sequence[StoredTensor], begin: int, end: int) -> list[_Cut]:
-    """Return values `begin` to `end` of flat tensors that follow each other; none of empty ones."""
-    cuts: list[_Cut] = []
-    at = 0
-    for flat in flats:
-        low, high = max(begin - at, 0), min(end - at, flat.n_elements)
-        if low < high or (begin == end and not cuts):
-            cuts.append(_Cut(flat, low, max(high, low)))
-        at += flat.n_elements
-    return cuts
+    def _taken(
+        self, name: str, shape: tuple[int, ...], flat: StoredTensor, at: int = 0
+    ) -> StoredTensor:
+        """Return the parameter whose values begin at one of a flat tensor's."""
+        n, item = prod(shape), flat.dtype.n_bytes(1)
+        lacking = min(at + n - flat.n_elements, n)
+        if lacking > 0:
+            raise self._error(f"parameter {name!r} lacks {lacking:,} of its {n:,} values")
+        return StoredTensor(name, flat.dtype, shape, n * item, flat.offset + at * item, flat.source)

@@ -47,6 +47,8 @@ _NAMES = frozenset(name for cell in CELLS for name in cell.encodings)
 _USUAL = {name: "gguf" for name in _NAMES if name.startswith("gguf-")}
 _APART = {"llama4": "llama4_text", "gpt-oss": "gpt_oss"}
 IMAGES, IMAGES_IN_ROWS = "images", "images-in-rows"
+_OF_MEGATRON = re.compile(r"(?:^|\.)decoder\.layers\.(?:[0-9]+\.)?(?:self_attention|mlp)\.")
+NO_CONFIG = "no-config"
 OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
 _OF_HUGGING_FACE = re.compile(
     r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
@@ -71,6 +73,7 @@ _LAYOUTS = {
 _WORST: dict[Outcome, int] = {"loads": 0, "unwritten": 1, "refuses": 2, "wrong": 3}
 _LLAMA_CPP = "llama.cpp"
 _OF_IMAGES = (IMAGES, IMAGES_IN_ROWS)  # which nobody expects of a program of texts
+_UNEXPECTED = (ANY, NO_CONFIG, *_OF_IMAGES)
 
 
 class Facts(NamedTuple):
@@ -122,8 +125,11 @@ def facts_of_output(output: Output) -> Facts:
             kinds.add("siglip")
     if ids and {_USUAL.get(name, "safetensors") for name in encodings} - {container}:
         kinds.add("elsewhere")
-    elif ids and encodings and container == "safetensors" and not output.has_config:
-        kinds.add("mistral" if output.has_params else "lone")
+    elif encodings and container == "safetensors" and not output.has_config:
+        if ids:
+            kinds.add("mistral" if output.has_params else "lone")
+        elif not output.has_params:
+            kinds.add(NO_CONFIG)
     if any(shown <= set(names) for shown in _OF_DIFFUSERS):
         kinds.add("of-diffusers")
     if any(name.endswith("-actorder") for name in ids):
@@ -136,6 +142,8 @@ def facts_of_output(output: Output) -> Facts:
         kinds |= set(lacks(names, output.metadata))
     elif any(OF_LLAMA_CPP.match(name) for name in names):
         kinds.add("gguf-names")
+    elif any(map(_OF_MEGATRON.search, names)):
+        kinds.add("megatron-names")
     if "BF16" in output.dtypes:
         kinds.add("bf16")
     return Facts(encodings, frozenset(kinds))
@@ -284,7 +292,7 @@ def _verdict(row: Cell) -> Verdict:
     title = PROGRAMS[row.program].title
     needs = f" (with {row.needs})" if row.needs and row.outcome == "loads" else ""
     # People expect a program to load an encoding that it has a library for.
-    is_expected = row.kind not in (ANY, *_OF_IMAGES) or bool(row.needs)
+    is_expected = row.kind not in _UNEXPECTED or bool(row.needs)
     warns = row.outcome == "wrong" or (row.outcome == "refuses" and is_expected)
     outcome: Outcome = "refuses" if row.outcome == "unwritten" else row.outcome
     return Verdict(f"{title}{needs}", outcome, row.why, row.instead, warns)

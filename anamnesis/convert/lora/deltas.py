@@ -57,19 +57,20 @@ class Delta:
     right: Matrix  # rank x columns
     scale: float
     rows: range
+    cols: int
     is_rounded: bool = False
     magnitude: Matrix | None = None
     of_columns: bool = False
     ratios: Any = field(default=None, repr=False)  # of magnitudes to norms, once known
 
-    def span(self, first: int, n: int, cols: int) -> tuple[int, int]:
+    def span(self, first: int, n: int) -> tuple[int, int]:
         """Return where it begins and ends within values of the flat weight from `first` on."""
-        return max(first, self.rows.start * cols), min(first + n, self.rows.stop * cols)
+        return max(first, self.rows.start * self.cols), min(first + n, self.rows.stop * self.cols)
 
-    def add(self, values: Any, at: int, cols: int, factors: Factors, level: int) -> None:
+    def add(self, values: Any, at: int, factors: Factors, level: int) -> None:
         """Add to values of the flat weight from `at` on, all of which are within its rows."""
         left, right = factors
-        done = 0
+        done, cols = 0, self.cols
         while done < len(values):
             row, col = divmod(at + done, cols)
             whole = (len(values) - done) // cols * cols
@@ -129,7 +130,6 @@ class MergedSource(DerivedSource):
     ) -> None:
         super().__init__(weight.parts[0].source)
         self._weight, self._deltas, self._own, self._shelf = weight, deltas, own, shelf
-        self._cols = weight.n_elements // weight.shape[0] if weight.n_elements else 1
         self._scratch = threading.local()
         self._norms = threading.Lock()
         self.size = 4 * weight.n_elements
@@ -155,16 +155,16 @@ class MergedSource(DerivedSource):
                 values[:] = rounded(values, self._own, level)
 
     def _add(self, values: Any, first: int, delta: Delta, level: int) -> None:
-        begin, end = delta.span(first, len(values), self._cols)
+        begin, end = delta.span(first, len(values))
         if begin >= end:
             return
         part, factors = values[begin - first : end - first], self._shelf.factors(delta)
         if delta.is_rounded:
             change = np.zeros(end - begin, np.float32)
-            delta.add(change, begin, self._cols, factors, level)
+            delta.add(change, begin, factors, level)
             part += rounded(change, self._own, level)
         else:
-            delta.add(part, begin, self._cols, factors, level)
+            delta.add(part, begin, factors, level)
 
     def _scale(self, values: Any, first: int, delta: Delta) -> None:
         """Multiply by magnitude / norm, of each row or column."""
@@ -172,19 +172,19 @@ class MergedSource(DerivedSource):
             if delta.ratios is None:
                 delta.ratios = self._ratios(delta)
         at = np.arange(first, first + len(values))
-        values *= delta.ratios[at % self._cols if delta.of_columns else at // self._cols]
+        values *= delta.ratios[at % delta.cols if delta.of_columns else at // delta.cols]
 
     def _ratios(self, delta: Delta) -> Any:
         """Return magnitude / norm, of sums of squares in float64, over all of the weight."""
         assert delta.magnitude is not None
-        n_rows = self.size // 4 // self._cols
-        sums = np.zeros(self._cols if delta.of_columns else n_rows)
-        at_once = max(1, band_bytes() // (4 * self._cols))
+        n_rows, cols = len(delta.rows), delta.cols
+        sums = np.zeros(cols if delta.of_columns else n_rows)
+        at_once = max(1, band_bytes() // (4 * cols))
         for row in range(0, n_rows, at_once):
             n = min(at_once, n_rows - row)
-            part = np.empty((n, self._cols), np.float32)
+            part = np.empty((n, cols), np.float32)
             view = part.reshape(-1).view(np.uint8).data
-            self._fill(row * self._cols, view, is_scaled=False)
+            self._fill(row * cols, view, is_scaled=False)
             squares = part.astype(np.float64) ** 2
             if delta.of_columns:
                 sums += squares.sum(axis=0)

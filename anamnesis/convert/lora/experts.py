@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from math import prod
+from typing import NamedTuple
 
-from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter
 from anamnesis.convert.lora.deltas import Delta, Factor
@@ -148,35 +148,26 @@ def _deltas(
         raise adapter.error(f"the factors of {module!r} are of no {n:,} experts")
     parameter = f"{module.replace(_BASE, '')}.{stack.name}"
     scale, strips = weight * adapter.scale(module, rank, parameter), Strips()
+    seen, (n_out, step), n_in = partial(_seen, strips), b.shape, a.shape[1]
     for expert, pieces in enumerate(stack.pieces):
-        done = 0
-        right, left = partial(_of_a, a, expert, rank), partial(_of_b, b, expert, n, strips)
-        if stack.is_turned:
-            left, right = partial(_turned, right), partial(_turned, left)
+        first, done = expert * rank * n_in, 0
         for name, rows in pieces:
-            part = partial(_cut, left, done, len(rows))
-            yield name, Delta(part, right, scale, rows, is_rounded=True)
+            if stack.is_turned:
+                left = seen(a, first + done, (len(rows), rank), (1, n_in))
+                right = seen(b, expert, (rank, n_out), (n, step))
+            else:
+                left = seen(b, expert + done * step, (len(rows), rank), (step, n))
+                right = seen(a, first, (rank, n_in), (n_in, 1))
+            cols = right.shape[1]
+            yield name, Delta(left.values, right.values, scale, rows, cols, is_rounded=True)
             done += len(rows)
 
 
-def _of_a(a: StoredTensor, expert: int, rank: int) -> Any:
-    n_bytes = a.dtype.n_bytes(rank * a.shape[1])
-    at = a.offset + expert * n_bytes
-    return Factor(a._replace(shape=(rank, a.shape[1]), n_bytes=n_bytes, offset=at)).values()
-
-
-def _of_b(b: StoredTensor, expert: int, n: int, strips: Strips) -> Any:
-    item, (rows, cols) = b.dtype.n_bytes(1), b.shape
-    shape, strides = (rows, cols // n), (cols, n)
-    source, at = strided(b.source, b.offset + expert * item, shape, strides, item, strips)
-    return Factor(
-        b._replace(shape=shape, n_bytes=b.n_bytes // n, offset=at, source=source)
-    ).values()
-
-
-def _turned(make: Any) -> Any:
-    return np.ascontiguousarray(make().T)
-
-
-def _cut(make: Any, first: int, n: int) -> Any:
-    return make()[first : first + n]
+def _seen(
+    strips: Strips, of: StoredTensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> Factor:
+    """Return some values of a matrix as a factor."""
+    item = of.dtype.n_bytes(1)
+    source, at = strided(of.source, of.offset + first * item, shape, strides, item, strips)
+    n_bytes = item * prod(shape)
+    return Factor(of._replace(shape=shape, n_bytes=n_bytes, offset=at, source=source))

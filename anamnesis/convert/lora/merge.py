@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
+from glob import escape
 from hashlib import sha256
 from itertools import takewhile
 from typing import Any
@@ -20,6 +21,7 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import np
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.lora.adapter import STARTS, Adapter, open_adapter
 from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf
 from anamnesis.convert.lora.experts import deltas_of_experts
@@ -143,6 +145,35 @@ def merged(
     return _Merge(ledger, request, config).made(adapters)
 
 
+def merged_as_stored(
+    checkpoint: Checkpoint, ledger: Ledger, request: Request, opened: ExitStack
+) -> tuple[Ledger, Request]:
+    """Return the weights of a GGUF under its own names, with what is added to transformers'.
+
+    Those that were in blocks are asked for in blocks of their own type, if nothing else is.
+    """
+    from anamnesis.architectures.from_gguf import tensors_as_hf
+    from anamnesis.architectures.operations import ValuesSource
+    from anamnesis.architectures.to_gguf import tensors_as_gguf
+    from anamnesis.convert.request.targets import encoding
+
+    before = tensors_as_hf(ledger, next(iter(checkpoint.shards.values())).metadata)
+    after = merged(before.ledger, request, before.config, opened)
+    back, _ = tensors_as_gguf(before.config, after)
+    weights, old, new = dict(ledger.weights), before.ledger.weights, after.weights
+    types = list(request.overrides)
+    for name, of in back.names.items():
+        if all(new[one] is old[one] for one in of):
+            continue
+        weight, source = weights[name], ValuesSource(back.ledger.weights[name])
+        tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
+        token = cache(partial(_ids, [new[one] for one in of]))
+        weights[name] = replaced_by(weight, tensor, request, token)
+        if weight.own_dtype is None and request.keep_blocks:
+            types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
+    return replace(ledger, weights=weights), replace(request, overrides=tuple(types))
+
+
 class _Merge:
     """A model and adapters on their way to other weights."""
 
@@ -225,6 +256,7 @@ class _Merge:
             right.values,
             scale,
             range(made[0]),
+            made[1],
             is_rounded=("embedding_A" in roles or is_parameter) and "magnitude" not in roles,
             of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
         )
@@ -240,7 +272,7 @@ class _Merge:
                 what = f"is added to a bias {own!r} that the base has not"
                 raise adapter.error(f"{bias.name!r} {what}")
             one = np.ones((1, 1), np.float32)
-            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements))
+            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements), 1)
             self._add(adapter, own, add)
 
     def _check_parts(self, adapter: Adapter, module: str, weight: float, n_norms: int) -> None:
@@ -277,6 +309,10 @@ class _Merge:
                 " merge one after the other, or leave one out"
             )
         self.whole[own] = tensor
+
+
+def _ids(weights: list[Weight]) -> str:
+    return " ".join([weight.id for weight in weights])
 
 
 def _token(adapters: list[tuple[Adapter, float]]) -> str:
