@@ -94,7 +94,7 @@ class Directory:
         weights = set().union(*groups.values())
         if self.variant is not None:
             groups = self.of_variant(groups, self.variant)
-        twins = variants(weights - groups["mistral"], [index.shards() for index in indexes])
+        twins = variants(weights - groups["mistral"], [index.shards for index in indexes])
         twins = {} if self.variant is not None else twins
         kind = self.kind(groups, twins)
         names = groups.pop(kind)
@@ -104,12 +104,12 @@ class Directory:
             self.parse_shards(names, twins, own, shards)
             names = set(shards)
             # One whose files are there, and are not the model's, is of another model.
-            own = [i for i in own if i.shards() & names or not i.shards() <= self.files.keys()]
+            own = [i for i in own if i.shards & names or not i.shards <= self.files.keys()]
             stored = self.merge(shards, self.shard_of_tensors(own, shards))
             usual = is_usual(names, own)
             for index in own if usual else [i for i in indexes if i in own or i.kind != kind]:
                 self.check_index(index, names, stored)
-            self.check_numbering(names, {s for index in own for s in index.shards()})
+            self.check_numbering(names, {s for index in own for s in index.shards})
             self.leave_out_copies(groups, twins, stored, usual)
             has_config = CONFIG_NAME in self.files
             config = read_json(self.root / CONFIG_NAME, self.budget) if has_config else {}
@@ -118,7 +118,7 @@ class Directory:
             for container in shards.values():
                 container.source.close()
             raise
-        live = [index for index in own if not names.isdisjoint(index.shards())]
+        live = [index for index in own if not names.isdisjoint(index.shards)]
         kept = live or own[:1]  # those to rewrite
         why = "an index of files that are left out or missing"
         self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
@@ -170,6 +170,8 @@ class Directory:
         self.folder.ready(names | twins.keys(), self.budget)
         for name in sorted(names - stray - twins.keys()):
             shards[name] = self.parse(name)
+        if not (stray or twins):
+            return
         stored = {name: t for shard in shards.values() for name, t in shard.tensors.items()}
         for name in sorted(stray):
             self.leave_out(name, stored, "an index names other files as the model")
@@ -264,7 +266,7 @@ class Directory:
         self, kind: Kind, copies: dict[str, Container], stored: dict[str, StoredTensor]
     ) -> None:
         alone = {name: first_without_twin(copy, stored) for name, copy in copies.items()}
-        if kind == "mistral" and is_renamed_copy(copies.values(), stored):
+        if kind == "mistral" and copies and is_renamed_copy(copies.values(), stored):
             return
         for name, tensor in alone.items():
             if tensor is not None and may_differ(name):
@@ -301,6 +303,10 @@ class Directory:
     def merge(self, shards: dict[str, Container], index: dict[str, str]) -> dict[str, StoredTensor]:
         """Join the shards' tensors; where two have the same name, the index says which counts."""
         stored: dict[str, StoredTensor] = {}
+        for container in shards.values():
+            stored.update(container.tensors)
+        if len(stored) == sum(len(container.tensors) for container in shards.values()):
+            return stored
         holder: dict[str, str] = {}
         for shard, container in shards.items():
             for name, tensor in container.tensors.items():
@@ -326,7 +332,7 @@ class Directory:
         # An index whose tensors are all in other shards is merely stale.
         lost = index.lost(stored)
         missing = [tensor for tensor in lost if index.weight_map[tensor] not in self.files]
-        is_alien = names.isdisjoint(index.shards())
+        is_alien = names.isdisjoint(index.shards)
         # exllamav2 copies the index of its source, and takes fused layers apart.
         if is_alien and any(tensor.endswith(".q_weight") for tensor in stored):
             return
