@@ -17,12 +17,12 @@ from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Run
 from anamnesis.schemes.core.weight import Scratch, decode_run
-from anamnesis.schemes.families.integers.moving import rows, settled, transposed
+from anamnesis.schemes.families.integers.moving import rows, settled
 from anamnesis.schemes.families.integers.rows import IntegerRows
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated, retyped
+from anamnesis.schemes.views.views import made_of, repeated, retyped, transposed
 
 if TYPE_CHECKING:
     from anamnesis.schemes.families.integers.words import PackedWeight
