@@ -16,11 +16,10 @@ from anamnesis.architectures.table.blocks import (
     MLP_BIASES,
     NORMS,
     OUTER,
-    experts,
     layer,
     plain,
-    stacks,
 )
+from anamnesis.architectures.table.experts import experts, stacks
 from anamnesis.base.errors import UnsupportedError
 
 PERMUTED = (

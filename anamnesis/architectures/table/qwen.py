@@ -13,7 +13,6 @@ from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
-    EXPERTS,
     HEAD_NORMS,
     MLP,
     NORMS,
@@ -21,6 +20,7 @@ from anamnesis.architectures.table.blocks import (
     QKV_BIASES,
     plain,
 )
+from anamnesis.architectures.table.experts import EXPERTS
 from anamnesis.architectures.table.llama import POOLING, kv_heads
 from anamnesis.base.errors import UnsupportedError
 

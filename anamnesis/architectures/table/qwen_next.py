@@ -14,13 +14,13 @@ from anamnesis.architectures.model_facts import CONFIG, Facts, real
 from anamnesis.architectures.table.blocks import (
     ATTENTION,
     ATTENTION_BIASES,
-    EXPERTS,
     MLP,
     OUTER,
     layer,
     layer_kinds,
     of_kind,
 )
+from anamnesis.architectures.table.experts import EXPERTS
 from anamnesis.architectures.table.qwen import (
     EXPERT_KEYS,
     EXPERTS_SPELT,
