@@ -44,9 +44,7 @@ class Plain(Weight):
         unit = dtype.block_elements
         return cut(1, self.n_elements, n_bytes // dtype.block_bytes * unit, step=max(4, unit))
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         stored = self.parts[0]
         start, stop = (stored.dtype.n_bytes(n) for n in band)
         if dtype is stored.dtype:
@@ -54,7 +52,7 @@ class Plain(Weight):
             return 0
         values = scratch.read(0, stored, start, stop - start)
         return _core.convert(
-            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[dtype.name], values, out, level
+            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[dtype.name], values, out, scratch.level
         )
 
 
@@ -77,13 +75,15 @@ class PlainMatrix(TiledWeight, Plain):
     column_step: ClassVar[int] = 1
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         values, own = self._tile(rows, cols, scratch), self.parts[0].dtype
         if dtype is own:
             out[:] = values
             return 0
-        return _core.convert(_core.FLOATS[own.name], _core.OUTPUTS[dtype.name], values, out, level)
+        return _core.convert(
+            _core.FLOATS[own.name], _core.OUTPUTS[dtype.name], values, out, scratch.level
+        )
 
     def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
         width, item = self.shape[-1], self.parts[0].dtype.n_bytes(1)
@@ -153,10 +153,8 @@ class Edited(PlainMatrix):
     def own_dtype(self) -> DType | None:  # type: ignore[override]
         return self.was.own_dtype
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         held = self.parts[0].dtype
         if held.kind == "float" and (dtype is held or held is UNROUNDED):
             return self.values.fill(*band, dtype, out)
-        return PlainMatrix.decode(self, band, dtype, scratch, out, level)
+        return PlainMatrix.decode(self, band, dtype, scratch, out)

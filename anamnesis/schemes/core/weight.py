@@ -16,6 +16,7 @@ from typing import ClassVar, NamedTuple, Self, TypeVar
 import anamnesis._core as _core
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
+from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes
@@ -44,9 +45,10 @@ _AHEAD = -16  # and below: the slots of stretches that are read ahead
 
 
 class Scratch:
-    """One worker's buffers: a slot for each stored tensor that a band reads from, and others."""
+    """What one worker decodes with: its kernels, and a buffer for each stored tensor and others."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int | None = None) -> None:
+        self.level = resolve_level() if level is None else level
         self.reads_ahead = True
         self._slots: dict[int, bytearray | mmap] = {}
         self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
@@ -57,7 +59,7 @@ class Scratch:
     def beneath(self) -> Scratch:
         """The buffers of the parts of a weight that is seen as another one."""
         if self._beneath is None:
-            self._beneath = Scratch()
+            self._beneath = Scratch(self.level)
             self._beneath.reads_ahead = False  # it is decoded in another order
         return self._beneath
 
@@ -222,9 +224,7 @@ class Weight(ABC):
         return all(p.source.held(p.offset, p.n_bytes) is not None for p in self.parts)
 
     @abstractmethod
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         """Decode a band into `out`; return how many values became infinite by the rounding."""
 
     @property
@@ -237,7 +237,7 @@ class Weight(ABC):
         return []
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Decode rows x cols into `out`, row-major; return how many values became infinite."""
         # `rows` count through all matrices. Here all columns of them are decoded. Nothing takes
@@ -249,7 +249,7 @@ class Weight(ABC):
             place = out[(top - rows.start) * cols.n * item :][: some.n * cols.n * item]
             room = scratch.room(_WHOLE, some.n * width * item)
             band = Band(some.start * width, some.stop * width)
-            overflows += decode_run(self, band, dtype, scratch.beneath, room, level)
+            overflows += decode_run(self, band, dtype, scratch.beneath, room)
             _io.copy_rows(room, cols.start * item, width * item, cols.n * item, place)
         return overflows
 
@@ -257,9 +257,7 @@ class Weight(ABC):
 _PIECE, _WHOLE = -2, -3  # the slots of a worker's scratch for what is decoded with what is wanted
 
 
-def decode_run(
-    weight: Weight, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-) -> int:
+def decode_run(weight: Weight, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
     """Decode any consecutive elements, also such as are none of the weight's own bands."""
     # They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
     # out. Returns how many values became infinite by the rounding, these included.
@@ -270,10 +268,10 @@ def decode_run(
         piece = least.holding(wanted)
         first, last = (dtype.n_bytes(n - band.start) for n in wanted)
         if piece == wanted:
-            overflows += weight.decode(piece, dtype, scratch, out[first:last], level)
+            overflows += weight.decode(piece, dtype, scratch, out[first:last])
             continue
         room = scratch.room(_PIECE, dtype.n_bytes(piece.stop - piece.start))
-        overflows += weight.decode(piece, dtype, scratch, room, level)
+        overflows += weight.decode(piece, dtype, scratch, room)
         skipped = dtype.n_bytes(wanted.start - piece.start)
         out[first:last] = room[skipped : skipped + last - first]
     return overflows
@@ -295,10 +293,8 @@ class DecodedByTiles(TiledWeight):
 
     __slots__ = ()
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        return self.decode_tile(*band.tile(self.shape[-1]), dtype, scratch, out, level)
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
+        return self.decode_tile(*band.tile(self.shape[-1]), dtype, scratch, out)
 
 
 def convert_part(

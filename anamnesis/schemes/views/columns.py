@@ -45,20 +45,20 @@ class TimesColumns(Seen[Weight]):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return self.stored.bands(_F32, n_bytes)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         n = band.stop - band.start
         raw = scratch.room(_VALUES, _F32.n_bytes(n))
         if self.between is _F32:
-            overflows = self.stored.decode(band, _F32, scratch, raw, level)
+            overflows = self.stored.decode(band, _F32, scratch, raw)
         else:
             narrow = scratch.room(_NARROW, self.between.n_bytes(n))
-            overflows = self.stored.decode(band, self.between, scratch, narrow, level)
-            _core.convert(_core.FLOATS[self.between.name], _core.OUTPUTS["F32"], narrow, raw, level)
+            overflows = self.stored.decode(band, self.between, scratch, narrow)
+            _core.convert(
+                _core.FLOATS[self.between.name], _core.OUTPUTS["F32"], narrow, raw, scratch.level
+            )
         values = np.frombuffer(raw, np.float32)
         n_infinite = np.count_nonzero(np.isinf(values))
-        factors, cols = self._in_float32(scratch, level), self._factors.n_elements
+        factors, cols = self._in_float32(scratch), self._factors.n_elements
         head = min(-band.start % cols, n)  # of a row that has begun before; then whole rows
         tail = head + (n - head) // cols * cols
         with np.errstate(all="ignore"):
@@ -67,13 +67,13 @@ class TimesColumns(Seen[Weight]):
             values[tail:] *= factors[: n - tail]
         overflows += int(np.count_nonzero(np.isinf(values)) - n_infinite)
         return overflows + _core.convert(
-            _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level
+            _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, scratch.level
         )
 
-    def _in_float32(self, scratch: Scratch, level: int) -> NDArray[Any]:
+    def _in_float32(self, scratch: Scratch) -> NDArray[Any]:
         factors = self._factors
         raw = scratch.read(_FACTORS, factors, 0, factors.n_bytes)
         wide = bytearray(_F32.n_bytes(factors.shape[0]))
         source = _core.FLOATS[factors.dtype.name]
-        _core.convert(source, _core.OUTPUTS["F32"], raw, wide, level)
+        _core.convert(source, _core.OUTPUTS["F32"], raw, wide, scratch.level)
         return np.frombuffer(wide, np.float32)

@@ -164,26 +164,26 @@ class Fp4Weight(DecodedByTiles):
         return cut(rows, cols, n_elements, step=self.group, batch=prod(self.shape[:-2]))
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         stop = -(-cols.stop // self.group) * self.group
         whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
         if whole == cols:
-            return self._decode_groups(rows, cols, dtype, scratch, out, level)
+            return self._decode_groups(rows, cols, dtype, scratch, out)
         at_once, overflows = max(_VALUES_AT_ONCE // whole.n, 1), 0
         for row in range(rows.start, rows.stop, at_once):
             some = Run(row, min(row + at_once, rows.stop))
             begin, end = (dtype.n_bytes((n - rows.start) * cols.n) for n in some)
             # Whole groups are decoded, and some of their columns kept.
             values = scratch.room(_VALUES, 4 * some.n * whole.n)
-            overflows += self._decode_groups(some, whole, DTYPES["F32"], scratch, values, level)
+            overflows += self._decode_groups(some, whole, DTYPES["F32"], scratch, values)
             kept = scratch.room(_KEPT, 4 * some.n * cols.n)
             wanted = cols.start - whole.start, whole.n, cols.n
-            overflows += convert_part(values, *wanted, dtype, kept, out[begin:end], level)
+            overflows += convert_part(values, *wanted, dtype, kept, out[begin:end], scratch.level)
         return overflows
 
     def _decode_groups(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Read codes and scales of some columns of each row; rows count through all matrices."""
         scales, lost = self._scales(rows, cols, scratch)
@@ -194,7 +194,7 @@ class Fp4Weight(DecodedByTiles):
         kernel, n = (kind, _core.OUTPUTS[dtype.name]), rows.n * cols.n
         absmax = scales, _core.FLOATS["F32"], self.group, 0
         return lost + _core.dequantize_absmax(
-            *(*kernel, codes, out, n, self.format.codebook, *absmax, level)
+            *(*kernel, codes, out, n, self.format.codebook, *absmax, scratch.level)
         )
 
     def stretches(self, rows: Run) -> list[Stretch]:

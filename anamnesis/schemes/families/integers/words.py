@@ -179,23 +179,23 @@ class PackedWeight(TiledWeight):
     def _bytes_of_group(self) -> float:
         return self.parts[_SCALES].dtype.n_bytes(1) + self.packing.bits / 8
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         rows, cols = band.tile(self.shape[1])
         step = self.packing.step
         start, stop = rows.start // step * step, -(-rows.stop // step) * step
         whole = Run(start, min(stop, self.out_features))
         if whole == rows:
-            return self._decode_rows(rows, cols, dtype.name, scratch, out, level)
+            return self._decode_rows(rows, cols, dtype.name, scratch, out)
         row_bytes = 4 * cols.n
         tile = scratch.room(_TILE, whole.n * row_bytes)
-        self._decode_rows(whole, cols, "F32", scratch, tile, level)
+        self._decode_rows(whole, cols, "F32", scratch, tile)
         kept = tile[(rows.start - whole.start) * row_bytes :][: rows.n * row_bytes]
-        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
+        return _core.convert(
+            _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, scratch.level
+        )
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         # Columns that fill whole words are decoded; of others, those are kept that are wanted.
         left, right = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
@@ -207,13 +207,13 @@ class PackedWeight(TiledWeight):
             begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
             piece = out[begin:end]
             if whole == cols:
-                overflows += self._decode_rows(some, cols, dtype.name, scratch, piece, level)
+                overflows += self._decode_rows(some, cols, dtype.name, scratch, piece)
                 continue
             values = scratch.room(_TILE, 4 * some.n * whole.n)
-            self._decode_rows(some, whole, "F32", scratch, values, level)
+            self._decode_rows(some, whole, "F32", scratch, values)
             kept = scratch.room(_KEPT, 4 * some.n * cols.n)
             wanted = cols.start - whole.start, whole.n, cols.n
-            overflows += convert_part(values, *wanted, dtype, kept, piece, level)
+            overflows += convert_part(values, *wanted, dtype, kept, piece, scratch.level)
         return overflows
 
     def _read_with(self, rows: Run, cols: Run, reads_ahead: bool) -> Run:
@@ -232,7 +232,7 @@ class PackedWeight(TiledWeight):
         return within if rows.stop <= within.stop else rows
 
     def _decode_rows(
-        self, rows: Run, cols: Run, out_dtype: str, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, out_dtype: str, scratch: Scratch, out: memoryview
     ) -> int:
         """Decode out features `rows` by in features `cols`, both from a word's start on."""
         groups, listed = self._groups(cols, scratch)
@@ -253,7 +253,17 @@ class PackedWeight(TiledWeight):
         scaling = zeros, scales, _core.SCALES[stored.dtype.name], self.zeros_less_one
         of_groups = self.group_size or 1, cols.start, listed
         wanted = rows.start - within.start, rows.n
-        given = (*kernel, codes, out, within.n, cols.n, *scaling, *of_groups, level, *wanted)
+        given = (
+            *kernel,
+            codes,
+            out,
+            within.n,
+            cols.n,
+            *scaling,
+            *of_groups,
+            scratch.level,
+            *wanted,
+        )
         try:
             return _core.dequantize_packed(*given)
         except ValueError:
