@@ -13,15 +13,7 @@ from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.shard_names import Shard, numbered_names
 from anamnesis.base.stored import Dropped, StoredTensor
-from anamnesis.checkpoint.file_names import (
-    ADAPTER_NAMES,
-    CONFIG_NAME,
-    DCP_METADATA_NAME,
-    EXTENSION,
-    PARAMS_NAME,
-    QUANT_FILES,
-    is_index,
-)
+from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.folder import Folder
 from anamnesis.checkpoint.grouping import (
     first_without_twin,
@@ -43,7 +35,7 @@ _SINGLE = (
     ".pt",
     ".npz",
     ".ckpt",
-    *ADAPTER_NAMES,
+    *file_names.ADAPTER_NAMES,
 )  # of models that are in one file
 
 _COPIES = {
@@ -89,7 +81,7 @@ class Directory:
 
     def read(self) -> Found:
         top = [f for f in self.files if "/" not in f]
-        indexes = [read_index(self.root, f, self.budget) for f in top if is_index(f)]
+        indexes = [read_index(self.root, f, self.budget) for f in top if file_names.is_index(f)]
         groups = grouped(self.files, top, indexes)
         weights = set().union(*groups.values())
         if self.variant is not None:
@@ -111,8 +103,10 @@ class Directory:
                 self.check_index(index, names, stored)
             self.check_numbering(names, {s for index in own for s in index.shards})
             self.leave_out_copies(groups, twins, stored, usual)
-            has_config = CONFIG_NAME in self.files
-            config = read_json(self.root / CONFIG_NAME, self.budget) if has_config else {}
+            has_config = file_names.CONFIG_NAME in self.files
+            config = (
+                read_json(self.root / file_names.CONFIG_NAME, self.budget) if has_config else {}
+            )
             quant_config = self.quant_config()
         except BaseException:
             for container in shards.values():
@@ -122,7 +116,7 @@ class Directory:
         kept = live or own[:1]  # those to rewrite
         why = "an index of files that are left out or missing"
         self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
-        rewritten = {CONFIG_NAME, *weights, *(index.name for index in indexes)}
+        rewritten = {file_names.CONFIG_NAME, *weights, *(index.name for index in indexes)}
         sidecars = self.found.regular([f for f in self.files if f not in rewritten])
         return Found(
             shards,
@@ -208,22 +202,22 @@ class Directory:
     def quant_config(self) -> dict[str, Any]:
         """Read the files beside config.json that describe a quantisation."""
         # params.json is the name of other programs' files too: one that is no object is left out.
-        names = [name for name in QUANT_FILES if name in self.files]
+        names = [name for name in file_names.QUANT_FILES if name in self.files]
         found = read_quant_files(self.root, names, self.budget)
-        if PARAMS_NAME in self.files:
+        if file_names.PARAMS_NAME in self.files:
             try:
-                found |= read_quant_files(self.root, [PARAMS_NAME], self.budget)
+                found |= read_quant_files(self.root, [file_names.PARAMS_NAME], self.budget)
             except ParseError:
-                del self.files[PARAMS_NAME]
-                self.left_out.append(Dropped(PARAMS_NAME, "not a JSON object"))
+                del self.files[file_names.PARAMS_NAME]
+                self.left_out.append(Dropped(file_names.PARAMS_NAME, "not a JSON object"))
         return found
 
     def no_weights(self) -> ParseError:
-        ends = (EXTENSION, f"/{DCP_METADATA_NAME}")
+        ends = (file_names.EXTENSION, f"/{file_names.DCP_METADATA_NAME}")
         folders = [f.rpartition("/")[0] for f in self.files if "/" in f and f.endswith(ends)]
         others = [f for f in self.files if f.lower().endswith(_SINGLE)]
         which = None
-        for gone in (left for left in self.left_out if left.name.endswith(EXTENSION)):
+        for gone in (left for left in self.left_out if left.name.endswith(file_names.EXTENSION)):
             return self.error(f"{gone.name} is {gone.reason}; put the file itself there")
         if folders:
             which = f"pass one of its folders, such as {min(folders, key=lambda f: 'optim' in f)}"

@@ -24,13 +24,7 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.integers.awq_order import (
-    across_of_columns,
-    columns_of_across,
-    in_awq_order,
-    in_plain_order,
-    rows_of_across,
-)
+from anamnesis.schemes.families.integers import awq_order
 from anamnesis.schemes.families.integers.checks import check_listed
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
@@ -181,7 +175,7 @@ def rows(words: Words) -> dict[str, StoredTensor]:
         in_word = 32 // words.bits
         if any(n % in_word for n in words.shape):
             raise words.refused(f"in and out features must be multiples of {in_word}")
-        codes = transposed(codes) if words.kind == "columns" else rows_of_across(codes)
+        codes = transposed(codes) if words.kind == "columns" else awq_order.rows_of_across(codes)
         scales = transposed(scales)
         zeros = None if zeros is None else transposed(_plain_zeros(words))
     found = {"codes": codes, "scales": scales, "zeros": zeros, "groups": words.listed}
@@ -193,7 +187,7 @@ def columns(words: Words) -> dict[str, StoredTensor]:
     _check(words, "GPTQ")
     codes, zeros = words.codes, words.zeros
     if words.kind != "columns":
-        codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
+        codes = transposed(codes) if words.kind == "rows" else awq_order.columns_of_across(codes)
     if zeros is None or not words.less_one:
         plain = _plain_zeros(words)
         read = () if zeros is None else pieces(plain, _PIECE)
@@ -211,9 +205,9 @@ def across(words: Words) -> dict[str, StoredTensor]:
         raise words.refused("its groups are in act-order, which AWQ has not")
     codes, zeros = words.codes, words.zeros
     if words.kind != "across":
-        codes = across_of_columns(transposed(codes) if words.kind == "rows" else codes)
+        codes = awq_order.across_of_columns(transposed(codes) if words.kind == "rows" else codes)
     if zeros is None or words.kind != "across":
-        zeros = in_awq_order(_plain_zeros(words))
+        zeros = awq_order.in_awq_order(_plain_zeros(words))
     return {"codes": codes, "zeros": zeros, "scales": _scales(words, "AWQ")}
 
 
@@ -237,7 +231,7 @@ def _plain_zeros(words: Words) -> StoredTensor:
     if words.kind == "rows":
         return transposed(zeros)
     if words.kind == "across":
-        zeros = in_plain_order(zeros)
+        zeros = awq_order.in_plain_order(zeros)
     return plus_one(zeros, words.bits) if words.less_one else zeros
 
 
