@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
@@ -51,9 +50,7 @@ class Plain(Weight):
             stored.source.read_into(stored.offset + start, out)
             return 0
         values = scratch.read(0, stored, start, stop - start)
-        return _core.convert(
-            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[dtype.name], values, out, scratch.level
-        )
+        return scratch.convert(values, dtype, out, of=stored.dtype.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,9 +78,7 @@ class PlainMatrix(TiledWeight, Plain):
         if dtype is own:
             out[:] = values
             return 0
-        return _core.convert(
-            _core.FLOATS[own.name], _core.OUTPUTS[dtype.name], values, out, scratch.level
-        )
+        return scratch.convert(values, dtype, out, of=own.name)
 
     def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
         width, item = self.shape[-1], self.parts[0].dtype.n_bytes(1)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Generic, Self, TypeVar
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
@@ -114,8 +113,7 @@ class InDtype(Seen[Weight]):
             return self._round(band, scratch, out)
         room = scratch.room(_ROUNDED, self.rounded.n_bytes(band.stop - band.start))
         overflows = self._round(band, scratch, room)
-        own, wanted = _core.FLOATS[self.rounded.name], _core.OUTPUTS[dtype.name]
-        return overflows + _core.convert(own, wanted, room, out, scratch.level)
+        return overflows + scratch.convert(room, dtype, out, of=self.rounded.name)
 
     def _round(self, band: Band, scratch: Scratch, out: memoryview) -> int:
         stored = self.stored.own_dtype
@@ -124,5 +122,4 @@ class InDtype(Seen[Weight]):
         raw = scratch.beneath.room(_ROUNDED, stored.n_bytes(band.stop - band.start))
         self.stored.decode(band, stored, scratch.beneath, raw)
         values = np.frombuffer(raw, stored.numpy_name).astype(np.float32).view(np.uint8).data
-        output = _core.OUTPUTS[self.rounded.name]
-        return _core.convert(_core.FLOATS["F32"], output, values, out, scratch.level)
+        return scratch.convert(values, self.rounded, out)

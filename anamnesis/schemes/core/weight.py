@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from mmap import mmap
-from typing import ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import anamnesis._core as _core
 import anamnesis._io as _io
@@ -19,7 +19,7 @@ from anamnesis.base.dtypes import DType
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes, places
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.sources.gathered import RowOrder
 from anamnesis.sources.memory import mapped_memory
@@ -41,6 +41,8 @@ class Stretch(NamedTuple):
     n_bytes: int
 
 
+# The slots of a worker's scratch for what is decoded with what is wanted, and for what is kept.
+_PIECE, _WHOLE, _KEPT = -2, -3, -4
 _AHEAD = -16  # and below: the slots of stretches that are read ahead
 
 
@@ -121,6 +123,18 @@ class Scratch:
         if held_of is not source or span.start < held.start or span.stop > held.stop:
             return None
         return data[span.start - held.start : span.stop - held.start]
+
+    def convert(self, values: Any, dtype: DType, out: Any, *, of: str = "F32") -> int:
+        """Round floats to `dtype`; return how many became infinite."""
+        return _core.convert(_core.FLOATS[of], _core.OUTPUTS[dtype.name], values, out, self.level)
+
+    def convert_columns(
+        self, values: memoryview, first: int, stride: int, n: int, dtype: DType, out: memoryview
+    ) -> int:
+        """Round the n float32 from `first` on, and from each `stride` values later on."""
+        kept = self.room(_KEPT, len(out) // dtype.n_bytes(1) * 4)
+        _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
+        return self.convert(kept, dtype, out)
 
     def room(self, slot: int, n_bytes: int) -> memoryview:
         """Return a slot's bytes, to be written; valid until the slot is used again."""
@@ -244,17 +258,12 @@ class Weight(ABC):
         # more memory than a few times the tile in float32, or that of a band.
         width, item, overflows = self.shape[-1], dtype.n_bytes(1), 0
         at_once = max(band_bytes() // (item * width), TILE_STEP)
-        for top in range(rows.start, rows.stop, at_once):
-            some = Run(top, min(top + at_once, rows.stop))
-            place = out[(top - rows.start) * cols.n * item :][: some.n * cols.n * item]
+        for some, place in places(rows, at_once, cols.n * item, out):
             room = scratch.room(_WHOLE, some.n * width * item)
             band = Band(some.start * width, some.stop * width)
             overflows += decode_run(self, band, dtype, scratch.beneath, room)
             _io.copy_rows(room, cols.start * item, width * item, cols.n * item, place)
         return overflows
-
-
-_PIECE, _WHOLE = -2, -3  # the slots of a worker's scratch for what is decoded with what is wanted
 
 
 def decode_run(weight: Weight, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
@@ -295,19 +304,3 @@ class DecodedByTiles(TiledWeight):
 
     def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         return self.decode_tile(*band.tile(self.shape[-1]), dtype, scratch, out)
-
-
-def convert_part(
-    values: memoryview,
-    first: int,
-    stride: int,
-    n: int,
-    dtype: DType,
-    kept: memoryview,
-    out: memoryview,
-    level: int,
-) -> int:
-    """Round to `dtype` the n float32 from `first` on, and from each `stride` values later on."""
-    # `kept` is room for them in between; returns how many became infinite.
-    _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
-    return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)

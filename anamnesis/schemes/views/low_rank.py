@@ -57,10 +57,7 @@ class LowRank(Seen[Weight]):
             values *= self._factors(cols, scratch)
             values += np.float32(0)  # as sums begin with it
             self._add_product(values, rows, cols, scratch)
-        narrowed = _core.convert(
-            _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, scratch.level
-        )
-        return overflows + narrowed
+        return overflows + scratch.convert(raw, dtype, out)
 
     def _factors(self, cols: Run, scratch: Scratch) -> NDArray[Any]:
         """Return what a layer's input of 1 becomes, in 4 bits with a scale of its own."""

@@ -11,9 +11,9 @@ import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, cut, places
 from anamnesis.schemes.core.layout import unmovable
-from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, TiledWeight, convert_part
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, TiledWeight
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
 
@@ -80,21 +80,8 @@ class FourBitWeight(TiledWeight):
         """Decode codes, the first of them `phase` from the beginning of its block."""
         floats, outputs, block = _core.FLOATS[kind], _core.OUTPUTS[dtype.name], self.block
         codebook = scratch.read(2, self.parts[2], 0, self.parts[2].n_bytes)
-        return _core.dequantize_absmax(
-            *(
-                _CODEBOOK4,
-                outputs,
-                codes,
-                out,
-                n,
-                codebook,
-                absmax,
-                floats,
-                block,
-                phase,
-                scratch.level,
-            )
-        )
+        scaling = absmax, floats, block, phase, scratch.level
+        return _core.dequantize_absmax(_CODEBOOK4, outputs, codes, out, n, codebook, *scaling)
 
     @property
     def column_step(self) -> int:
@@ -116,10 +103,8 @@ class FourBitWeight(TiledWeight):
             decode, between = self._decode_rows, width // min(self.block, _VALUES_PER_ABSMAX)
         at_once = max(1, _BETWEEN // between)
         overflows = 0
-        for start in range(rows.start, rows.stop, at_once):
-            some = Run(start, min(start + at_once, rows.stop))
-            begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
-            overflows += decode(some, cols, dtype, scratch, out[begin:end])
+        for some, place in places(rows, at_once, dtype.n_bytes(cols.n), out):
+            overflows += decode(some, cols, dtype, scratch, place)
         return overflows
 
     def _decode_blocks(
@@ -164,9 +149,7 @@ class FourBitWeight(TiledWeight):
                 codes, stop - start, own, kind, phase, made, scratch, into
             )
             if odd:
-                n_infinite = _core.convert(
-                    _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], values[4:], place, scratch.level
-                )
+                n_infinite = scratch.convert(values[4:], dtype, place)
             overflows += n_infinite
         return overflows
 
@@ -178,8 +161,7 @@ class FourBitWeight(TiledWeight):
         odd = first % 2  # two to a byte
         values = scratch.room(_VALUES, 4 * (odd + n))
         self.decode(Band(first - odd, first + n), DTYPES["F32"], scratch, values)
-        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
-        return convert_part(values, odd, width, cols.n, dtype, kept, out, scratch.level)
+        return scratch.convert_columns(values, odd, width, cols.n, dtype, out)
 
     def _absmax(self, start: int, stop: int, scratch: Scratch) -> tuple[memoryview, str]:
         """Return the absmax from `start` to `stop` and their dtype."""

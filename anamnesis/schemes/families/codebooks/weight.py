@@ -6,7 +6,6 @@ from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.lazy import NDArray, np
@@ -52,9 +51,7 @@ class CodebookWeight(Weight):
             values = self._values(*band.tile(self.shape[1]), scratch)
             values = np.ascontiguousarray(values, np.float32)
         raw = values.reshape(-1).view(np.uint8).data
-        return _core.convert(
-            _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, scratch.level
-        )
+        return scratch.convert(raw, dtype, out)
 
     @property
     @abstractmethod

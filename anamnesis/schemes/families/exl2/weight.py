@@ -163,8 +163,7 @@ class Exl2Weight(DecodedByTiles):
         except ValueError:  # it has been another one before
             raise _no_order(self.parts[_ORDER]) from None
         if made is not dtype:
-            floats, outputs = _core.FLOATS[made.name], _core.OUTPUTS[dtype.name]
-            overflows += _core.convert(floats, outputs, ordered, out, scratch.level)
+            overflows += scratch.convert(ordered, dtype, out, of=made.name)
         return overflows
 
     def _scales(self, piece: _Piece, scratch: Scratch) -> NDArray[Any]:
