@@ -11,14 +11,8 @@ from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.conversion_operations import Mapped, Reshape
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table import blocks
+from anamnesis.architectures.table import blocks, qwen
 from anamnesis.architectures.table.experts import EXPERTS
-from anamnesis.architectures.table.qwen import (
-    EXPERT_KEYS,
-    EXPERTS_SPELT,
-    SHARED_EXPERT,
-    check_sparse,
-)
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -201,7 +195,7 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
-    check_sparse(facts)
+    qwen.check_sparse(facts)
     n = facts.number("num_hidden_layers")
     numbers = [int(m[1]) for name in facts.names if (m := _LAYER.match(name))]
     n_further = max(0, *(i + 1 - n for i in numbers)) if numbers else 0
@@ -305,11 +299,11 @@ _SHAPES = {"attn_q": "2*heads*key h", "attn_qkv": "2*groups*state+inner h"}
 
 _QWEN3_NEXT = Arch(
     gguf="qwen3next",
-    spelt=EXPERTS_SPELT,
+    spelt=qwen.EXPERTS_SPELT,
     hf=("Qwen3NextForCausalLM",),
     model_type="qwen3_next",
-    rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
-    keys=(*EXPERT_KEYS, *_KEYS),
+    rules=(*_NEXT, *EXPERTS, *qwen.SHARED_EXPERT),
+    keys=(*qwen.EXPERT_KEYS, *_KEYS),
     computed=_linear,
     uncomputed=_linear_config,
     derived=_interval,
@@ -323,7 +317,7 @@ _QWEN3_5_MOE = replace(
     gguf="qwen35moe",
     hf=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
     model_type="qwen3_5_moe_text",
-    rules=(*_35, *EXPERTS, *SHARED_EXPERT),
+    rules=(*_35, *EXPERTS, *qwen.SHARED_EXPERT),
     computed=_linear_35,
 )
 ARCHS = (
