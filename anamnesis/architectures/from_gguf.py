@@ -7,16 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.architectures import operations
+from anamnesis.architectures import config_of_keys, operations
 from anamnesis.architectures.arch import SUFFIXES, Arch, filled, patterns, split
 from anamnesis.architectures.check import check_tensors, n_words, of_floats, switched
-from anamnesis.architectures.config_of_keys import (
-    are_alike,
-    check_required,
-    config_facts,
-    shortest,
-    small_values,
-)
 from anamnesis.architectures.general_keys import CARD_NAME, model_card
 from anamnesis.architectures.header import Header, tensor_shape
 from anamnesis.architectures.model_facts import FLOAT32_MOST, Facts, read_facts
@@ -73,7 +66,7 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
 
     weights = ledger.weights
     arch = _fitting(archs_of_gguf(metadata), weights, metadata.get("tokenizer.ggml.model"))
-    config, taken = config_facts(arch, metadata, weights)
+    config, taken = config_of_keys.config_facts(arch, metadata, weights)
     facts = read_facts(config, arch.model_type, arch.derived)
     n_tokens = n_items(metadata, "tokenizer.ggml.tokens")
     header = Header(
@@ -92,7 +85,7 @@ def tensors_as_hf(ledger: Ledger, metadata: Mapping[str, Any]) -> AsHf:
         raise _stray(arch, name)
     there = arch.naming.there if arch.naming else lambda name, facts: name
     facts.names = frozenset(there(name, facts) for name in made)
-    check_required(arch, facts, metadata)
+    config_of_keys.check_required(arch, facts, metadata)
     known = {*taken, *_TAKEN, *_SAMPLING, "general.quantization_version"}
     left = [
         Dropped(key, _NO_PLACE)
@@ -135,7 +128,7 @@ def _whole(header: Header, weight: Weight) -> Weight:
 def _said(arch: Arch, facts: Facts, weights: Mapping[str, Weight]) -> Iterator[str]:
     """Yield the tensors that config.json says; those of the file must be the same."""
     for name, array in arch.extra(facts).items() if arch.extra is not None else ():
-        if not are_alike(small_values(weights.get(name)), array):
+        if not config_of_keys.are_alike(config_of_keys.small_values(weights.get(name)), array):
             raise UnsupportedError(
                 f"{name}: these factors are not those of a scaling that config.json can say"
             )
@@ -184,7 +177,7 @@ def _generation(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> bytes
             continue
         if type(value) not in (int, float) or not abs(value) < FLOAT32_MOST:
             raise ParseError(f"{key} is {value!r}, not a number of float32")
-        sampling[fact] = shortest(value)
+        sampling[fact] = config_of_keys.shortest(value)
     if sampling:
         given = {**given, "do_sample": True, **sampling}
         del given["_from_model_config"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Cut
@@ -274,7 +273,7 @@ class ValuesSource(DerivedSource):
         stop = min(-(-(offset + len(view)) // 4), first + _AT_ONCE, self.size // 4)
         values = np.empty(stop - first, np.float32)
         raw = values.view(np.uint8).data
-        decode_run(self._weight, Band(first, stop), _F32, Scratch(), raw, resolve_level())
+        decode_run(self._weight, Band(first, stop), _F32, Scratch(), raw)
         part = self._made(values).view(np.uint8).data[begin : begin + len(view)]
         view[: len(part)] = part
         return len(part)

@@ -13,15 +13,7 @@ from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.shard_names import Shard, numbered_names
 from anamnesis.base.stored import Dropped, StoredTensor
-from anamnesis.checkpoint.file_names import (
-    ADAPTER_NAMES,
-    CONFIG_NAME,
-    DCP_METADATA_NAME,
-    EXTENSION,
-    PARAMS_NAME,
-    QUANT_FILES,
-    is_index,
-)
+from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.folder import Folder
 from anamnesis.checkpoint.grouping import (
     first_without_twin,
@@ -43,7 +35,7 @@ _SINGLE = (
     ".pt",
     ".npz",
     ".ckpt",
-    *ADAPTER_NAMES,
+    *file_names.ADAPTER_NAMES,
 )  # of models that are in one file
 
 _COPIES = {
@@ -89,12 +81,12 @@ class Directory:
 
     def read(self) -> Found:
         top = [f for f in self.files if "/" not in f]
-        indexes = [read_index(self.root, f, self.budget) for f in top if is_index(f)]
+        indexes = [read_index(self.root, f, self.budget) for f in top if file_names.is_index(f)]
         groups = grouped(self.files, top, indexes)
         weights = set().union(*groups.values())
         if self.variant is not None:
             groups = self.of_variant(groups, self.variant)
-        twins = variants(weights - groups["mistral"], [index.shards() for index in indexes])
+        twins = variants(weights - groups["mistral"], [index.shards for index in indexes])
         twins = {} if self.variant is not None else twins
         kind = self.kind(groups, twins)
         names = groups.pop(kind)
@@ -104,25 +96,27 @@ class Directory:
             self.parse_shards(names, twins, own, shards)
             names = set(shards)
             # One whose files are there, and are not the model's, is of another model.
-            own = [i for i in own if i.shards() & names or not i.shards() <= self.files.keys()]
+            own = [i for i in own if i.shards & names or not i.shards <= self.files.keys()]
             stored = self.merge(shards, self.shard_of_tensors(own, shards))
             usual = is_usual(names, own)
             for index in own if usual else [i for i in indexes if i in own or i.kind != kind]:
                 self.check_index(index, names, stored)
-            self.check_numbering(names, {s for index in own for s in index.shards()})
+            self.check_numbering(names, {s for index in own for s in index.shards})
             self.leave_out_copies(groups, twins, stored, usual)
-            has_config = CONFIG_NAME in self.files
-            config = read_json(self.root / CONFIG_NAME, self.budget) if has_config else {}
+            has_config = file_names.CONFIG_NAME in self.files
+            config = (
+                read_json(self.root / file_names.CONFIG_NAME, self.budget) if has_config else {}
+            )
             quant_config = self.quant_config()
         except BaseException:
             for container in shards.values():
                 container.source.close()
             raise
-        live = [index for index in own if not names.isdisjoint(index.shards())]
+        live = [index for index in own if not names.isdisjoint(index.shards)]
         kept = live or own[:1]  # those to rewrite
         why = "an index of files that are left out or missing"
         self.left_out += [Dropped(index.name, why) for index in indexes if index not in kept]
-        rewritten = {CONFIG_NAME, *weights, *(index.name for index in indexes)}
+        rewritten = {file_names.CONFIG_NAME, *weights, *(index.name for index in indexes)}
         sidecars = self.found.regular([f for f in self.files if f not in rewritten])
         return Found(
             shards,
@@ -170,6 +164,8 @@ class Directory:
         self.folder.ready(names | twins.keys(), self.budget)
         for name in sorted(names - stray - twins.keys()):
             shards[name] = self.parse(name)
+        if not (stray or twins):
+            return
         stored = {name: t for shard in shards.values() for name, t in shard.tensors.items()}
         for name in sorted(stray):
             self.leave_out(name, stored, "an index names other files as the model")
@@ -206,22 +202,22 @@ class Directory:
     def quant_config(self) -> dict[str, Any]:
         """Read the files beside config.json that describe a quantisation."""
         # params.json is the name of other programs' files too: one that is no object is left out.
-        names = [name for name in QUANT_FILES if name in self.files]
+        names = [name for name in file_names.QUANT_FILES if name in self.files]
         found = read_quant_files(self.root, names, self.budget)
-        if PARAMS_NAME in self.files:
+        if file_names.PARAMS_NAME in self.files:
             try:
-                found |= read_quant_files(self.root, [PARAMS_NAME], self.budget)
+                found |= read_quant_files(self.root, [file_names.PARAMS_NAME], self.budget)
             except ParseError:
-                del self.files[PARAMS_NAME]
-                self.left_out.append(Dropped(PARAMS_NAME, "not a JSON object"))
+                del self.files[file_names.PARAMS_NAME]
+                self.left_out.append(Dropped(file_names.PARAMS_NAME, "not a JSON object"))
         return found
 
     def no_weights(self) -> ParseError:
-        ends = (EXTENSION, f"/{DCP_METADATA_NAME}")
+        ends = (file_names.EXTENSION, f"/{file_names.DCP_METADATA_NAME}")
         folders = [f.rpartition("/")[0] for f in self.files if "/" in f and f.endswith(ends)]
         others = [f for f in self.files if f.lower().endswith(_SINGLE)]
         which = None
-        for gone in (left for left in self.left_out if left.name.endswith(EXTENSION)):
+        for gone in (left for left in self.left_out if left.name.endswith(file_names.EXTENSION)):
             return self.error(f"{gone.name} is {gone.reason}; put the file itself there")
         if folders:
             which = f"pass one of its folders, such as {min(folders, key=lambda f: 'optim' in f)}"
@@ -264,7 +260,7 @@ class Directory:
         self, kind: Kind, copies: dict[str, Container], stored: dict[str, StoredTensor]
     ) -> None:
         alone = {name: first_without_twin(copy, stored) for name, copy in copies.items()}
-        if kind == "mistral" and is_renamed_copy(copies.values(), stored):
+        if kind == "mistral" and copies and is_renamed_copy(copies.values(), stored):
             return
         for name, tensor in alone.items():
             if tensor is not None and may_differ(name):
@@ -301,6 +297,10 @@ class Directory:
     def merge(self, shards: dict[str, Container], index: dict[str, str]) -> dict[str, StoredTensor]:
         """Join the shards' tensors; where two have the same name, the index says which counts."""
         stored: dict[str, StoredTensor] = {}
+        for container in shards.values():
+            stored.update(container.tensors)
+        if len(stored) == sum(len(container.tensors) for container in shards.values()):
+            return stored
         holder: dict[str, str] = {}
         for shard, container in shards.items():
             for name, tensor in container.tensors.items():
@@ -326,7 +326,7 @@ class Directory:
         # An index whose tensors are all in other shards is merely stale.
         lost = index.lost(stored)
         missing = [tensor for tensor in lost if index.weight_map[tensor] not in self.files]
-        is_alien = names.isdisjoint(index.shards())
+        is_alien = names.isdisjoint(index.shards)
         # exllamav2 copies the index of its source, and takes fused layers apart.
         if is_alien and any(tensor.endswith(".q_weight") for tensor in stored):
             return

@@ -41,7 +41,7 @@ def grouped(
     """Return the weights by kind; the first kind that is not empty is the model."""
     indexed: dict[Kind, set[str]] = {"safetensors": set(), "torch": set(), "mistral": set()}
     for index in indexes:
-        indexed[index.kind] |= {shard for shard in index.shards() if shard in files}
+        indexed[index.kind] |= {shard for shard in index.shards if shard in files}
     safetensors = {f for f in top if f.endswith(EXTENSION)}
     mistral = {f for f in safetensors if _MISTRAL_COPY.fullmatch(f)} | indexed["mistral"]
     torch = {f for f in top if _TORCH.fullmatch(f)} | indexed["torch"]
@@ -58,7 +58,7 @@ def grouped(
 def is_usual(names: set[str], indexes: list[Index]) -> bool:
     """Return whether these are the weights that transformers and diffusers would load."""
     return any(map(_USUAL.fullmatch, names)) or any(
-        not names.isdisjoint(index.shards()) for index in indexes
+        not names.isdisjoint(index.shards) for index in indexes
     )
 
 
@@ -69,9 +69,9 @@ def may_differ(name: str) -> bool:
 
 def strays(names: set[str], indexes: list[Index]) -> set[str]:
     """Return files by the name of a whole model, beside the shards of one that an index names."""
-    live = [index for index in indexes if not names.isdisjoint(index.shards())]
+    live = [index for index in indexes if not names.isdisjoint(index.shards)]
     whole = {index.name.partition(".index.")[0] for index in live} & names
-    return whole.difference(*(index.shards() for index in live))
+    return whole.difference(*(index.shards for index in live))
 
 
 # Before or behind the word: model.fp16-00001-of-00002.safetensors, model-00001-of-00002.fp16.….

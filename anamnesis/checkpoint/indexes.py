@@ -34,6 +34,7 @@ class Index(NamedTuple):
 
     name: str
     weight_map: dict[str, str]
+    shards: frozenset[str]
 
     @property
     def kind(self) -> Kind:
@@ -53,9 +54,6 @@ class Index(NamedTuple):
         if SAFETENSORS_INDEX in self.name:
             return self.name
         return self.name.replace(TORCH_INDEX, SAFETENSORS_INDEX, 1).removeprefix("pytorch_")
-
-    def shards(self) -> set[str]:
-        return set(self.weight_map.values())
 
     def lost(self, stored: Mapping[str, object]) -> list[str]:
         others = self.weight_map.keys() - stored.keys()
@@ -90,7 +88,7 @@ def read_index(root: Path, name: str, budget: Budget) -> Index:
             raise ParseError(f"shard {shard!r} leads out of the directory", source=str(path))
     if any(shard != told for told, shard in plain.items()):
         mapping = {tensor: plain[told] for tensor, told in mapping.items()}
-    return Index(name, mapping)
+    return Index(name, mapping, frozenset(plain.values()))
 
 
 def leads_out(name: str) -> bool:

@@ -172,7 +172,7 @@ def folder_at(url: str, budget: Budget, buffer: int | None = None) -> RemoteFold
             base = url_beside(url, "")
             folder = RemoteFolder(base, [name, *present(url, (*_SMALL, *_USUAL))], buffer)
             with folder.named():
-                shards = read_index(folder.root, name, budget).shards()
+                shards = read_index(folder.root, name, budget).shards
             folder.files = _files(base, [*folder.files.names, *shards])
             return folder
         if url.endswith("/"):

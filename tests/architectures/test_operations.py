@@ -287,7 +287,7 @@ def check_runs(made: Weight, expected: Array, dtype: str, rng: np.random.Generat
     for start, stop in np.sort(rng.integers(0, expected.size, (8, 2)), axis=1).tolist():
         out = bytearray((stop + 1 - start) * item)
         band = Band(start, stop + 1)
-        decode_run(made, band, OUTPUT_DTYPES[dtype], scratch, memoryview(out), LEVEL)
+        decode_run(made, band, OUTPUT_DTYPES[dtype], scratch, memoryview(out))
         assert bytes(out) == raw[start * item : (stop + 1) * item]
 
 

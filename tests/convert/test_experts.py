@@ -336,7 +336,6 @@ def test_a_stack_in_codes_is_taken_apart_where_it_is_not_moved(tmp_path: Path) -
 def test_columns_that_alternate_are_converted_alone() -> None:
     """Values that overflow are counted in the columns that are wanted, and no others."""
     from anamnesis.base.dtypes import DTYPES
-    from anamnesis.base.levels import resolve_level
     from anamnesis.base.stored import StoredTensor
     from anamnesis.schemes.core.bands import Run
     from anamnesis.schemes.core.weight import Scratch
@@ -349,9 +348,7 @@ def test_columns_that_alternate_are_converted_alone() -> None:
     for first, want in ((0, 0), (1, 8 * 3)):
         columns = PlainColumns("w", (40, 7), (tensor,), first, 2)
         out = memoryview(bytearray(2 * 8 * 3))
-        found = columns.decode_tile(
-            Run(32, 40), Run(2, 5), DTYPES["F16"], Scratch(), out, resolve_level(None)
-        )
+        found = columns.decode_tile(Run(32, 40), Run(2, 5), DTYPES["F16"], Scratch(), out)
         assert found == want
         with np.errstate(over="ignore"):
             values = array[32:40, first::2][:, 2:5].astype(np.float16)

@@ -144,9 +144,7 @@ class RowsWeight(Weight):
         result: NDArray[np.float32] = rows * (np.frombuffer(scale, np.float32) * most)[:, None]
         return result
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         out[:] = self.values().reshape(-1)[slice(*band)].tobytes()
         return 0
 
@@ -176,7 +174,7 @@ class HalvesCodes(Codes):
     ) -> Loss:
         cols = weight.shape[1]
         values = np.empty(task.n // cols * cols, np.float32)
-        decode_run(weight, task.band, F32, scratch, values.view(np.uint8).data, task.level)
+        decode_run(weight, task.band, F32, scratch, values.view(np.uint8).data)
         halves = values.reshape(-1, 2, cols // 2).transpose(1, 0, 2)
         outs[0][:] = np.ascontiguousarray(halves).tobytes()
         return Loss()

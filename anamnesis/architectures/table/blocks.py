@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anamnesis.architectures.arch import Find, Key, Op, Rule
-from anamnesis.architectures.conversion_operations import Halves, Stack
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 
@@ -45,36 +44,6 @@ ATTENTION_BIASES = (*QKV_BIASES, "attn_output.bias")
 MLP_BIASES = ("ffn_up.bias", "ffn_gate.bias", "ffn_down.bias")
 HEAD_NORMS = plain({"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"})
 MLP = plain({"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"})
-
-
-def experts(module: str, gate: str, up: str, down: str) -> tuple[Rule, ...]:
-    """Return the rules of single experts, `MODULE.experts.{xid}.NAME`, which are stacked."""
-    names = {gate: "ffn_gate_exps", up: "ffn_up_exps", down: "ffn_down_exps"}
-    return tuple(
-        layer(f"{module}.experts.{{xid}}.{hf}", gguf, Stack()) for hf, gguf in names.items()
-    )
-
-
-def stacks(module: str) -> tuple[Rule, ...]:
-    """Return the rules of stacks as in transformers 5: [E, 2 n, cols] and [E, cols, n]."""
-    stem = f"model.layers.{{bid}}.{module}.experts"
-    return (
-        Rule(
-            f"{stem}.gate_up_proj",
-            ("blk.{bid}.ffn_gate_exps.weight", "blk.{bid}.ffn_up_exps.weight"),
-            (Halves(),),
-            exact=True,
-        ),
-        Rule(f"{stem}.down_proj", ("blk.{bid}.ffn_down_exps.weight",), exact=True),
-    )
-
-
-EXPERTS = (
-    *experts("mlp", "gate_proj", "up_proj", "down_proj"),
-    *stacks("mlp"),
-    layer("mlp.gate", "ffn_gate_inp"),
-)
-
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 WINDOW = Key("attention.sliding_window", "sliding_window")

@@ -9,26 +9,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.conversion_operations import Halves, Stack
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table.blocks import (
-    ATTENTION,
-    ATTENTION_BIASES,
-    FULL,
-    HEAD_NORMS,
-    MLP,
-    MLP_BIASES,
-    NORMS,
-    OUTER,
-    QKV_BIASES,
-    SLIDING,
-    WINDOW,
-    apart,
-    layer,
-    layer_kinds,
-    of_kind,
-    plain,
-    types_by_window,
-    window_pattern,
-)
+from anamnesis.architectures.table import blocks
 from anamnesis.architectures.table.llama import (
     BIASES,
     KEYS,
@@ -43,23 +24,25 @@ from anamnesis.base.errors import UnsupportedError
 _PATTERN = "attention.sliding_window_pattern"
 _OLMO_PERIOD = 4  # every fourth layer of Olmo 3 sees all
 _OLMO_RULES = (
-    *OUTER,
-    *ATTENTION,
-    *HEAD_NORMS,
-    *plain(
+    *blocks.OUTER,
+    *blocks.ATTENTION,
+    *blocks.HEAD_NORMS,
+    *blocks.plain(
         {
             "post_attention_layernorm": "post_attention_norm",
             "post_feedforward_layernorm": "post_ffw_norm",
         }
     ),
-    *MLP,
+    *blocks.MLP,
 )
 
 _OLMO_SHAPES = {"attn_q_norm": "heads*key", "attn_k_norm": "kv*key"}  # of all heads at once
 
 
 def _olmo_windows(facts: Facts) -> Mapping[str, Any]:
-    return {_PATTERN: {"type": "bool", "value": of_kind(facts, SLIDING, _OLMO_PERIOD)}}
+    return {
+        _PATTERN: {"type": "bool", "value": blocks.of_kind(facts, blocks.SLIDING, _OLMO_PERIOD)}
+    }
 
 
 def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -73,10 +56,10 @@ def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "architectures": ["Olmo3ForCausalLM"],
         "model_type": "olmo3",
-        "layer_types": layer_kinds(given),
+        "layer_types": blocks.layer_kinds(given),
         "rope_parameters": {
-            FULL: dict(rope),
-            SLIDING: {"rope_type": "default", "rope_theta": theta},
+            blocks.FULL: dict(rope),
+            blocks.SLIDING: {"rope_type": "default", "rope_theta": theta},
         },
     }
 
@@ -86,11 +69,11 @@ _OLMO2 = Arch(
     hf=("Olmo2ForCausalLM",),
     model_type="olmo2",
     rules=_OLMO_RULES,
-    keys=(WINDOW,),
+    keys=(blocks.WINDOW,),
     derived=kv_heads,
     uncomputed=_olmo3,
     shapes=_OLMO_SHAPES,
-    switches={"attention_bias": ATTENTION_BIASES},
+    switches={"attention_bias": blocks.ATTENTION_BIASES},
 )
 _OLMOS = (
     _OLMO2,
@@ -107,13 +90,13 @@ _GRANITE_KEYS = (
 )
 _SHARED_KEY = Key("expert_shared_feed_forward_length", "shared_intermediate_size")
 _EXPERTS = (
-    apart("block_sparse_moe.input_linear", ("ffn_gate_exps", "ffn_up_exps"), Halves()),
-    layer("block_sparse_moe.output_linear", "ffn_down_exps"),
-    layer("block_sparse_moe.router.layer", "ffn_gate_inp"),
+    blocks.apart("block_sparse_moe.input_linear", ("ffn_gate_exps", "ffn_up_exps"), Halves()),
+    blocks.layer("block_sparse_moe.output_linear", "ffn_down_exps"),
+    blocks.layer("block_sparse_moe.router.layer", "ffn_gate_inp"),
 )
 _SHARED = (
-    apart("shared_mlp.input_linear", ("ffn_gate_shexp", "ffn_up_shexp"), Halves()),
-    layer("shared_mlp.output_linear", "ffn_down_shexp"),
+    blocks.apart("shared_mlp.input_linear", ("ffn_gate_shexp", "ffn_up_shexp"), Halves()),
+    blocks.layer("shared_mlp.output_linear", "ffn_down_shexp"),
 )
 
 
@@ -141,7 +124,7 @@ _MOE = replace(
     gguf="granitemoe",
     hf=("GraniteMoeForCausalLM",),
     model_type="granitemoe",
-    rules=(*OUTER, *NORMS, *PERMUTED, *_EXPERTS),
+    rules=(*blocks.OUTER, *blocks.NORMS, *PERMUTED, *_EXPERTS),
     switches={"attention_bias": BIASES["attention_bias"]},
 )
 _GRANITES = (
@@ -186,13 +169,13 @@ def _cohere2(facts: Facts) -> Mapping[str, Any]:
     return {
         "rope.dimension_count": {"type": "uint32", "value": dim},
         **_NO_SCALING,
-        **window_pattern(facts, _PERIOD),
+        **blocks.window_pattern(facts, _PERIOD),
     }
 
 
 def _cohere2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     find("rope.dimension_count")
-    return types_by_window(find, config)
+    return blocks.types_by_window(find, config)
 
 
 def _stablelm(facts: Facts) -> Mapping[str, Any]:
@@ -233,20 +216,20 @@ ARCHS = (
         hf=("SeedOssForCausalLM",),
         model_type="seed_oss",
         rules=(
-            *OUTER,
-            *plain(
+            *blocks.OUTER,
+            *blocks.plain(
                 {
                     "input_layernorm": "attn_norm",
                     "post_attention_layernorm": "post_attention_norm",
                 }
             ),
-            *ATTENTION,
-            *MLP,
+            *blocks.ATTENTION,
+            *blocks.MLP,
         ),
         switches={
-            "attention_bias": QKV_BIASES,
+            "attention_bias": blocks.QKV_BIASES,
             "attention_out_bias": ("attn_output.bias",),
-            "mlp_bias": MLP_BIASES,
+            "mlp_bias": blocks.MLP_BIASES,
         },
         derived=kv_heads,
     ),
@@ -254,8 +237,8 @@ ARCHS = (
         gguf="ernie4_5",
         hf=("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
         model_type="ernie4_5",
-        rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
-        switches={"use_bias": (*MLP_BIASES, *ATTENTION_BIASES)},
+        rules=(*blocks.OUTER, *blocks.NORMS, *blocks.ATTENTION, *blocks.MLP),
+        switches={"use_bias": (*blocks.MLP_BIASES, *blocks.ATTENTION_BIASES)},
         derived=head_dim,
         vocabulary=Vocabulary("llama"),
     ),
@@ -263,8 +246,13 @@ ARCHS = (
         gguf="cohere2",
         hf=("Cohere2ForCausalLM",),
         model_type="cohere2",
-        rules=(*OUTER, layer("input_layernorm", "attn_norm"), *ATTENTION, *MLP),
-        keys=(Key("logit_scale", "logit_scale", "float32"), WINDOW, *KEYS),
+        rules=(
+            *blocks.OUTER,
+            blocks.layer("input_layernorm", "attn_norm"),
+            *blocks.ATTENTION,
+            *blocks.MLP,
+        ),
+        keys=(Key("logit_scale", "logit_scale", "float32"), blocks.WINDOW, *KEYS),
         computed=_cohere2,
         uncomputed=_cohere2_config,
         derived=kv_heads,
@@ -274,16 +262,18 @@ ARCHS = (
         hf=("StableLmForCausalLM", "StableLMEpochForCausalLM"),
         model_type="stablelm",
         rules=(
-            *OUTER,
-            *NORMS,
-            *ATTENTION,
-            layer("self_attn.q_layernorm.norms.{xid}", "attn_q_norm", Stack("num_attention_heads")),
-            layer(
+            *blocks.OUTER,
+            *blocks.NORMS,
+            *blocks.ATTENTION,
+            blocks.layer(
+                "self_attn.q_layernorm.norms.{xid}", "attn_q_norm", Stack("num_attention_heads")
+            ),
+            blocks.layer(
                 "self_attn.k_layernorm.norms.{xid}",
                 "attn_k_norm",
                 Stack("num_key_value_heads"),
             ),
-            *MLP,
+            *blocks.MLP,
         ),
         keys=(Key("use_parallel_residual", "use_parallel_residual", "bool"),),
         computed=_stablelm,
@@ -291,7 +281,7 @@ ARCHS = (
         shapes={"attn_q_norm": "heads key", "attn_k_norm": "kv key"},
         groups={"ffn_norm": "in-turn"},
         switches={
-            "use_qkv_bias": QKV_BIASES,
+            "use_qkv_bias": blocks.QKV_BIASES,
             "qk_layernorm": ("attn_q_norm.weight", "attn_k_norm.weight"),
             "": ("attn_norm.bias", "ffn_norm.bias", "output_norm.bias"),
         },
@@ -302,13 +292,13 @@ ARCHS = (
         hf=("Starcoder2ForCausalLM",),
         model_type="starcoder2",
         rules=(
-            *OUTER,
-            *NORMS,
-            *ATTENTION,
-            *plain({"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}),
+            *blocks.OUTER,
+            *blocks.NORMS,
+            *blocks.ATTENTION,
+            *blocks.plain({"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}),
         ),
         switches={
-            "use_bias": (*ATTENTION_BIASES, "ffn_up.bias", "ffn_down.bias"),
+            "use_bias": (*blocks.ATTENTION_BIASES, "ffn_up.bias", "ffn_down.bias"),
             "": ("attn_norm.bias", "ffn_norm.bias", "output_norm.bias"),
         },
         derived=kv_heads,

@@ -12,7 +12,8 @@ from anamnesis.architectures.config_of_keys import needed, shortest
 from anamnesis.architectures.conversion_operations import PerHead, Turn
 from anamnesis.architectures.differences import lacks_query_rank
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table.blocks import EXPERTS, MLP, NORMS, OUTER, plain
+from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, plain
+from anamnesis.architectures.table.experts import EXPERTS
 from anamnesis.base.errors import UnsupportedError
 
 _HEADS = "num_attention_heads"

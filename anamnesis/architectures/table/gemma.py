@@ -8,31 +8,23 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.conversion_operations import First, Mapped
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing
-from anamnesis.architectures.table.blocks import (
-    ATTENTION,
-    ATTENTION_BIASES,
-    MLP,
-    OUTER,
-    layer,
-    types_by_window,
-    window_pattern,
-)
+from anamnesis.architectures.table import blocks
 from anamnesis.base.errors import UnsupportedError
 
 # In Hugging Face's files a norm's weight is what is added to 1.
 _PLUS_ONE = Mapped("plus-one", "minus-one")
 _NORMS = (
     Rule("model.norm", ("output_norm",), (_PLUS_ONE,)),
-    layer("input_layernorm", "attn_norm", _PLUS_ONE),
-    layer("post_attention_layernorm", "post_attention_norm", _PLUS_ONE),
-    layer("pre_feedforward_layernorm", "ffn_norm", _PLUS_ONE),
-    layer("post_feedforward_layernorm", "post_ffw_norm", _PLUS_ONE),
+    blocks.layer("input_layernorm", "attn_norm", _PLUS_ONE),
+    blocks.layer("post_attention_layernorm", "post_attention_norm", _PLUS_ONE),
+    blocks.layer("pre_feedforward_layernorm", "ffn_norm", _PLUS_ONE),
+    blocks.layer("post_feedforward_layernorm", "post_ffw_norm", _PLUS_ONE),
 )
 _HEAD_NORMS = (
-    layer("self_attn.q_norm", "attn_q_norm", _PLUS_ONE),
-    layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
+    blocks.layer("self_attn.q_norm", "attn_q_norm", _PLUS_ONE),
+    blocks.layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
 )
-_EMBEDDING, _, _HEAD = OUTER
+_EMBEDDING, _, _HEAD = blocks.OUTER
 _WINDOW = Key("attention.sliding_window", "sliding_window")
 _ATTENTION_CAP = Key("attn_logit_softcapping", "attn_logit_softcapping", "float32")
 _CAP = Key("final_logit_softcapping", "final_logit_softcapping", "float32")
@@ -71,7 +63,7 @@ def _gemma2(facts: Facts) -> Mapping[str, Any]:
     for name in ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window"):
         if facts.get(name) is None:  # llama.cpp has numbers of its own where there are none
             raise missing(name)
-    keys = dict(window_pattern(facts, _GEMMA2_PERIOD))
+    keys = dict(blocks.window_pattern(facts, _GEMMA2_PERIOD))
     if facts.rope.get("rope_theta") == _GEMMA2_THETA:
         keys["rope.freq_base"] = None
     return keys
@@ -89,7 +81,7 @@ def _gemma3(facts: Facts) -> Mapping[str, Any]:
         keys[_CAP.name] = None
     if facts.get("sliding_window_pattern") == 1:  # each layer sees all
         return keys | {_WINDOW.name: None}
-    return {**keys, **window_pattern(facts, _GEMMA3_PERIOD)}
+    return {**keys, **blocks.window_pattern(facts, _GEMMA3_PERIOD)}
 
 
 def _gemma3_sizes(facts: Facts) -> Mapping[str, Any]:
@@ -106,7 +98,7 @@ def _scalar_of(config: Mapping[str, Any], of_27b: int) -> int:
 def _gemma2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "query_pre_attn_scalar": _scalar_of(config, _GEMMA2_27B),
-        **types_by_window(find, config),
+        **blocks.types_by_window(find, config),
     }
 
 
@@ -123,7 +115,7 @@ def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     if config.get("sliding_window") is None:
         kinds = ["full_attention"] * config["num_hidden_layers"]
         return given | {"sliding_window_pattern": 1, "layer_types": kinds}
-    return given | dict(types_by_window(find, config))
+    return given | dict(blocks.types_by_window(find, config))
 
 
 ARCHS = (
@@ -131,14 +123,14 @@ ARCHS = (
         gguf="gemma2",
         hf=("Gemma2ForCausalLM",),
         model_type="gemma2",
-        rules=(_EMBEDDING, *_NORMS, *ATTENTION, *MLP),
+        rules=(_EMBEDDING, *_NORMS, *blocks.ATTENTION, *blocks.MLP),
         keys=(_WINDOW, _ATTENTION_CAP, _CAP),
         computed=_gemma2,
         uncomputed=_gemma2_config,
         vocabulary=Vocabulary("spm"),
         dropped=("lm_head",),
         config=_CONFIG,
-        switches={"attention_bias": ATTENTION_BIASES},
+        switches={"attention_bias": blocks.ATTENTION_BIASES},
     ),
     Arch(
         gguf="gemma3",
@@ -149,8 +141,8 @@ ARCHS = (
             _HEAD,
             *_NORMS,
             *_HEAD_NORMS,
-            *ATTENTION,
-            *MLP,
+            *blocks.ATTENTION,
+            *blocks.MLP,
         ),
         keys=(_WINDOW, _CAP),
         computed=_gemma3,
@@ -158,6 +150,6 @@ ARCHS = (
         uncomputed=_gemma3_config,
         vocabulary=Vocabulary("spm"),
         config=_CONFIG,
-        switches={"attention_bias": ATTENTION_BIASES},
+        switches={"attention_bias": blocks.ATTENTION_BIASES},
     ),
 )

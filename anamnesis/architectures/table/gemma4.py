@@ -7,21 +7,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
 from anamnesis.architectures.model_facts import CONFIG, HEAD_DIM_MAX, Facts, real
-from anamnesis.architectures.table.blocks import (
-    ATTENTION,
-    ATTENTION_BIASES,
-    FULL,
-    HEAD_NORMS,
-    MLP,
-    OUTER,
-    SLIDING,
-    WINDOW,
-    layer,
-    layer_kinds,
-    layer_types,
-    of_kind,
-    plain,
-)
+from anamnesis.architectures.table import blocks
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np
 
@@ -35,11 +21,11 @@ _CAP = Key("final_logit_softcapping", "final_logit_softcapping", "float32")
 
 _LAYER = "model.layers.{bid}"
 _RULES = (
-    *OUTER,
+    *blocks.OUTER,
     Rule("model.embed_tokens_per_layer", ("per_layer_token_embd",)),
     Rule("model.per_layer_model_projection", ("per_layer_model_proj",)),
     Rule("model.per_layer_projection_norm", ("per_layer_proj_norm",)),
-    *plain(
+    *blocks.plain(
         {
             "input_layernorm": "attn_norm",
             "post_attention_layernorm": "post_attention_norm",
@@ -53,10 +39,10 @@ _RULES = (
             "post_per_layer_input_norm": "post_norm",
         }
     ),
-    *ATTENTION,
-    *HEAD_NORMS,
-    *MLP,
-    layer("router.proj", "ffn_gate_inp"),
+    *blocks.ATTENTION,
+    *blocks.HEAD_NORMS,
+    *blocks.MLP,
+    blocks.layer("router.proj", "ffn_gate_inp"),
     *(
         Rule(f"{_LAYER}.{hf}", (f"blk.{{bid}}.{gguf}",), exact=True)
         for hf, gguf in {
@@ -82,9 +68,9 @@ def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
         isinstance(one, Mapping) for one in given.values()
     ):
         raise ParseError("per_layer_config is no object of objects", source=CONFIG)
-    for i, kind in enumerate(layer_types(facts, SLIDING, _PERIOD)):
+    for i, kind in enumerate(blocks.layer_types(facts, blocks.SLIDING, _PERIOD)):
         value = given.get(str(i), {}).get(name)
-        if kind == FULL and value is not None:
+        if kind == blocks.FULL and value is not None:
             return value
     return None
 
@@ -106,7 +92,7 @@ def _kv_heads(facts: Facts) -> Any:
         facts.get("per_layer_config") is None and not facts.get("attention_k_eq_v")
     ):
         return {"type": "uint32", "value": some}
-    windowed = of_kind(facts, SLIDING, _PERIOD)
+    windowed = blocks.of_kind(facts, blocks.SLIDING, _PERIOD)
     return {"type": "int32", "value": [some if is_one else full for is_one in windowed]}
 
 
@@ -134,7 +120,7 @@ def _check_layers(facts: Facts) -> None:
     shared = facts.get("num_kv_shared_layers") or 0
     if type(shared) is not int or not 0 <= shared < facts.n_layers:
         raise ParseError(f"num_kv_shared_layers is {shared!r}, no number of layers", source=CONFIG)
-    kinds = layer_types(facts, SLIDING, _PERIOD)
+    kinds = blocks.layer_types(facts, blocks.SLIDING, _PERIOD)
     own = kinds[: len(kinds) - shared]
     lone = next((kind for kind in kinds if kind not in own), None)
     if lone is not None:
@@ -159,7 +145,7 @@ def _gemma4(facts: Facts) -> Mapping[str, Any]:
     }
     if not facts.get("enable_moe_block"):
         keys |= dict.fromkeys(("expert_count", "expert_used_count"))
-    keys[_PATTERN] = {"type": "bool", "value": of_kind(facts, SLIDING, _PERIOD)}
+    keys[_PATTERN] = {"type": "bool", "value": blocks.of_kind(facts, blocks.SLIDING, _PERIOD)}
     keys[_KV_HEADS], keys[_FFN] = _kv_heads(facts), _feed_forward(facts)
     if facts.get("use_bidirectional_attention") == "all":
         keys["attention.causal"] = {"type": "bool", "value": False}
@@ -183,8 +169,8 @@ def _still(facts: Facts) -> Mapping[str, Any]:
 def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     n = config["num_hidden_layers"]
     windowed = find(_PATTERN)
-    kinds = [SLIDING if (i + 1) % _PERIOD else FULL for i in range(n)]
-    kinds = kinds if windowed is None else layer_kinds(windowed)
+    kinds = [blocks.SLIDING if (i + 1) % _PERIOD else blocks.FULL for i in range(n)]
+    kinds = kinds if windowed is None else blocks.layer_kinds(windowed)
     heads, rows = config.get("num_key_value_heads"), config.get("intermediate_size")
     given: dict[str, Any] = {
         "layer_types": kinds,
@@ -194,20 +180,23 @@ def _gemma4_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         "vocab_size_per_layer_input": config.get("vocab_size"),
         "enable_moe_block": find("expert_count") is not None,
         "rope_parameters": {
-            FULL: {
+            blocks.FULL: {
                 "rope_type": "proportional",
                 "partial_rotary_factor": _PARTIAL,
                 "rope_theta": config["rope_parameters"]["rope_theta"],
             },
-            SLIDING: {"rope_type": "default", "rope_theta": find("rope.freq_base_swa") or _THETA},
+            blocks.SLIDING: {
+                "rope_type": "default",
+                "rope_theta": find("rope.freq_base_swa") or _THETA,
+            },
         },
     }
     for name in ("attention.value_length", "rope.dimension_count"):
         find(name), find(f"{name}_swa")
     if isinstance(heads, list):
         by_kind = dict(zip(kinds, heads, strict=True))
-        given["num_key_value_heads"] = by_kind.get(SLIDING, heads[0])
-        given["num_global_key_value_heads"] = by_kind.get(FULL, heads[0])
+        given["num_key_value_heads"] = by_kind.get(blocks.SLIDING, heads[0])
+        given["num_global_key_value_heads"] = by_kind.get(blocks.FULL, heads[0])
         given["attention_k_eq_v"] = True
     if isinstance(rows, list):
         given["intermediate_size"] = rows[0]
@@ -222,7 +211,12 @@ def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
     rope = dict(config["rope_parameters"])
     part = int((factors == 1).sum()) / len(factors)
-    return {"rope_parameters": {**rope, FULL: {**rope[FULL], "partial_rotary_factor": part}}}
+    return {
+        "rope_parameters": {
+            **rope,
+            blocks.FULL: {**rope[blocks.FULL], "partial_rotary_factor": part},
+        }
+    }
 
 
 ARCHS = (
@@ -232,7 +226,7 @@ ARCHS = (
         model_type="gemma4_text",
         rules=_RULES,
         keys=(
-            WINDOW,
+            blocks.WINDOW,
             Key("attention.shared_kv_layers", "num_kv_shared_layers"),
             Key("expert_feed_forward_length", "moe_intermediate_size"),
             _CAP,
@@ -242,7 +236,7 @@ ARCHS = (
         unextra=_rotating,
         extra=_still,
         vocabulary=Vocabulary("gemma4"),
-        switches={"attention_bias": ATTENTION_BIASES},
+        switches={"attention_bias": blocks.ATTENTION_BIASES},
         groups={**dict.fromkeys(("ffn_gate", "ffn_up", "ffn_down"), "all"), "attn_v": "own-values"},
         spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},
     ),

@@ -8,8 +8,9 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Vocabulary
 from anamnesis.architectures.config_of_keys import needed
 from anamnesis.architectures.model_facts import Facts, real
-from anamnesis.architectures.table.blocks import ATTENTION, EXPERTS, MLP, OUTER, QKV_BIASES, plain
+from anamnesis.architectures.table.blocks import ATTENTION, MLP, OUTER, QKV_BIASES, plain
 from anamnesis.architectures.table.deepseek import CORRECTION, EXPERT_KEYS, SHARED, SPELT
+from anamnesis.architectures.table.experts import EXPERTS
 
 _LAYERS = plain(
     {

@@ -8,14 +8,7 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.conversion_operations import Alternate, Reshape, Turn
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.table.blocks import (
-    ATTENTION,
-    ATTENTION_BIASES,
-    OUTER,
-    plain,
-    types_by_window,
-    window_pattern,
-)
+from anamnesis.architectures.table import blocks
 
 _EXPERTS = "model.layers.{bid}.mlp.experts"
 _PERIOD = 2
@@ -56,7 +49,7 @@ _RULES = (
     ),
     _exact(f"{_EXPERTS}.down_proj_bias", "bias", "ffn_down_exps"),
     _exact("model.layers.{bid}.self_attn.sinks", "weight", "attn_sinks"),
-    *plain(
+    *blocks.plain(
         {
             "input_layernorm": "attn_norm",
             "post_attention_layernorm": "post_attention_norm",
@@ -74,14 +67,14 @@ def _rope(facts: Facts) -> Mapping[str, Any]:
 
 def _keys(facts: Facts) -> Mapping[str, Any]:
     facts.number("sliding_window")
-    return window_pattern(facts, _PERIOD)
+    return blocks.window_pattern(facts, _PERIOD)
 
 
 def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     rope = dict(config["rope_parameters"])
     if rope.get("rope_type") == "yarn":
         rope["truncate"] = False
-    return {"rope_parameters": rope, **types_by_window(find, config)}
+    return {"rope_parameters": rope, **blocks.types_by_window(find, config)}
 
 
 ARCHS = (
@@ -89,7 +82,7 @@ ARCHS = (
         gguf="gpt-oss",
         hf=("GptOssForCausalLM",),
         model_type="gpt_oss",
-        rules=(*OUTER, *ATTENTION, *_RULES),
+        rules=(*blocks.OUTER, *blocks.ATTENTION, *_RULES),
         keys=(
             Key("attention.sliding_window", "sliding_window"),
             Key("expert_feed_forward_length", "intermediate_size"),
@@ -97,7 +90,7 @@ ARCHS = (
         computed=_keys,
         derived=_rope,
         uncomputed=_config,
-        switches={"attention_bias": ATTENTION_BIASES, "": ("ffn_gate_inp.bias",)},
+        switches={"attention_bias": blocks.ATTENTION_BIASES, "": ("ffn_gate_inp.bias",)},
         config={
             "hidden_act": "silu",
             "attention_bias": True,

@@ -9,7 +9,8 @@ from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.config_of_keys import needed
 from anamnesis.architectures.conversion_operations import Reshape
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table.blocks import FULL, OUTER, experts, layer, layer_kinds, plain
+from anamnesis.architectures.table.blocks import FULL, OUTER, layer, layer_kinds, plain
+from anamnesis.architectures.table.experts import experts
 from anamnesis.architectures.table.llama import KEYS
 from anamnesis.base.errors import ParseError, UnsupportedError
 

@@ -10,29 +10,20 @@ from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
 from anamnesis.architectures.conversion_operations import Permute
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.rope_factors import scaled_factors
-from anamnesis.architectures.table.blocks import (
-    ATTENTION_BIASES,
-    MLP,
-    MLP_BIASES,
-    NORMS,
-    OUTER,
-    experts,
-    layer,
-    plain,
-    stacks,
-)
+from anamnesis.architectures.table import blocks
+from anamnesis.architectures.table.experts import experts, stacks
 from anamnesis.base.errors import UnsupportedError
 
 PERMUTED = (
-    layer("self_attn.q_proj", "attn_q", Permute("num_attention_heads")),
-    layer(
+    blocks.layer("self_attn.q_proj", "attn_q", Permute("num_attention_heads")),
+    blocks.layer(
         "self_attn.k_proj",
         "attn_k",
         Permute("num_key_value_heads"),
     ),
-    *plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
+    *blocks.plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
 )
-BIASES = {"attention_bias": ATTENTION_BIASES, "mlp_bias": MLP_BIASES}
+BIASES = {"attention_bias": blocks.ATTENTION_BIASES, "mlp_bias": blocks.MLP_BIASES}
 POOLING = Key("pooling_type", "pooling_type")
 KEYS = (Key("vocab_size", "vocab_size"),)
 
@@ -68,7 +59,7 @@ LLAMA = Arch(
     gguf="llama",
     hf=("LlamaForCausalLM", "LLaMAForCausalLM", "IQuestCoderForCausalLM"),
     model_type="llama",
-    rules=(*OUTER, *NORMS, *PERMUTED, *MLP),
+    rules=(*blocks.OUTER, *blocks.NORMS, *PERMUTED, *blocks.MLP),
     keys=KEYS,
     computed=rope_dimensions,
     uncomputed=rotating,
@@ -121,13 +112,13 @@ ARCHS = (
         hf=("MixtralForCausalLM",),
         model_type="mixtral",
         rules=(
-            *OUTER,
-            *NORMS,
+            *blocks.OUTER,
+            *blocks.NORMS,
             *PERMUTED,
             *experts("block_sparse_moe", "w1", "w3", "w2"),
             *stacks("mlp"),
-            layer("block_sparse_moe.gate", "ffn_gate_inp"),
-            layer("mlp.gate", "ffn_gate_inp"),
+            blocks.layer("block_sparse_moe.gate", "ffn_gate_inp"),
+            blocks.layer("mlp.gate", "ffn_gate_inp"),
         ),
         derived=kv_heads,
     ),

@@ -9,22 +9,13 @@ from typing import Any
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.architectures.pooling import RANK
+from anamnesis.architectures.table import blocks
 from anamnesis.architectures.table.bert import labelled, output_labels
-from anamnesis.architectures.table.blocks import (
-    ATTENTION,
-    ATTENTION_BIASES,
-    EXPERTS,
-    HEAD_NORMS,
-    MLP,
-    NORMS,
-    OUTER,
-    QKV_BIASES,
-    plain,
-)
+from anamnesis.architectures.table.experts import EXPERTS
 from anamnesis.architectures.table.llama import POOLING, kv_heads
 from anamnesis.base.errors import UnsupportedError
 
-SHARED_EXPERT = plain(
+SHARED_EXPERT = blocks.plain(
     {
         "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
         "mlp.shared_expert.up_proj": "ffn_up_shexp",
@@ -85,8 +76,8 @@ ARCHS = (
         gguf="qwen2",
         hf=("Qwen2ForCausalLM", "Qwen2Model"),
         model_type="qwen2",
-        rules=(*OUTER, *NORMS, *ATTENTION, *MLP),
-        switches={"": QKV_BIASES},
+        rules=(*blocks.OUTER, *blocks.NORMS, *blocks.ATTENTION, *blocks.MLP),
+        switches={"": blocks.QKV_BIASES},
         keys=(POOLING,),
         naming=_Bare(),
         pools=True,
@@ -98,25 +89,32 @@ ARCHS = (
         hf=("Qwen2MoeForCausalLM",),
         model_type="qwen2_moe",
         rules=(
-            *OUTER,
-            *NORMS,
-            *ATTENTION,
+            *blocks.OUTER,
+            *blocks.NORMS,
+            *blocks.ATTENTION,
             *EXPERTS,
             *SHARED_EXPERT,
         ),
         keys=EXPERT_KEYS,
         computed=check_sparse,
         config={"norm_topk_prob": False},  # as llama.cpp computes it
-        switches={"qkv_bias": QKV_BIASES},
+        switches={"qkv_bias": blocks.QKV_BIASES},
         derived=kv_heads,
     ),
     Arch(
         gguf="qwen3",
         hf=("Qwen3ForCausalLM", "Qwen3Model", _CLASSIFIER),
         model_type="qwen3",
-        rules=(*OUTER, Rule("score", ("cls.output",)), *NORMS, *ATTENTION, *HEAD_NORMS, *MLP),
+        rules=(
+            *blocks.OUTER,
+            Rule("score", ("cls.output",)),
+            *blocks.NORMS,
+            *blocks.ATTENTION,
+            *blocks.HEAD_NORMS,
+            *blocks.MLP,
+        ),
         groups={"cls.output": "all?"},  # of rerankers
-        switches={"attention_bias": ATTENTION_BIASES},
+        switches={"attention_bias": blocks.ATTENTION_BIASES},
         computed=_ranking,
         uncomputed=_ranking_config,
         keys=(POOLING,),
@@ -130,11 +128,11 @@ ARCHS = (
         spelt=EXPERTS_SPELT,
         hf=("Qwen3MoeForCausalLM",),
         model_type="qwen3_moe",
-        rules=(*OUTER, *NORMS, *ATTENTION, *HEAD_NORMS, *EXPERTS),
+        rules=(*blocks.OUTER, *blocks.NORMS, *blocks.ATTENTION, *blocks.HEAD_NORMS, *EXPERTS),
         keys=EXPERT_KEYS[:1],
         computed=check_sparse,
         config={"norm_topk_prob": True},  # as llama.cpp computes it
-        switches={"attention_bias": ATTENTION_BIASES},
+        switches={"attention_bias": blocks.ATTENTION_BIASES},
         derived=kv_heads,
     ),
 )

@@ -11,22 +11,8 @@ from anamnesis.architectures import operations
 from anamnesis.architectures.arch import Arch, Find, Key, Rule
 from anamnesis.architectures.conversion_operations import Mapped, Reshape
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table.blocks import (
-    ATTENTION,
-    ATTENTION_BIASES,
-    EXPERTS,
-    MLP,
-    OUTER,
-    layer,
-    layer_kinds,
-    of_kind,
-)
-from anamnesis.architectures.table.qwen import (
-    EXPERT_KEYS,
-    EXPERTS_SPELT,
-    SHARED_EXPERT,
-    check_sparse,
-)
+from anamnesis.architectures.table import blocks, qwen
+from anamnesis.architectures.table.experts import EXPERTS
 from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
@@ -209,12 +195,12 @@ def _interval(facts: Facts) -> Mapping[str, Any]:
 
 
 def _linear(facts: Facts) -> Mapping[str, Any]:
-    check_sparse(facts)
+    qwen.check_sparse(facts)
     n = facts.number("num_hidden_layers")
     numbers = [int(m[1]) for name in facts.names if (m := _LAYER.match(name))]
     n_further = max(0, *(i + 1 - n for i in numbers)) if numbers else 0
     interval = facts.number("full_attention_interval")
-    recurrent = of_kind(facts, _LINEAR, interval) + [False] * n_further
+    recurrent = blocks.of_kind(facts, _LINEAR, interval) + [False] * n_further
     part = real(facts.rope, "partial_rotary_factor", _PARTIAL)
     inner = facts.number("linear_value_head_dim") * facts.number("linear_num_value_heads")
     keys: dict[str, Any] = {
@@ -243,7 +229,7 @@ def _linear_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
         recurrent = [(i + 1) % period != 0 for i in range(n)]
     given: dict[str, Any] = {
         "num_hidden_layers": n,
-        "layer_types": layer_kinds(recurrent[:n], _LINEAR),
+        "layer_types": blocks.layer_kinds(recurrent[:n], _LINEAR),
     }
     inner, rotating = find(_INNER), find(_ROTATING)
     if inner is not None:
@@ -261,27 +247,27 @@ def _linear_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 _PLUS_ONE = Mapped("plus-one", "minus-one")
 _SQUEEZE = Reshape(lambda s: (s[0], *s[2:]), lambda s: (s[0], 1, *s[1:]))
 _COMMON = (
-    OUTER[0],
-    OUTER[2],
+    blocks.OUTER[0],
+    blocks.OUTER[2],
     Rule("model.norm", ("output_norm",), (_PLUS_ONE,)),
-    layer("input_layernorm", "attn_norm", _PLUS_ONE),
-    layer("post_attention_layernorm", "post_attention_norm", _PLUS_ONE),
-    *ATTENTION,
-    layer("self_attn.q_norm", "attn_q_norm", _PLUS_ONE),
-    layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
-    layer("linear_attn.norm", "ssm_norm"),
-    layer("eh_proj", "nextn.eh_proj"),
-    layer("enorm", "nextn.enorm", _PLUS_ONE),
-    layer("hnorm", "nextn.hnorm", _PLUS_ONE),
-    layer("shared_head.norm", "nextn.shared_head_norm", _PLUS_ONE),
+    blocks.layer("input_layernorm", "attn_norm", _PLUS_ONE),
+    blocks.layer("post_attention_layernorm", "post_attention_norm", _PLUS_ONE),
+    *blocks.ATTENTION,
+    blocks.layer("self_attn.q_norm", "attn_q_norm", _PLUS_ONE),
+    blocks.layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
+    blocks.layer("linear_attn.norm", "ssm_norm"),
+    blocks.layer("eh_proj", "nextn.eh_proj"),
+    blocks.layer("enorm", "nextn.enorm", _PLUS_ONE),
+    blocks.layer("hnorm", "nextn.hnorm", _PLUS_ONE),
+    blocks.layer("shared_head.norm", "nextn.shared_head_norm", _PLUS_ONE),
 )
 _ATTENDING = "model.layers.{bid}.linear_attn"
 _NEXT = (
     *_COMMON,
     Rule(f"{_ATTENDING}.in_proj_qkvz", ("blk.{bid}.attn_qkv", "blk.{bid}.attn_gate"), (_Apart(),)),
-    layer("linear_attn.in_proj_ba", "ssm_ba"),
-    layer("linear_attn.conv1d", "ssm_conv1d", _SQUEEZE),
-    layer("linear_attn.out_proj", "ssm_out"),
+    blocks.layer("linear_attn.in_proj_ba", "ssm_ba"),
+    blocks.layer("linear_attn.conv1d", "ssm_conv1d", _SQUEEZE),
+    blocks.layer("linear_attn.out_proj", "ssm_out"),
     Rule(
         f"{_ATTENDING}.A_log",
         ("blk.{bid}.ssm_a",),
@@ -293,12 +279,12 @@ _NEXT = (
 _SCALARS = _ValueRows(is_scalar=True)
 _35 = (
     *_COMMON,
-    layer("linear_attn.in_proj_qkv", "attn_qkv", _ValueRows(after_keys=True)),
-    layer("linear_attn.in_proj_z", "attn_gate", _ValueRows()),
-    layer("linear_attn.in_proj_b", "ssm_beta", _SCALARS),
-    layer("linear_attn.in_proj_a", "ssm_alpha", _SCALARS),
-    layer("linear_attn.conv1d", "ssm_conv1d", _SQUEEZE, _ValueRows(after_keys=True)),
-    layer("linear_attn.out_proj", "ssm_out", _ValueColumns()),
+    blocks.layer("linear_attn.in_proj_qkv", "attn_qkv", _ValueRows(after_keys=True)),
+    blocks.layer("linear_attn.in_proj_z", "attn_gate", _ValueRows()),
+    blocks.layer("linear_attn.in_proj_b", "ssm_beta", _SCALARS),
+    blocks.layer("linear_attn.in_proj_a", "ssm_alpha", _SCALARS),
+    blocks.layer("linear_attn.conv1d", "ssm_conv1d", _SQUEEZE, _ValueRows(after_keys=True)),
+    blocks.layer("linear_attn.out_proj", "ssm_out", _ValueColumns()),
     Rule(
         f"{_ATTENDING}.A_log",
         ("blk.{bid}.ssm_a",),
@@ -313,17 +299,17 @@ _SHAPES = {"attn_q": "2*heads*key h", "attn_qkv": "2*groups*state+inner h"}
 
 _QWEN3_NEXT = Arch(
     gguf="qwen3next",
-    spelt=EXPERTS_SPELT,
+    spelt=qwen.EXPERTS_SPELT,
     hf=("Qwen3NextForCausalLM",),
     model_type="qwen3_next",
-    rules=(*_NEXT, *EXPERTS, *SHARED_EXPERT),
-    keys=(*EXPERT_KEYS, *_KEYS),
+    rules=(*_NEXT, *EXPERTS, *qwen.SHARED_EXPERT),
+    keys=(*qwen.EXPERT_KEYS, *_KEYS),
     computed=_linear,
     uncomputed=_linear_config,
     derived=_interval,
     naming=_Further(),
     shapes=_SHAPES,
-    switches={"attention_bias": ATTENTION_BIASES},
+    switches={"attention_bias": blocks.ATTENTION_BIASES},
     groups={"attn_qkv": "recurs"},
 )
 _QWEN3_5_MOE = replace(
@@ -331,7 +317,7 @@ _QWEN3_5_MOE = replace(
     gguf="qwen35moe",
     hf=("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
     model_type="qwen3_5_moe_text",
-    rules=(*_35, *EXPERTS, *SHARED_EXPERT),
+    rules=(*_35, *EXPERTS, *qwen.SHARED_EXPERT),
     computed=_linear_35,
 )
 ARCHS = (
@@ -342,7 +328,7 @@ ARCHS = (
         spelt={},
         hf=("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
         model_type="qwen3_5_text",
-        rules=(*_35, *MLP),
+        rules=(*_35, *blocks.MLP),
         keys=_KEYS,
     ),
     _QWEN3_5_MOE,

@@ -5,26 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from anamnesis.architectures.tokenizers import bpe, pieces
 from anamnesis.architectures.tokenizers.added import added_tokens
-from anamnesis.architectures.tokenizers.bpe import (
-    RANKS,
-    byte_fallback,
-    byte_level,
-    falls_back_to_bytes,
-    merges_of,
-    merges_of_ranks,
-    ranked,
-    ranks_of,
-    vocabulary_of,
-)
 from anamnesis.architectures.tokenizers.folder import CONFIG, FAST, Folder
-from anamnesis.architectures.tokenizers.pieces import (
-    MODEL,
-    model_of,
-    sentencepiece,
-    t5,
-    xlm_roberta,
-)
 from anamnesis.architectures.tokenizers.pre import pre_tokenizer
 from anamnesis.architectures.tokenizers.sentencepiece import BPE
 from anamnesis.architectures.tokenizers.special import special_keys
@@ -80,7 +63,7 @@ def _special(asked: _Asked, n_vocab: int | None = None) -> dict[str, Any]:
     texts = {name: given for name, given in asked.fallbacks.items() if isinstance(given, str)}
     by_text: dict[str, int] = {}
     if texts:
-        added = added_tokens(asked.folder, vocabulary_of(asked.folder))
+        added = added_tokens(asked.folder, bpe.vocabulary_of(asked.folder))
         by_text = {token.text: i for i, token in added.items()}
     for name, given in asked.fallbacks.items():
         if isinstance(given, int):
@@ -93,17 +76,17 @@ def _special(asked: _Asked, n_vocab: int | None = None) -> dict[str, Any]:
 
 
 def _sentencepiece(asked: _Asked, *, as_given: bool = False) -> dict[str, Any]:
-    found = sentencepiece(asked.folder, asked.config, as_given=as_given)
+    found = pieces.sentencepiece(asked.folder, asked.config, as_given=as_given)
     return found.keys("llama", "default", scored=True) | _special(asked, len(found))
 
 
 def _gpt2(asked: _Asked) -> dict[str, Any]:
-    found = byte_level(asked.folder, asked.config)
+    found = bpe.byte_level(asked.folder, asked.config)
     pre = pre_tokenizer(asked.folder, asked.pre)
     keys = found.keys("gpt2", pre, scored=False)
-    merges = merges_of(asked.folder)
+    merges = bpe.merges_of(asked.folder)
     if not merges and pre != _KIMI:  # where merges would make some of the tokens
-        vocab = vocabulary_of(asked.folder)
+        vocab = bpe.vocabulary_of(asked.folder)
         added = {token.text for token in added_tokens(asked.folder, vocab).values()}
         if any(len(text) > 1 and text not in added for text in vocab):
             what = "no merges, without which llama.cpp joins no letters"
@@ -115,17 +98,17 @@ def _gpt2(asked: _Asked) -> dict[str, Any]:
 
 def _first_of(asked: _Asked) -> dict[str, Any]:
     """Read tokenizer.model; without it, what tokenizer.json has."""
-    if asked.folder.has(MODEL):
+    if asked.folder.has(pieces.MODEL):
         return _sentencepiece(asked)
-    if falls_back_to_bytes(asked.folder):
-        found = byte_fallback(asked.folder, ranked=True)
+    if bpe.falls_back_to_bytes(asked.folder):
+        found = bpe.byte_fallback(asked.folder, ranked=True)
         return found.keys("llama", "default", scored=True) | _special(asked, len(found))
-    if asked.folder.has(RANKS) and not asked.folder.has(FAST):
-        ranks = ranks_of(asked.folder)
-        keys = ranked(asked.folder, ranks, asked.config).keys(
+    if asked.folder.has(bpe.RANKS) and not asked.folder.has(FAST):
+        ranks = bpe.ranks_of(asked.folder)
+        keys = bpe.ranked(asked.folder, ranks, asked.config).keys(
             "gpt2", asked.pre or _KIMI, scored=False
         )
-        return keys | {_MERGES: merges_of_ranks(ranks)} | _special(asked)
+        return keys | {_MERGES: bpe.merges_of_ranks(ranks)} | _special(asked)
     return _gpt2(asked)
 
 
@@ -145,7 +128,7 @@ def _llama(asked: _Asked) -> dict[str, Any]:
 
 def _gemma(asked: _Asked) -> dict[str, Any]:
     """Read as Llama's without tokenizer.model too; no space is put before a text."""
-    is_gpt2 = not asked.folder.has(MODEL) and not falls_back_to_bytes(asked.folder)
+    is_gpt2 = not asked.folder.has(pieces.MODEL) and not bpe.falls_back_to_bytes(asked.folder)
     return _gpt2(asked) if is_gpt2 else {**_first_of(asked), _SPACE_PREFIX: False}
 
 
@@ -163,12 +146,12 @@ def _phi3(asked: _Asked) -> dict[str, Any]:
 
 
 def _gemma4(asked: _Asked) -> dict[str, Any]:
-    found = byte_fallback(asked.folder, ranked=False)
+    found = bpe.byte_fallback(asked.folder, ranked=False)
     for i, text in enumerate(found.tokens):
         if text in _GEMMA4_SHOWN:
             found.types[i] = TokenType.USER_DEFINED
     keys = found.keys("gemma4", None, scored=True)
-    if merges := merges_of(asked.folder):
+    if merges := bpe.merges_of(asked.folder):
         keys[_MERGES] = merges
     return {**keys, **_special(asked), _SPACE_PREFIX: False, _ADD_BOS: True}
 
@@ -185,14 +168,14 @@ def _bert(asked: _Asked) -> dict[str, Any]:
 
 
 def _t5(asked: _Asked) -> dict[str, Any]:
-    if asked.folder.has(MODEL) and model_of(asked.folder).model_type == BPE:
+    if asked.folder.has(pieces.MODEL) and pieces.model_of(asked.folder).model_type == BPE:
         return _sentencepiece(asked)
-    found, keys = t5(asked.folder, asked.config)
+    found, keys = pieces.t5(asked.folder, asked.config)
     return found.keys("t5", "default", scored=True) | keys | _special(asked, len(found))
 
 
 def _unigram(asked: _Asked) -> dict[str, Any]:
-    found, keys = xlm_roberta(asked.folder, asked.config)
+    found, keys = pieces.xlm_roberta(asked.folder, asked.config)
     (prefix, *others) = keys.items()
     keys = dict([prefix]) | _type_count(asked) | dict(others)
     return found.keys("t5", "default", scored=True) | keys | _special(asked, len(found))
@@ -214,7 +197,7 @@ KINDS: Mapping[str, Callable[[_Asked], dict[str, Any]]] = {
 
 def wordpiece(folder: Folder, config: Mapping[str, Any]) -> Vocabulary:
     """Return the vocabulary of a tokenizer.json."""
-    found = byte_level(folder, config)
+    found = bpe.byte_level(folder, config)
     for i in (found.types != TokenType.CONTROL).nonzero()[0].tolist():
         text = found.tokens[i]
         found.tokens[i] = text[2:] if text.startswith("##") else f"\u2581{text}"

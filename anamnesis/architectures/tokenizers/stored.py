@@ -7,14 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anamnesis.architectures.tokenizers import tokens
 from anamnesis.architectures.tokenizers.pre_table import PATTERNS
 from anamnesis.architectures.tokenizers.token_types import TokenType
-from anamnesis.architectures.tokenizers.tokens import (
-    HALF,
-    ID_KEYS,
-    VOCABULARY_MAX_TOKENS,
-    check_unique,
-)
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.lazy import np
 from anamnesis.base.printable import shortened
@@ -49,14 +44,14 @@ class StoredVocabulary:
         self._metadata = metadata
         self.model = self._text("model") or ""
         self.pre = self._text("pre") or "default"
-        self.tokens: list[str] = list(self._strings("tokens", VOCABULARY_MAX_TOKENS))
+        self.tokens: list[str] = list(self._strings("tokens", tokens.VOCABULARY_MAX_TOKENS))
         if not self.model or not self.tokens:
             raise ParseError("the GGUF has no vocabulary")
         n = len(self.tokens)
-        types = self._numbers("token_type", "iu", VOCABULARY_MAX_TOKENS)
+        types = self._numbers("token_type", "iu", tokens.VOCABULARY_MAX_TOKENS)
         self._has_types = bool(len(types))
         self.types = types if self._has_types else np.full(n, TokenType.NORMAL)
-        self.scores = self._numbers("scores", "iuf", VOCABULARY_MAX_TOKENS)
+        self.scores = self._numbers("scores", "iuf", tokens.VOCABULARY_MAX_TOKENS)
         for key, items in (("token_type", self.types), ("scores", self.scores)):
             if len(items) not in (0, n):
                 raise ParseError(f"tokenizer.ggml.{key}: {len(items):,} items for {n:,} tokens")
@@ -74,9 +69,9 @@ class StoredVocabulary:
         try:
             "".join(self.tokens).encode()
         except UnicodeEncodeError:
-            i = next(i for i, token in enumerate(self.tokens) if HALF.search(token))
+            i = next(i for i, token in enumerate(self.tokens) if tokens.HALF.search(token))
             raise ParseError(f"tokenizer.ggml.tokens: token {i} is not UTF-8") from None
-        check_unique(self.tokens, "tokenizer.ggml.tokens")
+        tokens.check_unique(self.tokens, "tokenizer.ggml.tokens")
 
     def flag(self, name: str) -> bool | None:
         """Return a flag such as `add_space_prefix`; None if the file does not have it."""
@@ -147,7 +142,7 @@ class StoredVocabulary:
     def _ids(self) -> dict[str, int]:
         found = dict(_IDS.get(self.model, {}))
         found = {name: i for name, i in found.items() if i < len(self.tokens)}
-        for name, key in ID_KEYS.items():
+        for name, key in tokens.ID_KEYS.items():
             given = token_id(self._metadata, f"tokenizer.ggml.{key}", len(self.tokens))
             if given is not None:
                 found[name] = given

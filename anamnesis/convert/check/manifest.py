@@ -72,7 +72,7 @@ def manifest_of(ledger: Ledger, how: How) -> Manifest:
         done.add(len(data))
 
     weights = {**ledger.weights, **unread(ledger)}
-    run(_cells(ledger, weights, found), lambda: partial(hash_cell, Scratch()), how.threads)
+    run(_cells(ledger, weights, found), lambda: partial(hash_cell, Scratch(how.level)), how.threads)
     tensors = {
         name: {
             "dtype": tensor.dtype.name,
@@ -129,7 +129,7 @@ def _data(cell: _Cell, scratch: Scratch, how: How) -> Any:
     start = cell.number * _VALUES
     band = Band(start, min(start + _VALUES, cell.of.n_elements))
     out = scratch.room(_SLOT, _F32.n_bytes(band.stop - band.start))
-    decode_run(cell.of, band, _F32, scratch, out, how.level)
+    decode_run(cell.of, band, _F32, scratch, out)
     words = np.frombuffer(out, "<u4")
     if (words & ((1 << _ABOVE) - 1)).any():
         return out

@@ -39,7 +39,7 @@ def look_at(weights: Sequence[Weight], how: How) -> dict[str, ValueCounts]:
         counts = seen[weight.name]
         try:
             for band in bands:
-                _look(weight, band, counts, scratch, how.level)
+                _look(weight, band, counts, scratch)
                 n = band.stop - band.start
                 done.add(weight.n_bytes * n // max(weight.n_elements, 1))
         except Cancelled:
@@ -47,7 +47,7 @@ def look_at(weights: Sequence[Weight], how: How) -> dict[str, ValueCounts]:
         except AnamnesisError as error:
             counts.problem = str(error)
 
-    run(_bands(looked_at), lambda: partial(look, Scratch()), how.threads)
+    run(_bands(looked_at), lambda: partial(look, Scratch(how.level)), how.threads)
     return seen
 
 
@@ -62,7 +62,7 @@ def _bands(weights: Sequence[Weight]) -> Iterator[tuple[Weight, list[Band]]]:
             yield weight, bands
 
 
-def _look(weight: Weight, band: Band, counts: ValueCounts, scratch: Scratch, level: int) -> None:
+def _look(weight: Weight, band: Band, counts: ValueCounts, scratch: Scratch) -> None:
     """Count what the values of a band are."""
     n = band.stop - band.start
     if _is_raw(weight):
@@ -72,12 +72,12 @@ def _look(weight: Weight, band: Band, counts: ValueCounts, scratch: Scratch, lev
     else:
         n_bytes = _F32.n_bytes(1)
         words = scratch.room(_SLOT, n_bytes * n)
-        decode_run(weight, band, _F32, scratch, words, level)
+        decode_run(weight, band, _F32, scratch, words)
     cols = _matrix(weight.shape)[1]
     cols = cols if n % cols == 0 and band.start % cols == 0 else n
     kind = _words(weight)
     assert kind is not None  # of others there are no jobs
-    found = _core.check_values(kind, words, cols, level)
+    found = _core.check_values(kind, words, cols, scratch.level)
     counts.add(band.start, n, bytes(words[:n_bytes]), found)
 
 

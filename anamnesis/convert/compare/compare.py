@@ -9,14 +9,7 @@ from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import ParseLimits
 from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.compare.comparison import (
-    Change,
-    Compared,
-    Comparison,
-    State,
-    Stored,
-    Summary,
-)
+from anamnesis.convert.compare import comparison
 from anamnesis.convert.compare.pairs import Matched, Pair, Side, match
 from anamnesis.convert.compare.values import Values, compare_values
 from anamnesis.convert.request.request import How
@@ -49,7 +42,7 @@ class Input(NamedTuple):
     ledger: Ledger
 
 
-def compare(a: Input, b: Input, limits: ParseLimits, how: How | None) -> Comparison:
+def compare(a: Input, b: Input, limits: ParseLimits, how: How | None) -> comparison.Comparison:
     """Compare two models: their headers, and with `how` their values."""
     found = match((a.checkpoint, a.ledger), (b.checkpoint, b.ledger), limits)
     values: dict[int, Values] = {}
@@ -58,7 +51,7 @@ def compare(a: Input, b: Input, limits: ParseLimits, how: How | None) -> Compari
         values = dict(zip(map(id, comparable), compare_values(comparable, how), strict=True))
     for one in (a, b):
         one.checkpoint.check_unchanged()
-    return Comparison(
+    return comparison.Comparison(
         _summary(a, found.a, found.only_a),
         _summary(b, found.b, found.only_b),
         tuple([_compared(found, pair, values.get(id(pair))) for pair in found.pairs]),
@@ -69,7 +62,7 @@ def compare(a: Input, b: Input, limits: ParseLimits, how: How | None) -> Compari
     )
 
 
-def _state(pair: Pair, values: Values | None) -> State:
+def _state(pair: Pair, values: Values | None) -> comparison.State:
     if values is None:  # only headers, or other shapes
         if pair.a.shape != pair.b.shape:
             return "other shape"
@@ -84,7 +77,7 @@ def _state(pair: Pair, values: Values | None) -> State:
     return "same values" if pair.a.shape == pair.b.shape else "more rows"
 
 
-def _compared(found: Matched, pair: Pair, values: Values | None) -> Compared:
+def _compared(found: Matched, pair: Pair, values: Values | None) -> comparison.Compared:
     notes = [pair.note, values.problem if values else ""]
     for letter, side, weight in (("A", found.a, pair.a), ("B", found.b, pair.b)):
         if weight.name in side.joined:
@@ -96,18 +89,18 @@ def _compared(found: Matched, pair: Pair, values: Values | None) -> Compared:
     note = "; ".join(filter(None, notes))
     difference = values.difference if values else None
     state = _state(pair, values)
-    return Compared(pair.name, _stored(pair.a), _stored(pair.b), state, difference, note)
+    return comparison.Compared(pair.name, _stored(pair.a), _stored(pair.b), state, difference, note)
 
 
-def _stored(weight: Weight) -> Stored:
-    return Stored(weight.family, weight.scheme, weight.shape, weight.n_bytes)
+def _stored(weight: Weight) -> comparison.Stored:
+    return comparison.Stored(weight.family, weight.scheme, weight.shape, weight.n_bytes)
 
 
-def _summary(given: Input, side: Side, only: Mapping[str, str]) -> Summary:
+def _summary(given: Input, side: Side, only: Mapping[str, str]) -> comparison.Summary:
     kinds: dict[str, int] = {}
     for weight in given.ledger.weights.values():
         kinds[weight.family] = kinds.get(weight.family, 0) + weight.n_bytes
-    return Summary(
+    return comparison.Summary(
         given.path,
         next(iter(given.checkpoint.shards.values())).format,
         len(given.ledger.weights),
@@ -119,7 +112,7 @@ def _summary(given: Input, side: Side, only: Mapping[str, str]) -> Summary:
     )
 
 
-def config_changes(a: Side, b: Side) -> tuple[Change, ...]:
+def config_changes(a: Side, b: Side) -> tuple[comparison.Change, ...]:
     """Return what the configs say otherwise; of a GGUF the keys of its architecture."""
     both = [_facts(side) for side in (a, b)]
     if None in both:
@@ -131,7 +124,7 @@ def config_changes(a: Side, b: Side) -> tuple[Change, ...]:
     return tuple(_changes(first, second))
 
 
-def metadata_changes(a: Side, b: Side) -> tuple[Change, ...]:
+def metadata_changes(a: Side, b: Side) -> tuple[comparison.Change, ...]:
     """Return what metadata of files say otherwise, if both are of one format."""
     if {c.id for c in a.checkpoint.shards.values()} != {c.id for c in b.checkpoint.shards.values()}:
         return ()
@@ -172,11 +165,11 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
+def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[comparison.Change]:
     for key in {**a, **b}:
         one, other = (side.get(key) for side in (a, b))
         if not _are_equal(one, other):
-            yield Change(key, _shown(one, other), _shown(other, one))
+            yield comparison.Change(key, _shown(one, other), _shown(other, one))
 
 
 def _are_equal(a: Any, b: Any) -> bool:

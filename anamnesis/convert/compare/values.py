@@ -110,7 +110,7 @@ def _unlike_bytes(pairs: Sequence[Pair], how: How, done: Progress) -> set[int]:
         else:
             unlike.add(i)
 
-    run(pieces, lambda: partial(compare, Scratch()), how.threads)
+    run(pieces, lambda: partial(compare, Scratch(how.level)), how.threads)
     return unlike
 
 
@@ -187,7 +187,7 @@ class _Decoding:
         self, pairs: Sequence[Pair], sums: dict[int, _Sums], how: How, done: Progress
     ) -> None:
         self._pairs, self._sums, self._how, self._done = pairs, sums, how, done
-        self._scratch = Scratch(), Scratch()
+        self._scratch = Scratch(how.level), Scratch(how.level)
 
     def __call__(self, job: tuple[int, list[Band]]) -> None:
         i, bands = job
@@ -224,7 +224,7 @@ class _Decoding:
             start, stop = (part.dtype.n_bytes(n) for n in band)
             return scratch.read(0, part, start, stop - start), own
         out = scratch.room(_SLOT, _F32.n_bytes(band.stop - band.start))
-        decode_run(weight, band, _F32, scratch, out, self._how.level)
+        decode_run(weight, band, _F32, scratch, out)
         return out, _F32
 
 

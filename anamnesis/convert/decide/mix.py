@@ -18,6 +18,7 @@ from anamnesis.schemes.encodings import find, made
 from anamnesis.schemes.families.ggml import header
 from anamnesis.schemes.families.ggml.choose import Choice, Given, choose
 from anamnesis.schemes.families.ggml.encode import finite_encoding
+from anamnesis.schemes.families.ggml.file_type import file_type
 
 _ARCHITECTURE = "general.architecture"
 _PRUNED = "its layer is left out"
@@ -62,7 +63,7 @@ def mix_of(
     if imatrix is not None:
         said = header.ImatrixOf(imatrix.file, imatrix.datasets, imatrix.n_entries, imatrix.n_chunks)
     layers = None if n_layers is None else (arch, n_layers)
-    number = header.file_type(asked.name, metadata, asked.override_kv, dtypes)
+    number = file_type(asked.name, metadata, asked.override_kv, dtypes)
     edits = header.header_edits(number, tuple(asked.override_kv.items()), said, layers, arch)
     return Mix(
         weights=list(kept.values()),

@@ -41,10 +41,8 @@ _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read
 _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cpp's names"
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
-_TYPE_KEY = "general.file_type"
 _ROUNDED = "of F32 or F64 rounded to F16 first, as ComfyUI-GGUF's converter does"
 _DECODED_BYTES, _ENCODED_BYTES = 2 << 20, 4 << 20  # that a thread holds of most encodings
-_MOSTLY = (("NVFP4", 39), ("MXFP4", 38))  # types, and what that says of such files
 
 
 class Seen(NamedTuple):
@@ -219,10 +217,13 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     elif request.mix is not None and request.mix.name == COPY:
         request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
     if request.mix is None and request.encoding is not None:  # keys that mixes have of their own
-        number = dict(_MOSTLY).get(request.encoding.id.removeprefix("gguf-").upper())
+        from anamnesis.schemes.families.ggml.file_type import MOSTLY
+        from anamnesis.schemes.families.ggml.mixes import FILE_TYPE
+
+        number = MOSTLY.get(request.encoding.id.removeprefix("gguf-").upper())
         seen.metadata["general.quantization_version"] = 2
         if number is not None:
-            seen.metadata[_TYPE_KEY] = number
+            seen.metadata[FILE_TYPE] = number
     view = _as_one_gguf(checkpoint, seen)
     return Seen(view, seen.ledger, request, seen.names, seen.otherwise)
 
@@ -284,10 +285,13 @@ def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
 
     The converter says what a file with such floats is by their number.
     """
+    from anamnesis.schemes.families.ggml.file_type import MOSTLY
+    from anamnesis.schemes.families.ggml.mixes import FILE_TYPE
+
     blocks = _own_blocks(ledger)
     types = {encoding.id.removeprefix("gguf-").upper() for _, encoding in blocks}
-    told = next((number for type, number in _MOSTLY if type in types), None)
-    given = {} if told is None else {"override_kv": {_TYPE_KEY: told}}
+    told = next((number for type, number in MOSTLY.items() if type in types), None)
+    given = {} if told is None else {"override_kv": {FILE_TYPE: told}}
     return replace(
         request,
         mix=asked_mix(float, given),
@@ -298,9 +302,11 @@ def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
 
 def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
     """Return the weights whose codes are moved into blocks, as overrides."""
+    from anamnesis.schemes.families.ggml.file_type import MOSTLY
+
     codes = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
     found: dict[str, Encoding] = {}
-    for type, _ in _MOSTLY if codes else ():
+    for type in MOSTLY if codes else ():
         encoding = encoding_named(f"gguf-{type.lower()}")
         moved = encoding.repacks([weight for weight in codes if weight.name not in found])
         found |= {

@@ -113,7 +113,7 @@ def measure_errors(
         done += 1
         how.tell(done, len(jobs))
 
-    run(iter(jobs), lambda: partial(measure, Scratch()), how.threads)
+    run(iter(jobs), lambda: partial(measure, Scratch(how.level)), how.threads)
     return {name: {t: journal.errors[name][t] for t in types[name]} for name in weights}
 
 
@@ -146,7 +146,7 @@ def _errors(job: _Job, imatrix: Imatrix | None, how: How, scratch: Scratch) -> d
         how.check()
         n += band.stop - band.start
         values = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
-        decode_run(weight, band, _F32, scratch, values, how.level)
+        decode_run(weight, band, _F32, scratch, values)
         task = Task(band, weight.shape, b"", how.level, measures=importance is None)
         for type in job.types:
             try:

@@ -145,7 +145,7 @@ class MergedSource(DerivedSource):
         if not hasattr(self._scratch, "value"):
             self._scratch.value = Scratch()
         band = Band(first, first + len(view) // 4)
-        decode_run(self._weight, band, _F32, self._scratch.value, view, level)
+        decode_run(self._weight, band, _F32, self._scratch.value, view)
         values = np.frombuffer(view, np.float32)
         for delta in self._deltas:
             self._add(values, first, delta, level)

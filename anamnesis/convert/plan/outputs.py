@@ -237,7 +237,7 @@ class _Directory:
             return [(f"{self.stem}{file_names.EXTENSION}.index.json", files)]
         named = []
         for index in old:
-            shards = index.shards()
+            shards = index.shards
             named.append([file for file in files if self.shard_of.get(file.name) in shards])
         elsewhere = {id(file) for group in named[1:] for file in group}
         own = {id(file) for file in named[0]}

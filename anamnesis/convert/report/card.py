@@ -20,7 +20,6 @@ _TOKENIZER = "tokenizer_config.json"
 _TEMPLATE_KEY = "tokenizer.chat_template"
 _README = "README.md"
 _MOST = 64 << 20  # bytes of a tokenizer's config in which a template is looked for
-_GUESSED = 1024  # a bit of general.file_type
 
 # Programs of GGUFs that are no language model, by architecture or general.type.
 OF_GGUF = ("llama.cpp", "gguf-py")  # as the table of programs has it, which is slow to import
@@ -56,16 +55,14 @@ def card_of(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) 
 
 
 def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
-    from anamnesis.schemes.families.ggml.mixes import MIXES
+    from anamnesis.schemes.families.ggml.file_type import mix_of
 
-    numbers = {mix.number: name.upper() for name, mix in MIXES.items()}
-    number = metadata.get("general.file_type")
-    number = number & ~_GUESSED if type(number) is int else None
+    mix = mix_of(metadata.get("general.file_type"))
     has_tokens = "tokenizer.ggml.tokens" in metadata
     return Card(
         name=_text(metadata.get("general.name")),
         size_label=_text(metadata.get("general.size_label")) or _size_label(ledger),
-        mix=None if number is None else numbers.get(number),
+        mix=None if mix is None else mix.upper(),
         license=_text(metadata.get("general.license")),
         chat_template=_TEMPLATE_KEY in metadata if has_tokens else None,
         loaded_by=_programs_of_gguf(metadata, ledger),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.limits import ParseLimits
+from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.metadata import about, metadata_summary
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.report.inspection import Inspection, counted_up
@@ -16,7 +18,7 @@ from anamnesis.convert.report.problems import unwritable_weights
 from anamnesis.formats.base import Container
 from anamnesis.formats.safetensors.write import SafetensorsWriter
 from anamnesis.schemes.core.plain import Plain, plain_dtype
-from anamnesis.schemes.core.roles import roles
+from anamnesis.schemes.core.roles import CODES, role_beside
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 
@@ -43,16 +45,19 @@ def inspect_claim(
 ) -> Inspection:
     """Count what a model's stored tensors make, and what they would be in the dtype `wanted`."""
     containers = list(checkpoint.shards.values())
-    quantised = [w for w in ledger.weights.values() if not isinstance(w, Plain)]
-    plain = [w for w in ledger.weights.values() if isinstance(w, Plain)]
+    weights = ledger.weights.values()
+    plain_types = {kind for kind in set(map(type, weights)) if issubclass(kind, Plain)}
+    quantised = [w for w in weights if type(w) not in plain_types]
+    plain = [w for w in weights if type(w) in plain_types]
     scales = [part for w in quantised for part in w.parts[1:]]
-    n_bytes_out = sum(
-        plain_dtype(w, wanted, cast=False).n_bytes(w.n_elements) for w in ledger.weights.values()
+    n_quantised = _n_elements(quantised)
+    n_bytes_out = wanted.n_bytes(n_quantised) + sum(
+        plain_dtype(w, wanted, cast=False).n_bytes(w.n_elements) for w in plain
     )
-    lost = [_TRAINED_BYTES * w.n_elements - w.n_bytes for w in quantised]
+    lost = _TRAINED_BYTES * n_quantised - sum(part.n_bytes for w in quantised for part in w.parts)
     tied = tuple(tuple(names) for container in containers for names in container.tied)
     n_bytes = sum(t.n_bytes for t in ledger.stored.values())
-    n_parameters = None if ledger.problems else _n_parameters(ledger.weights, tied)
+    n_parameters = None if ledger.problems else _n_parameters(quantised, plain, tied)
     unread_errors = {id(e): e for e in ledger.problems.values()}.values()
     unwritable = unwritable_weights(ledger.weights.values(), SafetensorsWriter())
     problems = {n: str(error) for n, error in {**ledger.problems, **unwritable}.items()}
@@ -91,13 +96,13 @@ def inspect_claim(
         tied=tied,
         n_parameters=n_parameters,
         bits_per_weight=8 * n_bytes / n_parameters if n_parameters else None,
-        lethe_took=max(0, sum(lost)),
+        lethe_took=max(0, lost),
         unread=counted_up(filter(None, map(_encoding, unread_errors))),
         unread_bytes=dict(unread_bytes.most_common()),
         rounded_between=counted_up(w.scheme for w in quantised if w.by_reference(wanted) is not w),
         file_names=tuple(checkpoint.shards),
         notes=(*filter(None, notes), *_of_names(ledger, containers[0])),
-        roles=_roles(quantised),
+        roles=_roles(quantised, scales),
     )
 
 
@@ -112,26 +117,29 @@ def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     return warnings(verdicts(facts_of_gguf(ledger.stored, container.metadata)))
 
 
-def _n_parameters(weights: Mapping[str, Weight], tied: Iterable[Sequence[str]]) -> int:
+def _n_parameters(
+    quantised: Iterable[Weight], plain: Iterable[Weight], tied: Iterable[Sequence[str]]
+) -> int:
+    counted = [*quantised, *(w for w in plain if w.parts[0].dtype.kind in _OF_VALUES)]
     again = {name for names in tied for name in names[1:]}
-    return sum(
-        weight.n_elements
-        for name, weight in weights.items()
-        if name not in again
-        and not (isinstance(weight, Plain) and weight.parts[0].dtype.kind not in _OF_VALUES)
-    )
+    if again:
+        counted = [weight for weight in counted if weight.name not in again]
+    return _n_elements(counted)
+
+
+def _n_elements(weights: Iterable[Weight]) -> int:
+    return sum(map(prod, [weight.shape for weight in weights]))
 
 
 def _encoding(error: AnamnesisError) -> str:
     return (error.encoding if isinstance(error, UnsupportedError) else None) or ""
 
 
-def _roles(quantised: Iterable[Weight]) -> dict[str, dict[str, int]]:
-    n_of = Counter(
-        (role, part.dtype.name)
-        for weight in quantised
-        for role, part in zip(roles(weight), weight.parts, strict=True)
-    )
+def _roles(
+    quantised: Iterable[Weight], beside: Iterable[StoredTensor]
+) -> dict[str, dict[str, int]]:
+    n_of = Counter((CODES, weight.parts[0].dtype.name) for weight in quantised)
+    n_of.update((role_beside(part), part.dtype.name) for part in beside)
     found: dict[str, dict[str, int]] = {role: {} for role, _ in n_of}
     for (role, dtype), n in n_of.most_common():
         found[role][dtype] = n

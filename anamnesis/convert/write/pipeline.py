@@ -118,7 +118,7 @@ class _Worker:
         self._how = how
         self._measure = plan.measures
         self._scales = plan.scales
-        self._scratch = Scratch()
+        self._scratch = Scratch(how.level)
         self._buffer = bytearray()
 
     def __call__(self, jobs: list[Job]) -> None:
@@ -128,7 +128,7 @@ class _Worker:
         shares = self._room.shares(jobs)
         self._make(jobs)
         if shares > 1:  # others need what is not needed here any more
-            self._scratch, self._buffer = Scratch(), bytearray()
+            self._scratch, self._buffer = Scratch(self._how.level), bytearray()
         self._room.leave(shares)
 
     def _make(self, jobs: list[Job]) -> None:
@@ -222,8 +222,8 @@ def run_survey(
         for band, place in bands:
             how.check()
             values = scratch.room(VALUES_SLOT, dtype.n_bytes(band.stop - band.start))
-            decode_run(made.weight, band, dtype, scratch, values, how.level)
+            decode_run(made.weight, band, dtype, scratch, values)
             survey.see(values, place, how.level)
 
-    run(runs, lambda: partial(see, Scratch()), how.threads, after)
+    run(runs, lambda: partial(see, Scratch(how.level)), how.threads, after)
     return survey.found()

@@ -51,7 +51,7 @@ def measure(plan: Plan, n_bands: int | None, how: How) -> Measured | None:
         task = Task(band, shape, found.get(made.index, b""), how.level, measures=True)
         sums[made.index].add(made.encoding.take(made.weight, task, scratch, outs))
 
-    run(jobs, lambda: partial(measure_band, Scratch()), how.threads)
+    run(jobs, lambda: partial(measure_band, Scratch(how.level)), how.threads)
     losses = {made.name: sums[made.index].result() for made in chosen}
     return Measured(Losses(losses), len(places), n)
 

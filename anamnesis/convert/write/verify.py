@@ -152,7 +152,7 @@ def _compare(made: OutputWeight, meant: Weight, found: Weight, how: How) -> None
             values = []
             for weight, scratch in zip((meant, found), scratches, strict=True):
                 out = scratch.room(-1, _F32.n_bytes(n))
-                decode_run(weight, band, _F32, scratch, out, how.level)
+                decode_run(weight, band, _F32, scratch, out)
                 values.append(out)
             if not _io.are_equal(*values):
                 unlike = _core.compare(values[0], values[1], how.level)
@@ -160,4 +160,8 @@ def _compare(made: OutputWeight, meant: Weight, found: Weight, how: How) -> None
                 at = band.start + (unlike.first_different or 0)
                 _differs(f"weight {made.name!r}: {told}, the first at {at:,}")
 
-    run(made.bands().runs(), lambda: partial(compare, (Scratch(), Scratch())), how.threads)
+    run(
+        made.bands().runs(),
+        lambda: partial(compare, (Scratch(how.level), Scratch(how.level))),
+        how.threads,
+    )

@@ -19,15 +19,9 @@ from anamnesis.base.source import Source
 from anamnesis.formats.magic import GGUF_MAGIC, NPY_MAGIC, TORCH_MAGIC, ZIP_MAGICS
 from anamnesis.formats.pickle.limits import PICKLE_MAX_BYTES, PICKLE_MAX_RATIO, PICKLE_SMALL
 from anamnesis.formats.pickle.nodes import Global
+from anamnesis.formats.scan import other
 from anamnesis.formats.scan.dangerous import is_dangerous, is_extension
 from anamnesis.formats.scan.machine import PROTOCOL, Findings, GuestMachine, ScanMachine
-from anamnesis.formats.scan.other import (
-    data_of_array,
-    ends_like_an_archive,
-    is_document,
-    is_tar,
-    parse_other,
-)
 from anamnesis.formats.scan.report import SAFE, PickleScan, Scan
 from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.legacy import PickleStream, end_of_storages
@@ -112,17 +106,17 @@ class _Scanner:
 
     def _no_archive(self, head: bytes) -> None:
         source = self.source
-        if is_tar(source):
+        if other.is_tar(source):
             self.scan.problems.append("a tar archive; unpack it")
-        elif ends_like_an_archive(source):
+        elif other.ends_like_an_archive(source):
             self.scan.problems.append("a ZIP archive with data before it")
         if head.startswith(NPY_MAGIC):
-            at = data_of_array(source, 0, source.size, source.name, Budget(self.limits))
+            at = other.data_of_array(source, 0, source.size, source.name, Budget(self.limits))
             if at is not None:
                 self._stream(source, "", at)
         elif head.startswith(GGUF_MAGIC) or (head[8:9] == b"{" and head[4:8] == bytes(4)):
             try:
-                parse_other(self.source, head[:8], Budget(self.limits))
+                other.parse_other(self.source, head[:8], Budget(self.limits))
             except AnamnesisError as error:
                 self._stream(self.source, "")
                 if self.scan.verdict != SAFE:
@@ -130,7 +124,7 @@ class _Scanner:
                     self._forget_what_is_no_pickle()
             else:
                 self._guest(self.source, "read as a pickle")
-        elif is_document(source):
+        elif other.is_document(source):
             self._guest(source, "read as a pickle")
         else:
             self._stream(source, "")
@@ -179,7 +173,7 @@ class _Scanner:
         has_protocol = PROTOCOL.match(head) is not None
         if head.startswith(NPY_MAGIC):
             end = start + entry.n_bytes
-            at = data_of_array(source, start, end, name, Budget(self.limits))
+            at = other.data_of_array(source, start, end, name, Budget(self.limits))
             if at is not None:
                 self._stream(BufferSource(read_pickle(directory, entry), name), name, at - start)
         elif head.startswith(ZIP_MAGICS):

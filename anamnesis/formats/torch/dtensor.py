@@ -18,13 +18,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.printable import kind_of
 from anamnesis.formats.pickle.nodes import Call, Global
-from anamnesis.formats.torch.values import (
-    Refused,
-    SubclassGlobal,
-    TorchTensor,
-    Wrapper,
-    is_of_slots,
-)
+from anamnesis.formats.torch import values
 
 _ROOT = "torch.distributed"
 _TENSOR = frozenset(
@@ -73,16 +67,16 @@ class _Unfit(Exception):
 def known(module: str, name: str) -> Global | None:
     """Return the stand-in for a global of DTensors; None for one that they do not need."""
     if f"{module}.{name}" in _TENSOR:
-        return SubclassGlobal(module, name)
+        return values.SubclassGlobal(module, name)
     return Global(module, name) if module in _MODULES and name in _NAMES else None
 
 
-def read(made: Wrapper) -> tuple[TorchTensor, Sharding] | Refused:
+def read(made: values.Wrapper) -> tuple[values.TorchTensor, Sharding] | values.Refused:
     """Return one rank's part of a tensor, and which part it is."""
     try:
         attributes = _state(made.state)
         local = attributes.get("_local_tensor")
-        if type(local) is not TorchTensor:
+        if type(local) is not values.TorchTensor:
             raise _Unfit(f"whose local tensor is {kind_of(local)}")
         spec = _fields(attributes.get("_spec"), "DTensorSpec")
         mesh = _fields(spec.get("mesh"), "DeviceMesh")
@@ -98,12 +92,12 @@ def read(made: Wrapper) -> tuple[TorchTensor, Sharding] | Refused:
         made_of = zip(sizes, coordinates, placements, strict=True)
         placed = tuple(_placement(*each, n_dims=len(made.shape)) for each in made_of)
     except _Unfit as why:
-        return Refused(f"a DTensor {why}", made.shape, (made.state,))
+        return values.Refused(f"a DTensor {why}", made.shape, (made.state,))
     return local, Sharding(made.shape, placed)
 
 
 def _state(state: Any) -> dict[str, Any]:
-    if is_of_slots(state):
+    if values.is_of_slots(state):
         state = {**(state[0] or {}), **(state[1] or {})}
     if type(state) is not dict:
         raise _Unfit("which has no attributes")
@@ -120,7 +114,7 @@ def _fields(value: Any, name: str) -> dict[str, Any]:
 def _sizes(mesh: dict[str, Any]) -> tuple[int, ...]:
     """Return how many ranks each dimension of a mesh has, as this or an older torch says it."""
     ranks = mesh.get("mesh") or mesh.get("_mesh")
-    if type(ranks) is TorchTensor:
+    if type(ranks) is values.TorchTensor:
         return ranks.shape
     layout = _fields(mesh.get("_layout"), "_MeshLayout")
     axes, shape = layout.get("axes"), layout.get("shape")

@@ -17,18 +17,7 @@ from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
 from anamnesis.formats.magic import ZIP_MAGIC
-from anamnesis.formats.zip.directory import (
-    HAS_DESCRIPTOR,
-    LARGE,
-    LOCAL,
-    LOCAL_BYTES,
-    METHODS,
-    EndAtHand,
-    ZipEntry,
-    read_entries,
-    widened,
-    zip_error,
-)
+from anamnesis.formats.zip import directory
 from anamnesis.sources.checked import CheckedSource
 from anamnesis.sources.inflated import Deflated, InflatedChunks, InflatedSource
 
@@ -43,15 +32,15 @@ _SMALL = 4 << 20
 
 def read_directory(source: Source, budget: Budget) -> ZipDirectory:
     """Read the central directory, and nothing else but what is near it."""
-    archive = EndAtHand(source)
-    entries, ends = read_entries(archive, budget)
+    archive = directory.EndAtHand(source)
+    entries, ends = directory.read_entries(archive, budget)
 
     def soon_read() -> Iterator[tuple[int, int]]:
         """Yield what parsing reads of members: headers, and what says what they are."""
         for entry in entries.values():
             start, n = entry.header_offset, entry.n_compressed
             n = n if entry.name.endswith(_SAYING) and n < _SMALL else _HEAD
-            yield start, start + LOCAL_BYTES + len(entry.raw_name) + _EXTRA + n
+            yield start, start + directory.LOCAL_BYTES + len(entry.raw_name) + _EXTRA + n
 
     archive.prefetch(soon_read())
     return ZipDirectory(archive, entries, ends, budget)
@@ -62,8 +51,8 @@ class ZipDirectory:
 
     def __init__(
         self,
-        archive: EndAtHand,
-        entries: dict[str, ZipEntry],
+        archive: directory.EndAtHand,
+        entries: dict[str, directory.ZipEntry],
         ends: dict[int, int],
         budget: Budget,
     ) -> None:
@@ -77,54 +66,56 @@ class ZipDirectory:
     def _inflated(self) -> InflatedChunks:
         return InflatedChunks()
 
-    def data_offset(self, entry: ZipEntry) -> int:
+    def data_offset(self, entry: directory.ZipEntry) -> int:
         """Return where a member's bytes begin; check its local header against the directory."""
         at = entry.header_offset
         start = at + (entry.header_bytes or self._header_bytes(entry))
         end = start + entry.n_compressed
         behind = self._ends[at] - end
-        is_described = entry.flags & HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES
+        is_described = entry.flags & directory.HAS_DESCRIPTOR and behind in _DESCRIPTOR_BYTES
         if behind and not is_described:
             what = "runs into" if behind < 0 else "leaves a gap before"
-            raise zip_error(self.source, end, f"member {entry.name!r} {what} what follows it")
+            raise directory.zip_error(
+                self.source, end, f"member {entry.name!r} {what} what follows it"
+            )
         return start
 
-    def _header_bytes(self, entry: ZipEntry) -> int:
+    def _header_bytes(self, entry: directory.ZipEntry) -> int:
         """Return the length of a member's local header, which must say what the directory does."""
         at = entry.header_offset
-        n_fixed = LOCAL_BYTES + len(entry.raw_name)
+        n_fixed = directory.LOCAL_BYTES + len(entry.raw_name)
         raw = self._archive.read(at, min(n_fixed + _ZIP64_BYTES, self._ends[at] - at))
-        header: tuple[Any, ...] = LOCAL.unpack_from(raw)
+        header: tuple[Any, ...] = directory.LOCAL.unpack_from(raw)
         magic, flags, method, crc, n_compressed, n_bytes, n_name, n_extra = header
         if magic != ZIP_MAGIC:
-            raise zip_error(self.source, at, f"no header of member {entry.name!r}")
+            raise directory.zip_error(self.source, at, f"no header of member {entry.name!r}")
         same = (
             n_name == len(entry.raw_name)
-            and raw[LOCAL_BYTES:n_fixed] == entry.raw_name
+            and raw[directory.LOCAL_BYTES : n_fixed] == entry.raw_name
             and (flags ^ entry.flags) & ~_LEVELS == 0
-            and METHODS.get(method) == entry.method
+            and directory.METHODS.get(method) == entry.method
         )
-        if same and n_extra and LARGE in (n_compressed, n_bytes):
+        if same and n_extra and directory.LARGE in (n_compressed, n_bytes):
             extra = raw[n_fixed : n_fixed + n_extra]
             if len(extra) < n_extra:
                 extra = self._archive.read(at + n_fixed, n_extra)
-            n_bytes, n_compressed, *_ = widened(
+            n_bytes, n_compressed, *_ = directory.widened(
                 self.source, at, entry.name, entry.raw_name, extra, (n_bytes, n_compressed, 0, 0)
             )
-        late = flags & HAS_DESCRIPTOR  # what was not known yet is 0
+        late = flags & directory.HAS_DESCRIPTOR  # what was not known yet is 0
         if not (
             same
             and (crc == entry.crc or (late and crc == 0))
             and (n_bytes == entry.n_bytes or (late and n_bytes == 0))
             and (n_compressed == entry.n_compressed or (late and n_compressed == 0))
         ):
-            raise zip_error(
+            raise directory.zip_error(
                 self.source, at, f"the header of member {entry.name!r} and the directory disagree"
             )
         length: int = n_fixed + n_extra
         return length
 
-    def locate(self, entry: ZipEntry, *, checked: bool = False) -> tuple[Source, int]:
+    def locate(self, entry: directory.ZipEntry, *, checked: bool = False) -> tuple[Source, int]:
         """Return a source that holds a member's bytes, and where in it they begin."""
         # A stored member is in the archive itself; a deflated one gets a source of its own. If a
         # stored one is to be `checked`, its source raises `ParseError` when the last of its bytes
@@ -138,7 +129,7 @@ class ZipDirectory:
         member = Deflated(entry.name, start, entry.n_compressed, entry.n_bytes, entry.crc)
         return InflatedSource(self.source, member, self._inflated), 0
 
-    def source_of(self, entry: ZipEntry) -> Source:
+    def source_of(self, entry: directory.ZipEntry) -> Source:
         """Return a source of a member's bytes, and of no others."""
         # Deflated ones are inflated as they are asked for, forwards; what lies behind is kept for a
         # few MiB, so that several threads can read side by side, and is inflated again from the
@@ -148,7 +139,7 @@ class ZipDirectory:
 
     def read(
         self,
-        entry: ZipEntry,
+        entry: directory.ZipEntry,
         max_bytes: int,
         limit: str = "ZIP_MAX_READ",
         *,
@@ -166,7 +157,7 @@ class ZipDirectory:
         data = (self._archive if source is self.source else source).read(start, entry.n_bytes)
         is_known = entry.method == "stored" and not (crc_optional and entry.crc == 0)
         if is_known and crc32(data) != entry.crc:
-            raise zip_error(
+            raise directory.zip_error(
                 self.source, start, f"member {entry.name!r} is damaged: its CRC is wrong"
             )
         return data
@@ -175,7 +166,7 @@ class ZipDirectory:
 class _StoredMember(Source):
     """The bytes of a stored member, where they are."""
 
-    def __init__(self, archive: Source, entry: ZipEntry, start: int) -> None:
+    def __init__(self, archive: Source, entry: directory.ZipEntry, start: int) -> None:
         self._archive = archive
         self._start = start
         self.name = f"{archive.name}: {entry.name}"

@@ -121,13 +121,13 @@ def decode_counting(
     overflows: list[int] = []
 
     def worker() -> Callable[[list[Band]], None]:
-        scratch = Scratch()
+        scratch = Scratch(level)
 
         def decode_bands(bands: list[Band]) -> None:
             for band in bands:
                 stop_if(cancel)
                 start, stop = (dtype.n_bytes(n) for n in band)
-                overflows.append(weight.decode(band, dtype, scratch, buffer[start:stop], level))
+                overflows.append(weight.decode(band, dtype, scratch, buffer[start:stop]))
 
         return decode_bands
 

@@ -23,6 +23,15 @@ class Run(NamedTuple):
         return self.stop - self.start
 
 
+def places(
+    rows: Run, at_once: int, row_bytes: int, out: memoryview
+) -> Iterator[tuple[Run, memoryview]]:
+    """Yield some rows at a time, and where in `out`, which has all of them, these lie."""
+    for start in range(rows.start, rows.stop, at_once):
+        some = Run(start, min(start + at_once, rows.stop))
+        yield some, out[(start - rows.start) * row_bytes :][: some.n * row_bytes]
+
+
 class Band(NamedTuple):
     """Elements `start` to `stop` of a weight's row-major result."""
 

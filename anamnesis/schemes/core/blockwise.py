@@ -59,13 +59,7 @@ class Tiles(Bands):
 
 
 def decode_tile(
-    weight: Weight,
-    rows: Run,
-    cols: Run,
-    dtype: DType,
-    scratch: Scratch,
-    out: memoryview,
-    level: int,
+    weight: Weight, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
 ) -> int:
     """Decode a tile, row-major; return how many values became infinite."""
     # Runs of rows such as a weight's own `decode_tile` takes, else one row after the other.
@@ -79,11 +73,11 @@ def decode_tile(
         n_bytes = dtype.n_bytes((last - top) * cols.n)
         place = out[done : done + n_bytes]
         if isinstance(weight, TiledWeight) and last - top > 1:
-            overflows += weight.decode_tile(Run(top, last), cols, dtype, scratch, place, level)
+            overflows += weight.decode_tile(Run(top, last), cols, dtype, scratch, place)
         else:
             start = top * weight.shape[-1] + cols.start
             run = Band(start, start + cols.n)
-            overflows += decode_run(weight, run, dtype, scratch, place, level)
+            overflows += decode_run(weight, run, dtype, scratch, place)
         done, top = done + n_bytes, last
     return overflows
 
@@ -250,7 +244,7 @@ class Blockwise(FloatCodes):
         n_rows = self.grain(weight.shape) // weight.shape[-1]
         rows, cols = task.band.place(as_matrix(weight.shape), n_rows)
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(rows.n * cols.n))
-        overflows = decode_tile(weight, rows, cols, self.values, scratch, values, task.level)
+        overflows = decode_tile(weight, rows, cols, self.values, scratch, values)
         whole, origin = Band(0, rows.n * cols.n), (rows.start, cols.start)
         piece = task._replace(band=whole, shape=(rows.n, cols.n), origin=origin)
         loss = self.encode(values, piece, outs)

@@ -211,7 +211,7 @@ class Codes(ABC):
     ) -> Loss:
         """Decode a band of a weight, and encode it."""
         values = scratch.room(VALUES_SLOT, self.values.n_bytes(task.n))
-        overflows = decode_run(weight, task.band, self.values, scratch, values, task.level)
+        overflows = decode_run(weight, task.band, self.values, scratch, values)
         loss = self.encode(values, task, outs)
         return loss._replace(overflows=loss.overflows + overflows)
 

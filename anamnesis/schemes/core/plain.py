@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
@@ -44,18 +43,14 @@ class Plain(Weight):
         unit = dtype.block_elements
         return cut(1, self.n_elements, n_bytes // dtype.block_bytes * unit, step=max(4, unit))
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         stored = self.parts[0]
         start, stop = (stored.dtype.n_bytes(n) for n in band)
         if dtype is stored.dtype:
             stored.source.read_into(stored.offset + start, out)
             return 0
         values = scratch.read(0, stored, start, stop - start)
-        return _core.convert(
-            _core.FLOATS[stored.dtype.name], _core.OUTPUTS[dtype.name], values, out, level
-        )
+        return scratch.convert(values, dtype, out, of=stored.dtype.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -77,13 +72,13 @@ class PlainMatrix(TiledWeight, Plain):
     column_step: ClassVar[int] = 1
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         values, own = self._tile(rows, cols, scratch), self.parts[0].dtype
         if dtype is own:
             out[:] = values
             return 0
-        return _core.convert(_core.FLOATS[own.name], _core.OUTPUTS[dtype.name], values, out, level)
+        return scratch.convert(values, dtype, out, of=own.name)
 
     def _tile(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
         width, item = self.shape[-1], self.parts[0].dtype.n_bytes(1)
@@ -153,10 +148,8 @@ class Edited(PlainMatrix):
     def own_dtype(self) -> DType | None:  # type: ignore[override]
         return self.was.own_dtype
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         held = self.parts[0].dtype
         if held.kind == "float" and (dtype is held or held is UNROUNDED):
             return self.values.fill(*band, dtype, out)
-        return PlainMatrix.decode(self, band, dtype, scratch, out, level)
+        return PlainMatrix.decode(self, band, dtype, scratch, out)

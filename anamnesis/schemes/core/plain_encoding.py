@@ -40,7 +40,7 @@ class PlainCodes(Codes):
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
-        return Loss(weight.decode(task.band, self.dtype, scratch, outs[0], task.level))
+        return Loss(weight.decode(task.band, self.dtype, scratch, outs[0]))
 
 
 class PlainLayout(Layout):

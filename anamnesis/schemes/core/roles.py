@@ -36,10 +36,11 @@ _ROLES = (
 
 def roles(weight: Weight) -> tuple[str, ...]:
     """Return what each part is to a weight, in their order."""
-    return (CODES, *map(_role, weight.parts[1:]))
+    return (CODES, *map(role_beside, weight.parts[1:]))
 
 
-def _role(part: StoredTensor) -> str:
+def role_beside(part: StoredTensor) -> str:
+    """Return what a part is that lies beside codes."""
     name = part.name
     return _role_by(name[name.rfind(".") + 1 :]) or _role_by(name) or _OTHERS
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Generic, Self, TypeVar
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band, Bands, Run, cut
@@ -67,32 +66,24 @@ class Seen(Weight, Generic[W]):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return self.stored.bands(dtype, n_bytes)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        return self.stored.decode(band, dtype, scratch, out, level)
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
+        return self.stored.decode(band, dtype, scratch, out)
 
 
 def decode_rows(
-    weight: Weight,
-    rows: Run,
-    cols: Run,
-    dtype: DType,
-    scratch: Scratch,
-    out: memoryview,
-    level: int,
+    weight: Weight, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
 ) -> int:
     """Decode columns of any rows, with those beside them that tiles have to begin and end with."""
     if cols.n == weight.shape[-1]:
         band = Band(rows.start * cols.n, rows.stop * cols.n)
-        return decode_run(weight, band, dtype, scratch, out, level)
+        return decode_run(weight, band, dtype, scratch, out)
     stop = min(-(-rows.stop // TILE_STEP) * TILE_STEP, prod(weight.shape[:-1]))
     whole = Run(rows.start // TILE_STEP * TILE_STEP, stop)
     if whole == rows or not isinstance(weight, TiledWeight):
-        return weight.decode_tile(rows, cols, dtype, scratch, out, level)
+        return weight.decode_tile(rows, cols, dtype, scratch, out)
     line = dtype.n_bytes(cols.n)
     room = scratch.room(_SLOT, whole.n * line)
-    overflows = weight.decode_tile(whole, cols, dtype, scratch, room, level)
+    overflows = weight.decode_tile(whole, cols, dtype, scratch, room)
     out[:] = room[(rows.start - whole.start) * line :][: len(out)]
     return overflows
 
@@ -117,22 +108,18 @@ class InDtype(Seen[Weight]):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return cut(1, self.n_elements, n_bytes // dtype.n_bytes(1), step=4)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         if dtype is self.rounded:
-            return self._round(band, scratch, out, level)
+            return self._round(band, scratch, out)
         room = scratch.room(_ROUNDED, self.rounded.n_bytes(band.stop - band.start))
-        overflows = self._round(band, scratch, room, level)
-        own, wanted = _core.FLOATS[self.rounded.name], _core.OUTPUTS[dtype.name]
-        return overflows + _core.convert(own, wanted, room, out, level)
+        overflows = self._round(band, scratch, room)
+        return overflows + scratch.convert(room, dtype, out, of=self.rounded.name)
 
-    def _round(self, band: Band, scratch: Scratch, out: memoryview, level: int) -> int:
+    def _round(self, band: Band, scratch: Scratch, out: memoryview) -> int:
         stored = self.stored.own_dtype
         if stored is None or stored.kind == "float":
-            return decode_run(self.stored, band, self.rounded, scratch.beneath, out, level)
+            return decode_run(self.stored, band, self.rounded, scratch.beneath, out)
         raw = scratch.beneath.room(_ROUNDED, stored.n_bytes(band.stop - band.start))
-        self.stored.decode(band, stored, scratch.beneath, raw, level)
+        self.stored.decode(band, stored, scratch.beneath, raw)
         values = np.frombuffer(raw, stored.numpy_name).astype(np.float32).view(np.uint8).data
-        output = _core.OUTPUTS[self.rounded.name]
-        return _core.convert(_core.FLOATS["F32"], output, values, out, level)
+        return scratch.convert(values, self.rounded, out)

@@ -37,7 +37,7 @@ def decode_box(
     flat = out.reshape(-1)
 
     def worker() -> Callable[[list[_Piece]], None]:
-        scratch = Scratch()
+        scratch = Scratch(level)
 
         def do(job: list[_Piece]) -> None:
             n = sum(piece.stop - piece.start for piece in job)
@@ -48,7 +48,7 @@ def decode_box(
                 else:
                     values = np.empty(piece.stop - piece.start, out.dtype)
                 band, place = Band(piece.start, piece.stop), values.view(np.uint8).data
-                decode_run(weight, band, dtype, scratch, place, level)
+                decode_run(weight, band, dtype, scratch, place)
                 if piece.axis is not None:
                     picked = view.pick(values, piece)
                     flat[piece.at : piece.at + picked.size] = picked.reshape(-1)

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from mmap import mmap
-from typing import ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import anamnesis._core as _core
 import anamnesis._io as _io
 from anamnesis.base.dtypes import DType
+from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes
+from anamnesis.schemes.core.bands import Band, Bands, Cut, Run, band_bytes, places
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.sources.gathered import RowOrder
 from anamnesis.sources.memory import mapped_memory
@@ -40,13 +41,16 @@ class Stretch(NamedTuple):
     n_bytes: int
 
 
+# The slots of a worker's scratch for what is decoded with what is wanted, and for what is kept.
+_PIECE, _WHOLE, _KEPT = -2, -3, -4
 _AHEAD = -16  # and below: the slots of stretches that are read ahead
 
 
 class Scratch:
-    """One worker's buffers: a slot for each stored tensor that a band reads from, and others."""
+    """What one worker decodes with: its kernels, and a buffer for each stored tensor and others."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int | None = None) -> None:
+        self.level = resolve_level() if level is None else level
         self.reads_ahead = True
         self._slots: dict[int, bytearray | mmap] = {}
         self._rows: dict[int, tuple[Source, int, int, int, int]] = {}  # that slots have read
@@ -57,7 +61,7 @@ class Scratch:
     def beneath(self) -> Scratch:
         """The buffers of the parts of a weight that is seen as another one."""
         if self._beneath is None:
-            self._beneath = Scratch()
+            self._beneath = Scratch(self.level)
             self._beneath.reads_ahead = False  # it is decoded in another order
         return self._beneath
 
@@ -119,6 +123,18 @@ class Scratch:
         if held_of is not source or span.start < held.start or span.stop > held.stop:
             return None
         return data[span.start - held.start : span.stop - held.start]
+
+    def convert(self, values: Any, dtype: DType, out: Any, *, of: str = "F32") -> int:
+        """Round floats to `dtype`; return how many became infinite."""
+        return _core.convert(_core.FLOATS[of], _core.OUTPUTS[dtype.name], values, out, self.level)
+
+    def convert_columns(
+        self, values: memoryview, first: int, stride: int, n: int, dtype: DType, out: memoryview
+    ) -> int:
+        """Round the n float32 from `first` on, and from each `stride` values later on."""
+        kept = self.room(_KEPT, len(out) // dtype.n_bytes(1) * 4)
+        _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
+        return self.convert(kept, dtype, out)
 
     def room(self, slot: int, n_bytes: int) -> memoryview:
         """Return a slot's bytes, to be written; valid until the slot is used again."""
@@ -222,9 +238,7 @@ class Weight(ABC):
         return all(p.source.held(p.offset, p.n_bytes) is not None for p in self.parts)
 
     @abstractmethod
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         """Decode a band into `out`; return how many values became infinite by the rounding."""
 
     @property
@@ -237,29 +251,22 @@ class Weight(ABC):
         return []
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Decode rows x cols into `out`, row-major; return how many values became infinite."""
         # `rows` count through all matrices. Here all columns of them are decoded. Nothing takes
         # more memory than a few times the tile in float32, or that of a band.
         width, item, overflows = self.shape[-1], dtype.n_bytes(1), 0
         at_once = max(band_bytes() // (item * width), TILE_STEP)
-        for top in range(rows.start, rows.stop, at_once):
-            some = Run(top, min(top + at_once, rows.stop))
-            place = out[(top - rows.start) * cols.n * item :][: some.n * cols.n * item]
+        for some, place in places(rows, at_once, cols.n * item, out):
             room = scratch.room(_WHOLE, some.n * width * item)
             band = Band(some.start * width, some.stop * width)
-            overflows += decode_run(self, band, dtype, scratch.beneath, room, level)
+            overflows += decode_run(self, band, dtype, scratch.beneath, room)
             _io.copy_rows(room, cols.start * item, width * item, cols.n * item, place)
         return overflows
 
 
-_PIECE, _WHOLE = -2, -3  # the slots of a worker's scratch for what is decoded with what is wanted
-
-
-def decode_run(
-    weight: Weight, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-) -> int:
+def decode_run(weight: Weight, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
     """Decode any consecutive elements, also such as are none of the weight's own bands."""
     # They are decoded in pieces of its own bands, with what is beside them where they cannot be cut
     # out. Returns how many values became infinite by the rounding, these included.
@@ -270,10 +277,10 @@ def decode_run(
         piece = least.holding(wanted)
         first, last = (dtype.n_bytes(n - band.start) for n in wanted)
         if piece == wanted:
-            overflows += weight.decode(piece, dtype, scratch, out[first:last], level)
+            overflows += weight.decode(piece, dtype, scratch, out[first:last])
             continue
         room = scratch.room(_PIECE, dtype.n_bytes(piece.stop - piece.start))
-        overflows += weight.decode(piece, dtype, scratch, room, level)
+        overflows += weight.decode(piece, dtype, scratch, room)
         skipped = dtype.n_bytes(wanted.start - piece.start)
         out[first:last] = room[skipped : skipped + last - first]
     return overflows
@@ -295,23 +302,5 @@ class DecodedByTiles(TiledWeight):
 
     __slots__ = ()
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        return self.decode_tile(*band.tile(self.shape[-1]), dtype, scratch, out, level)
-
-
-def convert_part(
-    values: memoryview,
-    first: int,
-    stride: int,
-    n: int,
-    dtype: DType,
-    kept: memoryview,
-    out: memoryview,
-    level: int,
-) -> int:
-    """Round to `dtype` the n float32 from `first` on, and from each `stride` values later on."""
-    # `kept` is room for them in between; returns how many became infinite.
-    _io.copy_rows(values, 4 * first, 4 * stride, 4 * n, kept)
-    return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
+        return self.decode_tile(*band.tile(self.shape[-1]), dtype, scratch, out)

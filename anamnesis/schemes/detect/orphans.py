@@ -33,7 +33,8 @@ def refuse_orphans(ledger: Ledger, facts: QuantFacts) -> None:
         and not_weights.looks_like_codes(tensor)
         and (facts.declared or not_weights.module_of(tensor.name) in modules)
     ]
-    retracted = [w for w in ledger.weights.values() if not_weights.module_of(w.name) in modules]
+    weights = ledger.weights.values() if modules else ()
+    retracted = [w for w in weights if not_weights.module_of(w.name) in modules]
     errors = _Unread(ledger, facts, [*unread, *(part for w in retracted for part in w.parts)])
     for tensor in unread:
         ledger.refuse([tensor.name], errors.of(tensor))

@@ -48,7 +48,8 @@ def reader(family: str) -> ModuleType:
 def _hints(stored: Mapping[str, StoredTensor]) -> str:
     """Return the last two words of all names, and all dtypes, in which marks are looked for."""
     dtypes = {tensor.dtype for tensor in stored.values()}
-    ends = {".".join(["", *name.rsplit(".", 2)[-2:]]) for name in stored}
+    dotted = [f".{name}" for name in stored]
+    ends = {name[max(name.rfind(".", 0, name.rfind(".")), 0) :] for name in dotted}
     return "\n".join([*ends, *[f"{dtype.name} {dtype.kind}" for dtype in dtypes]])
 
 

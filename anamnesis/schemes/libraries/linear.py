@@ -54,6 +54,8 @@ _TAKEN: dict[Tool, re.Pattern[str]] = {
     "llm-compressor": re.compile(r"(^|\.)DenseReluDense\.wo$"),
     "ModelOpt": re.compile(r"(^|\.)DenseReluDense\.wo$"),
 }
+# A layer of a block that repeats: where these lie, and its name in there.
+IN_BLOCK = re.compile(r"(.*?)\.[0-9]+\.(.+)")
 _NUMBER = re.compile(r"\.[0-9]+(?=\.)")
 _OUT = ".out_proj.weight"
 _LAST = re.compile(r"(^|\.)(score|classifier)\.weight$")
@@ -87,6 +89,12 @@ def _left_as(module: str, tool: Tool | None) -> str | None:
     is_layer = _NO_EMBEDDING.search(module) is not None
     kinds = (what for what in LEFT if LEFT[what].search(module))
     return next((what for what in kinds if not (is_layer and what == "embedding")), None)
+
+
+def left_outside_blocks(names: Collection[str]) -> dict[str, str]:
+    """Return the weights that GPTQ's and AWQ's tools leave, as `lm_head`, and why."""
+    outside = [name for name in names if not IN_BLOCK.match(name)]
+    return {} if len(outside) == len(names) else dict.fromkeys(outside, "in no block")
 
 
 def left_by_class(shapes: Mapping[str, tuple[int, ...]], tool: Tool) -> dict[str, str]:

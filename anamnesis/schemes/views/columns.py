@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
@@ -45,20 +44,18 @@ class TimesColumns(Seen[Weight]):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return self.stored.bands(_F32, n_bytes)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         n = band.stop - band.start
         raw = scratch.room(_VALUES, _F32.n_bytes(n))
         if self.between is _F32:
-            overflows = self.stored.decode(band, _F32, scratch, raw, level)
+            overflows = self.stored.decode(band, _F32, scratch, raw)
         else:
             narrow = scratch.room(_NARROW, self.between.n_bytes(n))
-            overflows = self.stored.decode(band, self.between, scratch, narrow, level)
-            _core.convert(_core.FLOATS[self.between.name], _core.OUTPUTS["F32"], narrow, raw, level)
+            overflows = self.stored.decode(band, self.between, scratch, narrow)
+            scratch.convert(narrow, _F32, raw, of=self.between.name)
         values = np.frombuffer(raw, np.float32)
         n_infinite = np.count_nonzero(np.isinf(values))
-        factors, cols = self._in_float32(scratch, level), self._factors.n_elements
+        factors, cols = self._in_float32(scratch), self._factors.n_elements
         head = min(-band.start % cols, n)  # of a row that has begun before; then whole rows
         tail = head + (n - head) // cols * cols
         with np.errstate(all="ignore"):
@@ -66,14 +63,11 @@ class TimesColumns(Seen[Weight]):
             values[head:tail].reshape(-1, cols)[:] *= factors
             values[tail:] *= factors[: n - tail]
         overflows += int(np.count_nonzero(np.isinf(values)) - n_infinite)
-        return overflows + _core.convert(
-            _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level
-        )
+        return overflows + scratch.convert(raw, dtype, out)
 
-    def _in_float32(self, scratch: Scratch, level: int) -> NDArray[Any]:
+    def _in_float32(self, scratch: Scratch) -> NDArray[Any]:
         factors = self._factors
         raw = scratch.read(_FACTORS, factors, 0, factors.n_bytes)
         wide = bytearray(_F32.n_bytes(factors.shape[0]))
-        source = _core.FLOATS[factors.dtype.name]
-        _core.convert(source, _core.OUTPUTS["F32"], raw, wide, level)
+        scratch.convert(raw, _F32, wide, of=factors.dtype.name)
         return np.frombuffer(wide, np.float32)

@@ -65,23 +65,21 @@ class Gathered(Seen[Weight]):
                 break
         return cut(rows, cols, n_elements, step=TILE_STEP)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         cols, n = self._cols, band.stop - band.start
         row, col = divmod(band.start, cols)
         first, n_left = self.order.at(row)
         if col + n > max(n_left, 1) * cols:
             rows = Run(row, row + n // cols)
-            return self._decode_rows(rows, Run(0, cols), dtype, scratch, out, level)
+            return self._decode_rows(rows, Run(0, cols), dtype, scratch, out)
         overflows, start = 0, first * cols + col
         for piece, own, at in self._shares(Run(start, start + n), cols):
             place = out[dtype.n_bytes(at) :][: dtype.n_bytes(own.n)]
-            overflows += decode_run(piece, Band(*own), dtype, scratch.beneath, place, level)
+            overflows += decode_run(piece, Band(*own), dtype, scratch.beneath, place)
         return overflows
 
     def _decode_rows(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Decode columns of rows, each run of them that lies together at once."""
         spans, places = together(self.order.rows(rows.start, rows.n), _GAP_ROWS)
@@ -91,7 +89,7 @@ class Gathered(Seen[Weight]):
         for start, stop, first in spans:
             for piece, own, at in self._shares(Run(start, stop), 1):
                 place = room[(first + at) * row_bytes :][: own.n * row_bytes]
-                overflows += decode_rows(piece, own, cols, dtype, scratch.beneath, place, level)
+                overflows += decode_rows(piece, own, cols, dtype, scratch.beneath, place)
         lines = np.frombuffer(room, np.uint8).reshape(height, row_bytes)
         wanted = np.frombuffer(out, np.uint8).reshape(rows.n, row_bytes)
         np.take(lines, places, axis=0, out=wanted, mode="clip")
@@ -120,9 +118,9 @@ class Joined(TiledWeight, Gathered):
         return self.stored.column_step
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
-        return self._decode_rows(rows, cols, dtype, scratch, out, level)
+        return self._decode_rows(rows, cols, dtype, scratch, out)
 
 
 def joined(name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool) -> Joined:
@@ -150,9 +148,7 @@ class GatheredColumns(Seen[Weight]):
         at_once = min(n_bytes, band_bytes()) // max(dtype.n_bytes(cols), 1)
         return Bands(n_rows(self.shape), cols, max(at_once, 1), max(cols, 1))
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         (piece,), width = self.pieces, self.shape[-1]
         row, col = divmod(band.start, width)
         n_cols = min(width - col, band.stop - band.start)
@@ -160,7 +156,7 @@ class GatheredColumns(Seen[Weight]):
         start = row * stored_width
         stop = start + (band.stop - band.start) // n_cols * stored_width
         room = scratch.room(_SLOT, dtype.n_bytes(stop - start))
-        overflows = decode_run(piece, Band(start, stop), dtype, scratch.beneath, room, level)
+        overflows = decode_run(piece, Band(start, stop), dtype, scratch.beneath, room)
         order = np.array(self.order[col : col + n_cols], np.uint32)
         _io.take_columns(room, stored_width, dtype.n_bytes(1), order.data, out)
         return overflows
@@ -170,7 +166,5 @@ class GatheredColumns(Seen[Weight]):
 class Reshaped(Seen[Weight]):
     """A weight of another shape, whose values follow each other as before."""
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        return decode_run(self.pieces[0], band, dtype, scratch.beneath, out, level)
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
+        return decode_run(self.pieces[0], band, dtype, scratch.beneath, out)

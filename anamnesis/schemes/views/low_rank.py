@@ -48,19 +48,16 @@ class LowRank(Seen[Weight]):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return self.stored.bands(_F32, n_bytes)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         rows, cols = band.tile(self.shape[1])
         raw = scratch.room(_VALUES, _F32.n_bytes(rows.n * cols.n))
-        overflows = self.stored.decode(band, _F32, scratch, raw, level)
+        overflows = self.stored.decode(band, _F32, scratch, raw)
         values = np.frombuffer(raw, np.float32).reshape(rows.n, cols.n)
         with np.errstate(all="ignore"):
             values *= self._factors(cols, scratch)
             values += np.float32(0)  # as sums begin with it
-            self._add_product(values, rows, cols, scratch, level)
-        narrowed = _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level)
-        return overflows + narrowed
+            self._add_product(values, rows, cols, scratch)
+        return overflows + scratch.convert(raw, dtype, out)
 
     def _factors(self, cols: Run, scratch: Scratch) -> NDArray[Any]:
         """Return what a layer's input of 1 becomes, in 4 bits with a scale of its own."""
@@ -70,9 +67,7 @@ class LowRank(Seen[Weight]):
         factors: NDArray[Any] = np.clip(np.rint(inputs / scales), -_LARGEST, _LARGEST) * scales
         return factors
 
-    def _add_product(
-        self, values: NDArray[Any], rows: Run, cols: Run, scratch: Scratch, level: int
-    ) -> None:
+    def _add_product(self, values: NDArray[Any], rows: Run, cols: Run, scratch: Scratch) -> None:
         rank = self._up.shape[1]
         left = _lines(scratch, _UP, self._up, rows).astype(np.float32).reshape(-1, rank)
         down = _lines(scratch, _DOWN, self.parts[-2], Run(0, self.shape[1])).reshape(-1, rank)
@@ -85,7 +80,7 @@ class LowRank(Seen[Weight]):
             for at in range(0, rank, some):
                 thin, right = left[:, at : at + some], down[first:last, at : at + some]
                 factors = np.ascontiguousarray(thin).reshape(-1), panels(right.T)
-                size = (1, last - first, thin.shape[1], 0, level)
+                size = (1, last - first, thin.shape[1], 0, scratch.level)
                 _core.add_product(sums.reshape(-1), *factors, *size)
             values[:, first - cols.start : last - cols.start] += sums
 

@@ -85,9 +85,7 @@ class Scaled(TiledWeight):
         grid = self.grid
         return cut(grid.rows, grid.cols, n_bytes * 8 // dtype.bits, step=64, batch=grid.batch)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         grid = self.grid
         codes = scratch.read(0, self.codes, band.start, band.stop - band.start)
         matrix, start = divmod(band.start, grid.rows * grid.cols)
@@ -95,18 +93,18 @@ class Scaled(TiledWeight):
         cols = min(grid.cols, band.stop - band.start)
         rows = (band.stop - band.start) // cols
         return self._decode(
-            codes, matrix, Run(row, row + rows), Run(col, col + cols), dtype, scratch, out, level
+            codes, matrix, Run(row, row + rows), Run(col, col + cols), dtype, scratch, out
         )
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         width = self.shape[1]
         first = rows.start * width + cols.start
         codes = scratch.read_rows(0, self.codes, first, width, cols.n, rows.n)
         if self.grid.kind == "tensor":  # one row of values that share their scale
             rows, cols = Run(0, 1), Run(0, rows.n * cols.n)
-        return self._decode(codes, 0, rows, cols, dtype, scratch, out, level)
+        return self._decode(codes, 0, rows, cols, dtype, scratch, out)
 
     def _decode(
         self,
@@ -117,7 +115,6 @@ class Scaled(TiledWeight):
         dtype: DType,
         scratch: Scratch,
         out: memoryview,
-        level: int,
     ) -> int:
         grid = self.grid
         first_row, row_phase = divmod(rows.start, grid.block_rows)
@@ -139,7 +136,7 @@ class Scaled(TiledWeight):
         scaling = scales, scale_id, stride, grid.block_rows, grid.block_cols, row_phase, col_phase
         rounded = None if self.rounded is None else _core.OUTPUTS[self.rounded.name]
         return _core.dequantize_scaled(
-            *(*kernel, codes, out, rows.n, cols.n, *scaling, level, rounded)
+            *(*kernel, codes, out, rows.n, cols.n, *scaling, scratch.level, rounded)
         )
 
 

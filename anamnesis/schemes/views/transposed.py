@@ -61,9 +61,7 @@ class Transposed(Seen[Weight]):
         n_bytes = sum(stretch.n_bytes for stretch in self.stored.stretches(Run(0, self.shape[-1])))
         return 0 < n_bytes <= _MOST_AHEAD
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         n_rows, n_cols = self.shape[-2:]
         matrix, start = divmod(band.start, n_rows * n_cols)
         first, col = divmod(start, n_cols)
@@ -77,7 +75,7 @@ class Transposed(Seen[Weight]):
         overflows = 0
         for some, across in _tiles(rows, cols, self.stored.column_step):
             tile = scratch.room(_SLOT, item * some.n * across.n)
-            overflows += self.stored.decode_tile(some, across, dtype, scratch, tile, level)
+            overflows += self.stored.decode_tile(some, across, dtype, scratch, tile)
             place = item * ((across.start - first) * n + some.start - col)
             turned = [(some.n, item * across.n, item), (across.n, item, item * n)]
             _io.copy_strided(tile, 0, out, place, item, turned)

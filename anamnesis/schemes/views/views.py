@@ -152,3 +152,10 @@ def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor
         return lines
 
     return made_of(Part(*stored[:3]), [stored], stored.n_bytes, checked)
+
+
+def transposed(stored: StoredTensor) -> StoredTensor:
+    """Return the transpose of a matrix of words or scales."""
+    n, m = stored.shape
+    turned = reordered(stored, (m, n), (1, m), stored.dtype.n_bytes(1))
+    return turned._replace(shape=(m, n))

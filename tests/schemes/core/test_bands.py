@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import anamnesis as an
 from anamnesis import _core
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.levels import resolve_level
 from anamnesis.schemes.core.bands import Band, Bands, cut, cut_into
 from anamnesis.schemes.core.weight import Scratch, decode_run
 from helpers.handmade import Entry, write_safetensors
@@ -138,7 +137,5 @@ def test_any_run_of_a_weight_decodes_as_in_the_whole(band_bytes: int, tmp_path: 
                 band = Band(int(start), int(max(stop, start + 1)))
                 out = bytearray(4 * (band.stop - band.start))
                 scratch = Scratch()
-                decode_run(
-                    weight, band, DTYPES["F32"], scratch, memoryview(out), resolve_level(None)
-                )
+                decode_run(weight, band, DTYPES["F32"], scratch, memoryview(out))
                 assert bytes(out) == whole[4 * band.start : 4 * band.stop], (name, band)

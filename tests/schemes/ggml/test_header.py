@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from anamnesis.schemes.families.ggml.file_type import GUESSED, file_type
 from anamnesis.schemes.families.ggml.header import (
     ImatrixOf,
-    file_type,
     header_edits,
     in_order,
     model_facts,
     read_override,
     without_layers,
 )
-from anamnesis.schemes.families.ggml.mixes import COPY, GUESSED, ModelFacts
+from anamnesis.schemes.families.ggml.mixes import COPY, ModelFacts
 
 U32 = "uint32"
 

@@ -11,9 +11,9 @@ import anamnesis._io as _io
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.bands import Band, Bands, Run, cut
+from anamnesis.schemes.core.bands import Band, Bands, Run, cut, places
 from anamnesis.schemes.core.layout import unmovable
-from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, TiledWeight, convert_part
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, TiledWeight
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import made_of
 
@@ -58,15 +58,13 @@ class FourBitWeight(TiledWeight):
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         return cut(1, self.n_elements, n_bytes // dtype.n_bytes(1), step=2)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         start = band.start // 2
         first, phase = divmod(band.start, self.block)
         codes = scratch.read(0, self.parts[0], start, (band.stop + 1) // 2 - start)
         absmax, kind = self._absmax(first, (band.stop - 1) // self.block + 1, scratch)
         n = band.stop - band.start
-        return self._decode_nibbles(codes, n, absmax, kind, phase, dtype, scratch, out, level)
+        return self._decode_nibbles(codes, n, absmax, kind, phase, dtype, scratch, out)
 
     def _decode_nibbles(
         self,
@@ -78,14 +76,12 @@ class FourBitWeight(TiledWeight):
         dtype: DType,
         scratch: Scratch,
         out: memoryview,
-        level: int,
     ) -> int:
         """Decode codes, the first of them `phase` from the beginning of its block."""
         floats, outputs, block = _core.FLOATS[kind], _core.OUTPUTS[dtype.name], self.block
         codebook = scratch.read(2, self.parts[2], 0, self.parts[2].n_bytes)
-        return _core.dequantize_absmax(
-            *(_CODEBOOK4, outputs, codes, out, n, codebook, absmax, floats, block, phase, level)
-        )
+        scaling = absmax, floats, block, phase, scratch.level
+        return _core.dequantize_absmax(_CODEBOOK4, outputs, codes, out, n, codebook, *scaling)
 
     @property
     def column_step(self) -> int:
@@ -96,7 +92,7 @@ class FourBitWeight(TiledWeight):
         return self.shape[1] % self.block == 0 and self.block % 2 == 0
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Decode whole blocks of some columns; or else row by row, or what is between rows too."""
         width = self.shape[1]
@@ -107,14 +103,12 @@ class FourBitWeight(TiledWeight):
             decode, between = self._decode_rows, width // min(self.block, _VALUES_PER_ABSMAX)
         at_once = max(1, _BETWEEN // between)
         overflows = 0
-        for start in range(rows.start, rows.stop, at_once):
-            some = Run(start, min(start + at_once, rows.stop))
-            begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
-            overflows += decode(some, cols, dtype, scratch, out[begin:end], level)
+        for some, place in places(rows, at_once, dtype.n_bytes(cols.n), out):
+            overflows += decode(some, cols, dtype, scratch, place)
         return overflows
 
     def _decode_blocks(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         stride, per_row = self.shape[1] // 2, self.shape[1] // self.block
         n_blocks = cols.n // self.block
@@ -127,10 +121,10 @@ class FourBitWeight(TiledWeight):
         first = rows.start * stride + cols.start // 2
         codes = scratch.read_rows(0, self.parts[0], first, stride, cols.n // 2, rows.n)
         n = rows.n * cols.n
-        return self._decode_nibbles(codes, n, kept, kind, 0, dtype, scratch, out, level)
+        return self._decode_nibbles(codes, n, kept, kind, 0, dtype, scratch, out)
 
     def _decode_rows(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Read all rows at once, and decode of each what is wanted."""
         width = self.shape[1]
@@ -152,25 +146,22 @@ class FourBitWeight(TiledWeight):
             own = absmax[(block - first_block) * item :]
             made, into = (DTYPES["F32"], values) if odd else (dtype, place)
             n_infinite = self._decode_nibbles(
-                codes, stop - start, own, kind, phase, made, scratch, into, level
+                codes, stop - start, own, kind, phase, made, scratch, into
             )
             if odd:
-                n_infinite = _core.convert(
-                    _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], values[4:], place, level
-                )
+                n_infinite = scratch.convert(values[4:], dtype, place)
             overflows += n_infinite
         return overflows
 
     def _decode_between(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         width = self.shape[1]
         first, n = rows.start * width + cols.start, (rows.n - 1) * width + cols.n
         odd = first % 2  # two to a byte
         values = scratch.room(_VALUES, 4 * (odd + n))
-        self.decode(Band(first - odd, first + n), DTYPES["F32"], scratch, values, level)
-        kept = scratch.room(_KEPT, 4 * rows.n * cols.n)
-        return convert_part(values, odd, width, cols.n, dtype, kept, out, level)
+        self.decode(Band(first - odd, first + n), DTYPES["F32"], scratch, values)
+        return scratch.convert_columns(values, odd, width, cols.n, dtype, out)
 
     def _absmax(self, start: int, stop: int, scratch: Scratch) -> tuple[memoryview, str]:
         """Return the absmax from `start` to `stop` and their dtype."""
@@ -240,7 +231,7 @@ class Int8Weight(DecodedByTiles):
         return cut(rows, cols, n_bytes // dtype.n_bytes(1), step=64)
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         codes, absmax = self.parts[:2]
         width = self.shape[1]
@@ -248,4 +239,6 @@ class Int8Weight(DecodedByTiles):
         read = scratch.read_rows(0, codes, first, width, cols.n, rows.n)
         of_rows = scratch.read(1, absmax, 4 * rows.start, 4 * rows.n), _core.FLOATS["F32"], cols.n
         outputs = _core.OUTPUTS[dtype.name]
-        return _core.dequantize_absmax(_INT8, outputs, read, out, n, b"", *of_rows, 0, level)
+        return _core.dequantize_absmax(
+            _INT8, outputs, read, out, n, b"", *of_rows, 0, scratch.level
+        )

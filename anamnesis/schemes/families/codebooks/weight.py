@@ -6,7 +6,6 @@ from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.lazy import NDArray, np
@@ -47,14 +46,12 @@ class CodebookWeight(Weight):
             return cut(rows, cols, max(n_elements // (step * cols), 1) * step * cols)
         return cut(rows, cols, n_elements, step=64)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         with np.errstate(all="ignore"):
             values = self._values(*band.tile(self.shape[1]), scratch)
             values = np.ascontiguousarray(values, np.float32)
         raw = values.reshape(-1).view(np.uint8).data
-        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], raw, out, level)
+        return scratch.convert(raw, dtype, out)
 
     @property
     @abstractmethod

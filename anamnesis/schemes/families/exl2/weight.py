@@ -104,7 +104,7 @@ class Exl2Weight(DecodedByTiles):
         return self.shape[1]
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         if not self.runs:
             self.runs = self._read_groups()
@@ -117,7 +117,7 @@ class Exl2Weight(DecodedByTiles):
             for some in _steps(read, at_once):
                 begin, end = ((row - rows.start) * row_bytes for row in some)
                 piece = _Piece(some, within, places)
-                overflows += self._decode_piece(piece, dtype, scratch, out[begin:end], level)
+                overflows += self._decode_piece(piece, dtype, scratch, out[begin:end])
         return overflows
 
     def _read_with(self, rows: Run, reads_ahead: bool) -> Run:
@@ -129,9 +129,7 @@ class Exl2Weight(DecodedByTiles):
         within = Run(start, min(start + stripe, self.shape[0]))
         return within if reads_ahead and rows.stop <= within.stop else rows
 
-    def _decode_piece(
-        self, piece: _Piece, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def _decode_piece(self, piece: _Piece, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         """Decode rows as they are stored, and take the columns."""
         made = _F16 if self.is_rounded else dtype
         n_rows, n_cols, item = piece.rows.n, self.shape[1], made.n_bytes(1)
@@ -151,7 +149,7 @@ class Exl2Weight(DecodedByTiles):
             kernel = _core.PACKINGS[_KERNELS[run.bits]], _core.OUTPUTS[made.name]
             zeros = _halves(run.bits, n_rows) * run.groups.n
             of_run = scales[run.groups.start : run.groups.stop].reshape(-1).view(np.uint8).data
-            scaling = zeros, of_run, _core.SCALES["F32"], False, run.size, 0, b"", level
+            scaling = zeros, of_run, _core.SCALES["F32"], False, run.size, 0, b"", scratch.level
             overflows += _core.dequantize_packed(
                 *(*kernel, codes, into, n_rows, run.cols.n, *scaling)
             )
@@ -165,8 +163,7 @@ class Exl2Weight(DecodedByTiles):
         except ValueError:  # it has been another one before
             raise _no_order(self.parts[_ORDER]) from None
         if made is not dtype:
-            floats, outputs = _core.FLOATS[made.name], _core.OUTPUTS[dtype.name]
-            overflows += _core.convert(floats, outputs, ordered, out, level)
+            overflows += scratch.convert(ordered, dtype, out, of=made.name)
         return overflows
 
     def _scales(self, piece: _Piece, scratch: Scratch) -> NDArray[Any]:

@@ -63,7 +63,7 @@ class Exl3Weight(DecodedByTiles):
         return cut(rows, cols, min(piece, cols - 1), step=BLOCK)
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         self._check_multiplier(scratch)
         around = Run(cols.start // BLOCK * BLOCK, -(-cols.stop // BLOCK) * BLOCK)
@@ -77,7 +77,7 @@ class Exl3Weight(DecodedByTiles):
             scales = in_scales, self._scales(_OUT, Run(first, first + BLOCK), scratch)
             wanted = some.start - first, some.n, cols.start - around.start, cols.n
             overflows += _core.dequantize_trellis(
-                *kernel, codes, out[begin:end], self.bits, around.n, *scales, *wanted, level
+                *kernel, codes, out[begin:end], self.bits, around.n, *scales, *wanted, scratch.level
             )
         return overflows
 

@@ -11,9 +11,9 @@ from typing import ClassVar, Self
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.bands import Bands, Cut, Run, cut
+from anamnesis.schemes.core.bands import Bands, Cut, Run, cut, places
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, Stretch, Weight, convert_part
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, Stretch, Weight
 from anamnesis.schemes.families.fp4.formats import Fp4Format
 from anamnesis.schemes.views.bits import swapped
 from anamnesis.schemes.views.grid import ScaleGrid
@@ -24,7 +24,7 @@ from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
 from anamnesis.sources.gathered import RowOrder
 from anamnesis.sources.strided import shared_strips
 
-_CODES, _SCALES, _SECOND, _RECOVERED, _VALUES, _KEPT = range(6)  # slots of a worker's scratch
+_CODES, _SCALES, _SECOND, _RECOVERED, _VALUES = range(5)  # slots of a worker's scratch
 _VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
 _ONE, _MINUS_ZERO = memoryview(pack("<f", 1.0)), -0.0
 _ALL = 1 << 62
@@ -164,26 +164,23 @@ class Fp4Weight(DecodedByTiles):
         return cut(rows, cols, n_elements, step=self.group, batch=prod(self.shape[:-2]))
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         stop = -(-cols.stop // self.group) * self.group
         whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
         if whole == cols:
-            return self._decode_groups(rows, cols, dtype, scratch, out, level)
+            return self._decode_groups(rows, cols, dtype, scratch, out)
         at_once, overflows = max(_VALUES_AT_ONCE // whole.n, 1), 0
-        for row in range(rows.start, rows.stop, at_once):
-            some = Run(row, min(row + at_once, rows.stop))
-            begin, end = (dtype.n_bytes((n - rows.start) * cols.n) for n in some)
+        for some, place in places(rows, at_once, dtype.n_bytes(cols.n), out):
             # Whole groups are decoded, and some of their columns kept.
             values = scratch.room(_VALUES, 4 * some.n * whole.n)
-            overflows += self._decode_groups(some, whole, DTYPES["F32"], scratch, values, level)
-            kept = scratch.room(_KEPT, 4 * some.n * cols.n)
+            overflows += self._decode_groups(some, whole, DTYPES["F32"], scratch, values)
             wanted = cols.start - whole.start, whole.n, cols.n
-            overflows += convert_part(values, *wanted, dtype, kept, out[begin:end], level)
+            overflows += scratch.convert_columns(values, *wanted, dtype, place)
         return overflows
 
     def _decode_groups(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         """Read codes and scales of some columns of each row; rows count through all matrices."""
         scales, lost = self._scales(rows, cols, scratch)
@@ -194,7 +191,7 @@ class Fp4Weight(DecodedByTiles):
         kernel, n = (kind, _core.OUTPUTS[dtype.name]), rows.n * cols.n
         absmax = scales, _core.FLOATS["F32"], self.group, 0
         return lost + _core.dequantize_absmax(
-            *(*kernel, codes, out, n, self.format.codebook, *absmax, level)
+            *(*kernel, codes, out, n, self.format.codebook, *absmax, scratch.level)
         )
 
     def stretches(self, rows: Run) -> list[Stretch]:

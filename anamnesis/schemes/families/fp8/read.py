@@ -41,8 +41,9 @@ _COMFY_ROUNDED = frozenset({"float8_e4m3fn", "float8_e5m2"})  # the others multi
 _POWERS = ("U8", "F8_E8M0")
 _COMFY_TILED = "mxfp8"  # scales in tiles, rows and columns of padding
 
+_Ends = list[tuple[bool, str]]
 # Of each name of scales whether it follows the weight's, not the module's, and how it ends.
-_SCALE_ENDS = [(field.is_suffix, field.name.partition("}")[2]) for field in layouts.SCALES]
+_SCALE_ENDS: _Ends = [(field.is_suffix, field.name.partition("}")[2]) for field in layouts.SCALES]
 
 # Methods that leave 8-bit floats alone, so that a bare one may be among their weights; of all
 # others one without a scale is broken.
@@ -66,7 +67,9 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all 8-bit float weights with their scales, and ComfyUI's markers."""
     ambiguous: list[tuple[Pair, AmbiguousBlock]] = []
     facts = with_tiles(ledger, facts)
-    grids: set[ScaleGrid] = set()
+    grids: list[ScaleGrid] = []
+    lasts = tuple(ledger.by_end)
+    ends = [end for end in _SCALE_ENDS if any(last.endswith(end[1]) for last in lasts)]
     is_comfy = has_markers(ledger, facts.comfy_layers)
     markers = [one for one in ledger.called(_MARKER) if one.n_elements <= _LONGEST_MARKER]
     is_marked = bool(markers) and _OLD_SCALE in ledger.by_end
@@ -78,7 +81,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             wrapped = (_quanto if codes.dtype.name in _core.CODES else _mlx)(codes, ledger)
             if wrapped is None and not is_bare:
                 continue
-            pair = wrapped or _pair(codes, ledger, facts)
+            pair = wrapped or _pair(codes, ledger, facts, ends)
             if is_comfy or (pair.scale is not None and pair.scale.dtype.name in _POWERS):
                 pair = _comfy(pair, ledger, facts)
             if is_marked and pair.scale is None and len(codes.shape) == 2 and _is_layer(pair.name):
@@ -91,10 +94,11 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             ledger.refuse([codes.name], error)
             continue
         ledger.take(weight)
-        grids.add(weight.grid)
+        grids.append(weight.grid)
     if grids:
         _drop_ones(ledger)
-    several = [g for g in grids if g.kind == "block" and g.grid_rows > 1 and g.grid_cols > 1]
+    different = set(grids) if ambiguous else ()
+    several = [g for g in different if g.kind == "block" and g.grid_rows > 1 and g.grid_cols > 1]
     settled = frozenset(
         (g.block_rows, g.block_cols) for g in several
     )  # a lone one is a lower bound
@@ -113,16 +117,17 @@ def _drop_ones(ledger: Ledger) -> None:
             ledger.drop(scale.name, "scale of 1 of a weight that is not quantised")
 
 
-def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Pair:
+def _pair(codes: StoredTensor, ledger: Ledger, facts: QuantFacts, ends: _Ends) -> Pair:
     """Find the scale of a weight, in whichever file it lies."""
     # A second one would be left over, which stops the run.
     if facts.method in _FOREIGN_METHODS:
         raise refuse_encoding(codes, "FP8 (SDNQ)", facts)
-    scale = _scale_of(codes.name, ledger)
+    scale = _scale_of(codes.name, ledger, ends)
     if scale is None and facts.method is not None and facts.method not in _INTEGER_METHODS:
         raise _unscaled(codes, f"the config says {facts.method}")
-    is_comfy = scale is not None and layouts.COMFY_SCALE.weight_of(scale.name) is not None
-    is_rounded = is_comfy or (facts.method or "").lower() == "modelopt"
+    is_rounded = (facts.method or "").lower() == "modelopt"
+    if scale is not None and scale.name.endswith(_OLD_SCALE):
+        is_rounded = is_rounded or layouts.COMFY_SCALE.weight_of(scale.name) is not None
     return Pair(codes, scale, codes.name, IN_OUTPUT if is_rounded else None)
 
 
@@ -140,6 +145,8 @@ def _unscaled(codes: StoredTensor, why: str) -> UnsupportedError:
 
 
 def _quanto(codes: StoredTensor, ledger: Ledger) -> Pair | None:
+    if not codes.name.endswith("._data"):
+        return None
     own, beside = layouts.QUANTO
     name = own.weight_of(codes.name)
     scale = None if name is None else ledger.find(beside.named(name))
@@ -166,11 +173,11 @@ def _mlx(codes: StoredTensor, ledger: Ledger) -> Pair | None:
     return Pair(mx_layouts.MLX.as_bytes(codes, shape), scale, name)
 
 
-def _scale_of(name: str, ledger: Ledger) -> StoredTensor | None:
+def _scale_of(name: str, ledger: Ledger, ends: _Ends) -> StoredTensor | None:
     """Return the first scale that stands under a name that fits; no two weights share one."""
     is_weight = f".{name}".endswith(".weight")
     heads = {True: name, False: name.removesuffix("weight")}
-    for is_suffix, end in _SCALE_ENDS:
+    for is_suffix, end in ends:
         scale = ledger.find(heads[is_suffix] + end) if is_weight or is_suffix else None
         # `x_weight_scale` is that of `x_weight`, and of `x` only where there is none.
         if scale and not (end.startswith("_weight") and f"{name}_weight" in ledger.stored):
@@ -212,7 +219,8 @@ def weight_of(pair: Pair, blocks: frozenset[tuple[int, int]] = frozenset()) -> F
     codes, scale, name, reference, is_even = pair
     if scale is None:
         return Fp8Weight(name, codes.shape, (codes,), resolve(codes.shape, (1,)))
-    if scale_dtype(scale.dtype).name not in _core.SCALES:
+    kind = scale_dtype(scale.dtype).name
+    if kind not in _core.SCALES:
         raise scale.unsupported(
             f"scale {scale.name} of {codes.name} has dtype {scale.dtype}; one of "
             f"{', '.join(_core.SCALES)} is expected"
@@ -230,7 +238,7 @@ def weight_of(pair: Pair, blocks: frozenset[tuple[int, int]] = frozenset()) -> F
         raise scale.malformed(f"scale {scale.name} of {codes.name}: {error}") from None
     if scale.dtype.name == "U8" and (grid.block_rows > 1 or grid.block_cols > MX_BLOCK[1]):
         raise _bytes_of_blocks(scale, codes)
-    if scale_dtype(scale.dtype).name == "F8_E8M0":
+    if kind == "F8_E8M0":
         reference = None  # nobody rounds powers of two
     return Fp8Weight(name, codes.shape, (codes, scale), grid, reference)
 

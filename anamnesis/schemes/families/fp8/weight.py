@@ -48,13 +48,8 @@ class Fp8Weight(Scaled):
 
     @property
     def shown(self) -> Shown:
-        grid, shape = self.grid, self.shape
-        is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
-        if len(shape) > 1 and (grid.kind == "tensor" or is_each):
-            return Shown("float", 8, (shape[-2], shape[-1]), (1, 1))
-        found, is_block = (grid.grid_rows, grid.grid_cols), grid[-2:] == MX_BLOCK
-        is_mx = is_block and len(self.parts) > 1 and _is_power(self.parts[1].dtype)
-        return Shown("float", 8, (grid.rows, grid.cols), found, is_mx)
+        scale = self.parts[1].dtype if len(self.parts) > 1 else None
+        return _shown(self.shape, scale, self.grid)
 
     def by_reference(self, dtype: DType) -> Self:
         if self.reference is None or len(self.parts) < 2:
@@ -77,6 +72,15 @@ def _is_power(stored: DType) -> bool:
 
 
 @lru_cache(maxsize=1024)  # a model has many weights, but few kinds of them
+def _shown(shape: tuple[int, ...], scale: DType | None, grid: ScaleGrid) -> Shown:
+    is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
+    if len(shape) > 1 and (grid.kind == "tensor" or is_each):
+        return Shown("float", 8, (shape[-2], shape[-1]), (1, 1))
+    is_mx = grid[-2:] == MX_BLOCK and scale is not None and _is_power(scale)
+    return Shown("float", 8, (grid.rows, grid.cols), (grid.grid_rows, grid.grid_cols), is_mx)
+
+
+@lru_cache(maxsize=1024)
 def _describe(codes: DType, scale: DType | None, grid: ScaleGrid) -> str:
     code = f"({codes.name.removeprefix('F8_')})"
     if scale is None:

@@ -6,7 +6,6 @@ Typed values are written as everywhere: `{"type": "uint32", "value": 7}`.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from anamnesis.schemes.families.ggml import mixes
 
 Typed = Mapping[str, Any]
 
-_TYPE_KEY, _VERSION_KEY = "general.file_type", "general.quantization_version"
+_VERSION_KEY = "general.quantization_version"
 _ARCH_KEY = "general.architecture"
 _VERSION = 2  # of ggml's block types
 _IMATRIX = "quantize.imatrix"
@@ -74,7 +73,7 @@ def model_facts(
     metadata: Mapping[str, Any], overrides: Mapping[str, Typed] | None = None
 ) -> mixes.ModelFacts:
     """Return what the rules ask of a model."""
-    given = _Told(metadata, overrides or {})
+    given = Told(metadata, overrides or {})
     arch = given.text(_ARCH_KEY)
     if arch == "clip" or arch in mixes.KEPT_OF_IMAGES:  # has no layers of a language model
         return mixes.ModelFacts(arch)
@@ -91,7 +90,7 @@ def model_facts(
     return mixes.ModelFacts(arch, n_layers, n_heads, n_kv_heads, n_experts, is_70b)
 
 
-class _Told:
+class Told:
     """Metadata and what is to hold instead, where that is of the right type."""
 
     def __init__(self, metadata: Mapping[str, Any], overrides: Mapping[str, Typed]) -> None:
@@ -120,28 +119,6 @@ class _Told:
     def _override(self, key: str, type: str) -> Any:
         typed = self.overrides.get(key, {})
         return typed["value"] if typed.get("type") == type else None
-
-
-def file_type(
-    mix: str,
-    metadata: Mapping[str, Any],
-    overrides: Mapping[str, Typed] | None = None,
-    dtypes: Iterable[str] = (),
-) -> int:
-    """Return what `general.file_type` says of a mix, or of a copy."""
-    if mix != mixes.COPY:
-        return mixes.MIXES[mix].number
-    if _TYPE_KEY in metadata or _TYPE_KEY in (overrides or {}):
-        return _Told(metadata, overrides or {}).number(_TYPE_KEY)
-    counts: Counter[str] = Counter()
-    most, common = 0, "F32"
-    for dtype in dtypes:
-        counts[dtype] += 1
-        if counts[dtype] > most:
-            most, common = counts[dtype], dtype
-    name = common.lower()
-    found = mixes.MIXES.get(mixes.ALIASES.get(name, name))
-    return mixes.GUESSED | (found.number if found else mixes.UNASKED.get(common, 0))
 
 
 # --- what is written into one ---------------------------------------------------------------------
@@ -178,7 +155,7 @@ def header_edits(
         new[key] = {"type": type, "value": value}
 
     put(_VERSION_KEY, "uint32", _VERSION)
-    put(_TYPE_KEY, "uint32", file_type)
+    put(mixes.FILE_TYPE, "uint32", file_type)
     for key, typed in overrides:
         put(key, typed["type"], typed["value"])
     if imatrix is not None and imatrix.n_entries:

@@ -27,15 +27,8 @@ from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.ggml.layouts import Blocks
+from anamnesis.schemes.views import integer_casts
 from anamnesis.schemes.views.bits import halved
-from anamnesis.schemes.views.integer_casts import (
-    as_rows,
-    centred,
-    in_dtype,
-    in_groups,
-    with_biases,
-    with_zeros,
-)
 from anamnesis.schemes.views.kinds import Integers, Rows
 from anamnesis.schemes.views.views import forbidding, made_of
 
@@ -92,14 +85,14 @@ class IntegerBlocks(Blocks):
         if view.listed is not None:
             raise view.refused(f"its groups are in act-order, which {self.block_type} has not")
         if kind.has_biases:
-            return as_rows(with_biases(view, "F16"), kind.bits)
-        return as_rows(centred(view, kind.bits), kind.bits)
+            return integer_casts.as_rows(integer_casts.with_biases(view, "F16"), kind.bits)
+        return integer_casts.as_rows(integer_casts.centred(view, kind.bits), kind.bits)
 
     def _joined(self, rows: Rows) -> StoredTensor:
         bits, cols = rows.bits, rows.shape[-1]
         group = min(rows.group, cols)
-        scales = in_dtype(rows.scales, "F16")
-        biases = None if rows.biases is None else in_dtype(rows.biases, "F16")
+        scales = integer_casts.in_dtype(rows.scales, "F16")
+        biases = None if rows.biases is None else integer_casts.in_dtype(rows.biases, "F16")
         if scales is None or (biases is None and rows.biases is not None):
             raise rows.refused(f"its scales are {rows.scales.dtype}, and F16 in {self.block_type}")
         if not cols or group % _BLOCK or cols % group:
@@ -135,13 +128,13 @@ class Ternary(Blocks):
             return super().write(view, encoding)
         if isinstance(view, Rows) or view.bits > 2:
             return None
-        view = with_zeros(view)
+        view = integer_casts.with_zeros(view)
         if view.zeros is not None or view.zero != 1:
             raise view.refused("its codes are not 1 above what they stand for")
-        return Repack((encoding,), (self._packed(in_groups(view, _TERNARY_BLOCK)),))
+        return Repack((encoding,), (self._packed(integer_casts.in_groups(view, _TERNARY_BLOCK)),))
 
     def _packed(self, view: Integers) -> StoredTensor:
-        scales = in_dtype(view.scales, "F16")
+        scales = integer_casts.in_dtype(view.scales, "F16")
         if scales is None:
             why = f"its scales are {view.scales.dtype}, and F16 in {self.block_type}"
             raise view.refused(why)

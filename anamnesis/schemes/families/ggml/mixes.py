@@ -24,9 +24,8 @@ class Mix(NamedTuple):
 
 MIXES = {name: Mix(*row) for name, row in _TABLE["mixes"].items()}
 ALIASES = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
+FILE_TYPE = "general.file_type"  # the key of the number
 COPY = "copy"  # every tensor as it is; the file says of its type what the source does
-UNASKED = {"NVFP4": 39}  # numbers of types that files are mostly of, and the tool makes no mix of
-GUESSED = 1024  # added to the number if a source does not say it
 LOW = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))  # these count tensors
 
 # What names of tensors contain that stay as they are, and what those are.

@@ -41,12 +41,10 @@ class GgmlWeight(Weight):
         per_band = n_bytes // dtype.n_bytes(1)
         return cut(1, self.n_elements, per_band, step=self.parts[0].dtype.block_elements)
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         stored = self.parts[0]
         start, stop = (stored.dtype.n_bytes(n) for n in band)
         blocks = scratch.read(0, stored, start, stop - start)
         return _core.dequantize_blocks(
-            _core.BLOCKS[stored.dtype.name], _core.OUTPUTS[dtype.name], blocks, out, level
+            _core.BLOCKS[stored.dtype.name], _core.OUTPUTS[dtype.name], blocks, out, scratch.level
         )

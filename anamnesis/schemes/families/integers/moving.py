@@ -4,8 +4,7 @@ All have codes of 0 to 15, less a zero point, times a scale. Words of eight code
 
     rows     [out, in / 8]   a word holds eight in features, lowest first: compressed-tensors
     columns  [in / 8, out]   the very same words, transposed: GPTQ
-    across   [in, out / 8]   a word holds eight out features, 0 2 4 6 1 3 5 7 from its lowest bits
-                             on: AWQ
+    across   [in, out / 8]   a word holds eight out features, in an order of its own: AWQ
 
 From columns to across, eight words are 8 x 8 codes that are transposed. Zero points are in words of
 eight out features: [groups, out / 8] of GPTQ (less 1, in its first version) and AWQ (in its order),
@@ -25,91 +24,14 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.families.integers import awq_order
 from anamnesis.schemes.families.integers.checks import check_listed
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, pieces, reordered, repeated
+from anamnesis.schemes.views.views import made_of, pieces, repeated, transposed
 
 NO_ZERO = "a zero point is 0, which has no place where they are stored less 1, as by GPTQ"
-
-_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in AWQ's words
-_PLACES = tuple(_ORDER.index(i) for i in range(8))
-_STEPS = ((4, 16, 0x0000FFFF), (2, 8, 0x00FF00FF), (1, 4, 0x0F0F0F0F))
-
-
-def transposed(stored: StoredTensor) -> StoredTensor:
-    """Return the transpose of a matrix of words or scales."""
-    n, m = stored.shape
-    turned = reordered(stored, (m, n), (1, m), stored.dtype.n_bytes(1))
-    return turned._replace(shape=(m, n))
-
-
-def across_of_columns(columns: StoredTensor) -> StoredTensor:
-    """Return words [in / 8, out] as [in, out / 8], in AWQ's order."""
-    n, out = columns.shape
-
-    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        words = lines.view("<u4").reshape(len(lines), out // 8, 8)
-        return np.moveaxis(_turned(words.transpose(2, 0, 1)[list(_ORDER)]), 0, 1)
-
-    return made_of(Part(columns.name, _I32, (8 * n, out // 8)), [columns], n, turned)
-
-
-def columns_of_across(across: StoredTensor) -> StoredTensor:
-    """Return words [in, out / 8] in AWQ's order as columns of GPTQ's, [in / 8, out]."""
-    n, out = across.shape[0] // 8, 8 * across.shape[1]
-
-    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        words = lines.view("<u4").reshape(len(lines), 8, out // 8)
-        return np.moveaxis(_turned(words.transpose(1, 0, 2))[list(_PLACES)], 0, 2)
-
-    return made_of(Part(across.name, _I32, (n, out)), [across], n, turned)
-
-
-def rows_of_across(across: StoredTensor) -> StoredTensor:
-    """Return words [in, out / 8] in AWQ's order as [out, in / 8]."""
-    turned_words = transposed(across)  # [out / 8, in]
-    n, n_in = turned_words.shape
-
-    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        words = lines.view("<u4").reshape(len(lines), n_in // 8, 8)
-        return np.moveaxis(_turned(words.transpose(2, 0, 1))[list(_PLACES)], 0, 1)
-
-    return made_of(Part(across.name, _I32, (8 * n, n_in // 8)), [turned_words], n, turned)
-
-
-def _turned(words: NDArray[Any]) -> NDArray[Any]:
-    """Return words [8, ...] whose codes are transposed: code i of word j is code j of word i."""
-    made = np.array(words, "<u4", order="C")
-    for apart, bits, mask in _STEPS:
-        pairs = made.reshape(-1, 2, apart, *made.shape[1:])
-        low, high = pairs[:, 0], pairs[:, 1]
-        swapped = ((low >> np.uint32(bits)) ^ high) & np.uint32(mask)
-        high ^= swapped
-        low ^= swapped << np.uint32(bits)
-    return made
-
-
-def in_awq_order(words: StoredTensor) -> StoredTensor:
-    """Return words whose codes are in AWQ's order."""
-    return _permuted(words, _ORDER)
-
-
-def in_plain_order(words: StoredTensor) -> StoredTensor:
-    """Return words in AWQ's order as words whose codes are in plain order."""
-    return _permuted(words, _PLACES)
-
-
-def _permuted(words: StoredTensor, order: tuple[int, ...]) -> StoredTensor:
-    def permuted(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        given = lines.view("<u4")
-        made = np.zeros_like(given)
-        for place, code in enumerate(order):
-            made |= ((given >> np.uint32(4 * code)) & np.uint32(15)) << np.uint32(4 * place)
-        return made
-
-    return made_of(Part(*words[:3]), [words], words.n_bytes // 4, permuted)
 
 
 def _ones(bits: int) -> int:
@@ -253,7 +175,7 @@ def rows(words: Words) -> dict[str, StoredTensor]:
         in_word = 32 // words.bits
         if any(n % in_word for n in words.shape):
             raise words.refused(f"in and out features must be multiples of {in_word}")
-        codes = transposed(codes) if words.kind == "columns" else rows_of_across(codes)
+        codes = transposed(codes) if words.kind == "columns" else awq_order.rows_of_across(codes)
         scales = transposed(scales)
         zeros = None if zeros is None else transposed(_plain_zeros(words))
     found = {"codes": codes, "scales": scales, "zeros": zeros, "groups": words.listed}
@@ -265,7 +187,7 @@ def columns(words: Words) -> dict[str, StoredTensor]:
     _check(words, "GPTQ")
     codes, zeros = words.codes, words.zeros
     if words.kind != "columns":
-        codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
+        codes = transposed(codes) if words.kind == "rows" else awq_order.columns_of_across(codes)
     if zeros is None or not words.less_one:
         plain = _plain_zeros(words)
         read = () if zeros is None else pieces(plain, _PIECE)
@@ -283,9 +205,9 @@ def across(words: Words) -> dict[str, StoredTensor]:
         raise words.refused("its groups are in act-order, which AWQ has not")
     codes, zeros = words.codes, words.zeros
     if words.kind != "across":
-        codes = across_of_columns(transposed(codes) if words.kind == "rows" else codes)
+        codes = awq_order.across_of_columns(transposed(codes) if words.kind == "rows" else codes)
     if zeros is None or words.kind != "across":
-        zeros = in_awq_order(_plain_zeros(words))
+        zeros = awq_order.in_awq_order(_plain_zeros(words))
     return {"codes": codes, "zeros": zeros, "scales": _scales(words, "AWQ")}
 
 
@@ -309,7 +231,7 @@ def _plain_zeros(words: Words) -> StoredTensor:
     if words.kind == "rows":
         return transposed(zeros)
     if words.kind == "across":
-        zeros = in_plain_order(zeros)
+        zeros = awq_order.in_plain_order(zeros)
     return plus_one(zeros, words.bits) if words.less_one else zeros
 
 

@@ -99,7 +99,7 @@ class IntegerRows(Weight):
     def has_codes_in_rows(self) -> bool:
         return type(self)._codes is IntegerRows._codes
 
-    def decode_codes(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
+    def decode_codes(self, rows: Run, scratch: Scratch) -> NDArray[Any]:
         """Return the codes of some rows of one part, as float32 [rows, columns]."""
         cols = self._stored[-1]
         codes, stride, phase = self._codes(rows, Run(0, cols), scratch)
@@ -111,11 +111,11 @@ class IntegerRows(Weight):
             *(*kernel, codes, made, rows.n, cols, stride, *scaling),
             phase=phase,
             planes=planes,
-            level=level,
+            level=scratch.level,
         )
         return out
 
-    def decode_zeros(self, rows: Run, scratch: Scratch, level: int) -> NDArray[Any]:
+    def decode_zeros(self, rows: Run, scratch: Scratch) -> NDArray[Any]:
         """Return the zero points of some rows of one matrix, as float32 [rows, places]."""
         # Of words, they are what code 0 is less than 0.
         n = rows.n * self.places
@@ -131,7 +131,7 @@ class IntegerRows(Weight):
         _core.dequantize_integers(
             *(*kernel, codes, made, rows.n, n_cols, stride, *scaling),
             zeros_phase=phase,
-            level=level,
+            level=scratch.level,
         )
         return out
 
@@ -140,28 +140,26 @@ class IntegerRows(Weight):
         n_elements = n_bytes * 8 // dtype.bits
         return cut(rows, cols, n_elements, step=64, batch=prod(self._stored[:-2]))
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         rows, cols = band.tile(self._stored[-1])
         row, lines = rows.start, self.lines
         if row // lines == (rows.stop - 1) // lines:
-            return self._decode(rows, cols, dtype, scratch, out, level)
+            return self._decode(rows, cols, dtype, scratch, out)
         overflows = 0
         while row < rows.stop:  # in one part after the other
             stop = min(rows.stop, (row // lines + 1) * lines)
             n_bytes = dtype.n_bytes((stop - row) * cols.n)
             piece, out = out[:n_bytes], out[n_bytes:]
-            overflows += self._decode(Run(row, stop), cols, dtype, scratch, piece, level)
+            overflows += self._decode(Run(row, stop), cols, dtype, scratch, piece)
             row = stop
         return overflows
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         if self.planes is None and self.matrix is None and self.has_codes_in_rows:
-            return self._decode(rows, cols, dtype, scratch, out, level)
-        return Weight.decode_tile(self, rows, cols, dtype, scratch, out, level)
+            return self._decode(rows, cols, dtype, scratch, out)
+        return Weight.decode_tile(self, rows, cols, dtype, scratch, out)
 
     @property
     def lines(self) -> int:
@@ -174,9 +172,7 @@ class IntegerRows(Weight):
     def _line_bytes(self) -> int:
         return self._stored[-1] * self.planes.width if self.planes else 0
 
-    def _decode(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def _decode(self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         row, col = rows.start, cols.start
         listed = self._listed(cols, scratch)
         first, col_phase = (0, 0) if self.groups is not None else divmod(col, self.block[1])
@@ -205,7 +201,7 @@ class IntegerRows(Weight):
         given = (*kernel, codes, out, rows.n, cols.n, stride, *scales, *self.block, *zero_points)
         try:
             return _core.dequantize_integers(
-                *(*given, biases, listed, *phases, planes, level, *roundings)
+                *(*given, biases, listed, *phases, planes, scratch.level, *roundings)
             )
         except ValueError:
             if self.groups is not None:

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Run
 from anamnesis.schemes.core.weight import Scratch, decode_run
-from anamnesis.schemes.families.integers.moving import rows, settled, transposed
+from anamnesis.schemes.families.integers.moving import rows, settled
 from anamnesis.schemes.families.integers.rows import IntegerRows
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated, retyped
+from anamnesis.schemes.views.views import made_of, repeated, retyped, transposed
 
 if TYPE_CHECKING:
     from anamnesis.schemes.families.integers.words import PackedWeight
@@ -158,12 +157,11 @@ def _codes(weight: IntegerRows, bits: int, half: int) -> StoredTensor:
     if weight.planes is None and is_dense and weight.has_codes_in_rows:
         lines = stored._replace(shape=(n, stored.n_bytes // max(n, 1)))
         return spread(lines, bits, cols, half)._replace(shape=weight.shape)
-    level = resolve_level(None)
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
         found, scratch = np.empty((len(units), cols), np.uint8), Scratch()
         for some in _each_run(units, weight.lines):
-            lines = weight.decode_codes(some, scratch, level) + np.float32(half)
+            lines = weight.decode_codes(some, scratch) + np.float32(half)
             found[some.start - units.start :][: some.n] = lines
         return found
 
@@ -183,12 +181,12 @@ def _zeros(weight: IntegerRows, grid: _Grid, half: int) -> StoredTensor:
         seen = grid.of(stored)
         part = Part(seen.name, _U8, seen.shape)
         return made_of(part, [seen], seen.n_bytes, lambda _, lines: lines + lines.dtype.type(half))
-    level, n_rows = resolve_level(None), (weight.matrix or weight.shape)[-2]
+    n_rows = (weight.matrix or weight.shape)[-2]
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
         found, scratch = np.empty((len(units), grid.n_groups), np.uint8), Scratch()
         for some in _each_run(units, n_rows):
-            zeros = weight.decode_zeros(some, scratch, level)
+            zeros = weight.decode_zeros(some, scratch)
             found[some.start - units.start :][: some.n] = _first(zeros, some.n, grid.n_groups)
         return found
 
@@ -254,13 +252,12 @@ def of_packed(weight: PackedWeight) -> Integers:
 
 def _decoded(weight: PackedWeight, cols: int, step: int = 1) -> StoredTensor:
     """Return values that are integers, as bytes; of each few columns the first."""
-    level = resolve_level(None)
     part = Part(weight.parts[0].name, _U8, (weight.shape[0], cols // step))
 
     def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
         band = Band(units.start * cols, units.stop * cols)
         values = np.empty((len(units), cols), np.float32)
-        decode_run(weight, band, _F32, Scratch(), values.reshape(-1).view(np.uint8).data, level)
+        decode_run(weight, band, _F32, Scratch(), values.reshape(-1).view(np.uint8).data)
         return values[:, ::step].astype(np.uint8)
 
     return made_of(part, [], weight.shape[0], made, weight.parts[0].source)

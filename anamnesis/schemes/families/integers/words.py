@@ -21,9 +21,9 @@ from typing import NamedTuple
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut, stripe_bytes
+from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut, places, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight, convert_part
+from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight
 from anamnesis.schemes.families.integers.checks import check_listed, check_symmetric
 from anamnesis.schemes.views.kinds import Integers, Words
 
@@ -34,7 +34,7 @@ _BANDS_IN_ONE = 2  # of the usual size: words along rows have 128 of them in a c
 _TILE_ROWS = _core.TILE_ROWS  # bands of whole rows are a multiple, where they fit
 
 # Slots of a worker's scratch: the parts, in their order, then a tile of the result.
-_CODES, _ZEROS, _SCALES, _GROUPS, _TILE, _KEPT = range(6)
+_CODES, _ZEROS, _SCALES, _GROUPS, _TILE = range(5)
 
 
 class Packing(NamedTuple):
@@ -179,41 +179,35 @@ class PackedWeight(TiledWeight):
     def _bytes_of_group(self) -> float:
         return self.parts[_SCALES].dtype.n_bytes(1) + self.packing.bits / 8
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         rows, cols = band.tile(self.shape[1])
         step = self.packing.step
         start, stop = rows.start // step * step, -(-rows.stop // step) * step
         whole = Run(start, min(stop, self.out_features))
         if whole == rows:
-            return self._decode_rows(rows, cols, dtype.name, scratch, out, level)
+            return self._decode_rows(rows, cols, dtype.name, scratch, out)
         row_bytes = 4 * cols.n
         tile = scratch.room(_TILE, whole.n * row_bytes)
-        self._decode_rows(whole, cols, "F32", scratch, tile, level)
+        self._decode_rows(whole, cols, "F32", scratch, tile)
         kept = tile[(rows.start - whole.start) * row_bytes :][: rows.n * row_bytes]
-        return _core.convert(_core.FLOATS["F32"], _core.OUTPUTS[dtype.name], kept, out, level)
+        return scratch.convert(kept, dtype, out)
 
     def decode_tile(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         # Columns that fill whole words are decoded; of others, those are kept that are wanted.
         left, right = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
         whole = Run(left, min(right, self.shape[1]))
         at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
         overflows = 0
-        for start in range(rows.start, rows.stop, at_once):
-            some = Run(start, min(start + at_once, rows.stop))
-            begin, end = (dtype.n_bytes((row - rows.start) * cols.n) for row in some)
-            piece = out[begin:end]
+        for some, piece in places(rows, at_once, dtype.n_bytes(cols.n), out):
             if whole == cols:
-                overflows += self._decode_rows(some, cols, dtype.name, scratch, piece, level)
+                overflows += self._decode_rows(some, cols, dtype.name, scratch, piece)
                 continue
             values = scratch.room(_TILE, 4 * some.n * whole.n)
-            self._decode_rows(some, whole, "F32", scratch, values, level)
-            kept = scratch.room(_KEPT, 4 * some.n * cols.n)
+            self._decode_rows(some, whole, "F32", scratch, values)
             wanted = cols.start - whole.start, whole.n, cols.n
-            overflows += convert_part(values, *wanted, dtype, kept, piece, level)
+            overflows += scratch.convert_columns(values, *wanted, dtype, piece)
         return overflows
 
     def _read_with(self, rows: Run, cols: Run, reads_ahead: bool) -> Run:
@@ -232,7 +226,7 @@ class PackedWeight(TiledWeight):
         return within if rows.stop <= within.stop else rows
 
     def _decode_rows(
-        self, rows: Run, cols: Run, out_dtype: str, scratch: Scratch, out: memoryview, level: int
+        self, rows: Run, cols: Run, out_dtype: str, scratch: Scratch, out: memoryview
     ) -> int:
         """Decode out features `rows` by in features `cols`, both from a word's start on."""
         groups, listed = self._groups(cols, scratch)
@@ -253,7 +247,8 @@ class PackedWeight(TiledWeight):
         scaling = zeros, scales, _core.SCALES[stored.dtype.name], self.zeros_less_one
         of_groups = self.group_size or 1, cols.start, listed
         wanted = rows.start - within.start, rows.n
-        given = (*kernel, codes, out, within.n, cols.n, *scaling, *of_groups, level, *wanted)
+        tile = codes, out, within.n, cols.n
+        given = (*kernel, *tile, *scaling, *of_groups, scratch.level, *wanted)
         try:
             return _core.dequantize_packed(*given)
         except ValueError:

@@ -40,11 +40,9 @@ class SparsePlain(Plain):
     def scheme(self) -> str:
         return f"sparse {self.dense.dtype.name}"
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         dense = Plain(self.name, self.shape, (self.dense,))
-        return dense.decode(band, dtype, scratch, out, level)
+        return dense.decode(band, dtype, scratch, out)
 
 
 class SparseWeight(Seen[Weight]):

@@ -11,13 +11,7 @@ from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.markers import drop_marker, layer_of
-from anamnesis.schemes.families.rotated.layouts import (
-    SIZE,
-    ComfyInt4Rotated,
-    ComfyInt8Rotated,
-    ComfyLevels,
-    ComfyRotated,
-)
+from anamnesis.schemes.families.rotated import layouts
 from anamnesis.schemes.families.rotated.weight import ROTATIONS, LevelsWeight, RotatedWeight
 from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 from anamnesis.sources.strided import transposed
@@ -52,15 +46,15 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> RotatedWeig
 
 
 def _int8(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
-    return _integers(ComfyInt8Rotated, codes, layer, ledger)
+    return _integers(layouts.ComfyInt8Rotated, codes, layer, ledger)
 
 
 def _int4(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
-    return _integers(ComfyInt4Rotated, codes, layer, ledger)
+    return _integers(layouts.ComfyInt4Rotated, codes, layer, ledger)
 
 
 def _integers(
-    kind: type[ComfyRotated], codes: StoredTensor, layer: ComfyLayer, ledger: Ledger
+    kind: type[layouts.ComfyRotated], codes: StoredTensor, layer: ComfyLayer, ledger: Ledger
 ) -> RotatedWeight:
     scales = _parts(kind.fields, codes, ledger)["scales"]
     shape = (*codes.shape[:-1], codes.shape[-1] * 8 // kind.bits)
@@ -70,11 +64,11 @@ def _integers(
 
 
 def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWeight:
-    found = _parts(ComfyLevels.fields, codes, ledger)
+    found = _parts(layouts.ComfyLevels.fields, codes, ledger)
     scales, channels, book = (found.get(r) for r in ("scales", "row scales", "codebook"))
     assert scales is not None
     assert channels is not None
-    size = layer.block or SIZE
+    size = layer.block or layouts.SIZE
     *lead, width = codes.shape
     cols = scales.shape[-1] * size if scales.shape else 0
     bits = width * 8 // cols if cols else 0

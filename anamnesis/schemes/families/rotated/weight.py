@@ -93,26 +93,20 @@ class RotatedWeight(Weight):
         *lead, rows, cols = self.shape
         return cut(rows, cols, n_bytes * 8 // dtype.bits, step=self._step, batch=prod(lead))
 
-    def decode(
-        self, band: Band, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
-        row, col = divmod(band.start, self.shape[-1])
-        cols = Run(col, min(self.shape[-1], col + band.stop - band.start))
-        rows = Run(row, row + (band.stop - band.start) // cols.n)
+    def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
+        rows, cols = band.tile(self.shape[-1])
         step = self._step
-        around = Run(col // step * step, -(-cols.stop // step) * step)
+        around = Run(cols.start // step * step, -(-cols.stop // step) * step)
         if around == cols:
-            return self._decode(rows, cols, dtype, scratch, out, level)
+            return self._decode(rows, cols, dtype, scratch, out)
         item = dtype.n_bytes(1)
         room = scratch.room(_AROUND, rows.n * around.n * item)
-        overflows = self._decode(rows, around, dtype, scratch, room, level)
-        first = (col - around.start) * item
+        overflows = self._decode(rows, around, dtype, scratch, room)
+        first = (cols.start - around.start) * item
         _io.copy_rows(room, first, around.n * item, cols.n * item, out)
         return overflows
 
-    def _decode(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def _decode(self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         return _core.dequantize_rotated(
             _core.OUTPUTS[dtype.name],
             self._codes(rows, cols, scratch),
@@ -121,7 +115,7 @@ class RotatedWeight(Weight):
             cols.n,
             self._row_scales(rows, scratch),
             self.group,
-            level,
+            scratch.level,
         )
 
     def _row_scales(self, rows: Run, scratch: Scratch) -> memoryview:
@@ -189,21 +183,18 @@ class LevelsWeight(RotatedWeight):
             return self
         return None if self.correction is not None else RotatedWeight.seen_as(self, kind)
 
-    def _decode(
-        self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview, level: int
-    ) -> int:
+    def _decode(self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         if self.rounded is None and self.correction is None:
-            return RotatedWeight._decode(self, rows, cols, dtype, scratch, out, level)
+            return RotatedWeight._decode(self, rows, cols, dtype, scratch, out)
         values = self._before_rotation(rows, cols, scratch)
-        raw, overflows, wide = values.reshape(-1).view(np.uint8).data, 0, _core.FLOATS["F32"]
+        raw, overflows = values.reshape(-1).view(np.uint8).data, 0
         if self.rounded is not None:
-            name = self.rounded.name
             narrow = scratch.room(_NARROW, self.rounded.n_bytes(values.size))
-            overflows = _core.convert(wide, _core.OUTPUTS[name], raw, narrow, level)
-            _core.convert(_core.FLOATS[name], _core.OUTPUTS["F32"], narrow, raw, level)
+            overflows = scratch.convert(raw, self.rounded, narrow)
+            scratch.convert(narrow, DTYPES["F32"], raw, of=self.rounded.name)
         rotated = scratch.room(_ROTATED, len(raw))
-        _core.rotate(raw, rotated, self.group, level)
-        return overflows + _core.convert(wide, _core.OUTPUTS[dtype.name], rotated, out, level)
+        _core.rotate(raw, rotated, self.group, scratch.level)
+        return overflows + scratch.convert(rotated, dtype, out)
 
     def _before_rotation(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
         codes = np.frombuffer(self._codes(rows, cols, scratch), np.int8).reshape(rows.n, cols.n)

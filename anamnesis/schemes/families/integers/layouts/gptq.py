@@ -120,8 +120,10 @@ def _quantised_layers(layers: Layers) -> dict[str, Any]:
     """Return the part of GPTQ's config that transformers reads where it does not guess right."""
     # `modules_in_block_to_quantize` names the layers if not all in the blocks are quantised, since
     # transformers and optimum know no `dynamic`; vLLM reads both.
-    found = [match for match in map(gptq_and_awq.IN_BLOCK.fullmatch, layers.quantised) if match]
-    left = [match[0] for match in map(gptq_and_awq.IN_BLOCK.fullmatch, layers.plain) if match]
+    from anamnesis.schemes.libraries.linear import IN_BLOCK
+
+    found = [match for match in map(IN_BLOCK.fullmatch, layers.quantised) if match]
+    left = [match[0] for match in map(IN_BLOCK.fullmatch, layers.plain) if match]
     config: dict[str, Any] = {}
     blocks = {match[1] for match in found}
     if len(blocks) == 1 and not any(block.startswith(_KNOWN_BLOCKS) for block in blocks):

@@ -12,7 +12,6 @@ GEMV layouts of AWQ have the same names.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -40,8 +39,6 @@ from anamnesis.schemes.views.grid import block_candidates
 from anamnesis.schemes.views.kinds import Integers, Words
 
 GROUP_SIZES = (32, 64, 128, 256, 512, 1024)  # that both libraries write
-# A layer of a block that repeats: where these lie, and its name in there.
-IN_BLOCK = re.compile(r"(.*?)\.[0-9]+\.(.+)")
 OF_A_FILE = " (of a file: in the quantization_config of a config.json beside it)"
 
 # Layouts that cannot be decoded yet: as configs call them, and in words.
@@ -110,11 +107,10 @@ class InModules(Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
+        from anamnesis.schemes.libraries.linear import left_outside_blocks
         from anamnesis.schemes.libraries.mtp import left_drafts
 
-        outside = [name for name in shapes if not IN_BLOCK.match(name)]
-        left = {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
-        return {**left, **left_drafts(shapes, config, "transformers")}
+        return {**left_outside_blocks(shapes), **left_drafts(shapes, config, "transformers")}
 
 
 class Parts(NamedTuple):
