@@ -251,6 +251,7 @@ def test_frames_end_with_opcodes(frame: bytes) -> None:
         an.parse(zipped({"m/data.pkl": b"\x80\x04\x95" + frame}))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_frames_of_real_files(protocol: int) -> None:
     """Frames end in the midst of tensors."""

@@ -104,6 +104,7 @@ def run(data: bytes) -> tuple[bool, int, int]:
     return is_right, machine.working_set, peak
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("path", BUILDERS)
 def test_builders(path: str) -> None:
     """With any arguments that they take, called many times."""

@@ -27,7 +27,7 @@ HEAVY = frozenset(
         *("mlx", "mlx_lm", "optimum"),
         *("compressed_tensors", "accelerate", "picklescan", "fickling", "modelscan"),
         "safetensors.torch",
-        *("distributed", "moto", "obstore", "huggingface_hub"),
+        *("distributed", "mpi4py", "moto", "obstore", "huggingface_hub"),
         "ggml_c",  # tools/ggml_c.py, which builds ggml
     }
 )
