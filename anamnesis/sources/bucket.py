@@ -114,7 +114,7 @@ def _store(url: str) -> Any:
     """Return a bucket, its region and credentials from the environment."""
     from obstore.store import from_url
 
-    # The user's own endpoint, such as MinIO's, may have no certificate; other stores know it.
+    # A user's own endpoint, such as MinIO's, may have no certificate; other stores settle it alone.
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     options: Any = {"allow_http": True} if endpoint.startswith("http://") else None
     retries: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
