@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,13 @@ def mixtral() -> PreTrainedModel:
     )
 
 
-def gpt_oss() -> PreTrainedModel:
+def gpt_oss(inner: int = 48) -> PreTrainedModel:
     """Return a model whose files have stacks of experts, [experts, in, out]."""
     return GptOssForCausalLM(
         GptOssConfig(
             vocab_size=320,
             hidden_size=64,
-            intermediate_size=48,
+            intermediate_size=inner,
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
@@ -159,6 +160,14 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
     "stacks in files": (
         gpt_oss,
         {"r": 4, "target_modules": ["q_proj"], "target_parameters": EXPERTS},
+    ),
+    "one square stack": (
+        partial(gpt_oss, 64),
+        {"r": 4, "target_modules": [], "target_parameters": EXPERTS[1:]},
+    ),
+    "one square stack of gates": (
+        partial(gpt_oss, 32),
+        {"r": 4, "target_modules": [], "target_parameters": EXPERTS[:1]},
     ),
     "one stack of experts": (
         mixtral,
@@ -267,6 +276,25 @@ def test_a_quantised_base_is_decoded_and_encoded_anew(tmp_path: Path) -> None:
     for name, tensor in wanted.items():
         if "proj" in name and "lm_head" not in name and tensor.dtype == torch.float8_e4m3fn:
             assert torch.equal(got[name].view(torch.uint8), tensor.view(torch.uint8)), name
+
+
+@pytest.mark.parametrize("inner", [32, 48, 64])
+@pytest.mark.parametrize("stacks", [EXPERTS, EXPERTS[:1], EXPERTS[1:]])
+def test_single_experts_are_rows_of_a_stack_in_turn(
+    tmp_path: Path, inner: int, stacks: list[str]
+) -> None:
+    make = partial(gpt_oss, inner)
+    settings = {"r": 4, "target_modules": [], "target_parameters": stacks}
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    an.forget(base, tmp_path / "fp8", "fp8-tensor-ct")
+    an.remember(tmp_path / "fp8", tmp_path / "stacks", "f32")
+    for name in ("fp8", "stacks"):
+        an.convert(tmp_path / name, tmp_path / f"{name}-out", "bf16", lora=adapter)
+    got, wanted = (
+        load_file(tmp_path / f"{n}-out" / "model.safetensors") for n in ("fp8", "stacks")
+    )
+    assert got.keys() == wanted.keys()
+    assert all(torch.equal(got[name], tensor) for name, tensor in wanted.items())
 
 
 def test_diffusers_metadata_has_the_config_of_each_component(tmp_path: Path) -> None:

@@ -19,11 +19,13 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter
 from anamnesis.convert.lora.deltas import Delta, Factor
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.libraries.stacked_experts import LAYERS, PIECE, STACKS
+from anamnesis.schemes.libraries.stacked_experts import LAYERS, PIECE, STACKS, Way, way_of
 from anamnesis.sources.strided import Strips, strided
 
 _BASE = ".base_layer"
 _STACK_NAMES = ("gate_up_proj", "down_proj", "up_proj")
+# Types of models whose stacks PEFT takes as [experts, in, out] (`is_transposed` in transformers).
+_IN_OUT = frozenset({"gpt_oss", "openai_privacy_filter", "aria", "aria_text"})
 
 
 class _Stack(NamedTuple):
@@ -33,6 +35,8 @@ class _Stack(NamedTuple):
     shape: tuple[int, int, int]  # of experts, out and in features
     is_turned: bool  # stored as [experts, in, out]
     pieces: list[list[tuple[str, range]]]  # of each expert: a weight, and which of its rows
+    is_usually_turned: bool | None  # by the model's type; None if nothing says it
+    alternates: bool = False  # its rows are of the pieces in turn, and not one after the other
 
 
 def deltas_of_experts(
@@ -92,11 +96,13 @@ def _stack(
     ledger: Ledger, singles: Mapping[str, Mapping[str, Mapping[str, str]]], module: str, name: str
 ) -> _Stack | None:
     """Return a stack of a module of experts, as the model has it."""
+    types = ledger.facts.types
+    way, in_out = way_of(types), not types.isdisjoint(_IN_OUT)
     whole = ledger.weights.get(f"{module}.{name}")
     if whole is not None and len(whole.shape) == 3:
         n, rows, cols = whole.shape
         own = [[(whole.name, range(e * rows, (e + 1) * rows))] for e in range(n)]
-        return _Stack(name, (n, rows, cols), False, own)
+        return _Stack(name, (n, rows, cols), False, own, in_out if types else None)
     experts, parts = singles.get(_layer(module), {}), STACKS.get(name, ())
     numbered = [experts.get(str(i), {}) for i in range(len(experts))]
     if not parts or not numbered or any(part not in one for one in numbered for part in parts):
@@ -110,7 +116,9 @@ def _stack(
         for one in numbered
     ]
     rows = sum(shape[0] for shape in shapes[0])
-    return _Stack(name, (len(pieces), rows, shapes[0][0][1]), False, pieces)
+    shape, way = (len(pieces), rows, shapes[0][0][1]), way or Way()
+    is_turned = way.is_turned != in_out
+    return _Stack(name, shape, False, pieces, is_turned, way.alternates and len(parts) > 1)
 
 
 def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
@@ -121,21 +129,32 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     turned = [stack for stack in stacks if stack.shape[:0:-1] == made]
     if lies and (not turned or any(stack.shape[1] != stack.shape[2] for stack in lies)):
         return lies[0]
-    # Square ones lie as others do, of which one may fit the adapter only when it is turned.
-    products = [
-        (roles["B"].shape[0], roles["A"].shape[1])
-        for roles in adapter.modules.values()
-        if all(len(roles[x].shape) == 2 for x in "AB" if x in roles) and "A" in roles
-    ]
-    others = [s.shape[:0:-1] for s in stacks if s.shape[1] != s.shape[2]]
-    if lies and not any(shape in products for shape in others):
-        return lies[0]
-    if turned:
+    if turned and (not lies or _is_turned(adapter, module, stacks, lies[0])):
         return turned[0]._replace(is_turned=True)
+    if lies:
+        return lies[0]
     raise adapter.error(
         f"the factors of {module!r} make {list(made)} of each expert, and those of the base are"
         f" {list(stacks[0].shape[1:])}"
     )
+
+
+def _is_turned(adapter: Adapter, module: str, stacks: Sequence[_Stack], square: _Stack) -> bool:
+    """Tell whether a square stack is turned: as the other one of its module, or by the type."""
+    bare = module.replace(_BASE, "")
+    wrapped = [_factors(adapter, m) for m in adapter.modules if m.replace(_BASE, "") == bare]
+    products = {(b.shape[0], a.shape[1]) for a, b in wrapped}
+    others = [stack.shape[1:] for stack in stacks if stack.shape[1] != stack.shape[2]]
+    if any(shape in products for shape in others):
+        return False
+    if any(shape[::-1] in products for shape in others):
+        return True
+    if square.is_usually_turned is None:
+        raise adapter.error(
+            f"the factors of {module!r} fit {f'{bare}.{square.name}'!r} either way, and no"
+            " model_type of a config.json says which is right"
+        )
+    return square.is_usually_turned
 
 
 def _deltas(
@@ -151,16 +170,17 @@ def _deltas(
     seen, (n_out, step), n_in = partial(_seen, strips), b.shape, a.shape[1]
     for expert, pieces in enumerate(stack.pieces):
         first, done = expert * rank * n_in, 0
+        each = len(pieces) if stack.alternates else 1  # of the stack's rows, from one to the next
         for name, rows in pieces:
             if stack.is_turned:
-                left = seen(a, first + done, (len(rows), rank), (1, n_in))
+                left = seen(a, first + done, (len(rows), rank), (each, n_in))
                 right = seen(b, expert, (rank, n_out), (n, step))
             else:
-                left = seen(b, expert + done * step, (len(rows), rank), (step, n))
+                left = seen(b, expert + done * step, (len(rows), rank), (each * step, n))
                 right = seen(a, first, (rank, n_in), (n_in, 1))
             cols = right.shape[1]
             yield name, Delta(left.values, right.values, scale, rows, cols, is_rounded=True)
-            done += len(rows)
+            done += 1 if stack.alternates else len(rows)
 
 
 def _seen(

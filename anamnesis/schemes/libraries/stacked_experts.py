@@ -49,7 +49,7 @@ _UNGATED = {"up_proj": ("up",), "down_proj": ("down",)}
 _APART = {"gate_proj": ("gate",), **_UNGATED}
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """How transformers stacks a model's experts."""
 
     is_turned: bool = False
@@ -62,12 +62,12 @@ class _Way(NamedTuple):
         return f"{name.removesuffix('.weight') if self.of_bias[0] == '.' else name}{self.of_bias}"
 
 
-_LINEAR, _TURNED = _Way(), _Way(is_turned=True)
-_GRANITE = _Way(names={"gate_up_proj": "input_linear.weight", "down_proj": "output_linear.weight"})
+_LINEAR, _TURNED = Way(), Way(is_turned=True)
+_GRANITE = Way(names={"gate_up_proj": "input_linear.weight", "down_proj": "output_linear.weight"})
 
 # By the type of the model, or of the section of its config that has experts.
 _WAYS = {
-    "gpt_oss": _Way(is_turned=True, alternates=True),
+    "gpt_oss": Way(is_turned=True, alternates=True),
     **dict.fromkeys(("llama4", "llama4_text", "openai_privacy_filter"), _TURNED),
     **dict.fromkeys(("gemma4", "gemma4_text", "hy_v4", "inkling_text"), _LINEAR),
     "granitemoe_swa": _LINEAR,
@@ -93,7 +93,7 @@ def joined_experts(
 ) -> Iterator[MadeStack]:
     """Yield the stacks of a model whose experts are all there, one by one."""
     modules = _modules(weights)
-    way = _way_of(read_model_types()) if modules else None
+    way = way_of(read_model_types()) if modules else None
     if way is None:
         return
     for module, found in modules.items():
@@ -119,9 +119,9 @@ def every_stack_of_singles(
             inner = "experts" if "gpt_oss" in model_types else "switch_mlp"
             own = {n: f"{inner}.{n}.weight" for n in _APART}
             stacks = {n: of for n, of in _APART.items() if projections.issuperset(of)}
-            way = _Way(names=own, stacks=stacks, of_bias=".bias")
+            way = Way(names=own, stacks=stacks, of_bias=".bias")
         else:
-            way = _way_of(model_types) or _LINEAR
+            way = way_of(model_types) or _LINEAR
             way = way if "gate" in projections else way._replace(stacks=_UNGATED)
         if _lacks_one(found):
             raise _apart(module, "an expert lacks one of its weights")
@@ -155,7 +155,7 @@ def _lacks_one(found: _Found) -> bool:
     return len({frozenset(experts) for experts in found.values()}) > 1
 
 
-def _way_of(types: frozenset[str]) -> _Way | None:
+def way_of(types: frozenset[str]) -> Way | None:
     """Return how a model of these types has its experts; None if they do not say it as one."""
     ways = [_WAYS[kind] for kind in types if kind in _WAYS]
     return ways[0] if ways and all(way == ways[0] for way in ways) else None
@@ -164,7 +164,7 @@ def _way_of(types: frozenset[str]) -> _Way | None:
 def _stacks(
     module: str,
     found: _Found,
-    way: _Way,
+    way: Way,
     written: Callable[[Weight], DType],
     *,
     in_codes: bool = False,
@@ -208,7 +208,7 @@ def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
     return pieces
 
 
-def _of_codes(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:
+def _of_codes(name: str, pieces: list[Weight], per_matrix: int, way: Way) -> Weight | None:
     """Return a stack in the codes of its pieces, if these can be; else of what they decode to."""
     made = pieces[0].stacked(name, pieces, per_matrix, alternates=way.alternates)
     if made is None or (way.is_turned and not isinstance(made, TiledWeight)):
@@ -216,14 +216,14 @@ def _of_codes(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> We
     return transposed(made) if way.is_turned else made
 
 
-def _matrices(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:
+def _matrices(name: str, pieces: list[Weight], per_matrix: int, way: Way) -> Weight | None:
     if len(pieces[0].shape) != 2:
         return None
     made = joined(name, pieces, per_matrix, alternates=way.alternates)
     return transposed(made) if way.is_turned else made
 
 
-def _biases(name: str, pieces: list[Weight], per_matrix: int, way: _Way) -> Weight | None:
+def _biases(name: str, pieces: list[Weight], per_matrix: int, way: Way) -> Weight | None:
     """Return the rows of biases, each of which is a column until then."""
     if len(pieces[0].shape) != 1 or any(type(piece) is not Plain for piece in pieces):
         return None
