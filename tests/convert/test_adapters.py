@@ -23,7 +23,7 @@ from helpers.recorded_hf import described, recorded, through_gguf
 
 PEFT = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
 EXPERTS = {**PEFT, "target_parameters": ["experts.up_proj", "experts.down_proj"]}
-BASE = {"a.weight": (8, 6), "b.weight": (8, 6), "a.bias": (8,), "x.experts.down_proj": (2, 6, 6)}
+BASE = {"a.weight": (8, 6), "b.weight": (8, 6), "a.bias": (8,), "x.experts.down_proj": (2, 5, 6)}
 
 
 def drawn(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def factors(module: str = "a", /, **others: tuple[int, ...]) -> dict[str, Any]:
 
 
 def of_experts(**others: tuple[int, ...]) -> dict[str, Any]:
-    shapes: dict[str, tuple[int, ...]] = {"lora_A__weight": (4, 6), "lora_B__weight": (6, 4)}
+    shapes: dict[str, tuple[int, ...]] = {"lora_A__weight": (4, 6), "lora_B__weight": (5, 4)}
     return factors("x.experts", **{**shapes, **others})
 
 
@@ -115,7 +115,7 @@ REFUSED = {
     ),
     "experts' vectors": Case(of_experts(lora_A__weight=(24,)), EXPERTS, "'x.experts'.* matrices"),
     "experts' scalars": Case(of_experts(lora_B__weight=()), EXPERTS, "'x.experts'.* no matrices"),
-    "experts' bias": Case(of_experts(lora_B__bias=(6,)), EXPERTS, "'x.experts'.* have bias"),
+    "experts' bias": Case(of_experts(lora_B__bias=(5,)), EXPERTS, "'x.experts'.* have bias"),
     "experts' DoRA": Case(
         of_experts(), {**EXPERTS, "use_dora": True}, "'x.experts'.* have use_dora"
     ),

@@ -51,9 +51,9 @@ def llama(*, tied: bool = False) -> PreTrainedModel:
     )
 
 
-def gpt2() -> PreTrainedModel:
+def gpt2(width: int = 64) -> PreTrainedModel:
     ends = {"bos_token_id": 1, "eos_token_id": 1}
-    return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=300, **ends))
+    return GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=width, n_head=4, vocab_size=300, **ends))
 
 
 def mixtral() -> PreTrainedModel:
@@ -107,6 +107,7 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
         {"r": 8, "target_modules": ["q_proj", "embed_tokens"]},
     ),
     "embeddings": (llama, {"r": 8, "target_modules": ["embed_tokens", "lm_head"]}),
+    "rounded products": (llama, {"r": 8, "target_modules": FEW, "init_lora_weights": "mica"}),
     "embeddings, dora": (llama, {"r": 8, "target_modules": ["embed_tokens"], "use_dora": True}),
     "whole modules": (
         llama,
@@ -116,6 +117,23 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
     "Conv1D, dora": (
         gpt2,
         {"r": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "use_dora": True},
+    ),
+    "Conv1D, dora of many norms": (
+        partial(gpt2, 500),
+        {"r": 8, "target_modules": ["attn.c_proj", "mlp.c_proj", "c_fc"], "use_dora": True},
+    ),
+    "dora of many norms": (
+        lambda: LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=320,
+                hidden_size=512,
+                intermediate_size=1004,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+            )
+        ),
+        {"r": 8, "target_modules": FEW, "use_dora": True},
     ),
     "biases of layers": (
         gpt2,
@@ -230,6 +248,40 @@ def test_a_merge_is_pefts(tmp_path: Path, case: str) -> None:
     assert_same(base, tmp_path / "out", wanted)
 
 
+@pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
+def test_a_head_that_is_tied_and_stored_changes_with_the_embeddings(
+    tmp_path: Path, module: str
+) -> None:
+    make, settings = partial(llama, tied=True), {"r": 8, "target_modules": [module]}
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    tensors = load_file(base / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    wanted = merged_by_peft(base, adapter)
+    an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+    assert_same(base, tmp_path / "out", wanted)
+
+
+def test_embeddings_alone_whose_head_is_tied_are_refused(tmp_path: Path) -> None:
+    make = partial(llama, tied=True)
+    settings = {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    with pytest.raises(an.UnsupportedError, match="has embed_tokens alone"):
+        an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_the_base_says_which_layers_are_conv1d(tmp_path: Path, said: bool) -> None:
+    """A square one fits either way, and the config may have the flag of another layer."""
+    settings = {"r": 8, "target_modules": ["attn.c_proj"], "fan_in_fan_out": True}
+    base, adapter = base_of(gpt2, tmp_path / "base"), trained(gpt2, settings, tmp_path / "adapter")
+    wanted = merged_by_peft(base, adapter)
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "fan_in_fan_out": said}))
+    an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+    assert_same(base, tmp_path / "out", wanted)
+
+
 def test_several_are_rounded_one_after_the_other(tmp_path: Path) -> None:
     base = base_of(llama, tmp_path / "base")
     adapters = []
@@ -298,7 +350,7 @@ def test_single_experts_are_rows_of_a_stack_in_turn(
 
 
 def test_diffusers_metadata_has_the_config_of_each_component(tmp_path: Path) -> None:
-    components = {
+    components: dict[str, tuple[Made, dict[str, Any]]] = {
         "transformer": (llama, CASES["patterns"][1]),
         "text_encoder": (llama, {**CASES["rslora"][1], "target_modules": ["k_proj"]}),
         "text_encoder_2": (gpt2, CASES["Conv1D, dora"][1]),

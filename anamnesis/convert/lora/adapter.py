@@ -43,7 +43,7 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
         ("use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"), (bool, "true or false")
     ),
     **dict.fromkeys(("alpha_pattern", "rank_pattern", "lora_parameters"), (dict, "an object")),
-    "target_parameters": (list, "a list"),
+    **dict.fromkeys(("target_parameters", "modules_to_save"), (list, "a list")),
     "init_lora_weights": ((bool, str), "true, false or a name"),
 }
 # Keys of PEFT's that make other weights than the base's, or other products, if they are set.
@@ -121,6 +121,22 @@ class Config:
     def parameters(self) -> list[str]:
         """Return the names, or ends of names, of parameters that are wrapped by themselves."""
         return self.values.get("target_parameters") or []
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether products are rounded before they are added, as PEFT does for MiCA."""
+        return str(self.values.get("init_lora_weights")).lower() == "mica"
+
+    def check_tied(self) -> None:
+        """Refuse embeddings that are saved whole while the head, tied to them, is not."""
+        saved = self.values.get("modules_to_save") or ()
+        is_alone = "embed_tokens" in saved and "lm_head" not in saved
+        if is_alone and not self.values.get("ensure_weight_tying"):
+            raise UnsupportedError(
+                f"{self._where}: modules_to_save has embed_tokens alone, and PEFT leaves the head,"
+                " which was tied to it, as it was",
+                remedy="train with ensure_weight_tying=True",
+            )
 
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
@@ -220,11 +236,15 @@ class Adapter(NamedTuple):
         component = module.partition(".")[0]
         return self.configs.get(component) or self.configs[""]
 
-    def factors(self, module: str) -> tuple[Factor, Factor]:
-        """Return what is multiplied: B and A, or both turned where the product is."""
+    def factors(self, module: str, is_conv1d: bool | None = None) -> tuple[Factor, Factor]:
+        """Return what is multiplied: B and A, or both turned where the product is.
+
+        The config's flag says whether it is turned, where the base does not.
+        """
         roles = self.modules[module]
         a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
-        if self.config(module).flag("fan_in_fan_out") or "embedding_A" in roles:
+        is_turned = self.config(module).flag("fan_in_fan_out") if is_conv1d is None else is_conv1d
+        if is_turned or "embedding_A" in roles:
             return Factor(a, turned=True), Factor(b, turned=True)  # (B @ A)^T = A^T @ B^T
         return Factor(b, mlx), Factor(a, mlx)
 

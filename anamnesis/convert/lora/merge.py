@@ -29,10 +29,12 @@ from anamnesis.convert.plan.edits import replaced_by
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.detect.orientation import conv1d_layers
 from anamnesis.schemes.libraries.tied_heads import says_tied
 
 _WEIGHT = ".weight"
 _HEAD = "lm_head.weight"
+_EMBEDDINGS = "embed_tokens.weight"
 _F32 = OUTPUT_DTYPES["f32"]
 _ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
 # Parts of modules that flags of a config speak of.
@@ -182,6 +184,12 @@ class _Merge:
         self.request = request
         self.config = config
         self.modules = Modules(ledger)
+        self.conv1d = conv1d_layers(ledger)
+        self.is_tied = says_tied(config) is True
+        embeddings = [name for name in ledger.weights if name.endswith(_EMBEDDINGS)]
+        both = [*embeddings, _HEAD]
+        are_stored = self.is_tied and len(both) == 2 and _HEAD in ledger.weights
+        self.twins = dict(zip(both, reversed(both), strict=True)) if are_stored else {}
         self.deltas: dict[str, list[Delta]] = {}
         self.whole: dict[str, StoredTensor] = {}
         self.shelf = Shelf()
@@ -210,12 +218,11 @@ class _Merge:
         others = [module for module in adapter.modules if module not in taken]
         names = self.modules.of_adapter(adapter, others)
         changed = set(names.values())
-        has_tied_head = _HEAD in self.ledger.weights and says_tied(self.config)
         for module, name in names.items():
             self._take_module(adapter, module, name, weight)
-            is_of_both = name.endswith("embed_tokens.weight") and _HEAD not in changed
-            if is_of_both and has_tied_head:  # which is stored too
-                self._take_module(adapter, module, _HEAD, weight)
+            twin = self.twins.get(name)
+            if twin is not None and twin not in changed:
+                self._take_module(adapter, module, twin, weight)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
         self._weight(adapter, name)
@@ -240,16 +247,17 @@ class _Merge:
     def _take_module(self, adapter: Adapter, module: str, name: str, weight: float) -> None:
         """Take what one module of an adapter adds to a weight."""
         roles, base = adapter.modules[module], self._weight(adapter, name)
-        left, right = adapter.factors(module)
-        rank, made = left.shape[1], adapter.made(module)
+        # A parameter's product lies as the parameter does and is rounded before it is added, and
+        # patterns fit its name, as for experts.
+        own = f".{module}.weight"
+        is_parameter = any(own.endswith(f".{x}") for x in adapter.config(module).parameters())
+        left, right = adapter.factors(module, None if is_parameter else self.conv1d.get(name))
+        rank, made = left.shape[1], (left.shape[0], right.shape[1])
         if right.shape[0] != rank or rank == 0 or made != flat_shape(base):
             raise adapter.error(
                 f"the factors of {module!r} make {list(made)}, and {name!r} of the base is"
                 f" {list(base.shape)}; is it an adapter of this model?"
             )
-        # A parameter's product is rounded before, and patterns fit its name, as for experts.
-        own = f".{module}.weight"
-        is_parameter = any(own.endswith(f".{x}") for x in adapter.config(module).parameters())
         scale = weight * adapter.scale(module, rank, own[1:] if is_parameter else "")
         delta = Delta(
             left.values,
@@ -257,7 +265,8 @@ class _Merge:
             scale,
             range(made[0]),
             made[1],
-            is_rounded=("embedding_A" in roles or is_parameter) and "magnitude" not in roles,
+            is_rounded=("embedding_A" in roles or is_parameter or adapter.config(module).is_rounded)
+            and "magnitude" not in roles,
             of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
         )
         self._check_parts(adapter, module, weight, made[delta.of_columns])
@@ -297,6 +306,8 @@ class _Merge:
         if own is None:
             near = did_you_mean(name, self.ledger.weights)
             raise adapter.error(f"tensor {name!r} is no factor, and no weight of the base{near}")
+        if own.endswith(_EMBEDDINGS) and self.is_tied and _HEAD not in self.ledger.weights:
+            adapter.config(name).check_tied()
         base = self._weight(adapter, own)
         if base.shape != tensor.shape:
             raise adapter.error(
