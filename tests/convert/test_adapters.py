@@ -409,7 +409,6 @@ def test_a_gguf_is_merged_as_the_directory_that_it_becomes(tmp_path: Path) -> No
     assert once == twice
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("to", ["gguf-f32", "gguf-f16", "gguf-bf16", "gguf-q8_0", "gguf-q4_0"])
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gemma3", "qwen3moe"])
 def test_a_gguf_keeps_its_names_types_and_metadata(tmp_path: Path, name: str, to: str) -> None:

@@ -48,7 +48,6 @@ def in_block(name: str) -> str:
     return name[name.index("layers.") :]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("llm-compressor, transformers")
 @pytest.mark.parametrize(
     ("kind", "to"),

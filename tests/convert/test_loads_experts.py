@@ -44,7 +44,6 @@ def assert_same(ours: Tensors, want: Tensors) -> None:
     assert [name for name in want if ours[name] != want[name]] == []
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("compressed-tensors")
 @pytest.mark.parametrize("to", SCHEMES)
 @pytest.mark.parametrize("kind", STACKED)
@@ -58,7 +57,6 @@ def test_llm_compressor(kind: str, to: str, tmp_path: Path) -> None:
     assert_same(of_experts(tmp_path / "ours"), want)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("ModelOpt")
 @pytest.mark.parametrize("to", MODELOPT)
 @pytest.mark.parametrize("kind", ["qwen3_vl_moe", "qwen3_5_moe", "gemma4", "granitemoe"])

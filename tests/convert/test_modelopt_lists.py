@@ -112,7 +112,6 @@ def is_layer_excluded(prefix: str, patterns: list[str]) -> bool:
     )
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("ModelOpt")
 @pytest.mark.parametrize(
     ("kind", "to"),

@@ -138,7 +138,6 @@ def no_gpu_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FineGrainedFP8HfQuantizer, "validate_environment", lambda *_, **__: None)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("transformers")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bitsandbytes(kind: str, tmp_path: Path) -> None:
@@ -150,7 +149,6 @@ def test_bitsandbytes(kind: str, tmp_path: Path) -> None:
     assert quantised(tmp_path / "out", bitsandbytes.nn.Linear4bit) == theirs
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("transformers")
 @pytest.mark.usefixtures("no_gpu_asked")
 @pytest.mark.parametrize("to", ["fp8-tensor", "fp8-block-64x64"])
@@ -177,7 +175,6 @@ def scaled(folder: Path) -> set[str]:
     return {name for name in names if ".experts." not in name}
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("compressed-tensors")
 @pytest.mark.parametrize("kind", KINDS)
 def test_llm_compressor(kind: str, tmp_path: Path) -> None:
@@ -189,7 +186,6 @@ def test_llm_compressor(kind: str, tmp_path: Path) -> None:
         loaded(tmp_path / "out", dtype=torch.bfloat16)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.against("ModelOpt")
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - UNKNOWN))
 def test_modelopt(kind: str, tmp_path: Path) -> None:
@@ -199,7 +195,6 @@ def test_modelopt(kind: str, tmp_path: Path) -> None:
     assert (theirs - found, found - theirs) == (BY_BOTH.get(kind, set()), set())
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("no_gpu_asked")
 @pytest.mark.parametrize("to", ["int8", "fp8-channel", "int4", "bnb-nf4", "bnb-int8", "fp8-tensor"])
 @pytest.mark.parametrize("left", ["seeing", "speaking"])
@@ -270,7 +265,6 @@ def small(config: Any) -> Any:
     return config
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(4))
 def test_no_layer_that_is_encoded_is_of_another_class(part: int) -> None:
     """Of all models of transformers: else codes would be left over when it is loaded."""

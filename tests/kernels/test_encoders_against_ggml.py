@@ -147,7 +147,6 @@ def test_codes_stay(name: str, rng: np.random.Generator) -> None:
     assert again.tobytes() == ggml_c.ggml().quantize(_core.BLOCKS[name], theirs, weights).tobytes()
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.oracle
 @pytest.mark.against("ggml")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

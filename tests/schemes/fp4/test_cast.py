@@ -121,7 +121,7 @@ def windows(highs: Iterable[int]) -> dict[str, tuple[Array, Array]]:
 @pytest.mark.parametrize(
     "highs",
     [
-        pytest.param(range(255), marks=pytest.mark.weekly, id="all"),
+        pytest.param(range(255), marks=pytest.mark.slow, id="all"),
         (0, 1, 17, 18, 90, 127, 251, 254),
     ],
 )

@@ -105,7 +105,6 @@ def test_fp8_of_compressed_tensors(kind: str, shape: tuple[int, int], dtype: str
     )
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.against("ModelOpt")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(3, 8), (130, 200), (128, 256)], ids=str)

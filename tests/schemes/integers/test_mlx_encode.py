@@ -42,7 +42,6 @@ def quantized(array: NDArray[Any], bits: int, group_size: int) -> list[bytes]:
         return [raw(part) for part in mx.quantize(to_mlx(array), group_size, bits)]
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize(

@@ -63,7 +63,6 @@ def folder_of(case: Gptq | Awq, state: State, path: Path) -> Path:
     return write(path, state, case.config).parent
 
 
-@pytest.mark.sampled(5)
 @pytest.mark.parametrize("scales", ["F16", "BF16", "F32"])
 @pytest.mark.parametrize("group_size", [32, 128, -1])
 @pytest.mark.parametrize("sym", [True, False])

@@ -28,7 +28,6 @@ def has_scales(weight: torch.Tensor, size: int, bits: int) -> bool:
     return bool(torch.isfinite(2 * amax).all() and ((amax == 0) | (scale > 0)).all())
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.against("GPTQModel")
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -79,7 +78,6 @@ def fits_half(weight: torch.Tensor, size: int) -> bool:
     return bool((groups.amax(-1) - groups.amin(-1) < 65504).all())
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.against("AutoAWQ")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "group_size"), CASES, ids=str)

@@ -83,7 +83,6 @@ def in_its_class(state: State, shape: tuple[int, ...], dtype: torch.dtype) -> by
     return raw(dequantized(state, LAYER, shape).to(dtype))
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", OUTPUTS)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("to", ENCODERS)
@@ -110,7 +109,6 @@ def test_one_scale_for_all_rows_is_read() -> None:
     assert read(load(out.getvalue())) == read(state)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", LEVELS_KINDS, ids=str)
 @pytest.mark.parametrize("group", GROUPS[::2])
 def test_levels_are_read_and_moved(
@@ -134,7 +132,6 @@ def _parts(state: State, kind: dict[str, Any]) -> tuple[Any, ...]:
     return state[NAME], state[f"{NAME}_s_rel"], book, kind.get("group_size", 16)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("kind", LEVELS_KINDS, ids=str)
 @pytest.mark.parametrize("group", GROUPS)
