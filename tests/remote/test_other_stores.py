@@ -17,7 +17,7 @@ from anamnesis.base.errors import ParseError
 from anamnesis.convert.resume.bucket import delete, put
 from anamnesis.sources import bucket as bucket_module
 from anamnesis.sources.remote import open_remote
-from helpers.in_parts import KINDS, alone, as_one, make_all, write_model
+from helpers.in_parts import KILLED, KINDS, alone, as_one, make_all, write_model
 from helpers.models import tree
 
 pytest.importorskip("moto.server")
@@ -104,15 +104,6 @@ def test_an_upload_in_parts(source: Path, bucket: str, tmp_path: Path) -> None:
     as_one(path, f"{bucket}/{name}", options)
     as_one(path, tmp_path / name, options)
     assert objects(bucket) == {name: (tmp_path / name).read_bytes()}
-
-
-KILLED = """
-import os, signal, sys, anamnesis as an
-def progress(done, total):
-    if done > total * 0.7: os.kill(os.getpid(), signal.SIGKILL)
-with an.parse(sys.argv[1]) as model:
-    model.convert(sys.argv[2], to="fp8-block", max_shard_size=18_000, progress=progress)
-"""
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no such signal")

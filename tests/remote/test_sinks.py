@@ -25,7 +25,7 @@ from anamnesis.cli.app import cli
 from anamnesis.convert.parts.parts import Parts
 from anamnesis.sources import bucket as bucket_module
 from anamnesis.sources.remote import open_remote
-from helpers.in_parts import KINDS, alone, as_one, make_all, write_model
+from helpers.in_parts import KILLED, KINDS, alone, as_one, make_all, write_model
 from helpers.models import tree
 from helpers.page_inputs import run_demo
 from helpers.pages import PROJECT, blocks
@@ -481,15 +481,6 @@ def test_a_source_that_changes(source: Path, bucket: Bucket) -> None:
     with pytest.raises(AnamnesisError, match=r"model\.safetensors"):
         as_one(source, f"{bucket.url}/out", FP8 | {"progress": change})
     assert not visible(bucket)
-
-
-KILLED = """
-import os, signal, sys, anamnesis as an
-def progress(done, total):
-    if done > total * 0.7: os.kill(os.getpid(), signal.SIGKILL)
-with an.parse(sys.argv[1]) as model:
-    model.convert(sys.argv[2], to="fp8-block", max_shard_size=18_000, progress=progress)
-"""
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no such signal")
