@@ -95,6 +95,7 @@ REFUSED = {
         "'a' must have two factors",
     ),
     "rank": keyed("r", 3, "rank of 'a' is 3 here, and 2"),
+    "rank of mlx-lm": keyed("lora_parameters", {"rank": 3}, "rank of 'a' is 3 here, and 2"),
     "rank pattern": keyed("rank_pattern", {"a": 1}, "rank of 'a' is 1 here, and 2"),
     "a large alpha": keyed("lora_alpha", 10**400, "lora_alpha is no number"),
     "a large repetition": keyed("alpha_pattern", {"a{99999999999}": 1}, "pattern"),

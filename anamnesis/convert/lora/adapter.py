@@ -141,10 +141,11 @@ class Config:
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
         name = module.removeprefix(f"{self._component}.")
-        own = self._of(self._ranks, name, self.values.get("r"))
+        of_mlx = self.values.get("lora_parameters")
+        said = self.values.get("r") if of_mlx is None else of_mlx.get("rank")
+        own = self._of(self._ranks, name, said)
         if own is not None and self._number(own, "the rank") != rank:
             raise self.error(f"the rank of {module!r} is {own} here, and {rank} in its factors")
-        of_mlx = self.values.get("lora_parameters")
         if of_mlx is not None:
             return self._number(of_mlx.get("scale", _SCALE_OF_MLX), "lora_parameters.scale")
         if self.values.keys().isdisjoint(("peft_type", "lora_alpha")):
