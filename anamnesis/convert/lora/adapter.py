@@ -135,7 +135,7 @@ class Config:
             raise UnsupportedError(
                 f"{self._where}: modules_to_save has embed_tokens alone, and PEFT leaves the head,"
                 " which was tied to it, as it was",
-                remedy="train with ensure_weight_tying=True",
+                remedy="set ensure_weight_tying in the LoraConfig, and train again",
             )
 
     def scale(self, module: str, rank: int) -> float | None:
