@@ -10,7 +10,7 @@ import pytest
 
 import anamnesis as an
 from anamnesis.cli.demo_models import DEMOS
-from helpers.cli_runs import SMALL, amn, python
+from helpers.cli_runs import SMALL, amn_process, python
 
 HEAVY = {"numpy", "ml_dtypes", "rich"}
 OF_A_CONVERSION = {
@@ -113,11 +113,11 @@ for name in (*ENCODINGS, *TAKING):
 
 
 def test_version() -> None:
-    assert amn("--version").stdout == f"anamnesis {an.__version__}\n"
+    assert amn_process("--version").stdout == f"anamnesis {an.__version__}\n"
 
 
 def test_help_shows_both_names_of_a_command() -> None:
-    text = amn("--help").stdout
+    text = amn_process("--help").stdout
     assert "  inspect, info " in text
     assert "  remember, dequantise " in text
     assert max(map(len, text.splitlines())) <= 80

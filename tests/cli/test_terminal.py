@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from helpers.cli_runs import SMALL, amn, environment
+from helpers.cli_runs import SMALL, amn_process, environment
 from helpers.handmade import Entry
 
 if sys.platform == "win32":
@@ -187,7 +187,7 @@ def test_no_bar(model: Path, tmp_path: Path, args: list[str], env: dict[str, Any
 
 
 def test_no_control_codes_in_pipes(model: Path, tmp_path: Path) -> None:
-    done = amn("remember", model.name, cwd=tmp_path, env={"TTY_COMPATIBLE": "1"})
+    done = amn_process("remember", model.name, cwd=tmp_path, env={"TTY_COMPATIBLE": "1"})
     assert (done.returncode, done.stderr) == (0, "")
     assert not [c for c in done.stdout if not c.isprintable() and c != "\n"]
 
@@ -266,5 +266,5 @@ def test_errors_have_colours_on_all_verbs(tmp_path: Path, verb: str) -> None:
 def test_who_wants_colours_in_a_pipe(
     model: Path, tmp_path: Path, args: list[str], env: dict[str, str], has: bool
 ) -> None:
-    done = amn("inspect", model.name, *args, cwd=tmp_path, env=env)
+    done = amn_process("inspect", model.name, *args, cwd=tmp_path, env=env)
     assert (done.returncode, "\x1b" in done.stdout) == (0, has)

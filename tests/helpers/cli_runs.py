@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -72,6 +73,18 @@ def command(*args: str | Path) -> list[str]:
 
 
 def amn(
+    *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `amn` in this process, where one of its own is not what is tested."""
+    words = [str(arg) for arg in args]
+    cleared = {name: None for name in os.environ if name.startswith("ANAMNESIS_")}
+    with contextlib.chdir(cwd or Path.cwd()):
+        runner = CliRunner(catch_exceptions=False, env={**cleared, **(env or {})})
+        done = runner.invoke(cli, words, prog_name="amn")
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+def amn_process(
     *args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `amn` as a process of its own, its output in pipes."""
