@@ -35,6 +35,7 @@ def converted(source: Path, to: str, **options: Any) -> Path:
     return out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("model", "type", "digest"), FILES)
 def test_bytes_are_those_of_comfyui_gguf(
     model: str, type: str, digest: str, tmp_path: Path

@@ -106,6 +106,7 @@ def test_an_encoding_takes_its_own_codes(name: str) -> None:
     assert WAYS[name][name] == ("moved", "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TOOL["NAMES"])
 def test_an_encoding_over_itself_is_unchanged(name: str, folder: Path) -> None:
     """The same tensors, byte for byte, and it is said so."""
