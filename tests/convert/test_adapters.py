@@ -127,7 +127,7 @@ REFUSED = {
     ),
     "two whole tensors": Case({**TWICE, "b.weight": TWICE["a.lora_A.weight"]}, PEFT, "there twice"),
     "whole tensors of one weight": Case(
-        {**TWICE, "text.b.weight": TWICE["base_model.model.b.weight"]}, PEFT, "replaces 'b.weight'"
+        {**TWICE, "model.b.weight": TWICE["base_model.model.b.weight"]}, PEFT, "both fit 'b.weight'"
     ),
     "two modules of one weight": Case(
         {**factors("lora_te1_b"), **factors("lora_te2_b")}, None, "'lora_te1_b' and 'lora_te2_b'"
@@ -185,6 +185,18 @@ def test_a_module_that_fits_two_weights_is_refused(tmp_path: Path) -> None:
     base["vision.layers.0.q.weight"] = base["vision.layers.0.q.weight"][:6]
     got = merged(tmp_path, adapter, base=base)
     assert [name for name in base if not np.array_equal(got[name], base[name])] == [*base][:1]
+
+
+@pytest.mark.parametrize("own", ["model.language_model", "language_model.model"])
+def test_a_whole_tensor_is_of_the_part_that_the_factors_are_of(tmp_path: Path, own: str) -> None:
+    whole = {"model.layers.0.q.bias": drawn({"bias": (8,)})["bias"]}
+    adapter = saved(tmp_path / "adapter", {**factors("model.layers.0.q"), **whole}, PEFT)
+    base = drawn({f"{own}.layers.0.q.weight": (8, 6), "vision.model.layers.0.q.bias": (8,)})
+    with pytest.raises(an.AnamnesisError, match=r"'model\.layers\.0\.q\.bias' is no factor"):
+        merged(tmp_path, adapter, base=base)
+    base[f"{own}.layers.0.q.bias"] = np.zeros(8, np.float32)
+    got = merged(tmp_path, adapter, base=base)
+    assert [name for name in base if np.array_equal(got[name], base[name])] == [*base][1:2]
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), 10**400, "x"])
@@ -364,6 +376,17 @@ def test_a_run_is_not_resumed_with_another_config(tmp_path: Path) -> None:
         with an.parse(tmp_path / "base.safetensors") as model:
             digests.append(model.plan(lora=adapter).digest())
     assert digests[0] == digests[2] != digests[1]
+
+
+def test_a_run_is_not_resumed_with_other_values(tmp_path: Path) -> None:
+    an.save(drawn(BASE), tmp_path / "base.safetensors")
+    digests = []
+    for value in (1, 2, 1):
+        whole = {**factors(), "b.weight": np.full((8, 6), value, np.float32)}
+        an.save(whole, tmp_path / "adapter.safetensors", force=True)
+        with an.parse(tmp_path / "base.safetensors") as model:
+            digests.append(model.plan(lora=tmp_path / "adapter.safetensors").digest())
+    assert digests[0] != digests[1]
 
 
 def test_files_are_closed_after_a_merge(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ _WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
 _OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
 _FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
 _PEFT = "base_model.model."
+BASE_LAYER = ".base_layer."  # PEFT's: what a module wraps, saved beside its factors
 # What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
 STARTS = (
     *("lora_unet_", "lora_te1_", "lora_te2_", "lora_te_"),
@@ -86,7 +87,7 @@ _FACTORS = {role for pair in _PAIRS for role in pair}
 _SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
 # Parts of names as diffusers' first versions had them, and as they are now.
 _OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
-# Parts of names of what is another method than LoRA, or a form of it that is not read.
+# What a part of a name begins with, of another method than LoRA or a form of it that is not read.
 _OTHERS = {
     "hada_": "LoHa",
     "lokr_": "LoKr",
@@ -126,17 +127,6 @@ class Config:
     def is_rounded(self) -> bool:
         """Whether products are rounded before they are added, as PEFT does for MiCA."""
         return str(self.values.get("init_lora_weights")).lower() == "mica"
-
-    def check_tied(self) -> None:
-        """Refuse embeddings that are saved whole while the head, tied to them, is not."""
-        saved = self.values.get("modules_to_save") or ()
-        is_alone = "embed_tokens" in saved and "lm_head" not in saved
-        if is_alone and not self.values.get("ensure_weight_tying"):
-            raise UnsupportedError(
-                f"{self._where}: modules_to_save has embed_tokens alone, and PEFT leaves the head,"
-                " which was tied to it, as it was",
-                remedy="set ensure_weight_tying in the LoraConfig, and train again",
-            )
 
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
@@ -309,7 +299,7 @@ def _file_of(folder: str) -> str:
 def _sorted(adapter: Adapter) -> Adapter:
     """Return an adapter with its tensors by what they are for."""
     for name, tensor in adapter.container.tensors.items():
-        foreign = next((what for part, what in _OTHERS.items() if part in name), None)
+        foreign = next((what for word, what in _OTHERS.items() if f".{word}" in f".{name}"), None)
         kinds = ("float", "int") if name.endswith(".alpha") else ("float",)
         if foreign is not None or tensor.dtype.kind not in kinds:
             what = f"is of {foreign}" if foreign else f"is {tensor.dtype}"
@@ -319,7 +309,7 @@ def _sorted(adapter: Adapter) -> Adapter:
             bare = bare.replace(old, new)
         ending = next((end for end in _ROLES if bare.endswith(end)), None)
         if ending is None:
-            own = bare.replace(".modules_to_save", "").replace(".base_layer.", ".")
+            own = bare.replace(".modules_to_save", "").replace(BASE_LAYER, ".")
             known = adapter.whole.setdefault(own, tensor)
         else:
             module = adapter.modules.setdefault(bare.removesuffix(ending), {})
