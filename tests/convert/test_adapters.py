@@ -461,3 +461,33 @@ def test_a_gguf_keeps_its_names_types_and_metadata(tmp_path: Path, name: str, to
         same = wanted if tensor in changed else before
         assert told == same["tensors"][tensor], tensor
         assert (told == before["tensors"][tensor]) == (tensor not in changed)
+
+
+def test_a_gguf_is_merged_into_the_type_that_is_asked_for(tmp_path: Path) -> None:
+    through_gguf("llama", tmp_path, "gguf-q4_0")
+    parts = factors(
+        "model.layers.0.mlp.down_proj", lora_A__weight=(2, 256), lora_B__weight=(128, 2)
+    )
+    adapter, base = saved(tmp_path / "adapter", parts, PEFT), tmp_path / "there.gguf"
+    an.convert(base, tmp_path / "out.gguf", "gguf-q8_0", lora=adapter)
+    an.convert(base, tmp_path / "dir", "f32", lora=adapter)
+    pre = recorded("llama").pre
+    an.convert(tmp_path / "dir", tmp_path / "wanted.gguf", "gguf-q8_0", tokenizer_pre=pre)
+    found, wanted = (described(tmp_path / f"{name}.gguf")["tensors"] for name in ("out", "wanted"))
+    name = "blk.0.ffn_down.weight"
+    assert found[name] == wanted[name]
+
+
+def test_an_adapter_in_gguf_is_refused(tmp_path: Path) -> None:
+    """Its names end as mlx-lm's, and its factors lie the other way."""
+    an.save({f"a.lora_{x}": np.ones((6, 6), np.float32) for x in "ab"}, tmp_path / "a.gguf")
+    with pytest.raises(an.UnsupportedError, match=r"a\.gguf: adapters in GGUF are not merged"):
+        merged(tmp_path, tmp_path / "a.gguf", base=drawn({"a.weight": (6, 6)}))
+
+
+def test_an_adapter_inside_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    adapter = saved(tmp_path / "run" / "checkpoint-1", factors(), PEFT)
+    with pytest.raises(an.ParseError) as error:
+        merged(tmp_path, tmp_path / "run")
+    assert str(error.value).endswith(f"name one inside, such as {adapter}")

@@ -18,6 +18,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
+from glob import escape, glob
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -274,6 +275,12 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
     is_folder = os.path.isdir(path)
     folder, file = (path, _file_of(path)) if is_folder else (os.path.dirname(path), path)
     container = parse_file(file, budget)
+    if container.id == "gguf":
+        container.source.close()
+        raise UnsupportedError(
+            f"{file}: adapters in GGUF are not merged",
+            remedy="name the adapter of PEFT's that it was made from",
+        )
     needs_scale = is_folder and os.path.basename(file) in _WITH_CONFIG
     try:
         configs = configs_of(container, folder, budget)
@@ -289,7 +296,11 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
 def _file_of(folder: str) -> str:
     names = [name for name in _FILES if os.path.isfile(os.path.join(folder, name))]
     if not names:
-        raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}", source=folder)
+        inside = [
+            os.path.dirname(p) for f in _FILES for p in glob(os.path.join(escape(folder), "*", f))
+        ]
+        what = f"; name one inside, such as {inside[0]}" if inside else ""
+        raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}{what}", source=folder)
     others = [name for name in names if not name.startswith(os.path.splitext(names[0])[0])]
     if others:
         raise ParseError(f"has {names[0]} and {others[0]}: name the file", source=folder)

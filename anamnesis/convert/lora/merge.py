@@ -71,7 +71,7 @@ def merged_as_stored(
         tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
         token = cache(partial(_ids, [new[one] for one in of]))
         weights[name] = replaced_by(weight, tensor, request, token)
-        if weight.own_dtype is None and request.keep_blocks:
+        if weight.own_dtype is None and request.keep_blocks and request.encoding is None:
             types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
     return replace(ledger, weights=weights), replace(request, overrides=tuple(types))
 
