@@ -187,6 +187,23 @@ def test_a_module_that_fits_two_weights_is_refused(tmp_path: Path) -> None:
     assert [name for name in base if not np.array_equal(got[name], base[name])] == [*base][:1]
 
 
+@pytest.mark.parametrize("name", ["down_proj", "{}.down_proj.weight"])
+@pytest.mark.parametrize("own", ["", "model.language_model.", "language_model.model."])
+def test_experts_lie_below_other_wrappers(tmp_path: Path, own: str, name: str) -> None:
+    names = dict.fromkeys(name.format(expert) for expert in range(2))
+    shape = (5, 6) if "weight" in name else (2, 5, 6)
+    base = drawn(dict.fromkeys((f"{own}layers.0.x.experts.{one}" for one in names), shape))
+    parts = {f"model.layers.0.{part}": values for part, values in of_experts().items()}
+    got = merged(tmp_path, saved(tmp_path / "adapter", parts, EXPERTS), base=base)
+    a, b = (
+        parts["model.layers.0.x.experts.lora_A.weight"],
+        parts["model.layers.0.x.experts.lora_B.weight"],
+    )
+    added = np.stack([2 * b[:, e::2] @ a[2 * e : 2 * e + 2] for e in range(2)]).reshape(-1, *shape)
+    for values, (key, before) in zip(added, base.items(), strict=True):
+        assert np.array_equal(got[key], before + values)
+
+
 @pytest.mark.parametrize("own", ["model.language_model", "language_model.model"])
 def test_a_whole_tensor_is_of_the_part_that_the_factors_are_of(tmp_path: Path, own: str) -> None:
     whole = {"model.layers.0.q.bias": drawn({"bias": (8,)})["bias"]}

@@ -105,7 +105,7 @@ class _Merge:
         return replace(self.ledger, weights=weights)
 
     def _take(self, adapter: Adapter, weight: float) -> None:
-        deltas, taken = deltas_of_experts(adapter, self.ledger, weight)
+        deltas, taken = deltas_of_experts(adapter, self.ledger, self.names, weight)
         for name, delta in deltas:
             self._add(adapter, name, delta)
         modules = [module for module in adapter.modules if module not in taken]

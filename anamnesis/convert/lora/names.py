@@ -89,6 +89,10 @@ class Names:
         tensor = next(name for name in adapter.whole if module_of(name) == missing)
         raise adapter.error(f"tensor {tensor!r} is no factor, and no weight of the base{near}")
 
+    def own(self, name: str) -> str:
+        """Return the base's name of a weight that may lie below other wrappers."""
+        return next((own for _, own in self._by_cores([module_of(name)])), name)
+
     def _check_owners(self, adapter: Adapter, found: Mapping[str, str]) -> None:
         owners: dict[str, str] = {}
         for module, name in found.items():
@@ -150,14 +154,15 @@ class Names:
         if self._cores is None:
             self._cores = {}
             for module in self._of:
-                self._cores.setdefault(_core(module), []).append(module)
+                self._cores.setdefault(core(module), []).append(module)
         for name in names:
-            found = [name] if name in self._of else self._cores.get(_core(name), [])
+            found = [name] if name in self._of else self._cores.get(core(name), [])
             if len(found) == 1:
                 yield name, self._of[found[0]]
 
 
-def _core(name: str) -> str:
+def core(name: str) -> str:
+    """Return a name as all wrappers and both names of a part have it."""
     for old, new in _RENAMED.items():
         name = name.replace(old, new)
     return without_wrappers(name)
