@@ -305,18 +305,34 @@ def test_a_merge_is_pefts(tmp_path: Path, case: str) -> None:
     assert_same(base, tmp_path / "out", wanted)
 
 
-@pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
-def test_a_head_that_is_tied_and_stored_changes_with_the_embeddings(
-    tmp_path: Path, module: str
-) -> None:
-    make, settings = partial(llama, tied=True), {"r": 8, "target_modules": [module]}
-    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+def with_the_head(base: Path, *, said: bool) -> None:
+    """Store the tied head of a Llama, too; its config says that it is tied, or nothing."""
     tensors = load_file(base / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
     save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    config = json.loads((base / "config.json").read_text())
+    config |= {"tie_word_embeddings": True if said else None}
+    (base / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("modules", [["embed_tokens"], ["lm_head"], ["lm_head", "embed_tokens"]])
+def test_a_head_that_is_tied_and_stored_changes_with_the_embeddings(
+    tmp_path: Path, modules: list[str]
+) -> None:
+    make, settings = partial(llama, tied=True), {"r": 8, "target_modules": modules}
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    with_the_head(base, said=True)
     wanted = merged_by_peft(base, adapter)
     an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
     assert_same(base, tmp_path / "out", wanted)
+
+
+def test_a_stored_head_is_refused_if_nothing_says_whether_it_is_tied(tmp_path: Path) -> None:
+    make, settings = partial(llama, tied=True), {"r": 8, "target_modules": ["embed_tokens"]}
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    with_the_head(base, said=False)
+    with pytest.raises(an.UnsupportedError, match="not say whether they are one"):
+        an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
 
 
 def test_all_copies_of_tied_embeddings_change(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from glob import escape
 from hashlib import sha256
 from typing import Any
@@ -89,6 +89,11 @@ class _Merge:
         self.whole: dict[str, StoredTensor] = {}
         self.shelf = Shelf()
 
+    @cached_property
+    def twins(self) -> tuple[str, ...]:
+        """The head and the embeddings, if they are stored apart and are one."""
+        return self.tied.twins(self.ledger)
+
     def made(self, adapters: list[tuple[Adapter, float]]) -> Ledger:
         """Return the account of the merged model."""
         for adapter, share in adapters:
@@ -114,14 +119,11 @@ class _Merge:
         self._check_tied(adapter, names)
         for name, tensor in adapter.whole.items():
             self._replace(adapter, names[module_of(name)], tensor)
-        changed = {names[module] for module in modules}
         # PEFT merges the head last.
         for module in sorted(modules, key=lambda module: module == self.tied.head):
             name = names[module]
-            self._take_module(adapter, module, name, weight)
-            for twin in self.tied.stored if name in self.tied.stored else ():
-                if twin not in changed:
-                    self._take_module(adapter, module, twin, weight)
+            for one in (name in self.tied.stored and self.twins) or (name,):
+                self._take_module(adapter, module, one, weight)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
         self._weight(adapter, name)
@@ -201,7 +203,7 @@ class _Merge:
 
     def _check_tied(self, adapter: Adapter, names: Mapping[str, str]) -> None:
         """Refuse the head or the embeddings alone, saved whole, as they are one in the base."""
-        if not self.tied.head:
+        if self.tied.has_head:
             return
         whole = {
             name

@@ -12,8 +12,10 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.convert.lora.adapter import STARTS, Adapter
+from anamnesis.convert.plan.edits import digest_of
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.targets import without_wrappers
@@ -35,24 +37,42 @@ def flat_shape(weight: Weight) -> tuple[int, ...]:
 
 
 class Tied(NamedTuple):
-    """The output head of a model and its embeddings, which are one."""
+    """The output head of a model and its embeddings, which may be one."""
 
-    stored: tuple[str, ...] = ()  # the weights that are, under all their names
-    head: str = ""  # the module of the head, if that is not stored
+    stored: tuple[str, ...] = ()  # the weights of both, under all their names
+    head: str = ""  # the module of the head
+    has_head: bool = True  # whether it is stored
+    is_said: bool = False  # by the config, which else leaves it to the class
 
     @classmethod
     def of(cls, ledger: Ledger, config: Mapping[str, Any]) -> Tied:
         """Find them by what a config says."""
-        head = head_of(config) if config and says_tied(config) is not False else None
+        said = says_tied(config)
+        head = head_of(config) if config and said is not False else None
         embeddings = tuple(filter(EMBEDDINGS.fullmatch, ledger.weights))
         is_one = len(embeddings) == 1 or any(name.endswith(_SHARED) for name in embeddings)
         if head is None or not is_one:
             return cls()
         end = f".{head}{_WEIGHT}"
-        heads = tuple([name for name in ledger.weights if f".{name}".endswith(end)])
-        if not heads:
-            return cls(embeddings, head)
-        return cls((*embeddings, *heads) if says_tied(config) and len(heads) == 1 else ())
+        heads = [name for name in ledger.weights if f".{name}".endswith(end)]
+        if len(heads) > 1:
+            return cls()
+        module = module_of(heads[0]) if heads else head
+        return cls((*embeddings, *heads), module, bool(heads), said is True)
+
+    def twins(self, ledger: Ledger) -> tuple[str, ...]:
+        """Return all that is stored, if it is the same."""
+        weights = [ledger.weights[name] for name in self.stored]
+        values = {tuple([digest_of(part)() for part in weight.parts]) for weight in weights}
+        if len(weights) < 2 or len(values) > 1:
+            return ()
+        if not self.is_said:
+            raise UnsupportedError(
+                f"{self.stored[0]!r} and {self.stored[-1]!r} are equal, and config.json does not"
+                " say whether they are one",
+                remedy="set tie_word_embeddings there",
+            )
+        return self.stored
 
 
 class Names:
@@ -66,7 +86,7 @@ class Names:
         names = sorted(self._weights, key=lambda name: name.endswith(_WEIGHT))
         self._of = {module_of(name): name for name in names}
         self._tied = tied
-        if tied.head:
+        if not tied.has_head:
             self._of.setdefault(tied.head, tied.stored[0])
         self._ends: dict[str, list[str]] | None = None
         self._cores: dict[str, list[str]] | None = None
@@ -97,7 +117,7 @@ class Names:
         owners: dict[str, str] = {}
         for module, name in found.items():
             other = owners.setdefault(name, module)
-            if other != module and not (self._tied.head and name == self._tied.stored[0]):
+            if other != module and (self._tied.has_head or name != self._tied.stored[0]):
                 raise adapter.error(f"modules {other!r} and {module!r} both fit {name!r}")
 
     def _exactly(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
