@@ -516,19 +516,26 @@ def test_kohyas_names_fit_a_single_file(tmp_path: Path) -> None:
         assert torch.equal(tensor, wanted[name]), name
 
 
-def test_mlxs_factors_lie_the_other_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["plain", "dora"])
+def test_mlxs_factors_lie_the_other_way(tmp_path: Path, case: str) -> None:
     base = base_of(llama, tmp_path / "base")
-    adapter = trained(llama, CASES["plain"][1], tmp_path / "adapter")
+    adapter = trained(llama, CASES[case][1], tmp_path / "adapter")
     tensors = load_file(adapter / "adapter_model.safetensors")
     mlx = {
         name.removeprefix("base_model.model.")
         .replace("lora_A.weight", "lora_a")
-        .replace("lora_B.weight", "lora_b"): tensor.T.contiguous()
+        .replace("lora_B.weight", "lora_b")
+        .replace("lora_magnitude_vector", "m"): tensor.permute(
+            *reversed(range(tensor.ndim))
+        ).contiguous()
         for name, tensor in tensors.items()
     }
     (tmp_path / "mlx").mkdir()
     save_file(mlx, tmp_path / "mlx" / "adapters.safetensors")
-    told = {"fine_tune_type": "lora", "lora_parameters": {"rank": 16, "scale": 2.0}}
+    told = {
+        "fine_tune_type": "dora" if "dora" in case else "lora",
+        "lora_parameters": {"rank": 16, "scale": 2.0},
+    }
     (tmp_path / "mlx" / "adapter_config.json").write_text(json.dumps(told))
     an.convert(base, tmp_path / "out", "safetensors", lora=tmp_path / "mlx")
     assert_same(base, tmp_path / "out", merged_by_peft(base, adapter))

@@ -4,7 +4,7 @@
     diffusers  unet.MODULE.lora_A.weight, and older: MODULE.lora.down.weight, MODULE_lora.up.weight,
                MODULE.lora_linear_layer.up.weight
     kohya      lora_unet_MODULE.lora_down.weight, .lora_up.weight, .alpha; dots are underscores
-    mlx-lm     MODULE.lora_a [in, r], .lora_b [r, out]
+    mlx-lm     MODULE.lora_a [in, r], .lora_b [r, out], and .m of DoRA
 
 A config says the scale; kohya's alpha is a tensor, the rank if there is none.
 
@@ -81,6 +81,7 @@ _ROLES = {
     ".lora_b": "B_turned",
     ".lora_magnitude_vector": "magnitude",
     ".lora_magnitude_vector.weight": "magnitude",
+    ".m": "magnitude",  # mlx-lm's
     ".lora_B.bias": "bias",
 }
 _PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
