@@ -127,7 +127,7 @@ REFUSED = {
     ),
     "two whole tensors": Case({**TWICE, "b.weight": TWICE["a.lora_A.weight"]}, PEFT, "there twice"),
     "whole tensors of one weight": Case(
-        {**TWICE, "text.b.weight": TWICE["base_model.model.b.weight"]}, PEFT, "replaces 'b.weight'"
+        {**TWICE, "model.b.weight": TWICE["base_model.model.b.weight"]}, PEFT, "both fit 'b.weight'"
     ),
     "two modules of one weight": Case(
         {**factors("lora_te1_b"), **factors("lora_te2_b")}, None, "'lora_te1_b' and 'lora_te2_b'"
@@ -185,6 +185,35 @@ def test_a_module_that_fits_two_weights_is_refused(tmp_path: Path) -> None:
     base["vision.layers.0.q.weight"] = base["vision.layers.0.q.weight"][:6]
     got = merged(tmp_path, adapter, base=base)
     assert [name for name in base if not np.array_equal(got[name], base[name])] == [*base][:1]
+
+
+@pytest.mark.parametrize("name", ["down_proj", "{}.down_proj.weight"])
+@pytest.mark.parametrize("own", ["", "model.language_model.", "language_model.model."])
+def test_experts_lie_below_other_wrappers(tmp_path: Path, own: str, name: str) -> None:
+    names = dict.fromkeys(name.format(expert) for expert in range(2))
+    shape = (5, 6) if "weight" in name else (2, 5, 6)
+    base = drawn(dict.fromkeys((f"{own}layers.0.x.experts.{one}" for one in names), shape))
+    parts = {f"model.layers.0.{part}": values for part, values in of_experts().items()}
+    got = merged(tmp_path, saved(tmp_path / "adapter", parts, EXPERTS), base=base)
+    a, b = (
+        parts["model.layers.0.x.experts.lora_A.weight"],
+        parts["model.layers.0.x.experts.lora_B.weight"],
+    )
+    added = np.stack([2 * b[:, e::2] @ a[2 * e : 2 * e + 2] for e in range(2)]).reshape(-1, *shape)
+    for values, (key, before) in zip(added, base.items(), strict=True):
+        assert np.array_equal(got[key], before + values)
+
+
+@pytest.mark.parametrize("own", ["model.language_model", "language_model.model"])
+def test_a_whole_tensor_is_of_the_part_that_the_factors_are_of(tmp_path: Path, own: str) -> None:
+    whole = {"model.layers.0.q.bias": drawn({"bias": (8,)})["bias"]}
+    adapter = saved(tmp_path / "adapter", {**factors("model.layers.0.q"), **whole}, PEFT)
+    base = drawn({f"{own}.layers.0.q.weight": (8, 6), "vision.model.layers.0.q.bias": (8,)})
+    with pytest.raises(an.AnamnesisError, match=r"'model\.layers\.0\.q\.bias' is no factor"):
+        merged(tmp_path, adapter, base=base)
+    base[f"{own}.layers.0.q.bias"] = np.zeros(8, np.float32)
+    got = merged(tmp_path, adapter, base=base)
+    assert [name for name in base if np.array_equal(got[name], base[name])] == [*base][1:2]
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), 10**400, "x"])
@@ -366,6 +395,17 @@ def test_a_run_is_not_resumed_with_another_config(tmp_path: Path) -> None:
     assert digests[0] == digests[2] != digests[1]
 
 
+def test_a_run_is_not_resumed_with_other_values(tmp_path: Path) -> None:
+    an.save(drawn(BASE), tmp_path / "base.safetensors")
+    digests = []
+    for value in (1, 2, 1):
+        whole = {**factors(), "b.weight": np.full((8, 6), value, np.float32)}
+        an.save(whole, tmp_path / "adapter.safetensors", force=True)
+        with an.parse(tmp_path / "base.safetensors") as model:
+            digests.append(model.plan(lora=tmp_path / "adapter.safetensors").digest())
+    assert digests[0] != digests[1]
+
+
 def test_files_are_closed_after_a_merge(tmp_path: Path) -> None:
     adapter = saved(tmp_path / "adapter", factors(), PEFT)
     assert merged(tmp_path, adapter)
@@ -444,3 +484,33 @@ def test_a_gguf_keeps_its_names_types_and_metadata(tmp_path: Path, name: str, to
         same = wanted if tensor in changed else before
         assert told == same["tensors"][tensor], tensor
         assert (told == before["tensors"][tensor]) == (tensor not in changed)
+
+
+def test_a_gguf_is_merged_into_the_type_that_is_asked_for(tmp_path: Path) -> None:
+    through_gguf("llama", tmp_path, "gguf-q4_0")
+    parts = factors(
+        "model.layers.0.mlp.down_proj", lora_A__weight=(2, 256), lora_B__weight=(128, 2)
+    )
+    adapter, base = saved(tmp_path / "adapter", parts, PEFT), tmp_path / "there.gguf"
+    an.convert(base, tmp_path / "out.gguf", "gguf-q8_0", lora=adapter)
+    an.convert(base, tmp_path / "dir", "f32", lora=adapter)
+    pre = recorded("llama").pre
+    an.convert(tmp_path / "dir", tmp_path / "wanted.gguf", "gguf-q8_0", tokenizer_pre=pre)
+    found, wanted = (described(tmp_path / f"{name}.gguf")["tensors"] for name in ("out", "wanted"))
+    name = "blk.0.ffn_down.weight"
+    assert found[name] == wanted[name]
+
+
+def test_an_adapter_in_gguf_is_refused(tmp_path: Path) -> None:
+    """Its names end as mlx-lm's, and its factors lie the other way."""
+    an.save({f"a.lora_{x}": np.ones((6, 6), np.float32) for x in "ab"}, tmp_path / "a.gguf")
+    with pytest.raises(an.UnsupportedError, match=r"a\.gguf: adapters in GGUF are not merged"):
+        merged(tmp_path, tmp_path / "a.gguf", base=drawn({"a.weight": (6, 6)}))
+
+
+def test_an_adapter_inside_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    adapter = saved(tmp_path / "run" / "checkpoint-1", factors(), PEFT)
+    with pytest.raises(an.ParseError) as error:
+        merged(tmp_path, tmp_path / "run")
+    assert str(error.value).endswith(f"name one inside, such as {adapter}")

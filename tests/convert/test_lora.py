@@ -14,15 +14,22 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from transformers import (
+    CLIPVisionConfig,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
     GPT2Config,
     GPT2LMHeadModel,
     GptOssConfig,
     GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     MixtralConfig,
     MixtralForCausalLM,
     PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 import anamnesis as an
@@ -70,6 +77,36 @@ def mixtral() -> PreTrainedModel:
     )
 
 
+VISION = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+
+def llava() -> PreTrainedModel:
+    """Return a model of two parts, whose names in files are not those of its modules."""
+    text = llama().config
+    return LlavaForConditionalGeneration(
+        LlavaConfig(vision_config=CLIPVisionConfig(**VISION), text_config=text)
+    )
+
+
+def gemma3() -> PreTrainedModel:
+    text = {**llama().config.to_dict(), "head_dim": 16}
+    config = Gemma3Config(text_config=text, vision_config=VISION, mm_tokens_per_image=4)
+    return Gemma3ForConditionalGeneration(config)
+
+
+def t5() -> PreTrainedModel:
+    sizes = {"d_model": 64, "d_ff": 96, "d_kv": 16, "num_heads": 4, "num_layers": 2}
+    ends = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    return T5ForConditionalGeneration(T5Config(vocab_size=300, **sizes, **ends))
+
+
 def gpt_oss(inner: int = 48) -> PreTrainedModel:
     """Return a model whose files have stacks of experts, [experts, in, out]."""
     return GptOssForCausalLM(
@@ -106,6 +143,26 @@ CASES: dict[str, tuple[Made, dict[str, Any]]] = {
         lambda: llama(tied=True),
         {"r": 8, "target_modules": ["q_proj", "embed_tokens"]},
     ),
+    "tied head": (lambda: llama(tied=True), {"r": 8, "target_modules": ["q_proj", "lm_head"]}),
+    "tied head of GPT-2": (gpt2, {"r": 8, "target_modules": ["lm_head"]}),
+    "tied head and embeddings": (
+        lambda: llama(tied=True),
+        {"r": 8, "target_modules": ["lm_head", "embed_tokens"]},
+    ),
+    "whole modules that are tied": (
+        lambda: llama(tied=True),
+        {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
+    ),
+    "all parts": (llava, {"r": 8, "target_modules": "all-linear", "bias": "all"}),
+    "embeddings of a part": (
+        llava,
+        {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
+    ),
+    "a projector": (
+        gemma3,
+        {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["multi_modal_projector"]},
+    ),
+    "routers": (mixtral, {"r": 4, "target_modules": ["q_proj", "gate"]}),
     "embeddings": (llama, {"r": 8, "target_modules": ["embed_tokens", "lm_head"]}),
     "rounded products": (llama, {"r": 8, "target_modules": FEW, "init_lora_weights": "mica"}),
     "embeddings, dora": (llama, {"r": 8, "target_modules": ["embed_tokens"], "use_dora": True}),
@@ -248,25 +305,74 @@ def test_a_merge_is_pefts(tmp_path: Path, case: str) -> None:
     assert_same(base, tmp_path / "out", wanted)
 
 
-@pytest.mark.parametrize("module", ["embed_tokens", "lm_head"])
-def test_a_head_that_is_tied_and_stored_changes_with_the_embeddings(
-    tmp_path: Path, module: str
-) -> None:
-    make, settings = partial(llama, tied=True), {"r": 8, "target_modules": [module]}
-    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+def with_the_head(base: Path, *, said: bool) -> None:
+    """Store the tied head of a Llama, too; its config says that it is tied, or nothing."""
     tensors = load_file(base / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, base / "model.safetensors", {"format": "pt"})
+    config = json.loads((base / "config.json").read_text())
+    config |= {"tie_word_embeddings": True if said else None}
+    (base / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("modules", [["embed_tokens"], ["lm_head"], ["lm_head", "embed_tokens"]])
+def test_a_head_that_is_tied_and_stored_changes_with_the_embeddings(
+    tmp_path: Path, modules: list[str]
+) -> None:
+    make, settings = partial(llama, tied=True), {"r": 8, "target_modules": modules}
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    with_the_head(base, said=True)
+    wanted = merged_by_peft(base, adapter)
+    an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+    assert_same(base, tmp_path / "out", wanted)
+
+
+def test_a_stored_head_is_refused_if_nothing_says_whether_it_is_tied(tmp_path: Path) -> None:
+    make, settings = partial(llama, tied=True), {"r": 8, "target_modules": ["embed_tokens"]}
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    with_the_head(base, said=False)
+    with pytest.raises(an.UnsupportedError, match="not say whether they are one"):
+        an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+
+
+def test_all_copies_of_tied_embeddings_change(tmp_path: Path) -> None:
+    """Older files of T5 have them under each of their names."""
+    settings = {"r": 8, "target_modules": ["shared"]}
+    base, adapter = base_of(t5, tmp_path / "base"), trained(t5, settings, tmp_path / "adapter")
+    tensors = load_file(base / "model.safetensors")
+    for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head"):
+        tensors[f"{name}.weight"] = tensors["shared.weight"].clone()
     save_file(tensors, base / "model.safetensors", {"format": "pt"})
     wanted = merged_by_peft(base, adapter)
     an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
     assert_same(base, tmp_path / "out", wanted)
 
 
-def test_embeddings_alone_whose_head_is_tied_are_refused(tmp_path: Path) -> None:
-    make = partial(llama, tied=True)
-    settings = {"r": 8, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]}
+@pytest.mark.parametrize(
+    ("make", "module"),
+    [
+        (partial(llama, tied=True), "embed_tokens"),
+        (partial(llama, tied=True), "model.embed_tokens"),
+        (partial(llama, tied=True), "lm_head"),
+        (gpt2, "wte"),
+        (t5, "shared"),
+    ],
+)
+def test_one_of_tied_modules_alone_is_refused(tmp_path: Path, make: Made, module: str) -> None:
+    settings = {"r": 8, "target_modules": r".*\.(q_proj|c_attn|q)", "modules_to_save": [module]}
     base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
-    with pytest.raises(an.UnsupportedError, match="has embed_tokens alone"):
+    with pytest.raises(an.UnsupportedError, match=rf"has '.*{module}\.weight' alone"):
+        an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+
+
+def test_tied_modules_that_became_two_are_refused(tmp_path: Path) -> None:
+    make, settings = CASES["whole modules that are tied"]
+    base, adapter = base_of(make, tmp_path / "base"), trained(make, settings, tmp_path / "adapter")
+    file = adapter / "adapter_model.safetensors"
+    tensors = load_file(file)
+    tensors["base_model.model.lm_head.weight"][-1, -1] += 1
+    save_file(tensors, file)
+    with pytest.raises(an.UnsupportedError, match="differ, and are one in the base"):
         an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
 
 
@@ -410,19 +516,26 @@ def test_kohyas_names_fit_a_single_file(tmp_path: Path) -> None:
         assert torch.equal(tensor, wanted[name]), name
 
 
-def test_mlxs_factors_lie_the_other_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["plain", "dora"])
+def test_mlxs_factors_lie_the_other_way(tmp_path: Path, case: str) -> None:
     base = base_of(llama, tmp_path / "base")
-    adapter = trained(llama, CASES["plain"][1], tmp_path / "adapter")
+    adapter = trained(llama, CASES[case][1], tmp_path / "adapter")
     tensors = load_file(adapter / "adapter_model.safetensors")
     mlx = {
         name.removeprefix("base_model.model.")
         .replace("lora_A.weight", "lora_a")
-        .replace("lora_B.weight", "lora_b"): tensor.T.contiguous()
+        .replace("lora_B.weight", "lora_b")
+        .replace("lora_magnitude_vector", "m"): tensor.permute(
+            *reversed(range(tensor.ndim))
+        ).contiguous()
         for name, tensor in tensors.items()
     }
     (tmp_path / "mlx").mkdir()
     save_file(mlx, tmp_path / "mlx" / "adapters.safetensors")
-    told = {"fine_tune_type": "lora", "lora_parameters": {"rank": 16, "scale": 2.0}}
+    told = {
+        "fine_tune_type": "dora" if "dora" in case else "lora",
+        "lora_parameters": {"rank": 16, "scale": 2.0},
+    }
     (tmp_path / "mlx" / "adapter_config.json").write_text(json.dumps(told))
     an.convert(base, tmp_path / "out", "safetensors", lora=tmp_path / "mlx")
     assert_same(base, tmp_path / "out", merged_by_peft(base, adapter))

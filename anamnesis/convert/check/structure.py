@@ -16,12 +16,12 @@ from anamnesis.checkpoint.metadata import all_metadata
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.check.findings import Finding
 from anamnesis.convert.compare.compare import Input
-from anamnesis.convert.compare.pairs import EMBEDDINGS, Pair, seen_as_gguf
+from anamnesis.convert.compare.pairs import Pair, seen_as_gguf
 from anamnesis.convert.compare.values import compare_values, have_same_bytes
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.libraries.tied_heads import head_of, says_tied
+from anamnesis.schemes.libraries.tied_heads import EMBEDDINGS, head_of, says_tied
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20

@@ -24,7 +24,7 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.mtp import drafts_of
 from anamnesis.schemes.libraries.sections import typed_sections
-from anamnesis.schemes.libraries.tied_heads import head_of, says_tied
+from anamnesis.schemes.libraries.tied_heads import EMBEDDINGS, head_of, says_tied
 
 if TYPE_CHECKING:
     from anamnesis.architectures.to_gguf import AsGguf
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _VOCABULARY = re.compile(
     r"embed|wte|shared\.weight|lm_head|output\.weight|head|decoder\.(weight|bias)"
 )
-EMBEDDINGS = re.compile(r"(.*\.)?(embed_tokens|token_embd|wte|word_embeddings|embed_in)\.weight")
 _HEAD_OF_GGUF = "output.weight"
 _MOST_OF_PREFIX = 3  # words that one model has before its names, and the other has not
 _MOST_PREFIXES = 16  # that are tried

@@ -4,7 +4,7 @@
     diffusers  unet.MODULE.lora_A.weight, and older: MODULE.lora.down.weight, MODULE_lora.up.weight,
                MODULE.lora_linear_layer.up.weight
     kohya      lora_unet_MODULE.lora_down.weight, .lora_up.weight, .alpha; dots are underscores
-    mlx-lm     MODULE.lora_a [in, r], .lora_b [r, out]
+    mlx-lm     MODULE.lora_a [in, r], .lora_b [r, out], and .m of DoRA
 
 A config says the scale; kohya's alpha is a tensor, the rank if there is none.
 
@@ -18,6 +18,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
+from glob import escape, glob
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -61,6 +62,7 @@ _WITH_CONFIG = (*ADAPTER_NAMES, "adapters.safetensors")  # PEFT's, and mlx-lm's
 _OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
 _FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
 _PEFT = "base_model.model."
+BASE_LAYER = ".base_layer."  # PEFT's: what a module wraps, saved beside its factors
 # What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
 STARTS = (
     *("lora_unet_", "lora_te1_", "lora_te2_", "lora_te_"),
@@ -79,6 +81,7 @@ _ROLES = {
     ".lora_b": "B_turned",
     ".lora_magnitude_vector": "magnitude",
     ".lora_magnitude_vector.weight": "magnitude",
+    ".m": "magnitude",  # mlx-lm's
     ".lora_B.bias": "bias",
 }
 _PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
@@ -86,7 +89,7 @@ _FACTORS = {role for pair in _PAIRS for role in pair}
 _SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
 # Parts of names as diffusers' first versions had them, and as they are now.
 _OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
-# Parts of names of what is another method than LoRA, or a form of it that is not read.
+# What a part of a name begins with, of another method than LoRA or a form of it that is not read.
 _OTHERS = {
     "hada_": "LoHa",
     "lokr_": "LoKr",
@@ -126,17 +129,6 @@ class Config:
     def is_rounded(self) -> bool:
         """Whether products are rounded before they are added, as PEFT does for MiCA."""
         return str(self.values.get("init_lora_weights")).lower() == "mica"
-
-    def check_tied(self) -> None:
-        """Refuse embeddings that are saved whole while the head, tied to them, is not."""
-        saved = self.values.get("modules_to_save") or ()
-        is_alone = "embed_tokens" in saved and "lm_head" not in saved
-        if is_alone and not self.values.get("ensure_weight_tying"):
-            raise UnsupportedError(
-                f"{self._where}: modules_to_save has embed_tokens alone, and PEFT leaves the head,"
-                " which was tied to it, as it was",
-                remedy="set ensure_weight_tying in the LoraConfig, and train again",
-            )
 
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
@@ -284,6 +276,12 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
     is_folder = os.path.isdir(path)
     folder, file = (path, _file_of(path)) if is_folder else (os.path.dirname(path), path)
     container = parse_file(file, budget)
+    if container.id == "gguf":
+        container.source.close()
+        raise UnsupportedError(
+            f"{file}: adapters in GGUF are not merged",
+            remedy="name the adapter of PEFT's that it was made from",
+        )
     needs_scale = is_folder and os.path.basename(file) in _WITH_CONFIG
     try:
         configs = configs_of(container, folder, budget)
@@ -299,7 +297,11 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
 def _file_of(folder: str) -> str:
     names = [name for name in _FILES if os.path.isfile(os.path.join(folder, name))]
     if not names:
-        raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}", source=folder)
+        inside = [
+            os.path.dirname(p) for f in _FILES for p in glob(os.path.join(escape(folder), "*", f))
+        ]
+        what = f"; name one inside, such as {inside[0]}" if inside else ""
+        raise ParseError(f"is no adapter: it has none of {', '.join(_FILES)}{what}", source=folder)
     others = [name for name in names if not name.startswith(os.path.splitext(names[0])[0])]
     if others:
         raise ParseError(f"has {names[0]} and {others[0]}: name the file", source=folder)
@@ -309,7 +311,7 @@ def _file_of(folder: str) -> str:
 def _sorted(adapter: Adapter) -> Adapter:
     """Return an adapter with its tensors by what they are for."""
     for name, tensor in adapter.container.tensors.items():
-        foreign = next((what for part, what in _OTHERS.items() if part in name), None)
+        foreign = next((what for word, what in _OTHERS.items() if f".{word}" in f".{name}"), None)
         kinds = ("float", "int") if name.endswith(".alpha") else ("float",)
         if foreign is not None or tensor.dtype.kind not in kinds:
             what = f"is of {foreign}" if foreign else f"is {tensor.dtype}"
@@ -319,7 +321,7 @@ def _sorted(adapter: Adapter) -> Adapter:
             bare = bare.replace(old, new)
         ending = next((end for end in _ROLES if bare.endswith(end)), None)
         if ending is None:
-            own = bare.replace(".modules_to_save", "").replace(".base_layer.", ".")
+            own = bare.replace(".modules_to_save", "").replace(BASE_LAYER, ".")
             known = adapter.whole.setdefault(own, tensor)
         else:
             module = adapter.modules.setdefault(bare.removesuffix(ending), {})

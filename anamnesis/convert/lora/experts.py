@@ -18,6 +18,7 @@ from typing import NamedTuple
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter
 from anamnesis.convert.lora.deltas import Delta, Factor
+from anamnesis.convert.lora.names import Names, core
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.stacked_experts import LAYERS, PIECE, STACKS, Way, way_of
 from anamnesis.sources.strided import Strips, strided
@@ -40,7 +41,7 @@ class _Stack(NamedTuple):
 
 
 def deltas_of_experts(
-    adapter: Adapter, ledger: Ledger, weight: float
+    adapter: Adapter, ledger: Ledger, names: Names, weight: float
 ) -> tuple[list[tuple[str, Delta]], set[str]]:
     """Return what an adapter adds to experts that its config names, and the modules of that."""
     deltas, taken = list[tuple[str, Delta]](), set[str]()
@@ -52,7 +53,9 @@ def deltas_of_experts(
             continue
         singles = _singles(ledger) if singles is None else singles
         asked = [name for name in _STACK_NAMES if name in named]
-        stacks = list(filter(None, (_stack(ledger, singles, bare, name) for name in asked)))
+        stacks = list(
+            filter(None, (_stack(ledger, singles, names.own(f"{bare}.{name}")) for name in asked))
+        )
         if not stacks:
             continue
         stack = _fitting(adapter, module, stacks)
@@ -88,17 +91,18 @@ def _singles(ledger: Ledger) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def _layer(experts: str) -> str:
-    """Return the layer of a module of experts; what is between may be renamed."""
-    return experts.rpartition(".")[0].rpartition(".")[0]
+    """Return the layer of a module of experts; what is around and between may be renamed."""
+    return core(experts.rpartition(".")[0].rpartition(".")[0])
 
 
 def _stack(
-    ledger: Ledger, singles: Mapping[str, Mapping[str, Mapping[str, str]]], module: str, name: str
+    ledger: Ledger, singles: Mapping[str, Mapping[str, Mapping[str, str]]], parameter: str
 ) -> _Stack | None:
     """Return a stack of a module of experts, as the model has it."""
+    module, _, name = parameter.rpartition(".")
     types = ledger.facts.types
     way, in_out = way_of(types), not types.isdisjoint(_IN_OUT)
-    whole = ledger.weights.get(f"{module}.{name}")
+    whole = ledger.weights.get(parameter)
     if whole is not None and len(whole.shape) == 3:
         n, rows, cols = whole.shape
         own = [[(whole.name, range(e * rows, (e + 1) * rows))] for e in range(n)]

@@ -7,133 +7,33 @@ what is added to what it decodes to is encoded anew, or rounded to what is asked
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from glob import escape
 from hashlib import sha256
-from itertools import takewhile
 from typing import Any
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import np
-from anamnesis.base.nearest import did_you_mean
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
-from anamnesis.convert.lora.adapter import STARTS, Adapter, open_adapter
+from anamnesis.convert.lora.adapter import BASE_LAYER, Adapter, open_adapter
 from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf
 from anamnesis.convert.lora.experts import deltas_of_experts
-from anamnesis.convert.plan.edits import replaced_by
+from anamnesis.convert.lora.names import Names, Tied, flat_shape, module_of
+from anamnesis.convert.plan.edits import digest_of, replaced_by
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.orientation import conv1d_layers
-from anamnesis.schemes.libraries.tied_heads import says_tied
 
-_WEIGHT = ".weight"
-_HEAD = "lm_head.weight"
-_EMBEDDINGS = "embed_tokens.weight"
 _F32 = OUTPUT_DTYPES["f32"]
 _ADDED_TO = {dtype.name for dtype in OUTPUT_DTYPES.values()}
 # Parts of modules that flags of a config speak of.
 _SAID = {"magnitude": "use_dora", "bias": "lora_bias"}
-
-
-def flat_shape(weight: Weight) -> tuple[int, ...]:
-    """Return the shape of a weight seen as a matrix: its first dimension, and all others as one."""
-    return (weight.shape[0], weight.n_elements // max(weight.shape[0], 1)) if weight.shape else ()
-
-
-class Modules:
-    """The modules of a model, by their names."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._weights: dict[str, Weight | None] = {
-            **dict.fromkeys(ledger.problems),
-            **ledger.weights,
-        }
-        names = sorted(self._weights, key=lambda name: name.endswith(_WEIGHT))
-        self._of = {name.removesuffix(_WEIGHT): name for name in names}
-        self._ends: dict[str, list[str]] | None = None
-
-    def of_adapter(self, adapter: Adapter, modules: Collection[str]) -> dict[str, str]:
-        """Return the weight of each module; refuse an adapter with one that the base lacks."""
-        below = partial(self._below_another_prefix, adapter)
-        for find in (self._exactly, below, self._by_underscores):
-            found = dict(find(modules))
-            if len(found) < len(modules):
-                continue
-            owners: dict[str, str] = {}
-            for module, name in found.items():
-                if owners.setdefault(name, module) != module:
-                    raise adapter.error(
-                        f"modules {owners[name]!r} and {module!r} both fit {name!r}"
-                    )
-            return found
-        missing = next(module for module in modules if module not in self._of)
-        raise adapter.error(
-            f"module {missing!r} is no weight of the base{did_you_mean(missing, self._of)}; is"
-            " it an adapter of this model?"
-        )
-
-    def of_tensor(self, name: str) -> str | None:
-        """Return the weight that a tensor of an adapter replaces."""
-        if name in self._weights:
-            return name
-        found = [
-            own for own in self._weights if own.endswith(f".{name}") or name.endswith(f".{own}")
-        ]
-        return found[0] if len(found) == 1 else None
-
-    def _exactly(self, modules: Collection[str]) -> Iterator[tuple[str, str]]:
-        return ((module, self._of[module]) for module in modules if module in self._of)
-
-    def _below_another_prefix(
-        self, adapter: Adapter, modules: Collection[str]
-    ) -> Mapping[str, str]:
-        """Return modules of which all lie below one prefix here, and another in the model."""
-        first = next(iter(modules), "")
-        parts = first.split(".")
-        for i in range(len(parts)):
-            tail, old = ".".join(parts[i:]), "".join(f"{part}." for part in parts[:i])
-            if not all(module.startswith(old) for module in modules):
-                break
-            found = []
-            for own in [name for name in self._of if name == tail or name.endswith(f".{tail}")]:
-                new = own.removesuffix(tail)
-                moved = (f"{new}{module.removeprefix(old)}" for module in modules)
-                names = [self._of[own] for own in takewhile(self._of.__contains__, moved)]
-                if len(names) == len(modules):
-                    found.append(dict(zip(modules, names, strict=True)))
-            if len(found) > 1:
-                found = [one for one in found if self._fits(adapter, one)] or found
-            if len(found) > 1:
-                one, other = (next(iter(each.values())) for each in found[:2])
-                raise adapter.error(f"module {first!r} fits both {one!r} and {other!r} of the base")
-            if found:
-                return found[0]
-        return {}
-
-    def _fits(self, adapter: Adapter, found: Mapping[str, str]) -> bool:
-        """Tell whether all weights have the shapes of the products of their modules."""
-        weights = {module: self._weights[name] for module, name in found.items()}
-        return all(w is None or flat_shape(w) == adapter.made(m) for m, w in weights.items())
-
-    def _by_underscores(self, modules: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yield modules whose dots are underscores, below a prefix that the model may not have."""
-        if self._ends is None:
-            self._ends = {}
-            for module in self._of:
-                parts = module.split(".")
-                for i in range(len(parts)):
-                    self._ends.setdefault("_".join(parts[i:]), []).append(module)
-        for module in modules:
-            start = next((start for start in STARTS if module.startswith(start)), "")
-            found = self._ends.get(module.removeprefix(start).replace(".", "_"), [])
-            if len(found) == 1:
-                yield module, self._of[found[0]]
 
 
 def merged(
@@ -171,7 +71,7 @@ def merged_as_stored(
         tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
         token = cache(partial(_ids, [new[one] for one in of]))
         weights[name] = replaced_by(weight, tensor, request, token)
-        if weight.own_dtype is None and request.keep_blocks:
+        if weight.own_dtype is None and request.keep_blocks and request.encoding is None:
             types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
     return replace(ledger, weights=weights), replace(request, overrides=tuple(types))
 
@@ -182,26 +82,26 @@ class _Merge:
     def __init__(self, ledger: Ledger, request: Request, config: Mapping[str, Any]) -> None:
         self.ledger = ledger
         self.request = request
-        self.config = config
-        self.modules = Modules(ledger)
+        self.tied = Tied.of(ledger, config)
+        self.names = Names(ledger, self.tied)
         self.conv1d = conv1d_layers(ledger)
-        self.is_tied = says_tied(config) is True
-        embeddings = [name for name in ledger.weights if name.endswith(_EMBEDDINGS)]
-        both = [*embeddings, _HEAD]
-        are_stored = self.is_tied and len(both) == 2 and _HEAD in ledger.weights
-        self.twins = dict(zip(both, reversed(both), strict=True)) if are_stored else {}
         self.deltas: dict[str, list[Delta]] = {}
         self.whole: dict[str, StoredTensor] = {}
         self.shelf = Shelf()
+
+    @cached_property
+    def twins(self) -> tuple[str, ...]:
+        """The head and the embeddings, if they are stored apart and are one."""
+        return self.tied.twins(self.ledger)
 
     def made(self, adapters: list[tuple[Adapter, float]]) -> Ledger:
         """Return the account of the merged model."""
         for adapter, share in adapters:
             self._take(adapter, share)
         weights = dict(self.ledger.weights)
-        for name, tensor in self.whole.items():
-            weights[name] = replaced_by(weights[name], tensor, self.request)
         token = cache(partial(_token, adapters))
+        for name, tensor in self.whole.items():
+            weights[name] = replaced_by(weights[name], tensor, self.request, token)
         for name, deltas in self.deltas.items():
             weight = weights[name]
             source = MergedSource(weight, deltas, weight.own_dtype, self.shelf)
@@ -210,19 +110,20 @@ class _Merge:
         return replace(self.ledger, weights=weights)
 
     def _take(self, adapter: Adapter, weight: float) -> None:
-        for name, tensor in adapter.whole.items():
-            self._replace(adapter, name, tensor)
-        deltas, taken = deltas_of_experts(adapter, self.ledger, weight)
+        deltas, taken = deltas_of_experts(adapter, self.ledger, self.names, weight)
         for name, delta in deltas:
             self._add(adapter, name, delta)
-        others = [module for module in adapter.modules if module not in taken]
-        names = self.modules.of_adapter(adapter, others)
-        changed = set(names.values())
-        for module, name in names.items():
-            self._take_module(adapter, module, name, weight)
-            twin = self.twins.get(name)
-            if twin is not None and twin not in changed:
-                self._take_module(adapter, module, twin, weight)
+        modules = [module for module in adapter.modules if module not in taken]
+        asked = dict.fromkeys([*modules, *map(module_of, adapter.whole)])
+        names = self.names.of_adapter(adapter, asked)
+        self._check_tied(adapter, names)
+        for name, tensor in adapter.whole.items():
+            self._replace(adapter, names[module_of(name)], tensor)
+        # PEFT merges the head last.
+        for module in sorted(modules, key=lambda module: module == self.tied.head):
+            name = names[module]
+            for one in (name in self.tied.stored and self.twins) or (name,):
+                self._take_module(adapter, module, one, weight)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
         self._weight(adapter, name)
@@ -300,23 +201,41 @@ class _Merge:
         if magnitude is not None and weight != 1.0:
             raise UnsupportedError(f"{adapter.name}: DoRA is not merged with a weight")
 
-    def _replace(self, adapter: Adapter, name: str, tensor: StoredTensor) -> None:
+    def _check_tied(self, adapter: Adapter, names: Mapping[str, str]) -> None:
+        """Refuse the head or the embeddings alone, saved whole, as they are one in the base."""
+        if self.tied.has_head:
+            return
+        whole = {
+            name
+            for name, tensor in adapter.whole.items()
+            if names[module_of(name)] in self.tied.stored and BASE_LAYER not in tensor.name
+        }
+        if len(whole) == 1 and not adapter.config(min(whole)).flag("ensure_weight_tying"):
+            raise UnsupportedError(
+                f"{adapter.name}: has {min(whole)!r} alone, and PEFT leaves what was tied to it"
+                " (the head, or the embeddings) as it was",
+                remedy="set ensure_weight_tying in the LoraConfig, and train again",
+            )
+
+    def _replace(self, adapter: Adapter, own: str, tensor: StoredTensor) -> None:
         """Take a whole tensor of an adapter in the place of the base's."""
-        own = self.modules.of_tensor(name)
-        if own is None:
-            near = did_you_mean(name, self.ledger.weights)
-            raise adapter.error(f"tensor {name!r} is no factor, and no weight of the base{near}")
-        if own.endswith(_EMBEDDINGS) and self.is_tied and _HEAD not in self.ledger.weights:
-            adapter.config(name).check_tied()
-        base = self._weight(adapter, own)
+        base, known = self._weight(adapter, own), self.whole.get(own)
         if base.shape != tensor.shape:
             raise adapter.error(
-                f"tensor {name!r} is {list(tensor.shape)}, and {own!r} of the base is"
+                f"tensor {tensor.name!r} is {list(tensor.shape)}, and {own!r} of the base is"
                 f" {list(base.shape)}"
             )
-        if own in self.whole or own in self.deltas:
+        if known is not None and known.source is tensor.source:
+            if digest_of(known)() == digest_of(tensor)():
+                return
+            raise UnsupportedError(
+                f"{adapter.name}: tensors {known.name!r} and {tensor.name!r} differ, and are one in"
+                " the base, whose config.json says that its head is tied",
+                remedy="store the base's head, set tie_word_embeddings to false there, and merge",
+            )
+        if known is not None or own in self.deltas:
             raise adapter.error(
-                f"tensor {name!r} replaces {own!r}, which another tensor or adapter changes;"
+                f"tensor {tensor.name!r} replaces {own!r}, which another tensor or adapter changes;"
                 " merge one after the other, or leave one out"
             )
         self.whole[own] = tensor

@@ -117,7 +117,7 @@ def _by_array(
             f"edit: {pattern!r} fits {fitted:,} weights, but the array is {list(array.shape)} and"
             f" {weight.name!r} {list(weight.shape)}; name the one that is meant"
         )
-    return _edited(weight, array.shape, lambda *_: array, _digest(array), request)
+    return _edited(weight, array.shape, lambda *_: array, digest_of(array), request)
 
 
 def _by_function(
@@ -197,10 +197,10 @@ def _owned(array: StoredTensor, *, is_alone: bool) -> tuple[StoredTensor, int]:
 
 
 def replaced_by(
-    weight: Weight, tensor: StoredTensor, request: Request, token: Callable[[], str] | None = None
+    weight: Weight, tensor: StoredTensor, request: Request, token: Callable[[], str]
 ) -> Edited:
-    """Return a weight with a tensor's values; `token` tells them from others, else their hash."""
-    return _edited(weight, tensor.shape, lambda *_: tensor, token or _digest(tensor), request)
+    """Return a weight with a tensor's values; `token` tells them from others."""
+    return _edited(weight, tensor.shape, lambda *_: tensor, token, request)
 
 
 def _edited(
@@ -231,13 +231,15 @@ def _check_dtype(weight: Weight, dtype: DType) -> None:
         raise TypeError(f"edit: {weight.name!r} is {own}, but the array {dtype}: cast it")
 
 
-def _digest(array: StoredTensor) -> Callable[[], str]:
+def digest_of(array: StoredTensor) -> Callable[[], str]:
+    """Return what makes the hash of a tensor, once."""
 
     @cache
     def digest() -> str:
         state = sha256(f"{array.dtype} {array.shape}".encode())
         for begin in range(0, array.n_bytes, _PIECE):
-            state.update(array.source.read(begin, min(_PIECE, array.n_bytes - begin)))
+            n_bytes = min(_PIECE, array.n_bytes - begin)
+            state.update(array.source.read(array.offset + begin, n_bytes))
         return state.hexdigest()
 
     return digest

@@ -55,6 +55,15 @@ def common_end(name: str, other: str) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(map(_length, (name, other))))
 
 
+def without_wrappers(name: str) -> str:
+    """Return a name without the wrappers that it begins with."""
+    first, dot, rest = name.partition(".")
+    while dot and first in _WRAPPERS:
+        name = rest
+        first, dot, rest = name.partition(".")
+    return name
+
+
 class _Ends:
     """Finds modules by the ends of their names."""
 
@@ -63,7 +72,7 @@ class _Ends:
         self._cores: dict[str, str] = {}
         self._ends: dict[str, str] = {}  # what several modules share is of none
         for bare, module in self._whole.items():
-            core = _core(bare)
+            core = without_wrappers(bare)
             self._cores[core] = "" if core in self._cores else module
             for end in _dotted_ends(core):
                 self._ends[end] = "" if end in self._ends else module
@@ -73,7 +82,7 @@ class _Ends:
         bare = _bare(name)
         if bare in self._whole:
             return self._whole[bare]
-        core = _core(bare)
+        core = without_wrappers(bare)
         if core in self._cores:
             return self._cores[core]
         if core in self._ends:
@@ -87,15 +96,6 @@ def _bare(name: str) -> str:
 
 def _length(name: str) -> int:
     return _bare(name).count(".") + 1
-
-
-def _core(name: str) -> str:
-    """Return a name without the wrappers that it begins with."""
-    first, dot, rest = name.partition(".")
-    while dot and first in _WRAPPERS:
-        name = rest
-        first, dot, rest = name.partition(".")
-    return name
 
 
 def _dotted_ends(name: str) -> Iterator[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from anamnesis.base.plain_json import json_table
 
 _USUAL = "lm_head"
+EMBEDDINGS = re.compile(
+    r"(.*\.)?(embed_tokens|token_embd|wte|word_embeddings|embed_in|shared)\.weight"
+)
 # Of the names of the classes that have a head, which may be tied: others, as BertModel, have none.
 _WITH_HEAD = (
     *("CausalLM", "CausalImageModeling", "LMHead", "MaskedLM", "ConditionalGeneration"),

@@ -1,0 +1,188 @@
+"""Which weights of a model the names of an adapter mean.
+
+Names are the model's own, or all of them lie below another prefix, or their wrappers change places
+(`model.language_model.` is `language_model.model.` in files), or their dots are underscores. A
+factor and a whole tensor are found alike, so that both are of one part of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from anamnesis.base.errors import UnsupportedError
+from anamnesis.base.nearest import did_you_mean
+from anamnesis.convert.lora.adapter import STARTS, Adapter
+from anamnesis.convert.plan.edits import digest_of
+from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.detect.ledger import Ledger
+from anamnesis.schemes.libraries.targets import without_wrappers
+from anamnesis.schemes.libraries.tied_heads import EMBEDDINGS, head_of, says_tied
+
+_WEIGHT = ".weight"
+_SHARED = "shared.weight"  # T5's and BART's, of which other embeddings are copies
+_RENAMED = {".block_sparse_moe.": ".mlp."}  # in files, and by transformers 5
+
+
+def module_of(name: str) -> str:
+    """Return the module whose weight a tensor is; a tensor that is no weight is its own."""
+    return name.removesuffix(_WEIGHT)
+
+
+def flat_shape(weight: Weight) -> tuple[int, ...]:
+    """Return the shape of a weight seen as a matrix: its first dimension, and all others as one."""
+    return (weight.shape[0], weight.n_elements // max(weight.shape[0], 1)) if weight.shape else ()
+
+
+class Tied(NamedTuple):
+    """The output head of a model and its embeddings, which may be one."""
+
+    stored: tuple[str, ...] = ()  # the weights of both, under all their names
+    head: str = ""  # the module of the head
+    has_head: bool = True  # whether it is stored
+    is_said: bool = False  # by the config, which else leaves it to the class
+
+    @classmethod
+    def of(cls, ledger: Ledger, config: Mapping[str, Any]) -> Tied:
+        """Find them by what a config says."""
+        said = says_tied(config)
+        head = head_of(config) if config and said is not False else None
+        embeddings = tuple(filter(EMBEDDINGS.fullmatch, ledger.weights))
+        is_one = len(embeddings) == 1 or any(name.endswith(_SHARED) for name in embeddings)
+        if head is None or not is_one:
+            return cls()
+        end = f".{head}{_WEIGHT}"
+        heads = [name for name in ledger.weights if f".{name}".endswith(end)]
+        if len(heads) > 1:
+            return cls()
+        module = module_of(heads[0]) if heads else head
+        return cls((*embeddings, *heads), module, bool(heads), said is True)
+
+    def twins(self, ledger: Ledger) -> tuple[str, ...]:
+        """Return all that is stored, if it is the same."""
+        weights = [ledger.weights[name] for name in self.stored]
+        values = {tuple([digest_of(part)() for part in weight.parts]) for weight in weights}
+        if len(weights) < 2 or len(values) > 1:
+            return ()
+        if not self.is_said:
+            raise UnsupportedError(
+                f"{self.stored[0]!r} and {self.stored[-1]!r} are equal, and config.json does not"
+                " say whether they are one",
+                remedy="set tie_word_embeddings there",
+            )
+        return self.stored
+
+
+class Names:
+    """The weights of a model, by the names of their modules."""
+
+    def __init__(self, ledger: Ledger, tied: Tied) -> None:
+        self._weights: dict[str, Weight | None] = {
+            **dict.fromkeys(ledger.problems),
+            **ledger.weights,
+        }
+        names = sorted(self._weights, key=lambda name: name.endswith(_WEIGHT))
+        self._of = {module_of(name): name for name in names}
+        self._tied = tied
+        if not tied.has_head:
+            self._of.setdefault(tied.head, tied.stored[0])
+        self._ends: dict[str, list[str]] | None = None
+        self._cores: dict[str, list[str]] | None = None
+
+    def of_adapter(self, adapter: Adapter, names: Collection[str]) -> dict[str, str]:
+        """Return the weight of each module; refuse an adapter with one that the base lacks."""
+        below, found = partial(self._below_another_prefix, adapter), dict[str, str]()
+        for find in (self._exactly, below, self._by_underscores, self._by_cores):
+            found = dict(find(names))
+            if len(found) == len(names):
+                self._check_owners(adapter, found)
+                return found
+        missing = next(name for name in names if name not in found)
+        near = did_you_mean(missing, self._of)
+        if missing in adapter.modules:
+            raise adapter.error(
+                f"module {missing!r} is no weight of the base{near}; is it an adapter of this"
+                " model?"
+            )
+        tensor = next(name for name in adapter.whole if module_of(name) == missing)
+        raise adapter.error(f"tensor {tensor!r} is no factor, and no weight of the base{near}")
+
+    def own(self, name: str) -> str:
+        """Return the base's name of a weight that may lie below other wrappers."""
+        return next((own for _, own in self._by_cores([module_of(name)])), name)
+
+    def _check_owners(self, adapter: Adapter, found: Mapping[str, str]) -> None:
+        owners: dict[str, str] = {}
+        for module, name in found.items():
+            other = owners.setdefault(name, module)
+            if other != module and (self._tied.has_head or name != self._tied.stored[0]):
+                raise adapter.error(f"modules {other!r} and {module!r} both fit {name!r}")
+
+    def _exactly(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
+        return ((name, self._of[name]) for name in names if name in self._of)
+
+    def _below_another_prefix(self, adapter: Adapter, names: Collection[str]) -> Mapping[str, str]:
+        """Return modules of which all lie below one prefix here, and another in the model."""
+        first = next(iter(names), "")
+        parts = first.split(".")
+        for i in range(len(parts)):
+            tail, old = ".".join(parts[i:]), "".join(f"{part}." for part in parts[:i])
+            if not all(name.startswith(old) for name in names):
+                break
+            found = []
+            for own in [name for name in self._of if name == tail or name.endswith(f".{tail}")]:
+                new = own.removesuffix(tail)
+                moved = (f"{new}{name.removeprefix(old)}" for name in names)
+                weights = [self._of[own] for own in takewhile(self._of.__contains__, moved)]
+                if len(weights) == len(names):
+                    found.append(dict(zip(names, weights, strict=True)))
+            if len(found) > 1:
+                found = [one for one in found if self._fits(adapter, one)] or found
+            if len(found) > 1:
+                one, other = (next(iter(each.values())) for each in found[:2])
+                raise adapter.error(f"module {first!r} fits both {one!r} and {other!r} of the base")
+            if found:
+                return found[0]
+        return {}
+
+    def _fits(self, adapter: Adapter, found: Mapping[str, str]) -> bool:
+        """Tell whether all weights have the shapes of the products of their modules."""
+        weights = {module: self._weights[name] for module, name in found.items()}
+        return all(
+            w is None or m not in adapter.modules or flat_shape(w) == adapter.made(m)
+            for m, w in weights.items()
+        )
+
+    def _by_underscores(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield modules whose dots are underscores, below a prefix that the model may not have."""
+        if self._ends is None:
+            self._ends = {}
+            for module in self._of:
+                parts = module.split(".")
+                for i in range(len(parts)):
+                    self._ends.setdefault("_".join(parts[i:]), []).append(module)
+        for name in names:
+            start = next((start for start in STARTS if name.startswith(start)), "")
+            found = self._ends.get(name.removeprefix(start).replace(".", "_"), [])
+            if len(found) == 1 and (start or "." not in name):
+                yield name, self._of[found[0]]
+
+    def _by_cores(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Yield modules below other wrappers, which may be several."""
+        if self._cores is None:
+            self._cores = {}
+            for module in self._of:
+                self._cores.setdefault(core(module), []).append(module)
+        for name in names:
+            found = [name] if name in self._of else self._cores.get(core(name), [])
+            if len(found) == 1:
+                yield name, self._of[found[0]]
+
+
+def core(name: str) -> str:
+    """Return a name as all wrappers and both names of a part have it."""
+    for old, new in _RENAMED.items():
+        name = name.replace(old, new)
+    return without_wrappers(name)
