@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from deepspeed.runtime.zero.config import ZeroStageEnum
 
 import anamnesis as an
 from helpers.damage import open_damaged
@@ -74,7 +75,7 @@ def write_2(folder: Path, stage: int, paddings: bool) -> None:
             ]
             flat.append(cut(padded(torch.cat(parts), 2 * WORLD), rank))
         state = {
-            "zero_stage": stage,
+            "zero_stage": ZeroStageEnum(stage),
             "partition_count": [WORLD, WORLD],
             "single_partition_of_fp32_groups": flat,
             **({"param_alignment_paddings": gaps} if paddings else {}),
@@ -94,7 +95,11 @@ def write_3(folder: Path, sub_groups: int) -> None:
         flat = torch.cat([cuts[name] for group in GROUPS for name in group])
         sizes = [len(flat) // sub_groups] * (sub_groups - 1)
         groups = list(torch.split(flat, [*sizes, len(flat) - sum(sizes)]))
-        state = {"zero_stage": 3, "partition_count": WORLD, "fp32_flat_groups": groups}
+        state = {
+            "zero_stage": ZeroStageEnum(3),
+            "partition_count": WORLD,
+            "fp32_flat_groups": groups,
+        }
         name = "bf16_zero_pp_rank_{}_mp_rank_00_optim_states"
         write(folder, rank, name, {"optimizer_state_dict": state, "ds_version": "0.19.8"})
         frozen = {name: cuts[name] for name in FROZEN}
