@@ -40,7 +40,7 @@ def read_trainers(
 ) -> dict[str, Any] | None:
     """Return a trainer's folder in the fields that `Checkpoint` has; None if it is none.
 
-    The optimizer's state is left out, unless it is selected.
+    The trainer's own state is left out, unless it is selected.
     """
     names = set(os.listdir(root))
     left_out: list[Dropped] = []
