@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,3 +37,55 @@ def test_a_folder_below_is_named(tmp_path: Path) -> None:
         write(tmp_path / name, {"model.w": ((2, 2), [Piece((0, 0), ONE)])})
     with pytest.raises(an.ParseError, match="such as pytorch_model_fsdp_0"):
         an.parse(tmp_path)
+
+
+NORM, SQUARE, TALL = (4,), (4, 4), (6, 4)
+LAYER = {
+    "input_layernorm": NORM,
+    "post_attention_layernorm": NORM,
+    **{f"self_attn.{part}_proj": SQUARE for part in "qkvo"},
+    **{f"mlp.{part}_proj": TALL for part in ("gate", "up")},
+    "mlp.down_proj": (4, 6),
+}
+LLAMA = {
+    "model.embed_tokens.weight": TALL,
+    "model.norm.weight": NORM,
+    "lm_head.weight": TALL,
+    **{f"model.layers.0.{name}.weight": shape for name, shape in LAYER.items()},
+}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 4,
+    "intermediate_size": 6,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "vocab_size": 6,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "without", "below", "message"),
+    [
+        ({}, "", "", None),
+        ({"vocab_size": 7}, "", "", "vocab_size is 7"),
+        ({"num_hidden_layers": 2}, "", "", "no tensors of layer 1"),
+        ({}, "model.norm.weight", "", r"'model\.norm\.weight' is missing"),
+        ({}, "", "model.", "select='model' takes"),
+        ({}, "", "state.", "select='state' takes"),
+    ],
+)
+def test_a_config_is_that_of_the_tensors(
+    tmp_path: Path, config: dict[str, Any], without: str, below: str, message: str | None
+) -> None:
+    shapes = {f"{below}{name}": shape for name, shape in LLAMA.items() if name != without}
+    zeros = {n: (s, [Piece((0,) * len(s), np.zeros(s, np.float32))]) for n, s in shapes.items()}
+    write(tmp_path / "dcp", zeros)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | config))
+    with an.parse(tmp_path / "dcp", config=tmp_path) as model:
+        if message is None:
+            assert len(list(model.plan("bf16").weights())) == len(shapes)
+            return
+        with pytest.raises(an.AnamnesisError, match=message):
+            model.plan("bf16")
+        model.plan("bf16", names="keep")
