@@ -32,6 +32,7 @@ OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollam
 
 DCP_METADATA_NAME = ".metadata"  # of PyTorch's distributed checkpoints
 DCP_EXTENSION = ".distcp"
+ZERO_ENDING = "_optim_states.pt"  # of what each rank has of DeepSpeed's ZeRO
 # Endings of what trainers leave, and of models, which are meant where both are there.
 _OF_TRAINERS = (DCP_METADATA_NAME, "latest", ".pt", ".pth", ".bin")
 _OF_MODELS = (EXTENSION, ".gguf", "pytorch_model.bin", HQQ_NAME, ".index.json")

@@ -39,6 +39,22 @@ def test_a_folder_below_is_named(tmp_path: Path) -> None:
         an.parse(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("optimizer.pt", "pytorch_model_fsdp.bin", "scheduler.pt"), "such as pytorch_model_fsdp"),
+        (("global_step7/mp_rank_00_model_states.pt", "global_step7/x_optim_states.pt"), "_step7$"),
+        (("__0_0.distcp", "meta.pt"), r"\.metadata is missing"),
+    ],
+)
+def test_what_is_the_model_is_named(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"something")
+    with pytest.raises(an.ParseError, match=message):
+        an.parse(tmp_path)
+
+
 NORM, SQUARE, TALL = (4,), (4, 4), (6, 4)
 LAYER = {
     "input_layernorm": NORM,

@@ -190,3 +190,14 @@ def test_experts_of_autoep_are_refused(tmp_path: Path) -> None:
     torch.save({**state, "ds_autoep_layers": [{"zero3_expert_state_format": "x"}]}, path)
     with pytest.raises(an.UnsupportedError, match="AutoEP"):
         an.parse(tmp_path)
+
+
+def test_one_rank_alone_is_a_part(tmp_path: Path) -> None:
+    write_3(tmp_path, 1)
+    for kind in ("", "bf16_"):
+        path = next(tmp_path.glob(f"{kind}zero_pp_rank_1_*"))
+        with (
+            an.parse(path, allow_foreign=True) as model,
+            pytest.raises(an.UnsupportedError, match="part of rank 1; name the folder"),
+        ):
+            model.remember(tmp_path / "out.safetensors")

@@ -32,6 +32,7 @@ from anamnesis.sources.strided import Strips, strided
 _NAMED = re.compile(
     r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
+_OF_ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(?P<rank>\d+)_.*_states\.pt", re.DOTALL)
 DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
 
 
@@ -95,12 +96,13 @@ def lone_rank(container: Container) -> str | None:
             remedy="name the folder that has the files of all ranks",
         )
     found = _NAMED.fullmatch(Path(name).name)
-    if found is None or int(found["size"] or 1) == 1:
+    if found is not None and int(found["size"] or 1) > 1:
+        rank = f"{found['rank']} of {found['size']}"
+    elif (found := _OF_ZERO.fullmatch(Path(name).name)) is not None:
+        rank = found["rank"]
+    else:
         return None
-    return (
-        f"{name}: is the part of rank {found['rank']} of {found['size']}; name the folder that has"
-        " the files of all"
-    )
+    return f"{name}: is the part of rank {rank}; name the folder that has the files of all"
 
 
 def join_ranks(

@@ -21,10 +21,11 @@ from typing import Any
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.file_names import ZERO_ENDING
 from anamnesis.formats.base import Container
 from anamnesis.sources.gathered import JoinedSource
 
-_OPTIM, _MODEL = "_optim_states.pt", "_model_states.pt"
+_OPTIM, _MODEL = ZERO_ENDING, "_model_states.pt"
 _ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
 _STATE = "optimizer_state_dict"
 _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
