@@ -106,6 +106,7 @@ def test_boxes_that_do_not_fill_a_tensor(
         (("a.distcp", -1, 50), an.ParseError),
         (("a.distcp", "0", 50), an.ParseError),
         ((3, 0, 50), an.ParseError),
+        (("a\ud800", 0, 50), an.ParseError),
     ],
 )
 def test_places_that_are_none(tmp_path: Path, where: Any, error: type[Exception]) -> None:

@@ -79,6 +79,7 @@ def test_a_distributed_writer_of_safetensors_is_read(ranks: Path) -> None:
     with an.parse(ranks / "hf") as model:
         assert_equal(model, {name: whole[name] for name in model.stored})
         assert len(model.stored) == 4
+        assert any("of 4 ranks, none of which says" in note for note in model.inspect().notes)
 
 
 def test_rank_files_are_what_verl_merges(ranks: Path, tmp_path: Path) -> None:
