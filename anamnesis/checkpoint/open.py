@@ -207,7 +207,7 @@ def open_checkpoint(
         if checkpoint.is_joined and checkpoint.has_config:
             from anamnesis.checkpoint.trainers.megatron import renamed
 
-            checkpoint.stored, padding = renamed(checkpoint.stored, checkpoint.config)
+            checkpoint.stored, padding = renamed(checkpoint.stored, checkpoint.config, select)
             checkpoint.left_out += padding
     except BaseException:
         checkpoint.close()
