@@ -96,11 +96,12 @@ def test_a_config_is_that_of_the_tensors(
 ) -> None:
     shapes = {f"{below}{name}": shape for name, shape in LLAMA.items() if name != without}
     zeros = {n: (s, [Piece((0,) * len(s), np.zeros(s, np.float32))]) for n, s in shapes.items()}
+    zeros[f"{below}ids"] = ((2,), [Piece((0,), np.arange(2))])
     write(tmp_path / "dcp", zeros)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | config))
     with an.parse(tmp_path / "dcp", config=tmp_path) as model:
         if message is None:
-            assert len(list(model.plan("bf16").weights())) == len(shapes)
+            assert len(list(model.plan("bf16").weights())) == len(zeros)
             return
         with pytest.raises(an.AnamnesisError, match=message):
             model.plan("bf16")

@@ -183,9 +183,14 @@ def _check_joined(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> N
     """Refuse tensors that are not those of the config that somebody has put beside them."""
     from anamnesis.architectures.to_gguf import weights_as_gguf
 
+    weights = {  # buffers of integers are no weights, which a config says nothing of
+        name: weight
+        for name, weight in ledger.weights.items()
+        if weight.own_dtype is None or weight.own_dtype.kind == "float"
+    }
     try:
         with _advised(_UNCHECKED):
-            weights_as_gguf(checkpoint, ledger, Budget(request.limits))
+            weights_as_gguf(checkpoint, replace(ledger, weights=weights), Budget(request.limits))
     except UnsupportedError as error:  # of models that are not known
         error.remedy = _what_is_wrong(checkpoint, ledger, error)
         if error.remedy is not None:
