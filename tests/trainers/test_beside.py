@@ -80,29 +80,59 @@ CONFIG = {
 }
 
 
+def llama(folder: Path, below: str = "", *, without: str = "", also: str = "ids") -> Path:
+    """A checkpoint of a model of one layer, with another tensor, and the config beside it."""
+    shapes = {**{n: s for n, s in LLAMA.items() if n != without}, also: (2,)}
+    kinds = {name: np.int64 if name == "ids" else np.float32 for name in shapes}
+    tensors = {
+        f"{below}{name}": (shape, [Piece((0,) * len(shape), np.zeros(shape, kinds[name]))])
+        for name, shape in shapes.items()
+    }
+    write(folder / "dcp", tensors)
+    (folder / "config").mkdir()
+    (folder / "config/config.json").write_text(json.dumps(CONFIG))
+    return folder / "dcp"
+
+
 @pytest.mark.parametrize(
-    ("config", "without", "below", "message"),
+    ("without", "below", "select", "message"),
     [
-        ({}, "", "", None),
-        ({"vocab_size": 7}, "", "", "vocab_size is 7"),
-        ({"num_hidden_layers": 2}, "", "", "no tensors of layer 1"),
-        ({}, "model.norm.weight", "", r"'model\.norm\.weight' is missing"),
-        ({}, "", "model.", "select='model' takes"),
-        ({}, "", "state.", "select='state' takes"),
+        ("model.norm.weight", "", None, r"'model\.norm\.weight' is missing"),
+        ("", "model.", None, "select='model' takes"),
+        ("", "state.", None, "select='state' takes"),
+        ("", "model.base.", "model", r"select='model\.base' takes"),
     ],
 )
-def test_a_config_is_that_of_the_tensors(
-    tmp_path: Path, config: dict[str, Any], without: str, below: str, message: str | None
+def test_tensors_of_another_model_are_refused(
+    tmp_path: Path, without: str, below: str, select: str | None, message: str
 ) -> None:
-    shapes = {f"{below}{name}": shape for name, shape in LLAMA.items() if name != without}
-    zeros = {n: (s, [Piece((0,) * len(s), np.zeros(s, np.float32))]) for n, s in shapes.items()}
-    zeros[f"{below}ids"] = ((2,), [Piece((0,), np.arange(2))])
-    write(tmp_path / "dcp", zeros)
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG | config))
-    with an.parse(tmp_path / "dcp", config=tmp_path) as model:
-        if message is None:
-            assert len(list(model.plan("bf16").weights())) == len(zeros)
-            return
+    folder = llama(tmp_path, below, without=without)
+    with an.parse(folder, config=tmp_path / "config", select=select) as model:
         with pytest.raises(an.AnamnesisError, match=message):
             model.plan("bf16")
         model.plan("bf16", names="keep")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [({"vocab_size": 7}, "vocab_size is 7"), ({"num_hidden_layers": 2}, "no tensors of layer 1")],
+)
+def test_a_config_of_another_model_is_refused(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    folder = llama(tmp_path)
+    with an.parse(folder, config=tmp_path / "config") as model:
+        assert not model.convert(tmp_path / "out", "bf16").warnings
+    (tmp_path / "config/config.json").write_text(json.dumps(CONFIG | config))
+    with (
+        an.parse(folder, config=tmp_path / "config") as model,
+        pytest.raises(an.ParseError, match=message),
+    ):
+        model.plan("bf16")
+
+
+def test_what_a_config_says_nothing_of_is_told(tmp_path: Path) -> None:
+    folder = llama(tmp_path, also="model.layers.0.self_attn.q_proj.lora_A.default.weight")
+    with an.parse(folder, config=tmp_path / "config") as model:
+        said = " ".join(model.convert(tmp_path / "out", "bf16").warnings)
+    assert "not held against config.json: 'model.layers.0.self_attn.q_proj.lora_A" in said

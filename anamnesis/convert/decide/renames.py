@@ -39,7 +39,7 @@ _OF_MODELS = {"num_hidden_layers", "hidden_size", "n_layer", "n_embd", "text_con
 _MODELS = {"model", "transformer", "gpt_neox", "bert", "roberta"}
 _TOPS = _MODELS | {"language_model"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
-_UNCHECKED = "config='FOLDER' takes the config.json of another; names='keep' checks nothing"
+_OTHER_CONFIG = "config='FOLDER' takes the config.json of another; names='keep' checks nothing"
 _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cpp's names"
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
@@ -144,7 +144,8 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         if row is None:
             is_file = request.form.becomes_file(directory=checkpoint.root is not None)
             if checkpoint.is_joined and checkpoint.has_config and not is_file:
-                _check_joined(checkpoint, ledger, request)
+                notes = [*checkpoint.notes, *_unchecked(checkpoint, ledger, request)]
+                checkpoint = replace(checkpoint, notes=notes)
             return Seen(checkpoint, ledger, request, {})
         seen = _as_images(checkpoint, ledger, request, row)
     _check_kept(seen)
@@ -179,8 +180,11 @@ def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
     return replace(ledger, weights=weights)
 
 
-def _check_joined(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> None:
-    """Refuse tensors that are not those of the config that somebody has put beside them."""
+def _unchecked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Iterator[str]:
+    """Refuse tensors that are not those of the config that somebody has put beside them.
+
+    Yield why, if nothing is known of such a model.
+    """
     from anamnesis.architectures.to_gguf import weights_as_gguf
 
     weights = {  # buffers of integers are no weights, which a config says nothing of
@@ -189,12 +193,13 @@ def _check_joined(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> N
         if weight.own_dtype is None or weight.own_dtype.kind == "float"
     }
     try:
-        with _advised(_UNCHECKED):
+        with _advised(_OTHER_CONFIG):
             weights_as_gguf(checkpoint, replace(ledger, weights=weights), Budget(request.limits))
-    except UnsupportedError as error:  # of models that are not known
+    except UnsupportedError as error:
         error.remedy = _what_is_wrong(checkpoint, ledger, error)
         if error.remedy is not None:
             raise
+        yield f"tensors are not held against config.json: {error.message}"
 
 
 def _check_kept(seen: Seen) -> None:
@@ -277,7 +282,8 @@ def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> 
         or not any(repr(name) in str(error) for name in ledger.weights)
     ):
         return None
-    return f"select={tops.pop()!r} takes what lies below that name, and strips it"
+    where = ".".join([*checkpoint.selected, tops.pop()])
+    return f"select={where!r} takes what lies below that name, and strips it"
 
 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:
