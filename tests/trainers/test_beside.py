@@ -55,6 +55,21 @@ def test_what_is_the_model_is_named(tmp_path: Path, names: tuple[str, ...], mess
         an.parse(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["mp_rank_0{}/model_optim_rng.pt", "mp_rank_00_00{}/x.pt", "mp_rank_0{}_model_states.pt"],
+)
+def test_a_slice_of_a_model_is_no_model(tmp_path: Path, name: str) -> None:
+    for rank in range(2):
+        path = tmp_path / name.format(rank)
+        path.parent.mkdir(exist_ok=True)
+        an.save({"w": ONE}, path)
+        with an.parse(path) as model:
+            assert (model._checkpoint.lone_part is None) == (rank == 0)
+    with an.parse(path) as model, pytest.raises(an.UnsupportedError, match="one of 2 slices"):
+        model.remember(tmp_path / "out.safetensors")
+
+
 NORM, SQUARE, TALL = (4,), (4, 4), (6, 4)
 LAYER = {
     "input_layernorm": NORM,

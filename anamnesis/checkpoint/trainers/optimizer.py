@@ -1,4 +1,4 @@
-"""A trainer's own state, the optimizer's mostly, which is left out unless it is selected."""
+"""A trainer's own state, which is left out unless it is selected."""
 
 from __future__ import annotations
 

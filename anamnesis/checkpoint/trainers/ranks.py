@@ -13,6 +13,7 @@ DCP_SHARDING_INFO is JSON of {NAME: {"saved_offsets": [0, 128]}}.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, product
@@ -33,6 +34,8 @@ _NAMED = re.compile(
     r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
 _OF_ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(?P<rank>\d+)_.*_states\.pt", re.DOTALL)
+# Megatron's folders and DeepSpeed's files of models that are cut by tensor or pipeline parallelism.
+_SLICE = re.compile(r"mp_rank_\d\d(?:_\d\d\d)*(?P<ending>|_model_states\.pt)")
 DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
 
 
@@ -101,8 +104,21 @@ def lone_rank(container: Container) -> str | None:
     elif (found := _OF_ZERO.fullmatch(Path(name).name)) is not None:
         rank = found["rank"]
     else:
-        return None
+        return _lone_slice(Path(name))
     return f"{name}: is the part of rank {rank}; name the folder that has the files of all"
+
+
+def _lone_slice(path: Path) -> str | None:
+    """Return what to say of a file that has one slice of each tensor; None if it is none."""
+    for place in (path, path.parent):
+        found = _SLICE.fullmatch(place.name)
+        if found is None or not place.exists():
+            continue
+        names = filter(_SLICE.fullmatch, os.listdir(place.parent))
+        n = sum(1 for name in names if name.endswith(found["ending"]))
+        if n > 1:
+            return f"{path}: is one of {n:,} slices of a model, which nothing says how to join"
+    return None
 
 
 def join_ranks(
