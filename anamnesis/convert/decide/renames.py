@@ -16,7 +16,7 @@ from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.printable import numbered
 from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Dropped
-from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
+from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.request.request import Request, asked_mix
 from anamnesis.convert.request.targets import encoding as encoding_named
@@ -199,7 +199,8 @@ def _unchecked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Iter
         error.remedy = _what_is_wrong(checkpoint, ledger, error)
         if error.remedy is not None:
             raise
-        yield f"tensors are not held against config.json: {error.message}"
+        why = error.message.removeprefix(f"{CONFIG_NAME}: ")
+        yield f"tensors are not held against {CONFIG_NAME}: {why}"
 
 
 def _check_kept(seen: Seen) -> None:
