@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
+from helpers.checkpoints import left_out
 from helpers.dcp_handmade import Piece, write
 
 ONE = np.ones((2, 2), np.float32)
@@ -37,6 +38,17 @@ def test_a_folder_below_is_named(tmp_path: Path) -> None:
         write(tmp_path / name, {"model.w": ((2, 2), [Piece((0, 0), ONE)])})
     with pytest.raises(an.ParseError, match="such as pytorch_model_fsdp_0"):
         an.parse(tmp_path)
+
+
+def test_what_is_no_part_of_a_checkpoint_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "dcp"
+    write(folder, {"w": ((2, 2), [Piece((0, 0), ONE)])})
+    others = {"__7_0.distcp", "model_world_size_1_rank_0.pt", "rng_state_0.pth"}
+    for name in others:
+        (folder / name).write_bytes(b"something else")
+    with an.parse(folder) as model:
+        assert list(model) == ["w"]
+        assert others <= left_out(model).keys()
 
 
 @pytest.mark.parametrize(

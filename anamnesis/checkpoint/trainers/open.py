@@ -34,6 +34,7 @@ from anamnesis.formats.registry import parse_file
 _CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
 _WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
 _UNTOLD = "none of which says whether there were more"
+_OF_TORCH, _UNREAD = (DCP_EXTENSION, ".pt", ".pth", ".bin"), "no part of this checkpoint"
 _COMMON, _SHARED = "common.pt", "the state that all of Megatron's ranks share"
 
 
@@ -74,6 +75,9 @@ def read_trainers(
         else:
             return None
         opened.pop_all()
+    told = {*shards, *(dropped.name for dropped in left_out)}
+    others = sorted(name for name in names - told if name.endswith(_OF_TORCH))
+    left_out += [Dropped(name, _UNREAD) for name in others]
     found = {
         "root": root,
         "shards": shards,
