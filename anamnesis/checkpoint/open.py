@@ -24,6 +24,7 @@ from anamnesis.checkpoint.file_names import (
     OLLAMA_PREFIX,
     PARAMS_NAME,
     QUANT_FILES,
+    TORCHS_SHARD,
     indexed_directory,
     may_be_trainers,
 )
@@ -266,7 +267,7 @@ def _open(
         )
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
-        if container.sharded or "rank" in source.name:
+        if container.sharded or "rank" in source.name or TORCHS_SHARD in source.name:
             from anamnesis.checkpoint.trainers.ranks import lone_rank  # few files are of ranks
 
             checkpoint.lone_part = lone_rank(container)

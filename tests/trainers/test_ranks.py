@@ -158,6 +158,12 @@ def test_damage_is_an_error_or_read(ranks: Path, tmp_path: Path, folder: str, na
     open_damaged(tmp_path / folder, name, n_seeds=500)
 
 
+def test_one_rank_of_safetensors_alone_is_a_part(ranks: Path, tmp_path: Path) -> None:
+    path = ranks / "hf/shard-00002-model-00001-of-00002.safetensors"
+    with an.parse(path) as model, pytest.raises(an.UnsupportedError, match="part of rank 1; name"):
+        model.convert(tmp_path / "out.safetensors")
+
+
 def test_one_rank_alone_is_a_part(ranks: Path) -> None:
     with pytest.raises(an.ParseError, match=r"one rank's part .* name the folder"):
         an.parse(ranks / "verl" / "model_world_size_4_rank_1.pt")

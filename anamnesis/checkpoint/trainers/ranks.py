@@ -103,6 +103,8 @@ def lone_rank(container: Container) -> str | None:
         rank = f"{found['rank']} of {found['size']}"
     elif (found := _OF_ZERO.fullmatch(Path(name).name)) is not None:
         rank = found["rank"]
+    elif _HF_NAMED.fullmatch(Path(name).name) and _KEY in container.metadata:
+        rank = str(int(Path(name).name.split("-")[1]) - 1)
     else:
         return _lone_slice(Path(name))
     return f"{name}: is the part of rank {rank}; name the folder that has the files of all"
