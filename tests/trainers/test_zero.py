@@ -168,6 +168,15 @@ def test_a_lie_about_shapes_is_an_error(tmp_path: Path) -> None:
         an.parse(tmp_path)
 
 
+def test_a_frozen_part_of_another_checkpoint_is_an_error(checkpoint: Path) -> None:
+    *_, path = sorted((checkpoint / "global_step1").glob("*_model_states.pt"))
+    state = torch.load(path, weights_only=False)
+    state["frozen_param_fragments"]["frozen.weight"] = torch.zeros(99)
+    torch.save(state, path)
+    with pytest.raises(an.ParseError, match="45 values, and"):
+        an.parse(checkpoint)
+
+
 def test_a_checkpoint_without_states_of_the_model_is_an_error(tmp_path: Path) -> None:
     write_3(tmp_path, 1)
     for path in tmp_path.glob("*_model_states.pt"):

@@ -169,6 +169,7 @@ class _Zero:
                 flat = self._joined([model.tensors[key] for model in self.models])
             except KeyError:
                 raise self._error(f"parameter {name!r} is missing") from None
+            self._check_used(prod(shape), flat.n_elements, len(self.models))
             yield name, self._taken(name, shape, flat)
 
     def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
@@ -212,7 +213,7 @@ class _Zero:
 
     def _check_used(self, used: int, held: int, align: int) -> None:
         if -(-used // align) != -(-held // align):
-            raise self._error(f"its parameters take {used:,} of {held:,} stored values")
+            raise self._error(f"its parameters take {used:,} values, and {held:,} are stored")
 
     def _joined(self, flats: Sequence[StoredTensor]) -> StoredTensor:
         """Return flat tensors that follow each other as one."""
