@@ -158,6 +158,15 @@ def test_a_missing_file_is_said(checkpoint: Path, kind: str) -> None:
         an.parse(checkpoint)
 
 
+@pytest.mark.parametrize("kind", ["optim", "model"])
+def test_a_rank_in_place_of_another_is_said(tmp_path: Path, kind: str) -> None:
+    write_3(tmp_path, 1)
+    path = next(tmp_path.glob(f"*zero_pp_rank_1_*_{kind}_states.pt"))
+    path.rename(path.with_name(path.name.replace("rank_1", "rank_3")))
+    with pytest.raises(an.ParseError, match="is in place of that of rank 1"):
+        an.parse(tmp_path)
+
+
 def test_a_lie_about_shapes_is_an_error(tmp_path: Path) -> None:
     write_3(tmp_path, 1)
     path = tmp_path / "zero_pp_rank_0_mp_rank_00_model_states.pt"

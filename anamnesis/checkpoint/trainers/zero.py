@@ -29,6 +29,7 @@ _OPTIM, _MODEL = ZERO_ENDING, "_model_states.pt"
 _ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
 _STATE = "optimizer_state_dict"
 _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
+_RANK = re.compile(r"zero_pp_rank_([0-9]{1,9})_")
 _NUMBERS = re.compile(r"([0-9]+)")
 _MAX_TAG = 1000  # characters
 
@@ -89,6 +90,8 @@ class _Zero:
         self.models = list(models.values())
         self.about = self.models[0].metadata
         self._check()
+        for ending in (_OPTIM, _MODEL) if self.stage == 3 else (_OPTIM,):
+            self._check_ranks([name for name in files if name.endswith(ending)])
 
     def _error(self, message: str) -> ParseError:
         return ParseError(message, source=str(self.folder))
@@ -117,6 +120,13 @@ class _Zero:
                     f"{model.source.name}: experts of AutoEP are cut otherwise, which is not read",
                     remedy="DeepSpeed's ds_to_universal.py makes them whole",
                 )
+
+    def _check_ranks(self, names: Sequence[str]) -> None:
+        """Refuse files of other ranks than the first ones, each of which has one."""
+        for rank, name in enumerate(names):
+            found = _RANK.search(name)
+            if found is not None and int(found[1]) != rank:
+                raise self._error(f"{name} is in place of that of rank {rank:,}")
 
     def tensors(self) -> dict[str, StoredTensor]:
         """Return all tensors: buffers, frozen parameters, the others, those that are shared."""
