@@ -225,7 +225,7 @@ class Directory:
         if any(f.endswith(file_names.DCP_EXTENSION) and "/" not in f for f in self.files):
             which = f"{file_names.DCP_METADATA_NAME} is missing, which is written last"
             if any(f.endswith(file_names.DCP_METADATA_NAME) for f in self.files):
-                which = "save it with use_collectives=True, so that one .metadata is of all ranks"
+                which = "save it with collectives, so that one .metadata is of all ranks"
         elif folders:
             which = f"pass one of its folders, such as {min(folders, key=lambda f: 'optim' in f)}"
         elif others:

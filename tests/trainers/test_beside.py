@@ -57,7 +57,7 @@ def test_what_is_no_part_of_a_checkpoint_is_told(tmp_path: Path) -> None:
         (("optimizer.pt", "pytorch_model_fsdp.bin", "scheduler.pt"), "such as pytorch_model_fsdp"),
         (("global_step7/mp_rank_00_model_states.pt", "global_step7/x_optim_states.pt"), "_step7$"),
         (("__0_0.distcp", "meta.pt"), r"\.metadata is missing"),
-        (("__0_0.distcp", "__0.metadata"), "use_collectives=True"),
+        (("__0_0.distcp", "__0.metadata"), "save it with collectives"),
     ],
 )
 def test_what_is_the_model_is_named(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
