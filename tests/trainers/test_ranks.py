@@ -158,6 +158,14 @@ def test_damage_is_an_error_or_read(ranks: Path, tmp_path: Path, folder: str, na
     open_damaged(tmp_path / folder, name, n_seeds=500)
 
 
+def test_a_rank_of_safetensors_is_there_once(ranks: Path, tmp_path: Path) -> None:
+    shutil.copytree(ranks / "hf", tmp_path / "hf")
+    name = "shard-0000{}-model-00001-of-00002.safetensors"
+    shutil.copy(tmp_path / "hf" / name.format(2), tmp_path / "hf" / name.format(5))
+    with pytest.raises(an.ParseError, match="its pieces hold"):
+        an.parse(tmp_path / "hf")
+
+
 def test_one_rank_of_safetensors_alone_is_a_part(ranks: Path, tmp_path: Path) -> None:
     path = ranks / "hf/shard-00002-model-00001-of-00002.safetensors"
     with an.parse(path) as model, pytest.raises(an.UnsupportedError, match="part of rank 1; name"):

@@ -288,7 +288,7 @@ def find_hf_shards(names: Iterable[str]) -> list[str]:
 
 def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
     """Return the whole tensors."""
-    boxes: dict[str, dict[tuple[int, ...], Box]] = {}
+    boxes: dict[str, list[Box]] = {}
     first: dict[str, StoredTensor] = {}
     for container in shards.values():
         try:
@@ -306,8 +306,8 @@ def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
                 raise part.malformed(f"{part} is a part of {like}, of another dtype or rank")
             box = Box(begin, part.shape, place_of(part.source, part.offset))
-            boxes.setdefault(name, {}).setdefault(begin, box)
-    return {name: _whole(like, list(boxes[name].values())) for name, like in first.items()}
+            boxes.setdefault(name, []).append(box)
+    return {name: _whole(like, boxes[name]) for name, like in first.items()}
 
 
 def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
@@ -320,4 +320,5 @@ def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
 
 def _whole(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
     ends = [[o + n for o, n in zip(box.offsets, box.sizes, strict=True)] for box in boxes]
-    return _of_boxes(like, tuple(map(max, zip(*ends, strict=True))), boxes)
+    held = [box for box in boxes if prod(box.sizes)]
+    return _of_boxes(like, tuple(map(max, zip(*ends, strict=True))), held)
