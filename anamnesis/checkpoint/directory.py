@@ -27,6 +27,7 @@ from anamnesis.checkpoint.grouping import (
 )
 from anamnesis.checkpoint.indexes import Index, Kind, read_index
 from anamnesis.checkpoint.json_file import read_json, read_quant_files
+from anamnesis.checkpoint.trainers.optimizer import is_file_of_states
 from anamnesis.formats.base import Container, Opening
 
 _SINGLE = (
@@ -36,6 +37,7 @@ _SINGLE = (
     ".npz",
     ".ckpt",
     *file_names.ADAPTER_NAMES,
+    "pytorch_model_fsdp.bin",
 )  # of models that are in one file
 
 _COPIES = {
@@ -213,13 +215,18 @@ class Directory:
         return found
 
     def no_weights(self) -> ParseError:
-        ends = (file_names.EXTENSION, f"/{file_names.DCP_METADATA_NAME}")
+        ends = (file_names.EXTENSION, f"/{file_names.DCP_METADATA_NAME}", file_names.ZERO_ENDING)
         folders = [f.rpartition("/")[0] for f in self.files if "/" in f and f.endswith(ends)]
         others = [f for f in self.files if f.lower().endswith(_SINGLE)]
+        others.sort(key=is_file_of_states)
         which = None
         for gone in (left for left in self.left_out if left.name.endswith(file_names.EXTENSION)):
             return self.error(f"{gone.name} is {gone.reason}; put the file itself there")
-        if folders:
+        if any(f.endswith(file_names.DCP_EXTENSION) and "/" not in f for f in self.files):
+            which = f"{file_names.DCP_METADATA_NAME} is missing, which is written last"
+            if any(f.endswith(file_names.DCP_METADATA_NAME) for f in self.files):
+                which = "save it with collectives, so that one .metadata is of all ranks"
+        elif folders:
             which = f"pass one of its folders, such as {min(folders, key=lambda f: 'optim' in f)}"
         elif others:
             kind = "GGUF " if others[0].lower().endswith(".gguf") else ""

@@ -32,10 +32,11 @@ OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollam
 
 DCP_METADATA_NAME = ".metadata"  # of PyTorch's distributed checkpoints
 DCP_EXTENSION = ".distcp"
+ZERO_ENDING = "_optim_states.pt"  # of what each rank has of DeepSpeed's ZeRO
 # Endings of what trainers leave, and of models, which are meant where both are there.
 _OF_TRAINERS = (DCP_METADATA_NAME, "latest", ".pt", ".pth", ".bin")
 _OF_MODELS = (EXTENSION, ".gguf", "pytorch_model.bin", HQQ_NAME, ".index.json")
-_TORCHS_SHARD = "shard-"  # of torch's distributed writer of safetensors
+TORCHS_SHARD = "shard-"  # of torch's distributed writer of safetensors
 
 # In the names of indexes of shards.
 SAFETENSORS_INDEX = ".safetensors.index."
@@ -56,6 +57,6 @@ def indexed_directory(path: str) -> str | None:
 
 def may_be_trainers(names: Collection[str]) -> bool:
     """Return whether a folder may be what a trainer has left, by its names alone."""
-    if any(name.endswith(_OF_MODELS) and not name.startswith(_TORCHS_SHARD) for name in names):
+    if any(name.endswith(_OF_MODELS) and not name.startswith(TORCHS_SHARD) for name in names):
         return False
-    return any(name.endswith(_OF_TRAINERS) or name.startswith(_TORCHS_SHARD) for name in names)
+    return any(name.endswith(_OF_TRAINERS) or name.startswith(TORCHS_SHARD) for name in names)

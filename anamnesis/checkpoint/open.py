@@ -24,6 +24,7 @@ from anamnesis.checkpoint.file_names import (
     OLLAMA_PREFIX,
     PARAMS_NAME,
     QUANT_FILES,
+    TORCHS_SHARD,
     indexed_directory,
     may_be_trainers,
 )
@@ -55,6 +56,7 @@ class Checkpoint:
     indexes: list[Index] = field(default_factory=list)
     has_config: bool = False
     lone_part: str | None = None
+    selected: tuple[str, ...] = ()  # the name that all tensors lay below, if any
     is_joined: bool = False  # of what the ranks of a trainer have written
     made: dict[str, bytes | bytearray] = field(default_factory=dict)
     beside: tuple[Source, Budget] | None = None
@@ -169,6 +171,7 @@ class Checkpoint:
             Dropped(name, OUTSIDE) for name, tensor in self.stored.items() if id(tensor) not in ids
         ]
         self.stored = {name: tensor._replace(name=name) for name, tensor in kept.items()}
+        self.selected = (prefix,)
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
 
     def only(self, stored: dict[str, StoredTensor]) -> Checkpoint:
@@ -207,7 +210,7 @@ def open_checkpoint(
         if checkpoint.is_joined and checkpoint.has_config:
             from anamnesis.checkpoint.trainers.megatron import renamed
 
-            checkpoint.stored, padding = renamed(checkpoint.stored, checkpoint.config)
+            checkpoint.stored, padding = renamed(checkpoint.stored, checkpoint.config, select)
             checkpoint.left_out += padding
     except BaseException:
         checkpoint.close()
@@ -264,7 +267,7 @@ def _open(
         )
     checkpoint = Checkpoint(None, {source.name: container}, container.tensors)
     try:
-        if container.sharded or "rank" in source.name:
+        if container.sharded or "rank" in source.name or TORCHS_SHARD in source.name:
             from anamnesis.checkpoint.trainers.ranks import lone_rank  # few files are of ranks
 
             checkpoint.lone_part = lone_rank(container)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
+from operator import add, lt
 from typing import NamedTuple
 
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.lazy import np
 from anamnesis.base.source import DerivedSource, Source
 
-BOXES_MAX_NEIGHBOURS = 1 << 22  # pairs of boxes that are compared, and 64 for each box
+BOXES_MAX_NEIGHBOURS = 1 << 21  # pairs of boxes that are compared, and 64 for each box
 
 
 Place = Callable[[], tuple[Source, int]]  # which returns where the first byte lies
@@ -53,30 +54,29 @@ def check_boxes(shape: tuple[int, ...], boxes: Sequence[Box], what: str, source:
             f"{what}: its pieces hold {held:,} values, and {list(shape)} are {prod(shape):,}",
             source=source,
         )
-    if shape:
+    if shape and boxes:
         _check_apart(boxes, what, source)
 
 
 def _check_apart(boxes: Sequence[Box], what: str, source: str) -> None:
     """Refuse boxes of which two hold the same element."""
-    active: list[Box] = []
+    # Along the dimension that is cut most often, few others are there at the same time.
+    axis = max(range(len(boxes[0].sizes)), key=lambda i: len({box.offsets[i] for box in boxes}))
+    active: list[tuple[Sequence[int], Sequence[int]]] = []  # where they begin and end
     left = BOXES_MAX_NEIGHBOURS + 64 * len(boxes)
-    for box in sorted(boxes, key=lambda box: box.offsets):
-        active = [one for one in active if one.offsets[0] + one.sizes[0] > box.offsets[0]]
+    for begin, sizes, _ in sorted(boxes, key=lambda box: box.offsets[axis]):
+        end = tuple(map(add, begin, sizes))
+        active = [one for one in active if one[1][axis] > begin[axis]]
         left -= len(active)
         if left < 0:
             raise LimitExceeded(
                 "BOXES_MAX_NEIGHBOURS", f"{what}: {len(boxes):,} pieces that overlap"
             )
-        for one in active:
-            first = tuple(map(max, one.offsets, box.offsets))
-            if all(
-                f < min(o + s, p + t)
-                for f, o, s, p, t in zip(first, *one[:2], *box[:2], strict=True)
-            ):
-                meets = f"two pieces hold the element {list(first)}"
+        for start, stop in active:
+            if all(map(lt, map(max, start, begin), map(min, stop, end))):
+                meets = f"two pieces hold the element {list(map(max, start, begin))}"
                 raise ParseError(f"{what}: {meets}", source=source)
-        active.append(box)
+        active.append((begin, end))
 
 
 class BoxSource(DerivedSource):

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import anamnesis as an
+from anamnesis.checkpoint.trainers.optimizer import STATE
+from helpers.checkpoints import left_out
 from helpers.damage import open_damaged
 from helpers.dcp_handmade import Piece, described, pickled, placed, thing, write, write_metadata
 
@@ -48,6 +50,19 @@ def test_boxes_of_any_shape_are_joined(checkpoint: Path) -> None:
         assert model.stored.keys() == {"cube", "ids"}
     with an.parse(checkpoint, select="optim") as model:
         assert model.stored.keys() == {"state"}
+
+
+@pytest.mark.parametrize(
+    "state", ["optimizer_0.state.w", "app.optim.state.w", "train_state.step", "lr_scheduler.last"]
+)
+def test_the_state_of_a_trainer_is_left_out(tmp_path: Path, state: str) -> None:
+    pieces = [Piece((0,), np.zeros(2, np.float32))]
+    write(tmp_path / "dcp", {"model.w": ((2,), pieces), state: ((2,), pieces)})
+    with an.parse(tmp_path / "dcp") as model:
+        assert list(model) == ["model.w"]
+        assert left_out(model)[state] == STATE
+    with an.parse(tmp_path / "dcp", select=state.rpartition(".")[0]) as model:
+        assert len(model) == 1
 
 
 def test_any_bytes_of_a_tensor_are_read(checkpoint: Path) -> None:
@@ -91,6 +106,7 @@ def test_boxes_that_do_not_fill_a_tensor(
         (("a.distcp", -1, 50), an.ParseError),
         (("a.distcp", "0", 50), an.ParseError),
         ((3, 0, 50), an.ParseError),
+        (("a\ud800", 0, 50), an.ParseError),
     ],
 )
 def test_places_that_are_none(tmp_path: Path, where: Any, error: type[Exception]) -> None:

@@ -147,3 +147,12 @@ def test_tensors_that_have_no_place_are_refused(
     write(models / "made", {LAYER + name: ((3, 2), pieces) for name in names})
     with pytest.raises(error, match=message):
         an.parse(models / "made", config=models / "llama/config")
+
+
+@pytest.mark.parametrize(("below", "select"), [("model.module", None), ("module", "model")])
+def test_the_name_that_all_lie_below_is_told(models: Path, below: str, select: str | None) -> None:
+    pieces = [Piece((0, 0), np.ones((3, 2), np.float32))]
+    where = ".".join([*([select] if select else []), below])
+    write(models / "made", {f"{where}.{LAYER}mlp.linear_fc2.weight": ((3, 2), pieces)})
+    with pytest.raises(an.ParseError, match=r"select='model\.module' takes them"):
+        an.parse(models / "made", config=models / "llama/config", select=select)

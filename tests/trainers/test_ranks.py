@@ -79,6 +79,7 @@ def test_a_distributed_writer_of_safetensors_is_read(ranks: Path) -> None:
     with an.parse(ranks / "hf") as model:
         assert_equal(model, {name: whole[name] for name in model.stored})
         assert len(model.stored) == 4
+        assert any("of 4 ranks, none of which says" in note for note in model.inspect().notes)
 
 
 def test_rank_files_are_what_verl_merges(ranks: Path, tmp_path: Path) -> None:
@@ -155,6 +156,20 @@ def test_a_split_into_many_pieces_is_refused(ranks: Path, tmp_path: Path) -> Non
 def test_damage_is_an_error_or_read(ranks: Path, tmp_path: Path, folder: str, name: str) -> None:
     shutil.copytree(ranks / folder, tmp_path / folder)
     open_damaged(tmp_path / folder, name, n_seeds=500)
+
+
+def test_a_rank_of_safetensors_is_there_once(ranks: Path, tmp_path: Path) -> None:
+    shutil.copytree(ranks / "hf", tmp_path / "hf")
+    name = "shard-0000{}-model-00001-of-00002.safetensors"
+    shutil.copy(tmp_path / "hf" / name.format(2), tmp_path / "hf" / name.format(5))
+    with pytest.raises(an.ParseError, match="its pieces hold"):
+        an.parse(tmp_path / "hf")
+
+
+def test_one_rank_of_safetensors_alone_is_a_part(ranks: Path, tmp_path: Path) -> None:
+    path = ranks / "hf/shard-00002-model-00001-of-00002.safetensors"
+    with an.parse(path) as model, pytest.raises(an.UnsupportedError, match="part of rank 1; name"):
+        model.convert(tmp_path / "out.safetensors")
 
 
 def test_one_rank_alone_is_a_part(ranks: Path) -> None:

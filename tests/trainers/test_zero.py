@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from deepspeed.runtime.zero.config import ZeroStageEnum
 
 import anamnesis as an
 from helpers.damage import open_damaged
@@ -74,7 +75,7 @@ def write_2(folder: Path, stage: int, paddings: bool) -> None:
             ]
             flat.append(cut(padded(torch.cat(parts), 2 * WORLD), rank))
         state = {
-            "zero_stage": stage,
+            "zero_stage": ZeroStageEnum(stage),
             "partition_count": [WORLD, WORLD],
             "single_partition_of_fp32_groups": flat,
             **({"param_alignment_paddings": gaps} if paddings else {}),
@@ -94,7 +95,11 @@ def write_3(folder: Path, sub_groups: int) -> None:
         flat = torch.cat([cuts[name] for group in GROUPS for name in group])
         sizes = [len(flat) // sub_groups] * (sub_groups - 1)
         groups = list(torch.split(flat, [*sizes, len(flat) - sum(sizes)]))
-        state = {"zero_stage": 3, "partition_count": WORLD, "fp32_flat_groups": groups}
+        state = {
+            "zero_stage": ZeroStageEnum(3),
+            "partition_count": WORLD,
+            "fp32_flat_groups": groups,
+        }
         name = "bf16_zero_pp_rank_{}_mp_rank_00_optim_states"
         write(folder, rank, name, {"optimizer_state_dict": state, "ds_version": "0.19.8"})
         frozen = {name: cuts[name] for name in FROZEN}
@@ -153,6 +158,15 @@ def test_a_missing_file_is_said(checkpoint: Path, kind: str) -> None:
         an.parse(checkpoint)
 
 
+@pytest.mark.parametrize("kind", ["optim", "model"])
+def test_a_rank_in_place_of_another_is_said(tmp_path: Path, kind: str) -> None:
+    write_3(tmp_path, 1)
+    path = next(tmp_path.glob(f"*zero_pp_rank_1_*_{kind}_states.pt"))
+    path.rename(path.with_name(path.name.replace("rank_1", "rank_3")))
+    with pytest.raises(an.ParseError, match="is in place of that of rank 1"):
+        an.parse(tmp_path)
+
+
 def test_a_lie_about_shapes_is_an_error(tmp_path: Path) -> None:
     write_3(tmp_path, 1)
     path = tmp_path / "zero_pp_rank_0_mp_rank_00_model_states.pt"
@@ -161,6 +175,15 @@ def test_a_lie_about_shapes_is_an_error(tmp_path: Path) -> None:
     torch.save(state, path)
     with pytest.raises(an.ParseError, match="values"):
         an.parse(tmp_path)
+
+
+def test_a_frozen_part_of_another_checkpoint_is_an_error(checkpoint: Path) -> None:
+    *_, path = sorted((checkpoint / "global_step1").glob("*_model_states.pt"))
+    state = torch.load(path, weights_only=False)
+    state["frozen_param_fragments"]["frozen.weight"] = torch.zeros(99)
+    torch.save(state, path)
+    with pytest.raises(an.ParseError, match="45 values, and"):
+        an.parse(checkpoint)
 
 
 def test_a_checkpoint_without_states_of_the_model_is_an_error(tmp_path: Path) -> None:
@@ -185,3 +208,14 @@ def test_experts_of_autoep_are_refused(tmp_path: Path) -> None:
     torch.save({**state, "ds_autoep_layers": [{"zero3_expert_state_format": "x"}]}, path)
     with pytest.raises(an.UnsupportedError, match="AutoEP"):
         an.parse(tmp_path)
+
+
+def test_one_rank_alone_is_a_part(tmp_path: Path) -> None:
+    write_3(tmp_path, 1)
+    for kind in ("", "bf16_"):
+        path = next(tmp_path.glob(f"{kind}zero_pp_rank_1_*"))
+        with (
+            an.parse(path, allow_foreign=True) as model,
+            pytest.raises(an.UnsupportedError, match="part of rank 1; name the folder"),
+        ):
+            model.remember(tmp_path / "out.safetensors")

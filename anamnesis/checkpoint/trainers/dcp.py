@@ -229,7 +229,7 @@ class PieceFiles:
         with self._lock:
             if name not in self._files:
                 path = self.root / name
-                if leads_out(name) or not is_inside(str(path), self.root):
+                if leads_out(name) or not name.isprintable() or not is_inside(str(path), self.root):
                     raise ParseError(
                         f"{name[:100]!r} is no file of the folder", source=str(self.root)
                     )

@@ -33,21 +33,35 @@ _NUMBER = re.compile(
     r"(?<=^decoder\.layers\.)(?P<layer>[0-9]{1,6})\."
     r"|(?<=\.experts\.experts\.)(?P<expert>[0-9]{1,6})\."
 )
+_LAYER = ".decoder.layers."
 _OF_WORDS = ("embedding.word_embeddings.weight", "output_layer.weight")
 _TABLE = json_table(__file__)
 # What a tensor is called in any layer and for any expert, and which ones it is at Hugging Face.
 _NAMES = {own: tuple(names) for own, names in _TABLE["names"].items()}
 
 
-def renamed(stored: Mapping[str, StoredTensor], config: Mapping[str, Any]) -> Renamed:
+def renamed(
+    stored: Mapping[str, StoredTensor], config: Mapping[str, Any], select: str | None
+) -> Renamed:
     """Return tensors by Hugging Face's names, and what is left out of them.
 
     They are as they were if they are not Megatron's, or no map is known for the config.
     """
-    is_megatrons = any(_NUMBER.sub("", name) in _NAMES for name in stored)
-    if not is_megatrons or config.get("model_type") not in _TABLE["types"]:
+    if config.get("model_type") not in _TABLE["types"]:
         return dict(stored), []
-    return _Renamed(config).all(stored)
+    for name in stored:
+        below = name.partition("decoder.")[0] if _LAYER in f".{name}" else ""
+        if _NUMBER.sub("", name.removeprefix(below)) not in _NAMES:
+            continue
+        if below:
+            below = f"{select}.{below}" if select else below
+            raise ParseError(
+                "its tensors of Megatron's lie below a name",
+                source=stored[name].source.name,
+                remedy=f"select={below[:-1]!r} takes them",
+            )
+        return _Renamed(config).all(stored)
+    return dict(stored), []
 
 
 class _Renamed:

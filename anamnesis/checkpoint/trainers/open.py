@@ -10,6 +10,7 @@ from typing import Any
 
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.printable import numbered
 from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import (
     CONFIG_NAME,
@@ -32,6 +33,8 @@ from anamnesis.formats.registry import parse_file
 
 _CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
 _WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
+_UNTOLD = "none of which says whether there were more"
+_OF_TORCH, _UNREAD = (DCP_EXTENSION, ".pt", ".pth", ".bin"), "no part of this checkpoint"
 _COMMON, _SHARED = "common.pt", "the state that all of Megatron's ranks share"
 
 
@@ -40,10 +43,11 @@ def read_trainers(
 ) -> dict[str, Any] | None:
     """Return a trainer's folder in the fields that `Checkpoint` has; None if it is none.
 
-    The optimizer's state is left out, unless it is selected.
+    The trainer's own state is left out, unless it is selected.
     """
     names = set(os.listdir(root))
     left_out: list[Dropped] = []
+    notes: list[str] = []
     with ExitStack() as opened:  # closed if the files make no model
         parsed = partial(_parsed, budget=budget, opened=opened)
         if DCP_METADATA_NAME in names:
@@ -66,10 +70,21 @@ def read_trainers(
         elif hf_shards := find_hf_shards(names):
             shards = parsed(root, hf_shards, opening=opening)
             stored = join_hf_shards(shards)
+            n_ranks = len({name.split("-")[1] for name in hf_shards})
+            notes = [f"the files are of {numbered(n_ranks, 'rank')}, {_UNTOLD}"]
         else:
             return None
         opened.pop_all()
-    found = {"root": root, "shards": shards, "stored": stored, "left_out": left_out}
+    told = {*shards, *(dropped.name for dropped in left_out)}
+    others = sorted(name for name in names - told if name.endswith(_OF_TORCH))
+    left_out += [Dropped(name, _UNREAD) for name in others]
+    found = {
+        "root": root,
+        "shards": shards,
+        "stored": stored,
+        "left_out": left_out,
+        "notes": notes,
+    }
     folder = next((root / n for n in _CONFIG_FOLDERS if (root / n / CONFIG_NAME).is_file()), None)
     return found if folder is None else found | beside(str(folder), budget)
 

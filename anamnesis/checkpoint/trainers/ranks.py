@@ -13,6 +13,7 @@ DCP_SHARDING_INFO is JSON of {NAME: {"saved_offsets": [0, 128]}}.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, product
@@ -32,6 +33,9 @@ from anamnesis.sources.strided import Strips, strided
 _NAMED = re.compile(
     r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
+_OF_ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(?P<rank>\d+)_.*_states\.pt", re.DOTALL)
+# Megatron's folders and DeepSpeed's files of models that are cut by tensor or pipeline parallelism.
+_SLICE = re.compile(r"mp_rank_\d\d(?:_\d\d\d)*(?P<ending>|_model_states\.pt)")
 DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
 
 
@@ -95,12 +99,28 @@ def lone_rank(container: Container) -> str | None:
             remedy="name the folder that has the files of all ranks",
         )
     found = _NAMED.fullmatch(Path(name).name)
-    if found is None or int(found["size"] or 1) == 1:
-        return None
-    return (
-        f"{name}: is the part of rank {found['rank']} of {found['size']}; name the folder that has"
-        " the files of all"
-    )
+    if found is not None and int(found["size"] or 1) > 1:
+        rank = f"{found['rank']} of {found['size']}"
+    elif (found := _OF_ZERO.fullmatch(Path(name).name)) is not None:
+        rank = found["rank"]
+    elif _HF_NAMED.fullmatch(Path(name).name) and _KEY in container.metadata:
+        rank = str(int(Path(name).name.split("-")[1]) - 1)
+    else:
+        return _lone_slice(Path(name))
+    return f"{name}: is the part of rank {rank}; name the folder that has the files of all"
+
+
+def _lone_slice(path: Path) -> str | None:
+    """Return what to say of a file that has one slice of each tensor; None if it is none."""
+    for place in (path, path.parent):
+        found = _SLICE.fullmatch(place.name)
+        if found is None or not place.exists():
+            continue
+        names = filter(_SLICE.fullmatch, os.listdir(place.parent))
+        n = sum(1 for name in names if name.endswith(found["ending"]))
+        if n > 1:
+            return f"{path}: is one of {n:,} slices of a model, which nothing says how to join"
+    return None
 
 
 def join_ranks(
@@ -268,7 +288,7 @@ def find_hf_shards(names: Iterable[str]) -> list[str]:
 
 def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
     """Return the whole tensors."""
-    boxes: dict[str, dict[tuple[int, ...], Box]] = {}
+    boxes: dict[str, list[Box]] = {}
     first: dict[str, StoredTensor] = {}
     for container in shards.values():
         try:
@@ -286,8 +306,8 @@ def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
                 raise part.malformed(f"{part} is a part of {like}, of another dtype or rank")
             box = Box(begin, part.shape, place_of(part.source, part.offset))
-            boxes.setdefault(name, {}).setdefault(begin, box)
-    return {name: _whole(like, list(boxes[name].values())) for name, like in first.items()}
+            boxes.setdefault(name, []).append(box)
+    return {name: _whole(like, boxes[name]) for name, like in first.items()}
 
 
 def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
@@ -300,4 +320,5 @@ def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
 
 def _whole(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
     ends = [[o + n for o, n in zip(box.offsets, box.sizes, strict=True)] for box in boxes]
-    return _of_boxes(like, tuple(map(max, zip(*ends, strict=True))), boxes)
+    held = [box for box in boxes if prod(box.sizes)]
+    return _of_boxes(like, tuple(map(max, zip(*ends, strict=True))), held)

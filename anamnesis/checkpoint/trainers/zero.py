@@ -21,13 +21,15 @@ from typing import Any
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.file_names import ZERO_ENDING
 from anamnesis.formats.base import Container
 from anamnesis.sources.gathered import JoinedSource
 
-_OPTIM, _MODEL = "_optim_states.pt", "_model_states.pt"
+_OPTIM, _MODEL = ZERO_ENDING, "_model_states.pt"
 _ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
 _STATE = "optimizer_state_dict"
 _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
+_RANK = re.compile(r"zero_pp_rank_([0-9]{1,9})_")
 _NUMBERS = re.compile(r"([0-9]+)")
 _MAX_TAG = 1000  # characters
 
@@ -88,6 +90,8 @@ class _Zero:
         self.models = list(models.values())
         self.about = self.models[0].metadata
         self._check()
+        for ending in (_OPTIM, _MODEL) if self.stage == 3 else (_OPTIM,):
+            self._check_ranks([name for name in files if name.endswith(ending)])
 
     def _error(self, message: str) -> ParseError:
         return ParseError(message, source=str(self.folder))
@@ -116,6 +120,13 @@ class _Zero:
                     f"{model.source.name}: experts of AutoEP are cut otherwise, which is not read",
                     remedy="DeepSpeed's ds_to_universal.py makes them whole",
                 )
+
+    def _check_ranks(self, names: Sequence[str]) -> None:
+        """Refuse files of other ranks than the first ones, each of which has one."""
+        for rank, name in enumerate(names):
+            found = _RANK.search(name)
+            if found is not None and int(found[1]) != rank:
+                raise self._error(f"{name} is in place of that of rank {rank:,}")
 
     def tensors(self) -> dict[str, StoredTensor]:
         """Return all tensors: buffers, frozen parameters, the others, those that are shared."""
@@ -168,6 +179,7 @@ class _Zero:
                 flat = self._joined([model.tensors[key] for model in self.models])
             except KeyError:
                 raise self._error(f"parameter {name!r} is missing") from None
+            self._check_used(prod(shape), flat.n_elements, len(self.models))
             yield name, self._taken(name, shape, flat)
 
     def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
@@ -211,7 +223,7 @@ class _Zero:
 
     def _check_used(self, used: int, held: int, align: int) -> None:
         if -(-used // align) != -(-held // align):
-            raise self._error(f"its parameters take {used:,} of {held:,} stored values")
+            raise self._error(f"its parameters take {used:,} values, and {held:,} are stored")
 
     def _joined(self, flats: Sequence[StoredTensor]) -> StoredTensor:
         """Return flat tensors that follow each other as one."""

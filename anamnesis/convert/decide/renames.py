@@ -16,7 +16,7 @@ from anamnesis.base.patterns import UnmatchedError, chooser, unfitting
 from anamnesis.base.printable import numbered
 from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Dropped
-from anamnesis.checkpoint.file_names import EXTENSION, MODEL_STEM
+from anamnesis.checkpoint.file_names import CONFIG_NAME, EXTENSION, MODEL_STEM
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.request.request import Request, asked_mix
 from anamnesis.convert.request.targets import encoding as encoding_named
@@ -36,8 +36,10 @@ _ADAPTER = "adapter_config.json"  # PEFT's
 # What configs of language models have beside `model_type`, one or another.
 _OF_MODELS = {"num_hidden_layers", "hidden_size", "n_layer", "n_embd", "text_config"}
 # Below which all tensors of a known model may lie.
-_TOPS = {"model", "transformer", "language_model", "gpt_neox", "bert", "roberta"}
+_MODELS = {"model", "transformer", "gpt_neox", "bert", "roberta"}
+_TOPS = _MODELS | {"language_model"}
 _KEEP = "names='keep' writes Hugging Face's names, which llama.cpp does not read"
+_OTHER_CONFIG = "config='FOLDER' takes the config.json of another; names='keep' checks nothing"
 _AS_FILE = "names='keep', or an output that ends in .safetensors, keeps llama.cpp's names"
 _NO_PLACE = "metadata that GGUF has no place for"
 _READ = "what it says is in the GGUF header"
@@ -140,6 +142,10 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
 
             row = row_of(ledger.weights)
         if row is None:
+            is_file = request.form.becomes_file(directory=checkpoint.root is not None)
+            if checkpoint.is_joined and checkpoint.has_config and not is_file:
+                notes = [*checkpoint.notes, *_unchecked(checkpoint, ledger, request)]
+                checkpoint = replace(checkpoint, notes=notes)
             return Seen(checkpoint, ledger, request, {})
         seen = _as_images(checkpoint, ledger, request, row)
     _check_kept(seen)
@@ -172,6 +178,29 @@ def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
         if name in weights and name in ledger.stored:
             weights[name] = reshaped(weights[name], name, ledger.stored[name].shape)
     return replace(ledger, weights=weights)
+
+
+def _unchecked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Iterator[str]:
+    """Refuse tensors that are not those of the config that somebody has put beside them.
+
+    Yield why, if nothing is known of such a model.
+    """
+    from anamnesis.architectures.to_gguf import weights_as_gguf
+
+    weights = {  # buffers of integers are no weights, which a config says nothing of
+        name: weight
+        for name, weight in ledger.weights.items()
+        if weight.own_dtype is None or weight.own_dtype.kind == "float"
+    }
+    try:
+        with _advised(_OTHER_CONFIG):
+            weights_as_gguf(checkpoint, replace(ledger, weights=weights), Budget(request.limits))
+    except UnsupportedError as error:
+        error.remedy = _what_is_wrong(checkpoint, ledger, error)
+        if error.remedy is not None:
+            raise
+        why = error.message.removeprefix(f"{CONFIG_NAME}: ")
+        yield f"tensors are not held against {CONFIG_NAME}: {why}"
 
 
 def _check_kept(seen: Seen) -> None:
@@ -247,13 +276,15 @@ def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> 
         if left.name in str(error):
             return f"{left.name} is there, but is {left.reason}: put the file itself there"
     tops = {name.partition(".")[0] for name in ledger.weights}
+    inner = {name.split(".")[1] for name in ledger.weights if "." in name}
     if (
         len(tops) > 1
-        or tops & _TOPS
+        or (tops & _TOPS and not inner & _MODELS)
         or not any(repr(name) in str(error) for name in ledger.weights)
     ):
         return None
-    return f"select={tops.pop()!r} takes what lies below that name, and strips it"
+    where = ".".join([*checkpoint.selected, tops.pop()])
+    return f"select={where!r} takes what lies below that name, and strips it"
 
 
 def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> bool:

@@ -250,7 +250,10 @@ class Flattened:
             parts.append(("function", made.function))
         states = [state for state in made.states if state is not None]
         if not parts and not states and not made.items and not made.pairs:
-            self._add(self.others, _called(name, "value"), f"({in_words(made.function)})")
+            value = f"({in_words(made.function)})"
+            if len(made.args) == 1 and type(made.args[0]) in SCALARS:  # as a member of an enum is
+                value = plain(made.args[0])
+            self._add(self.others, _called(name, "value"), value)
         inner = self._joined(name, "args") if states or made.items or made.pairs else name
         for part, value in parts:
             self.walk(value, self._joined(inner, part))
