@@ -105,7 +105,7 @@ def edit_metadata(
                 else:
                     _copy_behind(staging, source, raw, len(was))
             if len(raw) != len(was):
-                staging.commit_file(where.name)
+                staging.commit(last=where.name, inside=False)
     return MetadataEdit(os.fspath(path), len(new), len(gone), len(raw) == len(was))
 
 

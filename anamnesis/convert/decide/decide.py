@@ -10,7 +10,7 @@ from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.names import Named, as_asked, codes_apart, put_together, taken_apart
 from anamnesis.convert.decide.possible import Fate, Possible, moves_of
-from anamnesis.convert.decide.renames import Seen
+from anamnesis.convert.decide.seen import Seen
 from anamnesis.convert.decide.wish import NOTHING, Asked, Wish
 from anamnesis.convert.report.problems import unwritable_weights
 from anamnesis.convert.request.request import Request

@@ -16,7 +16,7 @@ from anamnesis.convert.decide.declaration import Declaration
 from anamnesis.convert.decide.keeping import Kept
 from anamnesis.convert.decide.names import Named
 from anamnesis.convert.decide.possible import Fate, Piece, is_as_stored
-from anamnesis.convert.decide.renames import Seen
+from anamnesis.convert.decide.seen import Seen
 from anamnesis.convert.decide.wish import OVERRIDDEN, Asked
 from anamnesis.convert.report.problems import first_of
 from anamnesis.convert.report.report import Outcome

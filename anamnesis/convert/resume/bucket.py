@@ -178,18 +178,13 @@ class BucketDestination(Destination):
                 what = "is the input, or holds it, or lies inside it; name another output"
                 raise OutputError(f"{self.url}: {what}")
 
-    def commit(self, staging: Any) -> None:
-        raise AssertionError("nothing is staged")
-
     def add_all(self) -> None:
         """Write the sidecars, the index, and the config behind all others."""
-        for name, path in self.copied().items():
-            put(self.place(name), path)
-        for name, made in self.made():  # the config behind all others
-            url, raw = self.place(name), bytes(made)
+        for name, given in self.beside():  # the config behind all others
+            url = self.place(name)
             if name != CONFIG_NAME or self.request.force:
-                put(url, raw)
-            elif not put(url, raw, mode="create") and get(url) != raw:
+                put(url, given)
+            elif not put(url, given, mode="create") and get(url) != given:
                 raise OutputError(f"{url}: another run has written it meanwhile")
 
 
@@ -230,7 +225,7 @@ def _upload(url: str, n_bytes: int) -> Iterator[_Stream]:
         stream.__exit__(None, None, None)
 
 
-def put(url: str, raw: bytes | Path, mode: Any = "overwrite") -> bool:
+def put(url: str, raw: bytes | bytearray | Path, mode: Any = "overwrite") -> bool:
     """Write an object; return whether it is created, where only that is asked for."""
     import obstore
     from obstore.exceptions import AlreadyExistsError

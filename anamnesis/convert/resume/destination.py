@@ -90,18 +90,14 @@ class Destination(ABC):
         assert self.directory.root is not None
         return self.directory.root
 
-    def copied(self) -> dict[str, Path]:
-        """Return what goes with the weights as it is, and where from."""
-        if self.plan.directory is None:
-            return {}
-        names = [name for name in self.directory.sidecars if name != self.directory.params]
-        return {name: self.root / name for name in names}
-
-    def made(self) -> Iterator[tuple[str, bytes | bytearray]]:
-        """Yield the files that are written anew, and their bytes; the config is the last."""
+    def beside(self) -> Iterator[tuple[str, Path | bytes | bytearray]]:
+        """Yield what goes with the weights: copies of files, and new bytes; the config is last."""
         if self.plan.directory is None:
             return
         directory = self.directory
+        for name in directory.sidecars:
+            if name != directory.params:
+                yield name, self.root / name
         if directory.params is not None:
             params = read_json(self.root / directory.params, Budget())
             yield directory.params, edited_params(params, directory.params_sections)
@@ -119,9 +115,10 @@ class Destination(ABC):
             return str(self.place(self.plan.files[0].name))
         return self.shown
 
-    @abstractmethod
     def commit(self, staging: Staging) -> None:
-        """Give everything its final name."""
+        """Give everything its final name, that of what programs open last."""
+        inside = self.plan.directory is not None
+        staging.commit(last=CONFIG_NAME if inside else self.plan.files[0].name, inside=inside)
 
     def is_there(self) -> bool:
         """Tell whether there is something at the place of each file of the plan."""
@@ -130,11 +127,9 @@ class Destination(ABC):
     def is_finished(self) -> bool:
         """Tell whether all files are there already, those of the plan no older than the source."""
         newest = self._newest()
-        return (
-            all(_is_output(self.place(file.name), file, newest) for file in self.plan.files)
-            and all(_has_bytes(self.place(name), raw) for name, raw in self.made())
-            and all(_is_same(path, self.place(name)) for name, path in self.copied().items())
-        )
+        return all(
+            _is_output(self.place(file.name), file, newest) for file in self.plan.files
+        ) and all(_is_same(given, self.place(name)) for name, given in self.beside())
 
     def is_whole(self, staging: Staging) -> bool:
         """Tell whether each file of the plan is at its final place, or waits to be renamed."""
@@ -157,11 +152,11 @@ class Destination(ABC):
 
     def add_sidecars(self, staging: Staging) -> None:
         """Write what goes with the weights."""
-        for name, path in self.copied().items():
-            if not _is_copied(path, staging.files / name):
-                staging.copy(path, name)
-        for name, raw in self.made():
-            staging.add(name, raw)
+        for name, given in self.beside():
+            if not isinstance(given, Path):
+                staging.add(name, given)
+            elif not _is_copied(given, staging.files / name):
+                staging.copy(given, name)
 
 
 class FileDestination(Destination):
@@ -209,13 +204,6 @@ class FileDestination(Destination):
     def _refuse_input(self, path: Path) -> None:
         for container in self.checkpoint.shards.values():
             _refuse_input(path, container.source.path)
-
-    def commit(self, staging: Staging) -> None:
-        first, *others = self.plan.files
-        if others:
-            staging.commit_parts(last=first.name)
-        else:
-            staging.commit_file(first.name)
 
 
 class DirectoryDestination(Destination):
@@ -266,9 +254,6 @@ class DirectoryDestination(Destination):
     def refuse_input(self) -> None:
         _refuse_input(self.out, self.directory.root)
 
-    def commit(self, staging: Staging) -> None:
-        staging.commit_directory(last=CONFIG_NAME)
-
 
 def _is_copied(source: Path, copy: Path) -> bool:
     """Tell whether a killed run has copied a file already: its time is set when it is whole."""
@@ -280,8 +265,8 @@ def _is_copied(source: Path, copy: Path) -> bool:
     return same and stat.S_ISREG(here.st_mode)
 
 
-def _is_same(source: Path, copy: str | Path) -> bool:
-    """Tell whether two files have the same bytes."""
+def _is_same(source: Path | bytes | bytearray, copy: str | Path) -> bool:
+    """Tell whether a file has the bytes of another, or those that are given."""
     try:
         with open_source(source) as one, open_source(copy) as other:
             return one.size == other.size and all(
@@ -289,14 +274,6 @@ def _is_same(source: Path, copy: str | Path) -> bool:
                 == other.read(at, min(_PIECE, one.size - at))
                 for at in range(0, one.size, _PIECE)
             )
-    except (OSError, ParseError):  # nothing there, or no regular file
-        return False
-
-
-def _has_bytes(place: str | Path, raw: bytes | bytearray) -> bool:
-    try:
-        with open_source(place) as source:
-            return source.size == len(raw) and source.read(0, len(raw)) == raw
     except (OSError, ParseError):  # nothing there, or no regular file
         return False
 

@@ -292,37 +292,20 @@ class Staging:
 
     # --- committing ----------------------------------------------------------------------------
 
-    def commit_file(self, name: str) -> None:
-        self._finish([name])
-        with self._place(name) as (folder, last):
-            if folder.status(last) is not None:
-                folder.move(last, self._partial.parent, self.out.name)
-        self._after_commit()
-
-    def commit_parts(self, last: str) -> None:
-        """Give files that lie side by side their final names, `last` after all others."""
-        home = self._partial.home
-        if home.status("files") is not None:
-            with home.inner("files") as files:
-                names = list(files.walk())
-                self._finish(names)
-                _move_all(files, self._partial.parent, names, last)
-        self._after_commit()
-
-    def commit_directory(self, last: str) -> None:
-        """Give all files of a directory their final names, `last` after all others."""
-        home = self._partial.home
+    def commit(self, last: str, *, inside: bool) -> None:
+        """Give all files their final names, inside OUT or in its place, `last` after all others."""
+        home, parent = self._partial.home, self._partial.parent
         with ExitStack() as stack:
             names: list[str] = []
             if home.status("files") is not None:
                 files = stack.enter_context(home.inner("files"))
                 names = list(files.walk())
             self._finish(names)
-            if names and self._partial.parent.status(self.out.name) is None:
+            if names and inside and parent.status(self.out.name) is None:
                 stack.close()  # Windows does not rename an open folder
-                home.move("files", self._partial.parent, self.out.name)
+                home.move("files", parent, self.out.name)
             elif names:
-                out = stack.enter_context(self._partial.parent.inner(self.out.name))
+                out = stack.enter_context(parent.inner(self.out.name)) if inside else parent
                 _move_all(files, out, names, last)
         self._after_commit()
 
@@ -332,8 +315,7 @@ class Staging:
         if self.sync:
             for name in names:
                 with self._place(name) as (folder, last):
-                    if folder.status(last) is not None:
-                        folder.sync(last)
+                    folder.sync(last)
             if home.status("files") is not None:
                 with home.inner("files") as files:
                     files.sync_tree()
@@ -363,11 +345,11 @@ class Staging:
                 one.close()
 
 
-def _move_all(files: Folder, out: Folder, names: Iterable[str], last: str) -> None:
+def _move_all(files: Folder, out: Folder, names: list[str], last: str) -> None:
     """Move files into a folder that exists, `last` after all others."""
     for name in names:
         out.check_place(name)
-    if last in names:  # while old and new files are mixed, nothing must load
+    if last in names and len(names) > 1:  # while old and new ones are mixed, nothing must load
         out.remove(last)
     for name in sorted(names, key=lambda n: n == last):
         with files.place(name) as (folder, own), out.place(name, make=PUBLIC) as (target, new):
