@@ -234,6 +234,7 @@ def _stopping_at(n: int) -> Iterator[None]:
     yield
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a copy of this process")
 @pytest.mark.parametrize("size", [1, 9000])

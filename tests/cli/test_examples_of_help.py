@@ -108,6 +108,7 @@ def _put_into_store(model: Path, store: Path) -> None:
     manifest.write_text(json.dumps({"layers": [layer]}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: needs a shell")
 @pytest.mark.parametrize("line", examples())

@@ -11,7 +11,7 @@ import torch
 
 import anamnesis as an
 from helpers import whole_gguf
-from helpers.cli_runs import ORPHAN, SMALL, amn
+from helpers.cli_runs import ORPHAN, SMALL, amn, amn_process
 from helpers.handmade import Entry, write_index
 
 LSTM: dict[str, Entry] = {
@@ -252,7 +252,7 @@ def test_json_keeps_hostile_names(write_model: WriteModel) -> None:
 
 def test_a_poor_encoding_is_no_failure(write_model: WriteModel) -> None:
     path = write_model({"größe": LSTM["rnn.bias_ih_l0"]})
-    done = amn("parse", path, env={"PYTHONIOENCODING": "ascii"})
+    done = amn_process("parse", path, env={"PYTHONIOENCODING": "ascii"})
     assert r"gr\xf6\xdfe" in done.stdout
     assert done.returncode == 0
 

@@ -159,6 +159,7 @@ def test_granite(tmp_path: Path) -> None:
     assert stored(tmp_path / "out") == want
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["linear", "transposed", "alternating"])
 @pytest.mark.parametrize("to", ["int4-asym", "nvfp4", "fp8-block-ct"])

@@ -76,6 +76,7 @@ def test_models_of_any_size(to: str, tmp_path: Path) -> None:
     assert peak(tmp_path, (1 << 17, 512), to, 2) - small <= 2 * 16 + 3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("to", ["bnb-nf4", "bnb-nf4-nested", "bnb-int8"])
 def test_layers_that_are_turned(to: str, tmp_path: Path) -> None:
     name = "h.0.mlp.c_fc.weight"
@@ -91,6 +92,7 @@ def test_encodings_that_want_much_at_once(tmp_path: Path) -> None:
     assert peak(tmp_path, (128 * 12, 1 << 16), "toy-whole", 4) - small <= 4 * 16
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("to", ["fp8-block", "fp8-tensor", "int4", "int4-asym", "int8"])
 def test_rows_of_millions_of_values(to: str, threads: int, tmp_path: Path) -> None:
@@ -100,6 +102,7 @@ def test_rows_of_millions_of_values(to: str, threads: int, tmp_path: Path) -> No
     assert peak(tmp_path, (rows, 1 << 21), to, threads) - small <= threads * 16
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", ["int8", "int4-asym", "nvfp4", "fp8-block-ct"])
 @pytest.mark.parametrize("is_transposed", [False, True])
 def test_stacks_that_are_taken_apart(to: str, is_transposed: bool, tmp_path: Path) -> None:

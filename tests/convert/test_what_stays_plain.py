@@ -265,6 +265,7 @@ def small(config: Any) -> Any:
     return config
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("part", range(4))
 def test_no_layer_that_is_encoded_is_of_another_class(part: int) -> None:
     """Of all models of transformers: else codes would be left over when it is loaded."""

@@ -247,6 +247,7 @@ def test_there_are_vocabularies() -> None:
     assert len(vocabularies()) >= 19
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(19))
 def test_vocabulary(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = vocabularies()[number]

@@ -118,6 +118,7 @@ def windows(highs: Iterable[int]) -> dict[str, tuple[Array, Array]]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "highs",
     [

@@ -109,6 +109,7 @@ def is_exact(pairs: list[tuple[int, int]]) -> bool:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["fp8-channel", "fp8-tensor-ct", "fp8-block"])
 def test_every_two_codes_at_every_distance(target: str) -> None:

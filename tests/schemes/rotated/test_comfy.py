@@ -177,6 +177,7 @@ def test_rows_of_no_whole_groups_have_smaller_ones(to: str) -> None:
     assert same(state[f"{LAYER}.comfy_quant"], marker({**SAID[to], "convrot_groupsize": 64}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("to", ENCODERS)
 @pytest.mark.parametrize("dtype", DTYPES)

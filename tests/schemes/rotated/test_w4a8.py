@@ -59,6 +59,7 @@ def read(state: State) -> bytes:
         return model[NAME].numpy("f32").tobytes()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("group", [16, 256])
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -82,6 +83,7 @@ def test_whole_weights(bits: int, shape: tuple[int, int]) -> None:
     assert_same(converted({NAME: weight}, f"comfy-convrot-w{bits}a8"), theirs(weight, bits))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", [(48, 2048), (200, 2048), (1100, 4096)], ids=str)
 def test_levels_are_fitted_to_heavy_tails(shape: tuple[int, int]) -> None:
     """Their means are torch's but for the order of sums; all else is to the byte."""

@@ -102,6 +102,7 @@ def check(weight: Any) -> bool:
         return True
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("case", KINDS)
 def test_each_attribute_replaced(case: str, value: str) -> None:
