@@ -13,6 +13,7 @@ from anamnesis.checkpoint.trainers.optimizer import STATE
 from helpers.checkpoints import left_out
 from helpers.damage import open_damaged
 from helpers.dcp_handmade import Piece, described, pickled, placed, thing, write, write_metadata
+from helpers.zip_handmade import Member, zip_bytes
 
 WHOLE = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 BOXES = [
@@ -150,3 +151,15 @@ def test_one_file_of_pieces_is_no_model(checkpoint: Path) -> None:
 @pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
 def test_damage_is_an_error_or_the_same(checkpoint: Path, name: str) -> None:
     open_damaged(checkpoint, name)
+
+
+def test_scanned(checkpoint: Path) -> None:
+    """Each piece is an archive of its own, behind the one before."""
+    for path in checkpoint.iterdir():
+        assert an.scan(path).verdict == "safe", path
+    pieces = max(checkpoint.glob("*.distcp"))
+    raw, hostile = pieces.read_bytes(), zip_bytes([Member(b"a/data.pkl", b"cos\nsystem\n(tR.")])
+    for joined in (hostile + raw, raw + hostile, raw + hostile + raw):
+        assert an.scan(joined).verdict == "dangerous"
+    for broken in (raw[:-1], raw[1:], raw + b"x", raw + hostile[:-9] + raw, raw + b"PK" + raw):
+        assert an.scan(broken).verdict != "safe"

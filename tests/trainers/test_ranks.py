@@ -56,6 +56,7 @@ def test_a_distributed_checkpoint_is_what_torch_makes_of_it(
         wanted = {n: t for n, t in wanted.items() if not n.startswith("optim.")}
     with an.parse(ranks / folder, select=select) as model:
         assert_equal(model, wanted)
+    assert {an.scan(path).verdict for path in (ranks / folder).iterdir()} == {"safe"}
 
 
 def test_pieces_are_read_from_any_place(ranks: Path) -> None:

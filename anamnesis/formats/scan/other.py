@@ -7,11 +7,15 @@ import re
 import struct
 from typing import Any
 
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.source import Source
+from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.magic import GGUF_MAGIC, ZIP_END_MAGIC
 from anamnesis.formats.numpy.npy import read_header
+from anamnesis.formats.zip.directory import start_of_last
+from anamnesis.sources.gathered import JoinedSource
 
 # Descriptors of NumPy arrays that hold strings, dates, bytes or long numbers, no objects.
 _NO_OBJECTS = re.compile(r"[<>|=]?[?bBiuUSaMmVfc][0-9]{0,9}(?:\[[0-9a-z]{1,9}\])?")
@@ -135,3 +139,19 @@ def _has_locator(source: Source, at: int) -> bool:
     """Return whether ZIP64's locator precedes the end record."""
     at -= _ZIP_LOCATOR_BYTES
     return at >= 0 and source.read(at, 4) == b"PK\x06\x07"
+
+
+def archives_in(source: Source, most: int) -> list[tuple[int, Source]]:
+    """Return the last archives of a file, one more than `most` at most, and where each begins."""
+    found: list[tuple[int, Source]] = []
+    end = source.size
+    while end and len(found) <= most:
+        begin = start_of_last(_part(source, 0, end))
+        found.append((begin, _part(source, begin, end)))
+        end = begin
+    return found[::-1]
+
+
+def _part(source: Source, begin: int, end: int) -> Source:
+    whole = StoredTensor(source.name, DTYPES["U8"], (end - begin,), end - begin, begin, source)
+    return JoinedSource([whole])

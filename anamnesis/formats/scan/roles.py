@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.formats.pickle.nodes import SCALARS, Call, Global, PickledSet
+from anamnesis.formats.torch.distributed import DATACLASSES
 from anamnesis.formats.torch.globals import is_allowed
 
 _DTYPE_KIND = re.compile(r"(c(?=[0-9])|[?biufmMOSUV])([0-9]{0,9})")  # "c" alone is bytes, of a size
@@ -192,6 +193,10 @@ _MULTIARRAY = {
     "_reconstruct": Role(_args(_named("numpy.ndarray"), _is(tuple), _bytes), has_usual_state),
 }
 _NUMERIC = {"_frombuffer": Role(_args(_buffer, _dtype, _is(tuple), _text))}
+_DATACLASS = Role(
+    _args(_int, least=0),  # of an enumeration's member
+    lambda made: all(type(state) is tuple for state in made.states) or _attributes(made),
+)
 _REBUILDS = Role(_anything)  # torch.load(weights_only=True) calls them with anything, too
 
 HARMLESS: dict[str, dict[str, Role]] = {
@@ -246,6 +251,8 @@ def role_of(module: str, name: str) -> Role | None:
     role = HARMLESS.get(module, {}).get(name)
     if role is not None:
         return role
+    if name in DATACLASSES.get(module, ()):
+        return _DATACLASS
     if module == _NAMED_TUPLES and name.isidentifier() and not name.startswith("_"):
         return Role(_args(_is(tuple, list), _is(dict), least=1))
     if not is_allowed(module, name):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from anamnesis.formats.scan.report import SAFE, PickleScan, Scan
 from anamnesis.formats.torch.globals import find_torch_global
 from anamnesis.formats.torch.legacy import PickleStream, end_of_storages
 from anamnesis.formats.torch.read import read_pickle
-from anamnesis.formats.zip.directory import LOCAL_BYTES
+from anamnesis.formats.zip.directory import LOCAL_BYTES, start_of_last
 from anamnesis.sources.memory import BufferSource
 from anamnesis.sources.open import open_source
 from anamnesis.sources.stream import seekable
@@ -154,6 +155,9 @@ class _Scanner:
         from anamnesis.formats.torch.read import pickles_of
         from anamnesis.formats.zip import members as zip
 
+        if start_of_last(self.source):
+            self._archives()
+            return
         directory = zip.read_directory(self.source, Budget(self.limits))
         is_torch = bool(pickles_of(directory))
         for entry in directory.entries.values():
@@ -163,6 +167,22 @@ class _Scanner:
                 self._member(directory, entry, is_torch=is_torch)
             except AnamnesisError as error:
                 self._problem(error)
+
+    def _archives(self) -> None:
+        """Scan archives that follow each other, as torch's distributed checkpoints have them."""
+        archives = other.archives_in(self.source, SCAN_MAX_PICKLES)
+        if len(archives) > SCAN_MAX_PICKLES:
+            self.scan.problems.append(f"more than {SCAN_MAX_PICKLES:,} archives")
+        known: set[tuple[str, str]] = set()
+        for begin, source in archives[-SCAN_MAX_PICKLES:]:
+            found = _Scanner(source, self.limits).run()
+            at = f" of the archive at byte {begin:,}"
+            self.scan.problems += [f"{problem}{at}" for problem in found.problems]
+            for pickle in found.pickles:
+                new = {(g.module, g.name) for g in pickle.globals} - known
+                if new or pickle.verdict != SAFE:
+                    self.scan.pickles.append(replace(pickle, name=f"{pickle.name}{at}"))
+                known |= new
 
     def _member(self, directory: ZipDirectory, entry: ZipEntry, *, is_torch: bool) -> None:
         name = entry.name

@@ -23,8 +23,8 @@ from anamnesis.formats.torch.globals import find_torch_global
 
 METADATA_MAX_BYTES = 1 << 30  # of a .metadata; a piece takes some 150
 METADATA_MAX_OPCODES = 256 << 20
-# By module, and what is below it.
-_CLASSES = {
+# By module, and what is below it. They are dataclasses and enumerations, which call nothing.
+DATACLASSES = {
     "torch.distributed.checkpoint.metadata": (
         *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata"),
         *("BytesStorageMetadata", "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING"),
@@ -34,6 +34,9 @@ _CLASSES = {
         *("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"),
     ),
     "megatron.core.dist_checkpointing.strategies.torch": ("MCoreMetadata", "MCoreSavePlan"),
+}
+_CLASSES = {
+    **DATACLASSES,
     **dict.fromkeys(
         ("pathlib", "pathlib._local"),
         ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"),

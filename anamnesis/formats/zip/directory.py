@@ -195,6 +195,19 @@ def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
     return at, record
 
 
+def start_of_last(source: Source) -> int:
+    """Return where the archive begins that a file ends with, if its offsets count from there."""
+    at, record = _end_record(source)
+    n_bytes, start = int(record[5]), int(record[6])
+    wide = at - _LOCATOR.size - _END64.size
+    if wide >= 0 and source.read(at - _LOCATOR.size, 4) == _LOCATOR_MAGIC:
+        at = wide
+        magic, *_, n_bytes, start = _END64.unpack(source.read(at, _END64.size))
+        if magic != _END64_MAGIC:
+            return 0
+    return max(at - n_bytes - start, 0)
+
+
 def _zip64_end(source: Source, at: int) -> tuple[int, int, int, int] | None:
     """Return where the ZIP64 end begins, and the entries, bytes and start of the directory."""
     at -= _LOCATOR.size
