@@ -56,7 +56,7 @@ def renamed(
         if below:
             below = f"{select}.{below}" if select else below
             raise ParseError(
-                "its tensors of Megatron's lie below a name",
+                "Megatron's tensors lie below a prefix",
                 source=stored[name].source.name,
                 remedy=f"select={below[:-1]!r} takes them",
             )

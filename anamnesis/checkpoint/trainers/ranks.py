@@ -119,7 +119,7 @@ def _lone_slice(path: Path) -> str | None:
         names = filter(_SLICE.fullmatch, os.listdir(place.parent))
         n = sum(1 for name in names if name.endswith(found["ending"]))
         if n > 1:
-            return f"{path}: is one of {n:,} slices of a model, which nothing says how to join"
+            return f"{path}: is one of {n:,} slices of a model, and no file says how to join them"
     return None
 
 

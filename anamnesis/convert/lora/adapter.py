@@ -280,7 +280,7 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
         container.source.close()
         raise UnsupportedError(
             f"{file}: adapters in GGUF are not merged",
-            remedy="name the adapter of PEFT's that it was made from",
+            remedy="pass the PEFT adapter that it was made from",
         )
     needs_scale = is_folder and os.path.basename(file) in _WITH_CONFIG
     try:
