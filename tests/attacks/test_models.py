@@ -118,7 +118,7 @@ def test_some_spoiled_models_are_refused(make: Callable[[str], Any], name: str, 
     assert passed(make, name, kind, N_SAMPLED) == []
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SPOILERS)
 @pytest.mark.parametrize(("make", "name"), CASES)

@@ -246,6 +246,7 @@ def test_second_scales(n_seconds: int, tmp_path: Path) -> None:
     assert values(tmp_path / "moved") == values(tmp_path / "want")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["bf16", "fp8-block", "mlx-4bit"])
 @pytest.mark.parametrize("asked", ["stacked", "split"])

@@ -133,6 +133,7 @@ def test_what_is_written_is_read_again(name: str, made: Callable[[str], Path]) -
     assert {key for key in stored if found.get(key) != stored[key]} <= other
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", [n for n in KINDS if (MODELS / f"ggml-vocab-{n}.gguf.inp").exists()]
 )

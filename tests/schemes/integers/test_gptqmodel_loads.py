@@ -71,6 +71,7 @@ def assert_nearer_than_transposed(
             assert error < before.float().abs().mean() / 4, name
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("method", FAMILIES)
