@@ -148,7 +148,7 @@ def _files(base: str, listed: Iterable[str]) -> Files:
         if leads_out(name) or posixpath.normpath(name) != name:
             files.left_out.append(Dropped(name, "a name that leads out of the directory"))
         elif name in folders:
-            files.left_out.append(Dropped(name, "the name of a folder, too"))
+            files.left_out.append(Dropped(name, "also the name of a folder"))
         elif not any(part.startswith(".") for part in name.split("/")[:-1]):
             files.names[name] = None
             if is_read(name) or is_foreign(name):

@@ -32,9 +32,7 @@ def command(out: str, **given: Any) -> None:
 
     folder = parts_at(out)
     if _COMMAND not in folder.names():
-        raise OutputError(
-            f"{out}: there are no parts of it that amn has made; amn convert --part 1/2 makes some"
-        )
+        raise OutputError(f"{out}: has no parts to commit; amn convert --part 1/2 makes some")
     words, where = _noted(folder)
     asked = {"--force": given["force"], "--sync": given["sync"], "--quiet": given["quiet"]}
     asked |= {"--json": given["as_json"] == "json", "--jsonl": given["as_json"] == "lines"}

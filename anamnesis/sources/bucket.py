@@ -104,7 +104,7 @@ def store_of(url: str) -> tuple[Any, str]:
         raise ParseError(f"is not {scheme}://BUCKET/KEY", source=url)
     if key.strip("/") and _NO_KEY.search(f"/{key.rstrip('/')}/"):
         what = "has a key with an empty part, a part . or .., or a control character"
-        raise ParseError(f"{what}, which no bucket's client takes", source=url)
+        raise ParseError(f"{what}, which bucket clients do not accept", source=url)
     with extra("remote", url):
         return _store(f"{scheme.lower()}://{bucket}"), key
 

@@ -100,7 +100,7 @@ class HttpRanges(Ranges):
             _let_go(response)
             self.look_at(response.headers)
             url = urljoin(url, where)
-        raise ParseError(f"leads elsewhere more than {_MAX_REDIRECTS} times", source=self.name)
+        raise ParseError(f"redirects more than {_MAX_REDIRECTS} times", source=self.name)
 
     def _get(self, url: str, start: int, stop: int, same: Mapping[str, str]) -> BaseHTTPResponse:
         headers = {
@@ -163,7 +163,7 @@ class HttpRanges(Ranges):
         if status in (412, 416) and self.size >= 0:
             return self.replaced()
         if status in (200, 206):
-            what = "gives all of the file" if status == 200 else "gives another range"
+            what = "sends the whole file" if status == 200 else "gives another range"
             return ParseError(
                 f"the server {what} where a range is asked for",
                 source=self.name,
@@ -219,7 +219,7 @@ def _failure(error: Exception, name: str, *, is_first: bool = True) -> Exception
 
     text = " ".join(str(error).split())[:200]
     if isinstance(error, ValueError):
-        return ParseError(f"is no address of a web server: {text}", source=name)
+        return ParseError(f"is not the address of a web server: {text}", source=name)
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return ConnectionError(errno.ECONNABORTED, f"its certificate is refused: {text}", name)
     if is_first and isinstance(error, NewConnectionError):

@@ -80,13 +80,13 @@ def keyed(key: str, value: Any, words: str, **others: Any) -> Case:
 TWICE = {**factors(), "base_model.model.b.weight": drawn({"b": (8, 6)})["b"]}
 BARE = json.dumps({"r": 2, "lora_alpha": 4})
 REFUSED = {
-    "alpha of two": Case(factors(alpha=(2,)), None, "'a.alpha' is no single number"),
-    "alpha of none": Case(factors(alpha=(0,)), None, "'a.alpha' is no single number"),
+    "alpha of two": Case(factors(alpha=(2,)), None, "'a.alpha' is not a single number"),
+    "alpha of none": Case(factors(alpha=(0,)), None, "'a.alpha' is not a single number"),
     "alpha, not a number": Case(
-        {**factors(), "a.alpha": np.array(np.nan, np.float32)}, None, "'a.alpha' is no finite"
+        {**factors(), "a.alpha": np.array(np.nan, np.float32)}, None, "'a.alpha' is not a finite"
     ),
     "alpha and config": Case(
-        {**factors(), "a.alpha": np.array(3, np.float32)}, PEFT, "scale 1.5, and the config 2"
+        {**factors(), "a.alpha": np.array(3, np.float32)}, PEFT, "scale 1.5, but the config 2"
     ),
     "three factors": Case(factors(lora_embedding_A=(2, 6)), None, "'a' must have two factors"),
     "factors of two kinds": Case(
@@ -94,10 +94,10 @@ REFUSED = {
         None,
         "'a' must have two factors",
     ),
-    "rank": keyed("r", 3, "rank of 'a' is 3 here, and 2"),
-    "rank of mlx-lm": keyed("lora_parameters", {"rank": 3}, "rank of 'a' is 3 here, and 2"),
-    "rank pattern": keyed("rank_pattern", {"a": 1}, "rank of 'a' is 1 here, and 2"),
-    "a large alpha": keyed("lora_alpha", 10**400, "lora_alpha is no number"),
+    "rank": keyed("r", 3, "rank of 'a' is 3 here, but 2"),
+    "rank of mlx-lm": keyed("lora_parameters", {"rank": 3}, "rank of 'a' is 3 here, but 2"),
+    "rank pattern": keyed("rank_pattern", {"a": 1}, "rank of 'a' is 1 here, but 2"),
+    "a large alpha": keyed("lora_alpha", 10**400, "lora_alpha is not a number"),
     "a large repetition": keyed("alpha_pattern", {"a{99999999999}": 1}, "pattern"),
     "magnitude of none": Case(
         factors(lora_magnitude_vector=(0,)), None, r"vector' is \[0\], for 8 norms"
@@ -106,16 +106,16 @@ REFUSED = {
         factors(lora_magnitude_vector=(6,)), None, r"vector' is \[6\], for 8 norms"
     ),
     "no magnitude": keyed("use_dora", True, "", lora_B__bias=(8,))._replace(
-        words="'a' has no magnitude, and use_dora is True"
+        words="'a' has no magnitude, but use_dora is True"
     ),
     "a magnitude": keyed("use_dora", False, "", lora_magnitude_vector=(8,))._replace(
-        words="'a' has a magnitude, and use_dora is False"
+        words="'a' has a magnitude, but use_dora is False"
     ),
     "a bias": keyed("lora_bias", False, "", lora_B__bias=(8,))._replace(
-        words="'a' has a bias, and lora_bias is False"
+        words="'a' has a bias, but lora_bias is False"
     ),
     "experts' vectors": Case(of_experts(lora_A__weight=(24,)), EXPERTS, "'x.experts'.* matrices"),
-    "experts' scalars": Case(of_experts(lora_B__weight=()), EXPERTS, "'x.experts'.* no matrices"),
+    "experts' scalars": Case(of_experts(lora_B__weight=()), EXPERTS, "'x.experts'.* not matrices"),
     "experts' bias": Case(of_experts(lora_B__bias=(5,)), EXPERTS, "'x.experts'.* have bias"),
     "experts' DoRA": Case(
         of_experts(), {**EXPERTS, "use_dora": True}, "'x.experts'.* have use_dora"
@@ -138,11 +138,11 @@ REFUSED = {
         factors("unet.a"), None, "metadata of 'unet': .*rank of 'unet.a' is 3", '{"unet.r": 3}'
     ),
     "metadata, other kinds": Case(
-        factors("unet.a"), None, "metadata of 'unet': .*alpha is no num", '{"unet.lora_alpha": []}'
+        factors("unet.a"), None, "metadata of 'unet': .*alpha is not", '{"unet.lora_alpha": []}'
     ),
-    "metadata of a method": Case(factors(), None, "is of LOKR", '{"peft_type": "LOKR"}'),
+    "metadata of a method": Case(factors(), None, "is of type LOKR", '{"peft_type": "LOKR"}'),
     "metadata of nobody": Case(
-        factors("unet.a"), None, "has configs, and none of 'unet'", '{"transformer.r": 2}'
+        factors("unet.a"), None, "has configs, but none for 'unet'", '{"transformer.r": 2}'
     ),
     **{
         f"{key} of another kind": keyed(key, value, f"{key} must be")
@@ -209,7 +209,7 @@ def test_a_whole_tensor_is_of_the_part_that_the_factors_are_of(tmp_path: Path, o
     whole = {"model.layers.0.q.bias": drawn({"bias": (8,)})["bias"]}
     adapter = saved(tmp_path / "adapter", {**factors("model.layers.0.q"), **whole}, PEFT)
     base = drawn({f"{own}.layers.0.q.weight": (8, 6), "vision.model.layers.0.q.bias": (8,)})
-    with pytest.raises(an.AnamnesisError, match=r"'model\.layers\.0\.q\.bias' is no factor"):
+    with pytest.raises(an.AnamnesisError, match=r"'model\.layers\.0\.q\.bias' is neither a factor"):
         merged(tmp_path, adapter, base=base)
     base[f"{own}.layers.0.q.bias"] = np.zeros(8, np.float32)
     got = merged(tmp_path, adapter, base=base)
@@ -418,7 +418,7 @@ def test_files_are_closed_after_a_merge(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     file = saved(tmp_path / "adapter", factors())
-    with pytest.raises(an.AnamnesisError, match=r"nothing says the scale of 'a'.*name the file"):
+    with pytest.raises(an.AnamnesisError, match=r"nothing gives the scale of 'a'.*name the file"):
         merged(tmp_path, file.parent)
     plain = merged(tmp_path, file)["a.weight"]
     file.rename(file.parent / "pytorch_lora_weights.safetensors")

@@ -90,7 +90,7 @@ def test_an_output_that_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["commit", "out"], 1, "out: there are no parts of it that amn has made"),
+        (["commit", "out"], 1, "out: has no parts to commit"),
         (["convert", "in", "-o", "in", "--part", "1/2"], 1, "in: is the input"),
         (["convert", "in", "-o", "out", "--part", "4/2"], 1, "--part: there is no process 4 of 2"),
         (["convert", "in", "-o", "out", "--part", "x"], 1, "--part: write I/N, such as 1/4"),

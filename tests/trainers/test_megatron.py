@@ -108,17 +108,17 @@ def _changed(model: Path, **config: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "config", "message"),
     [
-        ("llama", {"num_hidden_layers": 3}, "no stack of 3 layers"),
-        ("qwen2", {"num_hidden_layers": 3}, "3, and there are 2 of 2"),
+        ("llama", {"num_hidden_layers": 3}, "not a stack of 3 layers"),
+        ("qwen2", {"num_hidden_layers": 3}, "3, but 2 of 2 are there"),
         ("llama", {"vocab_size": 33}, "vocab_size is 33"),
         ("llama", {"vocab_size": "30"}, "not a positive integer"),
         ("llama", {"tie_word_embeddings": True}, "has a head of its own"),
         ("qwen2", {"tie_word_embeddings": False}, "has no head of its own"),
-        ("qwen3", {"head_dim": 8}, "other rows than config.json"),
-        ("qwen3", {"num_hidden_layers": 1 << 40}, "no stack of"),
+        ("qwen3", {"head_dim": 8}, "not split into 3 tensors"),
+        ("qwen3", {"num_hidden_layers": 1 << 40}, "not a stack of"),
         ("qwen3", {"num_attention_heads": 0}, "not a positive integer"),
-        ("llama", {"num_attention_heads": 5}, "5 heads are no 2 groups"),
-        ("qwen3_moe", {"num_local_experts": 5}, "no stack of 5 experts"),
+        ("llama", {"num_attention_heads": 5}, "5 heads do not divide into 2 groups"),
+        ("qwen3_moe", {"num_local_experts": 5}, "not a stack of 5 experts"),
     ],
 )
 def test_a_config_of_another_model_is_refused(
@@ -136,8 +136,8 @@ LAYER = "decoder.layers.0."
     ("names", "error", "message"),
     [
         (("mlp.linear_fc2.weight", "mtp.norm"), an.UnsupportedError, "is known for 'decoder"),
-        (("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"), an.ParseError, "both"),
-        (("mlp.linear_fc1.weight",), an.ParseError, "says of 2 tensors"),
+        (("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight"), an.ParseError, "become"),
+        (("mlp.linear_fc1.weight",), an.ParseError, "not split into 2 tensors"),
     ],
 )
 def test_tensors_that_have_no_place_are_refused(

@@ -80,7 +80,7 @@ def test_a_distributed_writer_of_safetensors_is_read(ranks: Path) -> None:
     with an.parse(ranks / "hf") as model:
         assert_equal(model, {name: whole[name] for name in model.stored})
         assert len(model.stored) == 4
-        assert any("of 4 ranks, none of which says" in note for note in model.inspect().notes)
+        assert any("from 4 ranks; none of them says" in note for note in model.inspect().notes)
 
 
 def test_rank_files_are_what_verl_merges(ranks: Path, tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_a_missing_rank_is_named(ranks: Path, tmp_path: Path, gone: int) -> None
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("model_world_size_99999999999_rank_0.pt",), "rank 1 is missing, as are 99,999,999,997"),
-        (("x-rank0.pt", "x-rank1.pt", "x-rank99999999999.pt"), "rank 2 is missing, as are"),
-        (("model_world_size_2_rank_0.pt", "model_world_size_2_rank_2.pt"), "rank 2, of 2 ranks"),
-        (("x-rank0.pt", "x-rank1.pt", "x-rank_1.pt"), "are of one rank"),
+        (("model_world_size_99999999999_rank_0.pt",), "rank 1 and 99,999,999,997 others"),
+        (("x-rank0.pt", "x-rank1.pt", "x-rank99999999999.pt"), "rank 2 and 99,999,999,996 others"),
+        (("model_world_size_2_rank_0.pt", "model_world_size_2_rank_2.pt"), "rank 2 of only 2"),
+        (("x-rank0.pt", "x-rank1.pt", "x-rank_1.pt"), "are of the same rank"),
     ],
 )
 def test_names_that_lie_about_ranks(tmp_path: Path, names: tuple[str, ...], message: str) -> None:

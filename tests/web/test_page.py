@@ -110,7 +110,7 @@ MODEL = safetensors_bytes(FP8)
 ANSWERS = {
     "of a range": (answer(206, MODEL, Content_Range=f"bytes 0-{len(MODEL) - 1}/{len(MODEL)}"), ""),
     "of all, which is short": (answer(200, MODEL), ""),
-    "of all, which is long": (answer(200), "gives all of the file where a range is asked for"),
+    "of all, which is long": (answer(200), "sends the whole file where a range is asked for"),
     "of another range": (answer(206, MODEL, Content_Range="bytes 1-2/3"), "gives another range"),
     "without a size": (answer(206, MODEL), "gives another range"),
     "none": (answer(404), "no such file (HTTP 404)"),

@@ -34,7 +34,7 @@ from anamnesis.sources.boxes import Box, BoxSource, check_boxes
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.gathered import JoinedSource
 
-_OTHER = "an object that is no tensor"
+_OTHER = "an object that is not a tensor"
 _RECUT = "cut along a grid by Megatron's optimizer"
 _BYTES = DTYPES["U8"]
 Shape = tuple[int, ...]
@@ -64,7 +64,7 @@ class _Checkpoint:
         metadata = self._metadata()
         described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
         if type(described) is not dict or type(stored) is not dict:
-            raise self._error("does not say which tensors there are, and where")
+            raise self._error("does not list its tensors and where they are stored")
         self.budget.items(len(stored), "the pieces of a distributed checkpoint")
         recut = metadata.get("mcore_data")
         pieces = self._pieces(stored)
@@ -72,7 +72,7 @@ class _Checkpoint:
         left: list[Dropped] = []
         for name, told in described.items():
             if type(name) is not str:
-                raise self._error("a tensor's name is no text")
+                raise self._error("has a tensor whose name is not text")
             if is_a(told, "BytesStorageMetadata"):
                 left.append(Dropped(name, _OTHER))
             elif leaves_out(name, select):
@@ -105,7 +105,7 @@ class _Checkpoint:
         """Return the fields of an object of a class."""
         if is_a(value, *names) and len(value.states) == 1 and type(value.states[0]) is dict:
             return value.states[0]
-        raise self._error(f"something else than a {names[0]} with its fields")
+        raise self._error(f"has something other than a {names[0]} with its fields")
 
     def _pieces(self, stored: Mapping[Any, Any]) -> dict[str, dict[Shape, _Piece]]:
         """Return where each tensor's pieces lie, by their offsets."""
@@ -119,7 +119,7 @@ class _Checkpoint:
                 raise UnsupportedError(
                     f"{self.source.name}: {name!r} is stored through {str(through)[:200]}, which is"
                     " not read",
-                    remedy="save it without extensions",
+                    remedy="save it again without extensions",
                 )
             if not (
                 isinstance(name, str)
@@ -128,10 +128,10 @@ class _Checkpoint:
                 and isinstance(length, int)
                 and min(offset, length) >= 0
             ):
-                raise self._error("does not say where a piece lies")
+                raise self._error("does not say where a piece is stored")
             if offset + length > self.files.open(path).size:
                 raise ParseError(
-                    f"ends before the piece of {name!r} at {offset:,} does, of {length:,} bytes",
+                    f"is too short for the piece of {name!r}: {length:,} bytes at {offset:,}",
                     source=self.files.open(path).name,
                 )
             if at is not None:
@@ -142,7 +142,7 @@ class _Checkpoint:
     def _sizes(self, value: Any, name: str) -> Shape:
         is_short = type(value) is tuple and len(value) <= PTH_MAX_DIMS
         if not is_short or not all(type(size) is int and size >= 0 for size in value):
-            raise self._error(f"tensor {name!r} has sizes that are no sizes")
+            raise self._error(f"tensor {name!r} has invalid sizes")
         return tuple(value)
 
     def _tensor(self, name: str, told: Any, pieces: Mapping[Shape, _Piece]) -> StoredTensor:
@@ -231,7 +231,7 @@ class PieceFiles:
                 path = self.root / name
                 if leads_out(name) or not name.isprintable() or not is_inside(str(path), self.root):
                     raise ParseError(
-                        f"{name[:100]!r} is no file of the folder", source=str(self.root)
+                        f"{name[:100]!r} is not a file in the folder", source=str(self.root)
                     )
                 kind = FileSource if len(self._files) < _KEPT_OPEN else ReopenedSource
                 self._files[name] = kind(path)

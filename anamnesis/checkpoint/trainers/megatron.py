@@ -56,7 +56,7 @@ def renamed(
         if below:
             below = f"{select}.{below}" if select else below
             raise ParseError(
-                "Megatron's tensors lie below a prefix",
+                "Megatron's tensors are under a prefix",
                 source=stored[name].source.name,
                 remedy=f"select={below[:-1]!r} takes them",
             )
@@ -74,7 +74,7 @@ class _Renamed:
         self.n_heads = self._number("num_attention_heads")
         self.n_groups = self._number("num_key_value_heads", self.n_heads)
         if self.n_heads % self.n_groups:
-            what = f"{self.n_heads:,} heads are no {self.n_groups:,} groups"
+            what = f"{self.n_heads:,} heads do not divide into {self.n_groups:,} groups"
             raise ParseError(what, source=CONFIG_NAME)
         self.head_dim = self._number("head_dim", self._number("hidden_size") // self.n_heads)
 
@@ -92,7 +92,7 @@ class _Renamed:
             names = _NAMES.get(_NUMBER.sub("", name))
             if names is None:
                 raise UnsupportedError(
-                    f"{tensor.source.name}: no name of Hugging Face's is known for {name!r}",
+                    f"{tensor.source.name}: no Hugging Face name is known for {name!r}",
                     remedy="without a config, all tensors keep Megatron's names",
                 )
             if name in _OF_WORDS:
@@ -103,7 +103,7 @@ class _Renamed:
                 for new, piece in zip(names, self._apart(part, len(names)), strict=True):
                     called = new.format_map(at)
                     if called in made:
-                        raise tensor.malformed(f"{name!r} and another tensor are both {called!r}")
+                        raise tensor.malformed(f"{name!r} and another tensor become {called!r}")
                     made[called] = piece._replace(name=called)
         self._check(made, layers)
         return made, left
@@ -112,7 +112,7 @@ class _Renamed:
         """Return the rows of the vocabulary, without those that pad it."""
         n, rows = self._number("vocab_size"), tensor.shape[0] if tensor.shape else 0
         if not n <= rows < n + _MOST_PADDING:
-            raise tensor.malformed(f"{tensor} has {rows:,} rows, and vocab_size is {n:,}")
+            raise tensor.malformed(f"{tensor} has {rows:,} rows, but vocab_size is {n:,}")
         if rows > n:
             left.append(Dropped(f"{tensor.name} from row {n:,} on", _PADDING))
         n_bytes = tensor.n_bytes // rows * n
@@ -126,7 +126,7 @@ class _Renamed:
             if hole in found or f"{{{hole}}}" not in like:
                 continue
             if singles[0][0].shape[:1] != (n,) or not tensor.n_bytes:
-                raise tensor.malformed(f"{tensor} is no stack of {n:,} {hole}s ({CONFIG_NAME})")
+                raise tensor.malformed(f"{tensor} is not a stack of {n:,} {hole}s ({CONFIG_NAME})")
             singles = [(_nth(one, i), {**at, hole: i}) for one, at in singles for i in range(n)]
         return singles
 
@@ -140,7 +140,7 @@ class _Renamed:
         period = sum(sizes) * unit
         if not rows or rows != n_groups * period:
             raise tensor.malformed(
-                f"{tensor} has other rows than {CONFIG_NAME} says of {n} tensors"
+                f"{tensor} does not split into {n} tensors of the sizes in {CONFIG_NAME}"
             )
         for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
             order = RowOrder.of(range(first * unit, (first + size) * unit), period, n_groups)
@@ -152,11 +152,11 @@ class _Renamed:
         n, highest = len(layers), max(layers, default=-1) + 1
         if not n == highest == self.n_layers:
             said = f"num_hidden_layers is {self.n_layers:,}"
-            raise ParseError(f"{said}, and there are {n:,} of {highest:,}", source=CONFIG_NAME)
+            raise ParseError(f"{said}, but {n:,} of {highest:,} are there", source=CONFIG_NAME)
         is_tied = says_tied(self.config) is True
         if is_tied == (_HEAD in made):
             has = f"the checkpoint has {'a' if is_tied else 'no'} head of its own"
-            raise ParseError(f"tie_word_embeddings is {is_tied}, and {has}", source=CONFIG_NAME)
+            raise ParseError(f"tie_word_embeddings is {is_tied}, but {has}", source=CONFIG_NAME)
 
 
 def _nth(stack: StoredTensor, i: int) -> StoredTensor:

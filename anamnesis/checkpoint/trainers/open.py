@@ -33,8 +33,8 @@ from anamnesis.formats.registry import parse_file
 
 _CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
 _WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
-_UNTOLD = "none of which says whether there were more"
-_OF_TORCH, _UNREAD = (DCP_EXTENSION, ".pt", ".pth", ".bin"), "no part of this checkpoint"
+_UNTOLD = "none of them says whether there were more"
+_OF_TORCH, _UNREAD = (DCP_EXTENSION, ".pt", ".pth", ".bin"), "not part of this checkpoint"
 _COMMON, _SHARED = "common.pt", "the state that all of Megatron's ranks share"
 
 
@@ -71,7 +71,7 @@ def read_trainers(
             shards = parsed(root, hf_shards, opening=opening)
             stored = join_hf_shards(shards)
             n_ranks = len({name.split("-")[1] for name in hf_shards})
-            notes = [f"the files are of {numbered(n_ranks, 'rank')}, {_UNTOLD}"]
+            notes = [f"the files are from {numbered(n_ranks, 'rank')}; {_UNTOLD}"]
         else:
             return None
         opened.pop_all()

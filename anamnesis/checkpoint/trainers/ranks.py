@@ -50,7 +50,7 @@ def find_ranks(names: Iterable[str], root: str) -> tuple[list[str], list[Dropped
         stem = f"{found['stem']}world_size_{found['size']}" if found["size"] else found["stem"]
         other = groups.setdefault(stem, {}).setdefault(int(found["rank"]), name)
         if other is not name:
-            raise ParseError(f"{other} and {name} are of one rank", source=root)
+            raise ParseError(f"{other} and {name} are of the same rank", source=root)
         sizes[stem] = int(found["size"] or 0)
     states = [stem for stem in groups if is_file_of_states(stem)]
     models = [stem for stem in groups if stem not in states]
@@ -71,15 +71,15 @@ def _check_all_there(files: Mapping[int, str], size: int, root: str) -> None:
     last, like = max(files), next(iter(files.values()))
     world = size or last + 1
     if last >= world:
-        raise ParseError(f"{files[last]} is of rank {last:,}, of {world:,} ranks", source=root)
+        raise ParseError(f"{files[last]} is rank {last:,} of only {world:,} ranks", source=root)
     n_missing = world - len(files)
     if n_missing:
         first = next(rank for rank in count() if rank not in files)
         raise ParseError(
             f"the file of rank {first} is missing; {like} is one of {world:,}"
             if n_missing == 1
-            else f"the file of rank {first} is missing, as are {n_missing - 1:,} others; those of"
-            f" {world:,} ranks are needed, such as {like}",
+            else f"the files of rank {first} and {n_missing - 1:,} others are missing; {like} is"
+            f" one of {world:,}",
             source=root,
         )
 
@@ -96,7 +96,7 @@ def lone_rank(container: Container) -> str | None:
             f"is one rank's part of a model: it holds {list(container.tensors[cut].shape)} of"
             f" {cut!r}, which is {list(container.sharded[cut].shape)}",
             source=name,
-            remedy="name the folder that has the files of all ranks",
+            remedy="name the folder with the files of all ranks",
         )
     found = _NAMED.fullmatch(Path(name).name)
     if found is not None and int(found["size"] or 1) > 1:
@@ -107,7 +107,7 @@ def lone_rank(container: Container) -> str | None:
         rank = str(int(Path(name).name.split("-")[1]) - 1)
     else:
         return _lone_slice(Path(name))
-    return f"{name}: is the part of rank {rank}; name the folder that has the files of all"
+    return f"{name}: is the part of rank {rank}; name the folder with the files of all ranks"
 
 
 def _lone_slice(path: Path) -> str | None:
@@ -133,7 +133,7 @@ def join_ranks(
         if unlike:
             name = min(unlike)
             raise ParseError(
-                f"rank {rank} and rank 0 hold other tensors: {name!r} is in one of them alone",
+                f"rank {rank} and rank 0 hold different tensors: only one has {name!r}",
                 source=other.source.name,
             )
     strips = Strips()
@@ -165,7 +165,7 @@ def _of_boxes(like: StoredTensor, shape: tuple[int, ...], boxes: list[Box]) -> S
     """Return the tensor that boxes fill; an error if they do not."""
     check_boxes(shape, boxes, f"tensor {like.name!r}", like.source.name)
     if like.dtype.block_elements > 1:  # values that share bytes, which boxes must not cut
-        raise like.unsupported(f"tensor {like.name!r}: parts of {like.dtype.name} are not joined")
+        raise like.unsupported(f"tensor {like.name!r}: parts of {like.dtype.name} cannot be joined")
     source = BoxSource(like.source, shape, like.dtype.n_bytes(1), boxes)
     return like._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
 
@@ -179,8 +179,8 @@ def _boxes(
     shape = tuple([sum(len(run) for run in along) for along in runs])
     if shape != part.shape:
         raise ParseError(
-            f"tensor {name!r}: rank {rank} holds {list(part.shape)}, where {list(shape)} is its"
-            f" part of {list(sharding.shape)}",
+            f"tensor {name!r}: rank {rank} holds {list(part.shape)}, but its part of"
+            f" {list(sharding.shape)} is {list(shape)}",
             source=part.source.name,
         )
     item = part.dtype.n_bytes(1)
@@ -251,8 +251,8 @@ def _agreeing(
 
 def _unlike(name: str, rank: int, part: StoredTensor) -> ParseError:
     return ParseError(
-        f"tensor {name!r}: rank {rank} and rank 0 hold different tensors, which no DTensor says how"
-        " to join",
+        f"tensor {name!r}: rank {rank} and rank 0 hold different data, and no DTensor says how to"
+        " join them",
         source=part.source.name,
     )
 
@@ -297,14 +297,14 @@ def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
             told = None
         if not isinstance(told, dict):
             raise ParseError(
-                f"is called as a rank's part, and its metadata has no {_KEY} that says which",
+                f"is named like a rank's part, but its metadata has no {_KEY}",
                 source=container.source.name,
             )
         for name, part in container.tensors.items():
             like = first.setdefault(name, part)
             begin = _begin(told.get(name), part)
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
-                raise part.malformed(f"{part} is a part of {like}, of another dtype or rank")
+                raise part.malformed(f"{part} is a part of {like}, but differs in dtype or rank")
             box = Box(begin, part.shape, place_of(part.source, part.offset))
             boxes.setdefault(name, []).append(box)
     return {name: _whole(like, boxes[name]) for name, like in first.items()}

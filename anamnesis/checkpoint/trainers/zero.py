@@ -79,13 +79,13 @@ class _Zero:
         models = {name: file for name, file in files.items() if name.endswith(_MODEL)}
         self.stage = self._number(f"{_STATE}.zero_stage")
         if self.stage not in (1, 2, 3):
-            raise self._error(f"ZeRO of stage {self.stage} has no cut weights")
+            raise self._error(f"ZeRO stage {self.stage} does not split the weights")
         if not models:
             raise self._error(f"has no file NAME{_MODEL}, which says what the weights are")
         if self.stage < 3 and set(models) != {_ONE_MODEL_FILE}:
             raise UnsupportedError(
-                f"{folder}: has the states of {len(models)} parts of the model, {_ONE_MODEL_FILE}"
-                " alone is read"
+                f"{folder}: has the states of {len(models)} parts of the model; only"
+                f" {_ONE_MODEL_FILE} is read"
             )
         self.models = list(models.values())
         self.about = self.models[0].metadata
@@ -101,24 +101,24 @@ class _Zero:
         if type(value) is list and all(type(n) is int for n in value) and value:
             value = max(value)  # of groups of experts, which fewer ranks hold
         if type(value) is not int:
-            raise self._error(f"is no checkpoint of ZeRO: {key} is {value!r}")
+            raise self._error(f"is not a ZeRO checkpoint: {key} is {value!r}")
         return value
 
     def _check(self) -> None:
         count = self._number(f"{_STATE}.partition_count")
         if count != len(self.ranks):
             raise self._error(
-                f"{count:,} ranks have written a file NAME{_OPTIM}, {len(self.ranks):,} are there"
+                f"{count:,} ranks wrote a file NAME{_OPTIM}, but {len(self.ranks):,} are there"
             )
         if self.stage == 3 and len(self.models) != count:
             raise self._error(
-                f"{count:,} files NAME{_MODEL} are needed, {len(self.models):,} are there"
+                f"{count:,} files NAME{_MODEL} are needed, but {len(self.models):,} are there"
             )
         for model in self.models:
             if any("autoep" in key.partition(".")[0].lower() for key in model.metadata):
                 raise UnsupportedError(
-                    f"{model.source.name}: experts of AutoEP are cut otherwise, which is not read",
-                    remedy="DeepSpeed's ds_to_universal.py makes them whole",
+                    f"{model.source.name}: AutoEP splits experts in a way that is not read",
+                    remedy="DeepSpeed's ds_to_universal.py joins them",
                 )
 
     def _check_ranks(self, names: Sequence[str]) -> None:
@@ -126,7 +126,7 @@ class _Zero:
         for rank, name in enumerate(names):
             found = _RANK.search(name)
             if found is not None and int(found[1]) != rank:
-                raise self._error(f"{name} is in place of that of rank {rank:,}")
+                raise self._error(f"{name} is where the file of rank {rank:,} should be")
 
     def tensors(self) -> dict[str, StoredTensor]:
         """Return all tensors: buffers, frozen parameters, the others, those that are shared."""
@@ -158,10 +158,10 @@ class _Zero:
         for key, value in self._below("param_shapes"):
             group, _, name = key.partition(".")
             if not group.isdecimal():
-                raise self._error(f"parameter {key!r} is of no group")
+                raise self._error(f"parameter {key!r} belongs to no group")
             groups.setdefault(int(group), {})[name] = self._shape(name, value)
         if not groups:
-            raise self._error("does not say which parameters there are")
+            raise self._error("does not list its parameters")
         return [groups[number] for number in sorted(groups)]
 
     def _buffers(self) -> Iterator[tuple[str, StoredTensor]]:
@@ -196,7 +196,7 @@ class _Zero:
             paddings = self.ranks[0].metadata.get(f"{_STATE}.param_alignment_paddings.{group}")
             gaps = paddings if type(paddings) is list else [0] * len(shapes)
             if len(gaps) != len(shapes) or not all(type(n) is int and n >= 0 for n in gaps):
-                raise self._error(f"group {group} has other paddings than parameters")
+                raise self._error(f"the paddings of group {group} do not match its parameters")
             at = 0
             for (name, shape), gap in zip(shapes.items(), gaps, strict=True):
                 yield name, self._taken(name, shape, flat, at)
@@ -223,7 +223,7 @@ class _Zero:
 
     def _check_used(self, used: int, held: int, align: int) -> None:
         if -(-used // align) != -(-held // align):
-            raise self._error(f"its parameters take {used:,} values, and {held:,} are stored")
+            raise self._error(f"its parameters take {used:,} values, but {held:,} are stored")
 
     def _joined(self, flats: Sequence[StoredTensor]) -> StoredTensor:
         """Return flat tensors that follow each other as one."""

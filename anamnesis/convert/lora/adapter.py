@@ -93,7 +93,7 @@ _OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
 _OTHERS = {
     "hada_": "LoHa",
     "lokr_": "LoKr",
-    "lora_mid": "LoCon of three factors",
+    "lora_mid": "LoCon with three factors",
     "dora_scale": "DoRA in kohya's form",
     "oft_": "OFT",
     "ia3_": "IA3",
@@ -137,7 +137,7 @@ class Config:
         said = self.values.get("r") if of_mlx is None else of_mlx.get("rank")
         own = self._of(self._ranks, name, said)
         if own is not None and self._number(own, "the rank") != rank:
-            raise self.error(f"the rank of {module!r} is {own} here, and {rank} in its factors")
+            raise self.error(f"the rank of {module!r} is {own} here, but {rank} in its factors")
         if of_mlx is not None:
             return self._number(of_mlx.get("scale", _SCALE_OF_MLX), "lora_parameters.scale")
         if self.values.keys().isdisjoint(("peft_type", "lora_alpha")):
@@ -161,7 +161,7 @@ class Config:
 
     def _number(self, value: Any, key: str) -> float:
         if type(value) not in (int, float) or not abs(value) <= _MOST:
-            raise self.error(f"{key} is no number that a float32 holds: {str(value)[:40]}")
+            raise self.error(f"{key} is not a number that a float32 holds: {str(value)[:40]}")
         return float(value)
 
     def _check(self) -> None:
@@ -175,7 +175,7 @@ class Config:
         if values.get("peft_type", "LORA") != "LORA":
             given = str(values["peft_type"])[:40]
             raise UnsupportedError(
-                f"{self._where}: is of {given}; only adapters of LoRA are merged"
+                f"{self._where}: is of type {given}; only LoRA adapters are merged"
             )
         start = values.get("init_lora_weights")
         if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
@@ -252,18 +252,18 @@ class Adapter(NamedTuple):
         said = self.config(module).scale(parameter or module, rank)
         if alpha is None and said is None and self.needs_scale:
             raise self.error(
-                f"nothing says the scale of {module!r}, as adapter_config.json does in such a"
-                " folder; name the file, to merge it with a scale of 1"
+                f"nothing gives the scale of {module!r}, as adapter_config.json does in such a"
+                " folder; name the file to merge it with a scale of 1"
             )
         if alpha is None:
             return 1.0 if said is None else said
         scale = float(alpha.numpy().reshape(-1)[0]) / rank
         if not math.isfinite(scale):
-            raise self.error(f"tensor {alpha.name!r} is no finite number")
+            raise self.error(f"tensor {alpha.name!r} is not a finite number")
         if said is not None and not math.isclose(scale, said, rel_tol=_SAME):
             raise self.error(
-                f"tensor {alpha.name!r} makes the scale {scale:g}, and the config {said:g}; if that"
-                " is another adapter's, move this one to a folder of its own"
+                f"tensor {alpha.name!r} gives the scale {scale:g}, but the config {said:g}; if"
+                " the config is another adapter's, move this one to a folder of its own"
             )
         return scale
 
@@ -345,9 +345,9 @@ def _checked(adapter: Adapter) -> Adapter:
                 f"module {module!r} must have two factors, such as lora_A and lora_B"
             )
         if "alpha" in roles and roles["alpha"].n_elements != 1:
-            raise adapter.error(f"tensor {roles['alpha'].name!r} is no single number")
+            raise adapter.error(f"tensor {roles['alpha'].name!r} is not a single number")
     components = {module.partition(".")[0] for module in adapter.modules}
     without = sorted(components - adapter.configs.keys())
     if without and "" not in adapter.configs:
-        raise adapter.error(f"its metadata has configs, and none of {without[0]!r}")
+        raise adapter.error(f"its metadata has configs, but none for {without[0]!r}")
     return adapter

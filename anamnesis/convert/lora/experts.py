@@ -74,8 +74,8 @@ def _factors(adapter: Adapter, module: str) -> tuple[StoredTensor, StoredTensor]
     others = sorted(roles.keys() - {"A", "B", "alpha"})
     others += [key for key in ("use_dora", "lora_bias", "fan_in_fan_out") if config.flag(key)]
     if others or len(roles["A"].shape) != 2 or len(roles["B"].shape) != 2:
-        what = f"have {others[0]}" if others else "are no matrices"
-        raise adapter.error(f"the factors of {module!r}, which is of experts, {what}")
+        what = f"have {others[0]}" if others else "are not matrices"
+        raise adapter.error(f"the factors of {module!r}, a module of experts, {what}")
     return roles["A"], roles["B"]
 
 
@@ -138,7 +138,7 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     if lies:
         return lies[0]
     raise adapter.error(
-        f"the factors of {module!r} make {list(made)} of each expert, and those of the base are"
+        f"the factors of {module!r} make {list(made)} for each expert, but the base's are"
         f" {list(stacks[0].shape[1:])}"
     )
 
@@ -156,7 +156,7 @@ def _is_turned(adapter: Adapter, module: str, stacks: Sequence[_Stack], square: 
     if square.is_usually_turned is None:
         raise adapter.error(
             f"the factors of {module!r} fit {f'{bare}.{square.name}'!r} either way, and no"
-            " model_type of a config.json says which is right"
+            " model_type in a config.json says which is right"
         )
     return square.is_usually_turned
 
@@ -168,7 +168,7 @@ def _deltas(
     n = stack.shape[0]
     rank, rest = divmod(a.shape[0], max(n, 1))
     if rest or b.shape[1] != a.shape[0] or rank == 0:
-        raise adapter.error(f"the factors of {module!r} are of no {n:,} experts")
+        raise adapter.error(f"the factors of {module!r} do not divide among {n:,} experts")
     parameter = f"{module.replace(_BASE, '')}.{stack.name}"
     scale, strips = weight * adapter.scale(module, rank, parameter), Strips()
     seen, (n_out, step), n_in = partial(_seen, strips), b.shape, a.shape[1]

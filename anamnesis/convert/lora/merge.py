@@ -130,7 +130,7 @@ class _Merge:
         known = self.deltas.setdefault(name, [])
         if known and any(one.magnitude is not None for one in (*known, delta)):
             raise UnsupportedError(
-                f"{adapter.name}: {name!r} gets several adapters, of which one is DoRA; merge them"
+                f"{adapter.name}: {name!r} gets several adapters, one of them DoRA; merge them"
                 " one after the other"
             )
         known.append(delta)
@@ -141,7 +141,7 @@ class _Merge:
         weight = self.ledger.weights[name]
         if weight.own_dtype is not None and weight.own_dtype.name not in _ADDED_TO:
             raise UnsupportedError(
-                f"{adapter.name}: {name!r} is {weight.own_dtype}, to which nothing is added"
+                f"{adapter.name}: {name!r} is {weight.own_dtype}, to which nothing can be added"
             )
         return weight
 
@@ -156,7 +156,7 @@ class _Merge:
         rank, made = left.shape[1], (left.shape[0], right.shape[1])
         if right.shape[0] != rank or rank == 0 or made != flat_shape(base):
             raise adapter.error(
-                f"the factors of {module!r} make {list(made)}, and {name!r} of the base is"
+                f"the factors of {module!r} make {list(made)}, but {name!r} of the base is"
                 f" {list(base.shape)}; is it an adapter of this model?"
             )
         scale = weight * adapter.scale(module, rank, own[1:] if is_parameter else "")
@@ -179,7 +179,7 @@ class _Merge:
             own = name.removesuffix("weight") + "bias"
             of_base = self.ledger.weights.get(own)
             if of_base is None or of_base.shape != bias.shape or len(bias.shape) != 1:
-                what = f"is added to a bias {own!r} that the base has not"
+                what = f"is for a bias {own!r} that the base lacks"
                 raise adapter.error(f"{bias.name!r} {what}")
             one = np.ones((1, 1), np.float32)
             add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements), 1)
@@ -192,14 +192,14 @@ class _Merge:
             said = adapter.config(module).flag(key)
             if said is not None and said != (role in roles):
                 has = "a" if role in roles else "no"
-                raise adapter.error(f"module {module!r} has {has} {role}, and {key} is {said}")
+                raise adapter.error(f"module {module!r} has {has} {role}, but {key} is {said}")
         magnitude = roles.get("magnitude")
         if magnitude is not None and magnitude.n_elements != n_norms:
             raise adapter.error(
                 f"tensor {magnitude.name!r} is {list(magnitude.shape)}, for {n_norms:,} norms"
             )
         if magnitude is not None and weight != 1.0:
-            raise UnsupportedError(f"{adapter.name}: DoRA is not merged with a weight")
+            raise UnsupportedError(f"{adapter.name}: DoRA cannot be merged with a weight")
 
     def _check_tied(self, adapter: Adapter, names: Mapping[str, str]) -> None:
         """Refuse the head or the embeddings alone, saved whole, as they are one in the base."""
@@ -212,8 +212,8 @@ class _Merge:
         }
         if len(whole) == 1 and not adapter.config(min(whole)).flag("ensure_weight_tying"):
             raise UnsupportedError(
-                f"{adapter.name}: has {min(whole)!r} alone, and PEFT leaves what was tied to it"
-                " (the head, or the embeddings) as it was",
+                f"{adapter.name}: has only {min(whole)!r}; PEFT leaves what is tied to it"
+                " (the head, or the embeddings) unchanged",
                 remedy="set ensure_weight_tying in the LoraConfig, and train again",
             )
 
@@ -222,15 +222,15 @@ class _Merge:
         base, known = self._weight(adapter, own), self.whole.get(own)
         if base.shape != tensor.shape:
             raise adapter.error(
-                f"tensor {tensor.name!r} is {list(tensor.shape)}, and {own!r} of the base is"
+                f"tensor {tensor.name!r} is {list(tensor.shape)}, but {own!r} of the base is"
                 f" {list(base.shape)}"
             )
         if known is not None and known.source is tensor.source:
             if digest_of(known)() == digest_of(tensor)():
                 return
             raise UnsupportedError(
-                f"{adapter.name}: tensors {known.name!r} and {tensor.name!r} differ, and are one in"
-                " the base, whose config.json says that its head is tied",
+                f"{adapter.name}: tensors {known.name!r} and {tensor.name!r} differ, but are one in"
+                " the base, whose config.json ties the head",
                 remedy="store the base's head, set tie_word_embeddings to false there, and merge",
             )
         if known is not None or own in self.deltas:

@@ -68,8 +68,8 @@ class Tied(NamedTuple):
             return ()
         if not self.is_said:
             raise UnsupportedError(
-                f"{self.stored[0]!r} and {self.stored[-1]!r} are equal, and config.json does not"
-                " say whether they are one",
+                f"{self.stored[0]!r} and {self.stored[-1]!r} are equal, but config.json does not"
+                " say whether they are tied",
                 remedy="set tie_word_embeddings there",
             )
         return self.stored
@@ -103,11 +103,11 @@ class Names:
         near = did_you_mean(missing, self._of)
         if missing in adapter.modules:
             raise adapter.error(
-                f"module {missing!r} is no weight of the base{near}; is it an adapter of this"
+                f"module {missing!r} is not a weight of the base{near}; is it an adapter of this"
                 " model?"
             )
         tensor = next(name for name in adapter.whole if module_of(name) == missing)
-        raise adapter.error(f"tensor {tensor!r} is no factor, and no weight of the base{near}")
+        raise adapter.error(f"tensor {tensor!r} is neither a factor nor a weight of the base{near}")
 
     def own(self, name: str) -> str:
         """Return the base's name of a weight that may lie below other wrappers."""

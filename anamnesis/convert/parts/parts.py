@@ -66,7 +66,7 @@ class Parts:
         """Refuse to go on behind another run, which has removed the notes."""
         if self.folder.read(self._own) is None:
             raise OutputError(
-                f"{self.where.shown}: another run has ended meanwhile, and removed what is noted in"
+                f"{self.where.shown}: another run ended meanwhile and removed the notes in"
                 f" {self.folder.path}"
             )
 
@@ -142,7 +142,7 @@ class Parts:
     def _joined(self) -> Tally:
         """Return what all files came to, and lay the plan out by it; refuse if one is missing."""
         if not self.folder.names():
-            none = f"{self.where.shown}: there are no parts of it"
+            none = f"{self.where.shown}: has no parts to commit"
             raise OutputError(none, remedy="make them first")
         self.check()
         notes = self._notes()
