@@ -27,7 +27,7 @@ COMMANDS = {
     "remember": "Dequantise: write weights at full precision, exactly.",
     "forget": "Quantise: write weights in FP8, INT8, ...; the loss is measured.",
     "convert": "Write another container, another encoding, or both.",
-    "merge": "Add adapters of low rank (LoRA) to the weights of a model.",
+    "merge": "Add low-rank adapters (LoRA) to the weights of a model.",
     "diff": "Compare two models, in any formats and encodings.",
     "report": "Write a page about a model, or about two side by side.",
     "check": "Check whether a model is whole and sane.",

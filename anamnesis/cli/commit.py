@@ -25,8 +25,8 @@ _OWN = {"--json", "--jsonl", "-q", "--quiet"}  # that a part was asked for alone
 def command(out: str, **given: Any) -> None:
     """Finish an output whose files were made in parts.
 
-    Of amn convert --part I/N and the like: all parts must be made. What they were made of must be
-    there, for what goes with the weights is copied.
+    Run it once all parts (amn convert --part I/N, ...) are made. The input must still be there:
+    config.json, the tokenizer and the like are copied from it.
     """
     from anamnesis.convert.resume.places import parts_at
 

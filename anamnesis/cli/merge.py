@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     "amn merge sd.safetensors style.safetensors --scale 0.7 -o out.safetensors",
 )
 def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any) -> None:
-    """Add adapters of low rank (LoRA) to the weights of a model.
+    """Add low-rank adapters (LoRA) to the weights of a model.
 
-    The first PATH is the model, the others are adapters: folders of PEFT's or mlx-lm's, or files.
+    The first PATH is the model, the others are adapters: PEFT or mlx-lm folders, or files.
     """
     from anamnesis.convert.request.targets import target
 
