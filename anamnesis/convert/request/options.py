@@ -312,7 +312,7 @@ OPTIONS = (
     Option("--threads", kinds.COUNT, (*_LOOK, *_MAKE), "Run",
            "Number of threads. [default: all CPUs, up to 8]", call="remember"),
     Option("--remote-buffer", SIZE, (*_LOOK, *_MAKE), "Run",
-           "Bytes on their way at the same time from an input that is elsewhere. [default: 64MiB]",
+           "Most bytes to request at the same time from a remote input. [default: 64MiB]",
            call="parse"),
     Option("--resume", FLAG, _WRITE, "Run",
            "Finish a run that was killed, with the same result.", call="remember"),
@@ -320,7 +320,7 @@ OPTIONS = (
            "Let workers make the files: processes:N, or dask://HOST:PORT.", call="remember"),
     Option("--part", word("I/N"), _WRITE, "Run",
            "Make only share I of N of the files; auto and auto/N take I from Slurm or Kubernetes."
-           " amn commit OUT ends it.", call="remember"),
+           " amn commit OUT finishes.", call="remember"),
     Option("--sync", FLAG, (*_WRITE, "commit"), "Run",
            "Flush to disk before exiting (slower).", call="remember"),
     Option("--json", kinds.JSON, _JSON, "Run",
