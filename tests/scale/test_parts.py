@@ -155,7 +155,7 @@ def test_an_executor_resumes_what_is_finished(source: Path, tmp_path: Path) -> N
 
 def test_missing_files_are_named(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(an.OutputError, match="there are no parts"):
+    with pytest.raises(an.OutputError, match="has no parts to commit"):
         make(source, out, "commit")
     report = make(source, out, "2/3")
     with pytest.raises(an.OutputError, match="8 of 12 files are not made") as raised:

@@ -2,8 +2,7 @@
 
     member … member | central directory | [ZIP64 end, its locator] | end record, comment
 
-C reads those that are as archives of tensors have them; here the others are read, and it is said
-what is wrong with any.
+C reads the usual archives; here the others are read, and the errors of all are worded.
 """
 
 from __future__ import annotations
@@ -198,14 +197,11 @@ def _end_record(source: Source) -> tuple[int, tuple[Any, ...]]:
 def start_of_last(source: Source) -> int:
     """Return where the archive begins that a file ends with, if its offsets count from there."""
     at, record = _end_record(source)
-    n_bytes, start = int(record[5]), int(record[6])
+    n_bytes, start = record[5:7]
     wide = at - _LOCATOR.size - _END64.size
-    if wide >= 0 and source.read(at - _LOCATOR.size, 4) == _LOCATOR_MAGIC:
-        at = wide
-        magic, *_, n_bytes, start = _END64.unpack(source.read(at, _END64.size))
-        if magic != _END64_MAGIC:
-            return 0
-    return max(at - n_bytes - start, 0)
+    if wide >= 0 and source.read(wide, 4) == _END64_MAGIC:
+        at, (*_, n_bytes, start) = wide, _END64.unpack(source.read(wide, _END64.size))
+    return max(int(at - n_bytes - start), 0)
 
 
 def _zip64_end(source: Source, at: int) -> tuple[int, int, int, int] | None:
