@@ -56,7 +56,7 @@ class Checkpoint:
     indexes: list[Index] = field(default_factory=list)
     has_config: bool = False
     lone_part: str | None = None
-    selected: tuple[str, ...] = ()  # the name that all tensors lay below, if any
+    selected: str | None = None  # the prefix that has been stripped
     is_joined: bool = False  # of what the ranks of a trainer have written
     made: dict[str, bytes | bytearray] = field(default_factory=dict)
     beside: tuple[Source, Budget] | None = None
@@ -171,7 +171,7 @@ class Checkpoint:
             Dropped(name, OUTSIDE) for name, tensor in self.stored.items() if id(tensor) not in ids
         ]
         self.stored = {name: tensor._replace(name=name) for name, tensor in kept.items()}
-        self.selected = (prefix,)
+        self.selected = prefix
         self.shards = {name: shard.below(prefix) for name, shard in self.shards.items()}
 
     def only(self, stored: dict[str, StoredTensor]) -> Checkpoint:

@@ -163,4 +163,4 @@ def test_what_a_config_says_nothing_of_is_told(tmp_path: Path) -> None:
     folder = llama(tmp_path, also="model.layers.0.self_attn.q_proj.lora_A.default.weight")
     with an.parse(folder, config=tmp_path / "config") as model:
         said = " ".join(model.convert(tmp_path / "out", "bf16").warnings)
-    assert "not held against config.json: 'model.layers.0.self_attn.q_proj.lora_A" in said
+    assert "not checked against config.json: 'model.layers.0.self_attn.q_proj.lora_A" in said

@@ -90,8 +90,8 @@ def _seen(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
         if row is None:
             is_file = request.form.becomes_file(directory=checkpoint.root is not None)
             if checkpoint.is_joined and checkpoint.has_config and not is_file:
-                notes = [*checkpoint.notes, *_unchecked(checkpoint, ledger, request)]
-                checkpoint = replace(checkpoint, notes=notes)
+                notes = _checked_by_config(checkpoint, ledger, request)
+                checkpoint = replace(checkpoint, notes=[*checkpoint.notes, *notes])
             return Seen(checkpoint, ledger, request, {})
         seen = _as_images(checkpoint, ledger, request, row)
     _check_kept(seen)
@@ -126,14 +126,11 @@ def _as_stored(ledger: Ledger, names: Iterable[str]) -> Ledger:
     return replace(ledger, weights=weights)
 
 
-def _unchecked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Iterator[str]:
-    """Refuse tensors that are not those of the config that somebody has put beside them.
-
-    Yield why, if nothing is known of such a model.
-    """
+def _checked_by_config(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> list[str]:
+    """Refuse tensors that the config does not describe; note why if its model is not known."""
     from anamnesis.architectures.to_gguf import weights_as_gguf
 
-    weights = {  # buffers of integers are no weights, which a config says nothing of
+    weights = {  # a config says nothing of buffers of integers
         name: weight
         for name, weight in ledger.weights.items()
         if weight.own_dtype is None or weight.own_dtype.kind == "float"
@@ -146,7 +143,8 @@ def _unchecked(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Iter
         if error.remedy is not None:
             raise
         why = error.message.removeprefix(f"{CONFIG_NAME}: ")
-        yield f"tensors are not held against {CONFIG_NAME}: {why}"
+        return [f"tensors are not checked against {CONFIG_NAME}: {why}"]
+    return []
 
 
 def _check_kept(seen: Seen) -> None:
@@ -229,7 +227,7 @@ def _what_is_wrong(checkpoint: Checkpoint, ledger: Ledger, error: Exception) -> 
         or not any(repr(name) in str(error) for name in ledger.weights)
     ):
         return None
-    where = ".".join([*checkpoint.selected, tops.pop()])
+    where = ".".join(filter(None, [checkpoint.selected, tops.pop()]))
     return f"select={where!r} takes what lies below that name, and strips it"
 
 
