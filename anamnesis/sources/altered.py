@@ -186,8 +186,15 @@ class ReplacedSource(DerivedSource):
             view[:] = items[offset - first * item :][: len(view)]
         return len(view)
 
-    def fill(self, first: int, last: int, dtype: DType, out: memoryview) -> int:
-        """Fill `out` with the floats `first` to `last`, rounded from what they are.
+    def fill(
+        self,
+        first: int,
+        last: int,
+        dtype: DType,
+        out: memoryview,
+        room: Callable[[int], Any] = bytearray,
+    ) -> int:
+        """Fill `out` with the floats `first` to `last`, rounded from what they are in some `room`.
 
         Returns how many became infinite.
         """
@@ -198,7 +205,8 @@ class ReplacedSource(DerivedSource):
             return 0
         raw = values.source.held(begin, end - begin)
         if raw is None:
-            raw = memoryview(values.source.read(begin, end - begin))
+            raw = memoryview(room(end - begin))
+            values.source.read_into(begin, raw)
         if dtype in OUTPUT_DTYPES.values():
             source, target = _core.FLOATS[values.dtype.name], _core.OUTPUTS[dtype.name]
             return _core.convert(source, target, raw, out, resolve_level())

@@ -10,16 +10,21 @@
 #include "amn_once.h"
 #include "levels.h"
 
-/* `rows` rows of 3 vectors, whose sums stay in registers; and all rows of a panel. */
+/* `rows` rows of 3 vectors, whose sums stay in registers; and all rows of a panel. Rows of values
+ * lie too far apart for the hardware to fetch them, and the next panel is fetched meanwhile. */
 #define DEFINE_TILE(name, vec, lanes, tile_rows, zero, load, store, set1, fma, mul, add)          \
   AMN_FORCE_INLINE void name##_rows(const float *left, size_t inner, const float *panel,          \
                                     float scale, float *values, size_t stride, const int rows) {  \
     vec acc[tile_rows][3];                                                                        \
     for (int i = 0; i < rows; i++)                                                                \
-      for (int v = 0; v < 3; v++) acc[i][v] = zero();                                             \
+      for (int v = 0; v < 3; v++) {                                                               \
+        PREFETCH(values + (size_t)i * stride + v * lanes);                                        \
+        acc[i][v] = zero();                                                                       \
+      }                                                                                           \
     for (size_t k = 0; k < inner; k++) {                                                          \
       const float *right = panel + k * AMN_PANEL;                                                 \
       const vec a = load(right), b = load(right + lanes), c = load(right + 2 * lanes);            \
+      for (int v = 0; v < 3; v++) PREFETCH(right + inner * AMN_PANEL + v * lanes);                \
       for (int i = 0; i < rows; i++) {                                                            \
         const vec one = set1(left[(size_t)i * inner + k]);                                        \
         acc[i][0] = fma(one, a, acc[i][0]);                                                       \
@@ -62,6 +67,8 @@ static void tile_scalar(const float *left, size_t rows, size_t inner, const floa
 
 #if defined(AMN_ARCH_X86_64)
 #include <immintrin.h>
+
+#define PREFETCH(at) _mm_prefetch((const char *)(at), _MM_HINT_T0)
 
 AMN_TARGET_BEGIN("avx2,fma")
 DEFINE_TILE(tile_avx2, __m256, 8, 4, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
@@ -121,6 +122,7 @@ def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
 
 # What values are seen in that have no dtype of their own: float64 goes by way of it anyway.
 UNROUNDED = OUTPUT_DTYPES["f32"]
+_UNROUNDED = -5  # the slot of values that are not yet rounded
 
 
 @dataclass(slots=True, eq=False)
@@ -151,5 +153,5 @@ class Edited(PlainMatrix):
     def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         held = self.parts[0].dtype
         if held.kind == "float" and (dtype is held or held is UNROUNDED):
-            return self.values.fill(*band, dtype, out)
+            return self.values.fill(*band, dtype, out, partial(scratch.room, _UNROUNDED))
         return PlainMatrix.decode(self, band, dtype, scratch, out)
