@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 import zlib
@@ -20,6 +21,14 @@ from helpers.tiers import needs_oracle
 # their threads wait for each other by spinning, as long as the tests of another process run.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+gc.disable()  # while tests are collected: 30,000 objects, and what they hold, none of it garbage
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again."""
+    gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -134,6 +134,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["Scaled", "Convert", "Block", "Packed", "Absmax"])
 def test_every_kernel_of_this_checkout_is_measured(kernels: ModuleType, name: str) -> None:
     """None is skipped, which is for commits that do not have it."""

@@ -78,6 +78,7 @@ CALLS: dict[str, Call] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("n", [0, 1, 7, 11])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())

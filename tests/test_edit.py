@@ -152,6 +152,7 @@ def test_the_first_pattern_that_fits_decides(plain: Path, tmp_path: Path) -> Non
     assert_same({n: a for n, a in found.items() if "layers" in n}, {next(iter(edit)): up})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", ["fp8-block", "fp8-tensor", "int4", "bnb-nf4-nested"])
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.usefixtures("small_bands")

@@ -313,6 +313,7 @@ def test_two_runs_at_a_time(plain: Path) -> None:
 # --- the command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [

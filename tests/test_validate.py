@@ -22,7 +22,7 @@ def run(path: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.oracle
 @pytest.mark.parametrize(
     ("to", "library"),

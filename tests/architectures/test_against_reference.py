@@ -59,6 +59,7 @@ def test_experts_in_mxfp4_are_moved(tmp_path: Path) -> None:
     } == set()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "mix"), [(name, mix) for name, mixes in QUANTIZED.items() for mix in mixes]
 )

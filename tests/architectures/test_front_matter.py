@@ -68,6 +68,7 @@ def test_by_hand(text: str, found: dict[str, object]) -> None:
     assert front_matter(text) == found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "piece", [" ", "a ", "'", "''", '"', "\\", "- ", "[", ",", ":", " :", "a:\n", "#"]
 )

@@ -89,6 +89,7 @@ OTHERWISE: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "edits", "words"), OTHERWISE)
 def test_it_is_said_and_comes_back(
     name: str, edits: dict[str, Any], words: str, tmp_path: Path

@@ -13,6 +13,7 @@ from helpers import recorded_hf, tiny_files
 from helpers.recorded_hf import NAMES
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_remake(name: str, tmp_path: Path) -> None:
     """A norm that is not changed on the way to GGUF has the digest of the GGUF's tensor."""

@@ -82,6 +82,7 @@ def lying(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from ({**config, name: other} for other in lying(told))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_facts_of_another_kind_are_errors_or_keys(name: str) -> None:
     errors = []

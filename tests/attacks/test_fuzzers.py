@@ -40,11 +40,13 @@ SEEDS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("fuzzer", "seed"), SEEDS)
 def test_corpus(fuzzer: str, seed: str) -> None:
     import_module(fuzzer).check((CORPUS / fuzzer / seed).read_bytes())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fuzzer", [pytest.param(f, marks=marks(f)) for f in FUZZERS])
 def test_random_inputs(fuzzer: str) -> None:
     random.seed(fuzzer)

@@ -185,6 +185,7 @@ ACCEPTED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_accepted(name: str) -> None:
     assert len(ACCEPTED[name]) <= SMALL

@@ -203,6 +203,7 @@ ACCEPTED: dict[str, bytes] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ACCEPTED)
 @pytest.mark.usefixtures("bounded")
 def test_accepted(name: str) -> None:

@@ -119,6 +119,7 @@ def refusal(folder: Path, tensors: dict[str, Entry], metadata: dict[str, str] | 
     return ""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed not in NOT_ONE])
 def test_parts(seed: str, tmp_path: Path) -> None:
     builders, choices = import_module("structured_schemes"), import_module("structured").Choices

@@ -219,6 +219,7 @@ def is_slow(pattern: re.Pattern[Any], *, searches: bool) -> str | None:
     return None
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PATTERNS)
 def test_time_is_linear(name: str) -> None:
     module, _, variable = name.partition("[")[0].rpartition(".")

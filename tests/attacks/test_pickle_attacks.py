@@ -236,6 +236,7 @@ COSTLY: dict[str, bytes] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COSTLY)
 def test_costly(name: str) -> None:
     assert len(COSTLY[name]) <= 65_536
@@ -266,6 +267,7 @@ def test_frames_of_real_files(protocol: int) -> None:
             }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*DANGEROUS, *NOT_SAFE, *COSTLY])
 def test_parsing_them_ends_too(name: str) -> None:
     data = {**DANGEROUS, **NOT_SAFE, **COSTLY}[name]

@@ -250,6 +250,7 @@ def test_an_interrupted_run_is_resumed_to_the_same_bytes(
     assert not (tmp_path / "model-bf16.safetensors.amn-partial").exists()
 
 
+@pytest.mark.sampled(2)
 @posix_only
 @pytest.mark.parametrize("n_tensors", [1, 20_000])
 @pytest.mark.parametrize("verb", ["parse", "inspect"])
@@ -273,7 +274,7 @@ def test_a_closed_pipe_is_silent(
     assert done.returncode == 1
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(2)
 @posix_only
 @pytest.mark.parametrize(
     "args",
@@ -354,6 +355,7 @@ def test_standard_input_may_be_closed_where_it_is_asked_for(tmp_path: Path) -> N
     assert done.stderr == "amn: error: standard input is closed; see amn inspect --help\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux: /dev/full")
 @pytest.mark.parametrize("args", [["parse"], ["inspect"], ["remember", "-q", "-o", "-"]])
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -193,6 +193,7 @@ def typed(line: str) -> Result:
     return CliRunner().invoke(cli, shlex.split(line), prog_name="amn")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", WRITES)
 def test_it_writes(here: Path, line: str) -> None:
     before = {path: path.read_bytes() for path in here.rglob("*") if path.is_file()}
@@ -214,6 +215,7 @@ def test_it_shows(here: Path, line: str) -> None:
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", SAYS)
 def test_it_says_what_does_it(here: Path, line: str) -> None:
     before = sorted(here.rglob("*"))

@@ -322,6 +322,7 @@ def test_a_file_is_cut_into_shards(tmp_path: Path, write_model: WriteModel) -> N
         assert found == whole
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", ["safetensors", "gguf", "npz", "pth", "gguf-f16", "NPZ"])
 def test_containers_by_name(tmp_path: Path, write_model: WriteModel, to: str) -> None:
     model = write_model(SMALL, name="model-fp8.safetensors")

@@ -50,6 +50,7 @@ def files() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seekable", [False, True], ids=["pipe", "file"])
 @pytest.mark.parametrize("format", files())
 def test_any_format_from_standard_input(tmp_path: Path, format: str, seekable: bool) -> None:

@@ -244,6 +244,7 @@ def test_labels_and_figures_have_colours(model: Path, tmp_path: Path) -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", shown.terminal) == plain.terminal
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("verb", ["inspect", "parse", "remember", "plan", "scan", "convert"])
 def test_errors_have_colours_on_all_verbs(tmp_path: Path, verb: str) -> None:
     args = ["--to", "f16"] if verb in ("plan", "convert") else []

@@ -25,6 +25,7 @@ def both(tmp_path: Path, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> an
     return an.compare(tmp_path / "a.npz", tmp_path / "b.npz", values=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int32, np.uint8])
 @pytest.mark.parametrize("shape", [(1,), (7, 5), (300, 1000), (3, 700, 500)])
 def test_figures_are_numpys(tmp_path: Path, dtype: Any, shape: tuple[int, ...]) -> None:

@@ -450,6 +450,7 @@ def test_a_gguf_is_merged_as_the_directory_that_it_becomes(tmp_path: Path) -> No
     assert once == twice
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "to"),
     [

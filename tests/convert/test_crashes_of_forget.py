@@ -15,6 +15,7 @@ from anamnesis.convert.resume import staging
 from helpers.scripts import HELPERS, environment
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def options(pattern: str) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("option", options(""))
 @pytest.mark.parametrize(
     ("theirs", "ours"),

@@ -184,6 +184,7 @@ def test_stacks_that_no_tool_takes_apart_are_left(to: str, tmp_path: Path) -> No
 # --- and back -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", ["gptoss-mxfp4", "mlx-mxfp4", "mlx-nvfp4", "f32"])
 @pytest.mark.parametrize("through", ["nvfp4", "mxfp4"])
 def test_matrices_in_codes_are_put_together(through: str, to: str, tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ def test_codes_are_those_of_the_other_kind(to: str, tmp_path: Path) -> None:
         assert report.repacked
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", IN_CODES)
 def test_codes_are_decoded_as_they_were(to: str, tmp_path: Path) -> None:
     """Values of pieces and of stacks do not depend on who cut them."""

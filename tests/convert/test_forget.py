@@ -110,6 +110,7 @@ def test_named_encodings(name: str, linear: Path, tmp_path: Path) -> None:
 
 
 # MLX's widths and groups may have the same shapes: its config tells them apart.
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("mlx")])
 def test_a_lone_file_needs_no_config(name: str, linear: Path, tmp_path: Path) -> None:
     """It is read to the bit as the directory is, whose config says what it is in."""

@@ -124,7 +124,7 @@ def outcome(folder: Path, before: Path, to: str) -> str:
     return "loads" if far < FAR else "wrong"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("to", "kind"), _proved("::test_transformers"))
 def test_transformers(
     to: str,

@@ -62,6 +62,7 @@ def forgotten(source: Path, encoding: Encoding, threads: int) -> tuple[bytes, An
     return out.read_bytes(), report.loss.total
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("encoding", TILED, ids=lambda e: e.id)

@@ -195,6 +195,7 @@ def test_modelopt(kind: str, tmp_path: Path) -> None:
     assert (theirs - found, found - theirs) == (BY_BOTH.get(kind, set()), set())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("no_gpu_asked")
 @pytest.mark.parametrize("to", ["int8", "fp8-channel", "int4", "bnb-nf4", "bnb-int8", "fp8-tensor"])
 @pytest.mark.parametrize("left", ["seeing", "speaking"])
@@ -265,7 +266,7 @@ def small(config: Any) -> Any:
     return config
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("part", range(4))
 def test_no_layer_that_is_encoded_is_of_another_class(part: int) -> None:
     """Of all models of transformers: else codes would be left over when it is loaded."""

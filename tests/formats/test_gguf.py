@@ -441,6 +441,7 @@ def headers() -> Iterator[bytes]:
     yield gguf_bytes({"n": Array(ARRAY, [Array(STRING, ["ab"] * 9)] * 3000)}, tensors)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(6))
 def test_no_byte_is_read_twice_and_none_behind_the_header(number: int) -> None:
     raw = list(headers())[number]

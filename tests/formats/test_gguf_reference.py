@@ -160,7 +160,7 @@ def test_metadata_and_plain_tensors(endian: gguf.GGUFEndian, tmp_path: Path) -> 
 KNOWN_TO_GGUF_PY = sorted({row.name for row in _core.block_types()} & set(Type.__members__))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [n for n in KNOWN_TO_GGUF_PY if n not in ("Q8_1", "Q8_K")])
 def test_blocks_of_llama_cpp(name: Any, tmp_path: Path) -> None:
     """gguf-py's writer and reader, llama.cpp's quantiser, and safetensors' readers."""
@@ -248,7 +248,7 @@ def test_there_are_vocabularies() -> None:
     assert len(vocabularies()) >= 19
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("number", range(19))
 def test_vocabulary(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = vocabularies()[number]

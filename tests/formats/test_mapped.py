@@ -116,6 +116,7 @@ def test_units_that_are_too_long() -> None:
         views.padded(huge, 2, 5 << 20)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(20))
 def test_padding_and_tiles(seed: int) -> None:
     rng = random.Random(seed)

@@ -48,6 +48,7 @@ def _strips(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(module, "GAP_BYTES", 50)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("_strips")
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "c16"])
 @pytest.mark.parametrize("layout", LAYOUTS)

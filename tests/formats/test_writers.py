@@ -45,6 +45,7 @@ def test_holds(id: str) -> None:
         assert name in why
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("id", MANY)
 def test_every_dtype_and_shape(id: str) -> None:
     parts = every_part(make_writer(id))
@@ -56,6 +57,7 @@ def test_every_dtype_and_shape(id: str) -> None:
         assert_read_back(model, parts)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("id", MANY)
 @pytest.mark.parametrize("n", [0, 1, 2, 999, 1000, 1001, 3000])
 def test_many(id: str, n: int) -> None:

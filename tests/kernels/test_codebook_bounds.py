@@ -31,6 +31,7 @@ def encode(code: str, words: np.ndarray, level: str) -> tuple[bytes, bytes, obje
     return bytes(codes), bytes(scales), loss
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("level", [name for name in _core.supported_levels() if name != "scalar"])
 @pytest.mark.parametrize("code", ["NF4", "FP4", "FP4_ZEROS"])
 @pytest.mark.parametrize("exponent", EXPONENTS)

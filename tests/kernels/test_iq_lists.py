@@ -75,7 +75,7 @@ def points(is_iq3: int) -> npt.NDArray[np.int64]:
     return packed
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.slow
 @pytest.mark.oracle
 @pytest.mark.parametrize("i", range(len(TABLES)))

@@ -187,6 +187,7 @@ def seen(folder: Path) -> dict[str, tuple[Any, ...]]:
 # --- the matrix -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "source", ["file", pytest.param("directory", marks=pytest.mark.slow)], indirect=True
 )

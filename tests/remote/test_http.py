@@ -91,6 +91,7 @@ FAULTS: dict[str, str | None] = {  # what a server does at one request; the erro
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("each", [False, pytest.param(True, marks=pytest.mark.weekly)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_at_each_request(

@@ -45,6 +45,7 @@ BOMBS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_do_not_go_off(name: str, kind: str, tmp_path: Path) -> None:

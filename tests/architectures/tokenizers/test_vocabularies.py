@@ -116,6 +116,7 @@ def reference(made: Callable[[str], Path], tmp_path: Path) -> Callable[[str], di
     return convert
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_keys_are_those_of_the_reference(
     name: str, made: Callable[[str], Path], reference: Callable[[str], dict[str, Any]]

@@ -56,6 +56,7 @@ ENCODINGS = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: e.id)
 def test_any_bands_and_threads(encoding: Encoding, dtype: str) -> None:

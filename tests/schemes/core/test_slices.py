@@ -62,6 +62,7 @@ def check(tensor: an.Tensor, rng: np.random.Generator, n: int, threads: int = 1)
             assert found.tobytes() == wanted.tobytes(), key
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("conv1d", [False, True])
 @pytest.mark.parametrize("held", [False, True])
@@ -73,6 +74,7 @@ def test_parts_of_a_matrix(
         check(model[f"{NAME}.weight"], rng, 15)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "case", ["nf4", "gptq", "gptq-act-order", "awq", "fp8", "int8", "nvfp4", "mxfp4", "mxfp6"]
 )

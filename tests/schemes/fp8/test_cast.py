@@ -74,6 +74,7 @@ def check(tensors: dict[str, Entry], target: str, names: set[str] | None = None)
     return made
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", [*BLOCKS, *WHOLE, *GROUPS])
 @pytest.mark.parametrize("low", [0, 1, 7, 90, 120, 239, 240])
 def test_every_code_with_every_exponent_of_a_window(low: int, target: str) -> None:

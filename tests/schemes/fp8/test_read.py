@@ -93,6 +93,7 @@ def test_layout(layout: Layout, dtype: Any, rng: np.random.Generator) -> None:
     check(layout, dtype, rng)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("small_bands")
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_small_bands(layout: Layout, rng: np.random.Generator) -> None:

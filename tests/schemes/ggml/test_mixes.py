@@ -38,6 +38,7 @@ def types(
     return {name: one.type for name, one in choose(given, model, mix, options).items()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", mix_records.MODELS)
 def test_each_tensor_of_twelve_models_gets_the_type_that_llama_cpp_records(name: str) -> None:
     facts, tensors, digests = mix_records.from_json(mix_records.recorded()[name])

@@ -88,7 +88,7 @@ def every_scale(bits: int, dtype: str, seed: int = 0) -> tuple[Array, Entry]:
     return codes[: rows * 64 * 32].reshape(rows, 64 * 32), entry(dtype, scales)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])

@@ -109,6 +109,7 @@ def test_one_scale_for_all_rows_is_read() -> None:
     assert read(load(out.getvalue())) == read(state)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", LEVELS_KINDS, ids=str)
 @pytest.mark.parametrize("group", GROUPS[::2])
 def test_levels_are_read_and_moved(
@@ -132,6 +133,7 @@ def _parts(state: State, kind: dict[str, Any]) -> tuple[Any, ...]:
     return state[NAME], state[f"{NAME}_s_rel"], book, kind.get("group_size", 16)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize("kind", LEVELS_KINDS, ids=str)
 @pytest.mark.parametrize("group", GROUPS)
@@ -177,7 +179,7 @@ def test_rows_of_no_whole_groups_have_smaller_ones(to: str) -> None:
     assert same(state[f"{LAYER}.comfy_quant"], marker({**SAID[to], "convrot_groupsize": 64}))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("to", ENCODERS)
 @pytest.mark.parametrize("dtype", DTYPES)

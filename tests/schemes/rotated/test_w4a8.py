@@ -75,6 +75,7 @@ def test_codes_and_scales_are_those_of_float32(dtype: str, bits: int, group: int
         assert read(state) == raw(dequantized(state, LAYER, (24, 1024))), told
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(8, 256), (64, 4096), (200, 4096), (1100, 4096)], ids=str)
 @pytest.mark.parametrize("bits", BITS)
 def test_whole_weights(bits: int, shape: tuple[int, int]) -> None:
