@@ -38,7 +38,7 @@ def test_there_are_fourteen_rows() -> None:
     assert len(rows()) == 14
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(sys.platform == "win32", reason="only on Linux and macOS: needs a shell")
 @pytest.mark.parametrize("line", rows())
 def test_a_row_runs(line: str, inputs: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ UNMARKED = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("path", [*MODERN, *SLICES], ids=lambda path: path.stem)
 def test_nothing_is_missing_in_silence(path: Path) -> None:
     with opened(path, lambda stored: stored) as whole:
@@ -135,7 +135,7 @@ def cut(tensor: StoredTensor) -> Iterator[StoredTensor]:
             yield tensor._replace(shape=shape, n_bytes=len(data), offset=0, source=source)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("path", [*MODERN, *SLICES], ids=lambda path: path.stem)
 def test_nothing_is_cut_in_silence(path: Path) -> None:
     with opened(path, lambda stored: stored) as whole:

@@ -111,14 +111,14 @@ def test_models_as_they_are(make: Callable[[str], Any], name: str) -> None:
     assert refused(make(name)) == ""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", SPOILERS)
 @pytest.mark.parametrize(("make", "name"), CASES)
 def test_some_spoiled_models_are_refused(make: Callable[[str], Any], name: str, kind: str) -> None:
     assert passed(make, name, kind, N_SAMPLED) == []
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(13)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SPOILERS)
 @pytest.mark.parametrize(("make", "name"), CASES)

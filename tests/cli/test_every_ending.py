@@ -41,7 +41,7 @@ def inputs() -> list[tuple[str, bytes]]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
 def test_every_ending(tmp_path: Path, args: tuple[str, ...]) -> None:
     from endings import complaint

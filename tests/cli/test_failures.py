@@ -274,7 +274,7 @@ def test_a_closed_pipe_is_silent(
     assert done.returncode == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(13)
 @posix_only
 @pytest.mark.parametrize(
     "args",

@@ -89,7 +89,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(31)
 @pytest.mark.parametrize("band_bytes", [256, 4096, 1 << 20])
 @pytest.mark.parametrize(("to", "sizes"), CASES, ids=str)
 def test_values(to: str, sizes: tuple[int, int], band_bytes: int, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_one_file_does_not_take_codes_that_only_a_config_explains(
     assert not out.exists()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(13)
 @pytest.mark.skipif(not MADE, reason="ANAMNESIS_REAL names no folder of checkpoints")
 @pytest.mark.parametrize("ending", ["safetensors", "npz", "pth"])
 @pytest.mark.parametrize("name", [name for name in MADE if name not in UNREADABLE])

@@ -73,7 +73,7 @@ def test_all_runs_are_recorded() -> None:
     assert list(RECORDED["outputs"]) == [run.id for run in RUNS]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
 def test_same_bytes(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if run.id == "mixtral q3_k_m imatrix.dat":  # where the tool erases an expert that is never used

@@ -40,7 +40,7 @@ def written(
     return out
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_is_read_alone(encoding: str, shape: tuple[int, int], tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_is_read_alone(encoding: str, shape: tuple[int, int], tmp_path: Path) ->
         assert one[NAME].numpy().tobytes() == other[NAME].numpy().tobytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("ending", ["npz", "pth"])
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_is_read_alone_in_another_container(encoding: str, ending: str, tmp_path: Path) -> None:

@@ -437,7 +437,7 @@ def test_what_progress_raises_comes_out(source: Path, tmp_path: Path) -> None:
 TARGETS = [row.name for row in listed() if row.kind in ("encoding", "dtype", "container")]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("to", TARGETS)
 def test_each_target_is_the_same_in_a_worker(to: str, tmp_path: Path) -> None:
     source = write_model(tmp_path / "in", layers=1, width=256)

@@ -68,7 +68,7 @@ def _with_config(out: Path, made: Encoding) -> Path:
     return folder
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize("name", TOOL["NAMES"])
 def test_values_stay_to_the_bit(name: str, folder: Path) -> None:
     """And what is said of each pair is what is found."""

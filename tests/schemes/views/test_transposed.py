@@ -60,7 +60,7 @@ def test_in_one_band(path: Path, dtype: Any) -> None:
         check(model, dtype, wanted, 1)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_in_many_bands_and_tiles(
     path: Path, dtype: Any, small_bands: None, monkeypatch: pytest.MonkeyPatch
