@@ -6,7 +6,7 @@ import gc
 import os
 import time
 import zlib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator, Mapping
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 
 from helpers.handmade import Entry, WriteModel, write_safetensors
 from helpers.oracle_record import RECORD, note, prove, watched, watched_encodings
+from helpers.sampled import left_out
 from helpers.tiers import needs_oracle
 
 # Libraries compile what they run once, which takes longer than all that is compared with it, and
@@ -41,15 +42,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of such modules, and the cases that a sample leaves out."""
-    cases: Counter[str] = Counter()
+    cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if needs_oracle(item.path):
             item.add_marker("oracle")
         if sampled := item.get_closest_marker("sampled"):
-            function = item.nodeid.partition("[")[0]
-            if cases[function] % sampled.args[0]:
-                item.add_marker("weekly")
-            cases[function] += 1
+            cases[item.nodeid.partition("[")[0], sampled.args[0]].append(item)
+    for (_, n), same in cases.items():
+        for item in left_out(same, n):
+            item.add_marker("weekly")
 
 
 @pytest.hookimpl(wrapper=True)
