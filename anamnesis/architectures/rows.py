@@ -106,6 +106,7 @@ def _arch(name: str) -> Arch:
             "keys": _keys(row.get("keys", {})),
             "vocabulary": Vocabulary(*row.get("vocabulary", ["gpt2"])),
             "dropped": tuple(row.get("dropped", ())),
+            "biases": tuple(row["biases"].split()) if "biases" in row else None,
             "switches": {fact: tuple(n.split()) for fact, n in row.get("switches", {}).items()},
         }
     )

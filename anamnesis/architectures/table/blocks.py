@@ -1,4 +1,4 @@
-"""Kinds of layers, which llama.cpp calls blocks: of full attention, of windows, and others."""
+"""Kinds of layers, which llama.cpp calls blocks: of full attention, of windows."""
 
 from __future__ import annotations
 
