@@ -77,6 +77,7 @@ class Arch:
     vocabulary: Vocabulary
     dropped: tuple[str, ...]
     switches: Mapping[str, tuple[str, ...]]
+    required: tuple[str, ...]  # keys without which llama.cpp does not load it
     biases: tuple[str, ...] | None  # tensors that have one, beside queries, keys and values
     fixed: Constants = field(default_factory=dict)
     computed: Callable[[Facts], Mapping[str, Any]] | None = None

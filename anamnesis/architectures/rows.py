@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from anamnesis.architectures.arch import IN_LAYER, Arch, Key, Op, Rule, Vocabulary
+from anamnesis.architectures.arch import IN_LAYER, Arch, Op, Rule, Vocabulary
 from anamnesis.architectures.conversion_operations import (
     Alternate,
     Apart,
@@ -26,6 +26,7 @@ from anamnesis.architectures.conversion_operations import (
     Turn,
     ValueHeads,
 )
+from anamnesis.architectures.keys import keys_of
 from anamnesis.base.plain_json import json_table
 
 STEPS: Mapping[str, Op] = {
@@ -54,7 +55,7 @@ STEPS: Mapping[str, Op] = {
     "value-columns": ValueHeads(in_columns=True),
     "apart": Apart(),
 }
-_HF_LAYER = "model.layers.{bid}."
+_HF_LAYER, _RMS = "model.layers.{bid}.", "attention.layer_norm_rms_epsilon"
 _TABLE: Mapping[str, Any] = json_table(__file__)
 
 
@@ -84,11 +85,6 @@ def _of_layer(name: str, layer: str) -> str:
     return layer + name[1:] if name.startswith(".") else name
 
 
-def _keys(given: Mapping[str, str]) -> tuple[Key, ...]:
-    parted = ((name, said.partition(" ")) for name, said in given.items())
-    return tuple(Key(name, fact, kind or "uint32") for name, (fact, _, kind) in parted)
-
-
 def _row(name: str) -> Mapping[str, Any]:
     """Return the fields of a row, with those of the one that it is like."""
     row = _TABLE["rows"][name]
@@ -103,10 +99,11 @@ def _arch(name: str) -> Arch:
             **{field: value for field, value in row.items() if field != "like"},
             "hf": tuple(row["hf"]),
             "rules": _rules(row["rules"]),
-            "keys": _keys(row.get("keys", {})),
+            "keys": keys_of(row.get("keys", {})),
             "vocabulary": Vocabulary(*row.get("vocabulary", ["gpt2"])),
             "dropped": tuple(row.get("dropped", ())),
             "biases": tuple(row["biases"].split()) if "biases" in row else None,
+            "required": tuple(row.get("required", _RMS).split()),
             "switches": {fact: tuple(n.split()) for fact, n in row.get("switches", {}).items()},
         }
     )
