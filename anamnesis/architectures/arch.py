@@ -65,9 +65,6 @@ class Vocabulary(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
-_BPE = Vocabulary("gpt2")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arch:
     """One architecture."""
@@ -76,13 +73,16 @@ class Arch:
     hf: tuple[str, ...]
     model_type: str
     rules: tuple[Rule, ...]
-    keys: tuple[Key, ...] = ()
+    keys: tuple[Key, ...]
+    vocabulary: Vocabulary
+    dropped: tuple[str, ...]
+    switches: Mapping[str, tuple[str, ...]]
+    required: tuple[str, ...]  # keys without which llama.cpp does not load it
+    biases: tuple[str, ...] | None  # tensors that have one, beside queries, keys and values
     fixed: Constants = field(default_factory=dict)
     computed: Callable[[Facts], Mapping[str, Any]] | None = None
     extra: Callable[[Facts], Mapping[str, Any]] | None = None
     derived: Callable[[Facts], Mapping[str, Any]] | None = None
-    vocabulary: Vocabulary = _BPE
-    dropped: tuple[str, ...] = ()
     left: Callable[[Facts, str], bool] | None = None
     pools: bool = False
     ranks: bool = False
@@ -93,7 +93,6 @@ class Arch:
     naming: Naming | None = None
     shapes: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, str] = field(default_factory=dict)
-    switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     uncomputed: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
     unextra: Callable[[Find, Mapping[str, Any]], Mapping[str, Any]] | None = None
 

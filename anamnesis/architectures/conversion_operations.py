@@ -11,7 +11,6 @@ from anamnesis.base.errors import ParseError
 from anamnesis.schemes.core.weight import Weight
 
 _MOST_PADDING = 128  # rows
-Count = Callable[[Facts], int]
 
 
 def _each(weights: Sequence[Weight], make: Callable[[Weight], Weight]) -> list[Weight]:
@@ -190,17 +189,50 @@ class Reshape:
 class First:
     """The first rows of an embedding: those of the vocabulary; the rest is padding."""
 
-    count: Count
-
     def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         """Return so many rows; more of them than pad it are no padding."""
-        n, (weight,) = self.count(facts), weights
+        n, (weight,) = facts.number("vocab_size"), weights
         if not n < weight.shape[0] < n + _MOST_PADDING:
             return [weight]
         return [operations.first_rows(weight, weight.name, n)]
 
     def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
         return list(weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Rows of positions behind those that come before the first one."""
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(first + n, cols) -> (n, cols)."""
+        first = first_position(facts)
+        made = []
+        for weight in weights:
+            n = weight.shape[0]
+            if n <= first:
+                raise ParseError(f"{weight.name} has {n} rows, of which {first} are before any")
+            made.append(operations.rows_between(weight, weight.name, n, first, n))
+        return made
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(n, cols) -> (first + n, cols): rows that nothing reads are as the first one."""
+        first = first_position(facts)
+        made = []
+        for weight in weights:
+            n, *cols = weight.shape
+            order = [*[0] * first, *range(n)]
+            shape = (first + n, *cols)
+            made.append(operations.gathered_rows(weight.name, [weight], n, order, shape))
+        return made
+
+
+def first_position(facts: Facts) -> int:
+    """Return the first position of a text, which is behind that of padding."""
+    padding = facts.get("pad_token_id")
+    if type(padding) is not int or padding < 0:
+        raise ParseError(f"pad_token_id is {padding!r}, not a token's number", source=CONFIG)
+    return padding + 1
 
 
 def _rows(weight: Weight) -> int:
@@ -214,3 +246,98 @@ def _in_turns(weights: Sequence[Weight], period: int) -> Weight:
     *lead, rows, cols = first.shape if len(first.shape) > 1 else (*first.shape, 1)
     shape = (*lead, rows * n, cols) if len(first.shape) > 1 else (rows * n,)
     return operations.interleaved(first.name, weights, [period] * n, shape)
+
+
+# --- heads of linear attention --------------------------------------------------------------------
+#
+# K key heads are shared by r = V / K value heads each. Hugging Face has value heads by key heads,
+# [K, r]; llama.cpp has them as its broadcast repeats key heads, [r, K].
+
+
+@dataclass(frozen=True, slots=True)
+class ValueHeads:
+    """Rows of value heads, or columns, by llama.cpp's order of them."""
+
+    after_keys: bool = False
+    is_scalar: bool = False
+    in_columns: bool = False
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(.. K, r, d) -> (.. r, K, d)."""
+        return _each(weights, lambda w: self._taken(w, self._order(w, facts)))
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(.. r, K, d) -> (.. K, r, d)."""
+        return _each(weights, lambda w: self._taken(w, operations.inverse(self._order(w, facts))))
+
+    def _taken(self, weight: Weight, order: list[int]) -> Weight:
+        take = operations.gathered_columns if self.in_columns else operations.in_order
+        return take(weight, weight.name, order)
+
+    def _order(self, weight: Weight, facts: Facts) -> list[int]:
+        """Return indices that put value heads, behind those of keys, into llama.cpp's order."""
+        first = 0
+        if self.after_keys:
+            first = 2 * facts.number("linear_num_key_heads") * facts.number("linear_key_head_dim")
+        size = 1 if self.is_scalar else facts.number("linear_value_head_dim")
+        n, shared = _key_heads(facts)
+        of = weight.shape[-1 if self.in_columns else 0]
+        _check_size(weight.name, of, first + n * shared * size)
+        heads = [key * shared + value for value in range(shared) for key in range(n)]
+        return [*range(first), *(first + head * size + i for head in heads for i in range(size))]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Rows of queries, keys, values and gates that each key head has, as two matrices."""
+
+    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(K (q k v z), cols) -> (all q, all k, all v; cols), (all z; cols)."""
+        (weight,) = weights
+        n = weight.shape[0]
+        joined, gates = self._orders(facts, n, weight.name)
+        return [
+            operations.gathered_rows(
+                weight.name, [weight], n, order, (len(order), *weight.shape[1:])
+            )
+            for order in (joined, gates)
+        ]
+
+    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
+        """(all q, all k, all v; cols), (all z; cols) -> (K (q k v z), cols)."""
+        n = sum(weight.shape[0] for weight in weights)
+        joined, gates = self._orders(facts, n, weights[0].name)
+        order = operations.inverse([*joined, *gates])
+        shape = (len(order), *weights[0].shape[1:])
+        return [operations.gathered_rows(weights[0].name, weights, len(order), order, shape)]
+
+    def _orders(self, facts: Facts, of: int, name: str) -> tuple[list[int], list[int]]:
+        n, shared = _key_heads(facts)
+        keys = facts.number("linear_key_head_dim")
+        values = shared * facts.number("linear_value_head_dim")
+        period = 2 * (keys + values)
+        _check_size(name, of, n * period)
+        parts, start = [], 0
+        for size in (keys, keys, values, values):
+            rows = [head * period + start + i for head in range(n) for i in range(size)]
+            parts.append(rows)
+            start += size
+        return [*parts[0], *parts[1], *parts[2]], parts[3]
+
+
+def _key_heads(facts: Facts) -> tuple[int, int]:
+    """Return how many there are, and how many value heads share one."""
+    n, n_values = facts.number("linear_num_key_heads"), facts.number("linear_num_value_heads")
+    if n_values % n:
+        raise ParseError(
+            f"linear_num_value_heads is {n_values}, not a multiple of linear_num_key_heads, {n}",
+            source=CONFIG,
+        )
+    return n, n_values // n
+
+
+def _check_size(name: str, n: int, of_heads: int) -> None:
+    if n != of_heads:
+        raise ParseError(
+            f"{name} has {n:,} rows or columns of heads, not the {of_heads:,} that {CONFIG} says"
+        )

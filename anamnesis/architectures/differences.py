@@ -299,29 +299,7 @@ DIFFERENCES = (
 
 KEPT = "anamnesis.config"  # a key of ours, with facts that llama.cpp's keys cannot say
 
-# Tensors that have a bias, beside queries, keys and values; no key: nobody has looked.
 _QKV = ("attn_q", "attn_k", "attn_v", "attn_qkv")
-_GATED = ("attn_output", "ffn_gate", "ffn_up", "ffn_down")
-_OF_EXPERTS = ("exp_probs_b",)
-_OF_STATES = ("ssm_dt",)
-_BIASES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("llama", "mistral3", "granite", "granitemoe"), _GATED),
-    **dict.fromkeys(("deepseek2", "glm4moe", "lfm2", "lfm2moe"), _OF_EXPERTS),
-    **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), _OF_STATES),
-    **dict.fromkeys(("qwen2moe", "qwen3", "qwen3moe", "smollm3", "seed_oss", "cohere2"), ()),
-    **dict.fromkeys(("gemma2", "gemma3", "gemma4", "phi3", "olmo2"), ()),
-    "qwen2": ("output",),
-    "ernie4_5": ("attn_output",),
-    "stablelm": ("output_norm", "attn_norm", "ffn_norm"),
-    "starcoder2": (
-        *("attn_output", "ffn_up", "ffn_down"),
-        *("output_norm", "attn_norm", "ffn_norm"),
-    ),
-    "gpt-oss": (
-        *("attn_output", "ffn_gate_inp"),
-        *("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
-    ),
-}
 
 
 def computed_otherwise(
@@ -388,10 +366,9 @@ def check_biases(
     arch: Arch, weights: Mapping[str, Weight], names: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Refuse a bias that llama.cpp has no place for, with which it loads no file."""
-    known = _BIASES.get(arch.gguf)
-    if known is None:
+    if arch.biases is None:  # nobody has looked
         return
-    places = {*_QKV, *known}
+    places = {*_QKV, *arch.biases}
     for name in weights:
         if name.endswith(".bias") and name.split(".")[-2] not in places:
             raise UnsupportedError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +17,25 @@ from anamnesis.architectures.front_matter import Entries, Scalar, Value, front_m
 from anamnesis.architectures.model_names import NameParts, name_parts, size_label, sizes, title
 from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
+from anamnesis.base.plain_json import json_table
 from anamnesis.checkpoint.json_file import read_json
 
 CARD_NAME = "README.md"
+_TABLE: Mapping[str, Any] = json_table(__file__)
 # By the end of the key: names in generation_config.json, the first there counts, and the type.
-_SAMPLING: dict[str, tuple[tuple[str, ...], str]] = {
-    "sequence": (("sequence",), "string"),
-    "top_k": (("top_k",), "int32"),
-    "top_p": (("top_p",), "float32"),
-    "min_p": (("min_p",), "float32"),
-    "xtc_probability": (("xtc_probability",), "float32"),
-    "xtc_threshold": (("xtc_threshold",), "float32"),
-    "temp": (("temperature",), "float32"),
-    "penalty_last_n": (("penalty_last_n",), "int32"),
-    "penalty_repeat": (("penalty_repeat", "repetition_penalty"), "float32"),
-    "mirostat": (("mirostat",), "int32"),
-    "mirostat_tau": (("mirostat_tau",), "float32"),
-    "mirostat_eta": (("mirostat_eta",), "float32"),
-}
+_SAMPLING: Mapping[str, tuple[str, str]] = _TABLE["sampling"]
 _KINDS = {
     "string": "text",
     "int32": "a whole number of 32 bits",
     "float32": "a number that float32 holds",
 }
 # By the end of the key, in their order: entries of a card, the first that says something counts.
-TEXTS: dict[str, tuple[str, ...]] = {
-    "name": ("name", "model_name"),
-    "author": ("author", "model_author", "model_creator"),
-    "version": ("version", "model_version"),
-    "organization": ("organization", "model_organization"),
-    "finetune": ("finetune", "model_finetune"),
-    "basename": ("basename", "model_basename", "model_type"),
-    "description": ("description", "model_description"),
-    "size_label": ("size_label", "model_size_label"),
-    "license": ("license",),
-    "license.name": ("license_name",),
-    "license.link": ("license_link",),
-    "source.url": ("url", "model_url"),
-    "source.doi": ("doi", "model_doi"),
-    "source.uuid": ("uuid", "model_uuid"),
-    "source.repo_url": ("repo_url", "model_repo_url"),
-}
-_FROM_NAMES = ("organization", "basename", "finetune", "version", "size_label")
-PARENTS = {
-    "base_model": ("base_model", "base_models", "base_model_sources"),
-    "dataset": ("datasets", "dataset", "dataset_sources"),
-}
-OF_PARENT = (
-    *("name", "author", "version", "organization", "description"),
-    *("url", "doi", "uuid", "repo_url"),
+_TEXTS, _PARENTS, _LISTS = (
+    {key: tuple(names.split()) for key, names in _TABLE[kind].items()}
+    for kind in ("texts", "parents", "lists")
 )
-LISTS = {"tags": ("tags", "pipeline_tag"), "languages": ("languages", "language")}
+_OF_PARENT: Sequence[str] = _TABLE["of_parent"].split()
+_FROM_NAMES = ("organization", "basename", "finetune", "version", "size_label")
 _HUB = "https://huggingface.co/"
 _ON_HUB = re.compile(r"https?://huggingface.co/([^/]+/[^/]+)$")
 
@@ -91,10 +59,10 @@ def general_keys(
     if counted.n_all:
         texts.setdefault("size_label", size_label(counted))
     keys: dict[str, dict[str, Any]] = dict(_sampling(root, budget))
-    keys.update((f"general.{key}", _typed("string", texts[key])) for key in TEXTS if key in texts)
-    for kind, names in PARENTS.items():
+    keys.update((f"general.{key}", _typed("string", texts[key])) for key in _TEXTS if key in texts)
+    for kind, names in _PARENTS.items():
         keys.update(_parents(kind, card, names, counted.n_all))
-    for key, entries in LISTS.items():
+    for key, entries in _LISTS.items():
         keys[f"general.{key}"] = _typed("string", _list(card, entries))
     return {key: given for key, given in keys.items() if given["value"] not in ("", [])}
 
@@ -119,7 +87,7 @@ def _sampling(root: Path, budget: Budget) -> Iterator[tuple[str, dict[str, Any]]
     except ParseError:
         return  # some models have one that is not valid, and work without it
     for key, (spellings, kind) in _SAMPLING.items():
-        name = next((name for name in spellings if name in given), None)
+        name = next((name for name in spellings.split() if name in given), None)
         value = None if name is None else given[name]
         if value is None:
             continue
@@ -143,7 +111,7 @@ def _is(kind: str, value: Any) -> bool:
 
 def _texts(card: Mapping[str, Value]) -> dict[str, str]:
     found = {}
-    for key, names in TEXTS.items():
+    for key, names in _TEXTS.items():
         given = [card[name] for name in names if isinstance(card.get(name), str)]
         if given:
             found[key] = str(given[0])
@@ -174,7 +142,7 @@ def _parents(
     yield f"general.{kind}.count", _typed("uint32", len(parents))
     for i, given in enumerate(parents):
         found = parent(given, n_parameters) if isinstance(given, str) else given or {}
-        for field in OF_PARENT:
+        for field in _OF_PARENT:
             value = found.get(field)
             if value is not None:
                 yield f"general.{kind}.{i}.{field}", _typed("string", value)
@@ -210,17 +178,17 @@ def model_card(metadata: Mapping[str, Any], n_parameters: int) -> tuple[bytes, s
     """Return README.md, and the keys that it says; empty if there are none."""
     entries: dict[str, Any] = {}
     known: set[str] = set()
-    for end, names in TEXTS.items():
+    for end, names in _TEXTS.items():
         value = metadata.get(f"general.{end}")
         if isinstance(value, str) and value:
             entries[names[0]] = value
             known.add(f"general.{end}")
-    for end, names in LISTS.items():
+    for end, names in _LISTS.items():
         value = metadata.get(f"general.{end}")
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             entries[_SPELLINGS.get(end, names[0])] = value
             known.add(f"general.{end}")
-    for kind, names in PARENTS.items():
+    for kind, names in _PARENTS.items():
         found, keys = _parents_of(metadata, f"general.{kind}", n_parameters)
         if keys:
             entries[names[0]] = found
@@ -239,7 +207,7 @@ def _parents_of(
     given: list[str | dict[str, str]] = []
     keys = {f"{prefix}.count"}
     for i in range(n if type(n) is int and n < len(metadata) else 0):
-        fields = {field: metadata.get(f"{prefix}.{i}.{field}") for field in OF_PARENT}
+        fields = {field: metadata.get(f"{prefix}.{i}.{field}") for field in _OF_PARENT}
         texts = {k: value for k, value in fields.items() if isinstance(value, str) and value}
         address = texts.get("repo_url", "")
         names = (address.removeprefix(_HUB), address)

@@ -18,30 +18,25 @@ from anamnesis.architectures.rope_factors import (
 )
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np
+from anamnesis.base.plain_json import json_table
 from anamnesis.formats.gguf.values import typed
 
 BLOCK_COUNT = Key("block_count", "num_hidden_layers")
-_GATING = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
+_WORDS_OF = {"expert_gating_func": {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}}
+
+_TABLE: Mapping[str, Any] = json_table(__file__)
+
+
+def keys_of(given: Mapping[str, str]) -> tuple[Key, ...]:
+    """Return the keys of a table: by their names each fact, and its type if it is not uint32."""
+    parted = ((name, said.partition(" ")) for name, said in given.items())
+    return tuple(
+        Key(name, fact, kind or "uint32", _WORDS_OF.get(name)) for name, (fact, _, kind) in parted
+    )
+
 
 # In the order of llama.cpp's converter.
-BEFORE_ROPE = (
-    Key("context_length", "max_position_embeddings"),
-    Key("embedding_length", "hidden_size"),
-    Key("feed_forward_length", "intermediate_size"),
-    Key("attention.head_count", "num_attention_heads"),
-    Key("attention.head_count_kv", "num_key_value_heads"),
-)
-BEHIND_ROPE = (
-    Key("attention.layer_norm_rms_epsilon", "rms_norm_eps", "float32"),
-    Key("attention.layer_norm_epsilon", "layer_norm_eps", "float32"),
-    Key("expert_count", "num_local_experts"),
-    Key("expert_used_count", "num_experts_per_tok"),
-    Key("expert_group_count", "n_group"),
-    Key("expert_group_used_count", "topk_group"),
-    Key("expert_gating_func", "scoring_func", values=_GATING),
-    Key("attention.key_length", "head_dim"),
-    Key("attention.value_length", "head_dim"),
-)
+BEFORE_ROPE, BEHIND_ROPE = (keys_of(_TABLE[place]) for place in ("before_rope", "behind_rope"))
 # Without these llama.cpp does not load a file.
 REQUIRED = (
     "block_count",
@@ -51,60 +46,22 @@ REQUIRED = (
     "attention.head_count",
 )
 
-_WINDOW, _RMS, _LAYER_NORM = (
-    f"attention.{name}"
-    for name in ("sliding_window", "layer_norm_rms_epsilon", "layer_norm_epsilon")
-)
-_REQUIRED_OF: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("bert", "nomic-bert", "starcoder2", "stablelm"), (_LAYER_NORM,)),
-    **dict.fromkeys(("granite", "granitemoe"), (_RMS, "logit_scale", "attention.scale")),
-    **dict.fromkeys(("gemma4", "gpt-oss"), (_RMS, _WINDOW)),
-    **dict.fromkeys(("deepseek2", "glm4moe"), (_RMS, "expert_shared_count")),
-    "cohere2": (_LAYER_NORM, _WINDOW, "logit_scale"),
-}
+
+def _names(words: str | list[str]) -> frozenset[str]:
+    return frozenset((words if isinstance(words, str) else " ".join(words)).split())
+
 
 # What the values of keys are that no `Key` says it of; whole numbers by default.
-_KINDS: Mapping[str, type] = {
-    **dict.fromkeys(("rope.freq_base", "rope.freq_base_swa", "rope.scaling.factor"), float),
-    **dict.fromkeys(("rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"), float),
-    **dict.fromkeys(("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"), float),
-    **dict.fromkeys(("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), float),
-    "attention.temperature_scale": float,
-    **dict.fromkeys(("attention.causal", "expert_weights_norm"), bool),
-    **dict.fromkeys(("attention.recurrent_layers", "attention.sliding_window_pattern"), bool),
-    **dict.fromkeys(("rope.scaling.type", "classifier.output_labels"), str),
+_KINDS = {
+    name: kind for kind in (float, bool, str) for name in _names(_TABLE["kinds"][kind.__name__])
 }
 # What config.json calls a key that no row has a fact for.
-_FACTS = {
-    "nextn_predict_layers": "num_nextn_predict_layers",
-    "attention.key_length_mla": "(qk_nope_head_dim + qk_rope_head_dim)",
-    "attention.recurrent_layers": "layer_types",
-    "ssm.inner_size": "(linear_value_head_dim * linear_num_value_heads)",
-    "embedding_length_per_layer_input": "hidden_size_per_layer_input",
-    "rope.freq_base": "rope_theta",
-    "rope.scaling.factor": "factor of the rope",
-}
+_FACTS: Mapping[str, str] = _TABLE["facts"]
 _OF_KEYS = {"float32": float, "bool": bool, "string": str}
-_LISTS = {"rope.dimension_sections", "classifier.output_labels"}
+_LISTS, _OF_LAYERS, _POSITIVE = (
+    _names(_TABLE[some]) for some in ("lists", "of_layers", "positive")
+)
 _NO_NUMBERS = {*_LISTS, "attention.recurrent_layers"}
-_OF_LAYERS = {
-    *("feed_forward_length", "attention.head_count_kv", "attention.recurrent_layers"),
-    "attention.sliding_window_pattern",
-}
-_POSITIVE = {
-    *("block_count", "context_length", "embedding_length", "attention.head_count"),
-    *(
-        "attention.key_length",
-        "attention.value_length",
-        "rope.freq_base",
-        "rope.freq_base_swa",
-        "rope.scaling.factor",
-        "rope.dimension_count",
-        "rope.dimension_count_swa",
-    ),
-    *("ssm.time_step_rank", "full_attention_interval"),
-}
-
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _GROUPS, _GROUPS_USED = "expert_group_count", "expert_group_used_count"
 _ONE = {"type": "uint32", "value": 1}
@@ -139,7 +96,7 @@ def model_keys(arch: Arch, facts: Facts) -> dict[str, Any]:
         keys |= _attention_keys(facts.rope)
     _check(arch, keys)
     names = patterns(arch.rules)
-    for name in (*REQUIRED, *_REQUIRED_OF.get(arch.gguf, (_RMS,))):
+    for name in (*REQUIRED, *arch.required):
         if keys.get(name) is None and (
             name != "feed_forward_length" or "blk.{bid}.ffn_up.weight" in names
         ):

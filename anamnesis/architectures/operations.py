@@ -144,15 +144,6 @@ def rows_between(weight: Weight, name: str, period: int, first: int, stop: int) 
     )
 
 
-def half(weight: Weight, name: str, i: int) -> Weight:
-    """Return the first (0) or second (1) half of the rows of each matrix, or of a vector's values.
-
-    `interleaved` by halves puts them together again.
-    """
-    rows = weight.shape[-2] if len(weight.shape) > 1 else weight.shape[0]
-    return rows_between(weight, name, rows, i * (rows // 2), (i + 1) * (rows // 2))
-
-
 def every_other(weight: Weight, name: str, first: int, step: int = 2) -> Weight:
     """Return every `step`-th row from row `first` on; `interleaved` by 1 undoes it."""
     return gathered_rows(name, [weight], step, [first], _with_rows(weight, step, 1))

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from anamnesis.architectures.arch import Arch
 from anamnesis.architectures.model_facts import CONFIG
 from anamnesis.base.errors import UnsupportedError
 
+# In this order a class, and an architecture of llama.cpp's, is looked for.
+_TABLES = (
+    *("llama", "qwen", "qwen_next", "gemma", "gemma4", "phi", "gpt_oss", "deepseek", "glm"),
+    *("decoders", "lfm2", "bert", "t5"),
+)
+
 
 @cache
 def every_arch() -> tuple[Arch, ...]:
     """Return all rows."""
-    from anamnesis.architectures.table import (
-        bert,
-        decoders,
-        deepseek,
-        gemma,
-        gemma4,
-        glm,
-        gpt_oss,
-        lfm2,
-        llama,
-        phi,
-        qwen,
-        qwen_next,
-        t5,
-    )
-
-    tables = (
-        *(llama, qwen, qwen_next, gemma, gemma4, phi, gpt_oss, deepseek, glm),
-        *(decoders, lfm2, bert, t5),
-    )
+    tables = (import_module(f"anamnesis.architectures.table.{name}") for name in _TABLES)
     return tuple(arch for table in tables for arch in table.ARCHS)
 
 

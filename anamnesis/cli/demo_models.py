@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from zlib import crc32
 
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.lazy import np
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Part
 
@@ -27,15 +28,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
+_TABLE: Mapping[str, Any] = json_table(__file__)
 _SPECIAL = ("<unk>", "<s>", "</s>")
-_MERGES = (  # Ġ is how byte-level vocabularies write a space
-    *("Ġ t", "h e", "Ġ a", "i n", "Ġt he", "r e", "o n", "e r", "Ġ o", "Ġ s", "a t", "u n"),
-    *("Ġ w", "e s", "Ġ c", "i t", "o r", "i s", "Ġ b", "e n", "Ġ f", "Ġ m", "Ġ p", "Ġo f"),
-    *("in g", "e d", "a n", "a l", "Ġa n", "o u", "Ġ in", "a r", "Ġt o", "Ġ d", "Ġ h", "i c"),
-    *("l e", "o m", "i on", "Ġ re", "a s", "Ġt h", "e l", "Ġ n", "c t", "en t", "s t", "v e"),
-    *("Ġ l", "Ġ e", "Ġ g", "o t", "i l", "r o", "i d", "Ġb e", "Ġ is", "l y", "c h", "u r"),
-    "Ġth at",
-)
+_MERGES: Sequence[str] = _TABLE["merges"]  # Ġ is how byte-level vocabularies write a space
+_LLAMA_CONFIG: Mapping[str, Any] = _TABLE["config"]
 VOCABULARY = len(_SPECIAL) + 256 + len(_MERGES)
 
 
@@ -83,9 +79,13 @@ class _Stored(NamedTuple):
 
 # --- values -------------------------------------------------------------------------------------
 
-HIDDEN, MLP, LAYERS = 256, 512, 2
-_HEAD = 64
-_QUERIES, _KEYS = 4, 2
+HIDDEN, MLP, LAYERS, _HEAD, _QUERIES, _KEYS = (
+    _LLAMA_CONFIG[name]
+    for name in (
+        *("hidden_size", "intermediate_size", "num_hidden_layers"),
+        *("head_dim", "num_attention_heads", "num_key_value_heads"),
+    )
+)
 
 
 def _generator(name: str) -> np.random.Generator:
@@ -122,26 +122,6 @@ def _llama() -> dict[str, _Stored]:
         values = rng.normal(1.0, 0.1, shape) if len(shape) == 1 else rng.normal(size=shape) * spread
         tensors[f"{name}.weight"] = _plain(values.astype(np.float32), "BF16")
     return tensors
-
-
-_LLAMA_CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": HIDDEN,
-    "intermediate_size": MLP,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": _QUERIES,
-    "num_key_value_heads": _KEYS,
-    "head_dim": _HEAD,
-    "vocab_size": VOCABULARY,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "torch_dtype": "bfloat16",
-}
 
 
 # --- files --------------------------------------------------------------------------------------

@@ -2,80 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from anamnesis.base.plain_json import json_table
+
 USUAL = "amn inspect MODEL shows a model, amn convert MODEL OUT writes it otherwise"
 
+_TABLE = json_table(__file__)
 # Words in the place of a command.
-VERBS = {
-    "list": "amn parse MODEL lists its tensors, amn convert --list the targets",
-    "show": "amn inspect MODEL",
-    "summary": "amn inspect MODEL",
-    "stat": "amn inspect MODEL",
-    "dump": "amn parse MODEL, with --metadata",
-    "cat": "amn parse MODEL, with --metadata",
-    "metadata": "amn parse MODEL --metadata",
-    "tensors": "amn parse MODEL",
-    "types": "amn convert --list",
-    "formats": "amn convert --list",
-    "targets": "amn convert --list",
-    "dequant": "amn remember MODEL",
-    "decode": "amn remember MODEL",
-    "unquantize": "amn remember MODEL",
-    "quant": "amn quantize MODEL TYPE",
-    "encode": "amn quantize MODEL TYPE",
-    "export": "amn convert MODEL OUT",
-    "save": "amn convert MODEL OUT",
-    "to": "amn convert MODEL OUT",
-    "cast": "amn remember MODEL --to f16 --cast-all",
-    "repack": "amn convert MODEL --to TARGET, which moves codes where it can",
-    "gguf": "amn convert DIRECTORY OUT.gguf",
-    "to-gguf": "amn convert DIRECTORY OUT.gguf",
-    "split": "amn convert MODEL OUT.gguf --split-max-size 5GB, or --max-shard-size 5GB",
-    "shard": "amn convert MODEL OUT/ --max-shard-size 5GB",
-    "verify": "amn check MODEL --manifest FILE, or amn convert MODEL OUT --verify",
-    "compare": "amn diff A B --values",
-    "estimate": "amn plan MODEL --to TARGET,TARGET",
-    "fit": "amn plan MODEL --to gguf --target-size 8GB",
-    "download": "hf download ORG/NAME --local-dir DIR",
-    "pull": "hf download ORG/NAME --local-dir DIR",
-    "version": "amn --version",
-    "versions": "amn env",
-    "about": "amn env",
-    "examples": "amn demo --list",
-}
-
+VERBS: Mapping[str, str] = _TABLE["verbs"]
 # Options of llama.cpp's, mlx-lm's, Optimum's and other tools.
-OPTIONS = {
-    "--quantize": "amn quantize MODEL TYPE, or --to TYPE",
-    "--quantization": "--to TYPE",
-    "--quant": "--to TYPE",
-    "--qtype": "--to TYPE",
-    "--type": "--to TYPE",
-    "--ftype": "--to TYPE",
-    "--format": "--to CONTAINER, or the ending of the output",
-    "--output-format": "--to CONTAINER, or the ending of the output",
-    "--q-bits": "--to mlx-4bit-GROUP, such as mlx-4bit-64",
-    "--bits": "--to gptq-4bit, awq-4bit, int4 or another that --list shows",
-    "--group-size": "a group stands behind the encoding: --to int4-32",
-    "--mlx-path": "-o OUT",
-    "--hf-path": "the model stands without an option: amn convert MODEL OUT",
-    "--model": "the model stands without an option: amn convert MODEL OUT",
-    "--input": "the model stands without an option: amn convert MODEL OUT",
-    "--out": "-o OUT",
-    "--outdir": "-o OUT/",
-    "--out-dir": "-o OUT/",
-    "--output-dir": "-o OUT/",
-    "--out-type": "--to TYPE",
-    "--outtype": "--to gguf-TYPE",
-    "--torch-dtype": "--dtype",
-    "--tensor-type": "--tensor PATTERN=TYPE",
-    "--allow-requantize": "codes are re-quantised without an option, and counted",
-    "--nthread": "--threads",
-    "--jobs": "--threads",
-    "--split-max-tensors": "--split-max-size",
-    "--vocab-only": "amn writes whole models",
-    "--use-temp-file": "memory is constant without an option",
-    "--low-memory": "memory is constant without an option",
-    "--trust-remote-code": "no code of a model is run",
-    "--verbose": "amn inspect and amn plan tell more; ANAMNESIS_TRACEBACK=1 shows where errors are",
-    "--no-overwrite": "outputs are not overwritten without --force",
-}
+OPTIONS: Mapping[str, str] = _TABLE["options"]

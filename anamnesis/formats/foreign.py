@@ -7,44 +7,22 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from anamnesis.base.errors import ParseError
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.source import Source
 
-_PASS_A_MODEL = "pass a .safetensors, .gguf, .npz, .npy or .pth file, or a model's directory"
-_UNPACK = "unpack it and pass the model inside"
-_EXPORT = "export the weights as safetensors, and pass that"
-_DOWNLOAD = "download the model file itself"
+_TABLE: Mapping[str, Any] = json_table(__file__)
+_PASS_A_MODEL, _UNPACK, _EXPORT, _DOWNLOAD = (
+    _TABLE["remedies"][name] for name in ("pass", "unpack", "export", "download")
+)
 
 # Offset, what is there, what the file is, what to do.
-_MAGICS = (
-    (0, b"\x1f\x8b", "a gzip archive", _UNPACK),
-    (0, b"BZh", "a bzip2 archive", _UNPACK),
-    (0, b"\xfd7zXZ\0", "an xz archive", _UNPACK),
-    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive", _UNPACK),
-    (0, b"\x04\x22\x4d\x18", "an LZ4 archive", _UNPACK),
-    (0, b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", _UNPACK),
-    (0, b"Rar!\x1a\x07", "a RAR archive", _UNPACK),
-    (257, b"ustar", "a tar archive", _UNPACK),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras and others)", _EXPORT),
-    (4, b"TFL3", "a TensorFlow Lite model", _EXPORT),
-    (0, b"lmgg", "a GGML file from before GGUF", "convert it to GGUF with llama.cpp's scripts"),
-    (0, b"fmgg", "a GGML file from before GGUF", "convert it to GGUF with llama.cpp's scripts"),
-    (0, b"tjgg", "a GGML file from before GGUF", "convert it to GGUF with llama.cpp's scripts"),
-    (0, b"version https://git-lfs", "a Git LFS pointer, not the file itself", "run git lfs pull"),
-    (0, b"\x89PNG\r\n\x1a\n", "a PNG image", _PASS_A_MODEL),
-    (0, b"\xff\xd8\xff", "a JPEG image", _PASS_A_MODEL),
-    (0, b"GIF8", "a GIF image", _PASS_A_MODEL),
-    (8, b"WEBP", "a WebP image", _PASS_A_MODEL),
-    (0, b"RIFF", "a WAV or AVI file", _PASS_A_MODEL),
-    (0, b"%PDF-", "a PDF document", _PASS_A_MODEL),
-    (0, b"SQLite format 3\0", "an SQLite database", _PASS_A_MODEL),
-    (0, b"PAR1", "a Parquet table", _PASS_A_MODEL),
-    (0, b"ARROW1", "an Arrow table", _PASS_A_MODEL),
-    (0, b"\x7fELF", "a program or library (ELF)", _PASS_A_MODEL),
-    (0, b"\xcf\xfa\xed\xfe", "a program or library (Mach-O)", _PASS_A_MODEL),
-    (0, b"MZqFpD", "a llamafile", "pass the GGUF file that it was made from"),
-    (0, b"MZ", "a Windows program or library", _PASS_A_MODEL),
+_MAGICS = tuple(
+    (offset, magic.encode("latin-1"), what, _TABLE["remedies"][remedy])
+    for offset, magic, what, remedy in _TABLE["magics"]
 )
 
 # The same where no fixed bytes identify it. ONNX begins with a version and its producer's name.

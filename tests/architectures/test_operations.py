@@ -98,6 +98,12 @@ def whole(weight: Weight, dtype: str) -> Array:
 # --- operations, and what numpy does -------------------------------------------------------------
 
 
+def half(weight: Weight, name: str, i: int) -> Weight:
+    """Return the first (0) or second (1) half of the rows of each matrix."""
+    rows = weight.shape[-2] if len(weight.shape) > 1 else weight.shape[0]
+    return ops.rows_between(weight, name, rows, i * (rows // 2), (i + 1) * (rows // 2))
+
+
 class Case(NamedTuple):
     """An operation on two weights of one shape, what numpy does, and what undoes it, if any."""
 
@@ -178,13 +184,13 @@ CASES = {
         lambda made, _: ops.in_order(made, "old", ops.inverse(order_of(made.shape[0]))),
     ),
     "half": Case(
-        lambda ws: ops.half(ops.stacked("s", ws), "new", 1),
+        lambda ws: half(ops.stacked("s", ws), "new", 1),
         lambda xs: np.stack(xs)[:, len(xs[0]) // 2 :],
     ),
     "halves-and-back": Case(
         lambda ws: ops.interleaved(
             "new",
-            [ops.half(ws[0], "h", i) for i in range(2)],
+            [half(ws[0], "h", i) for i in range(2)],
             [ws[0].shape[0] // 2] * 2,
             ws[0].shape,
         ),

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.architectures import operations
-from anamnesis.architectures.arch import Arch, Find, Op, Rule, Vocabulary
+from anamnesis.architectures.arch import Find
+from anamnesis.architectures.conversion_operations import first_position
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.table.blocks import ATTENTION_BIASES
-from anamnesis.architectures.table.llama import POOLING
+from anamnesis.architectures.rows import ROWS
 from anamnesis.base.errors import ParseError, UnsupportedError
-from anamnesis.schemes.core.weight import Weight
 
 _CAUSAL = {"attention.causal": {"type": "bool", "value": False}}
 _PADDING = 1  # transformers' own
 _LABELS = "classifier.output_labels"
-_TYPE_COUNT = "tokenizer.ggml.token_type_count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,90 +38,6 @@ class _Older:
         return self.prefix + name if self.has_head and not is_head else name
 
 
-@dataclass(frozen=True, slots=True)
-class _Behind:
-    """Rows of positions behind those that come before the first one."""
-
-    def there(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(first + n, cols) -> (n, cols)."""
-        first = _first_position(facts)
-        made = []
-        for weight in weights:
-            n = weight.shape[0]
-            if n <= first:
-                raise ParseError(f"{weight.name} has {n} rows, of which {first} are before any")
-            made.append(operations.rows_between(weight, weight.name, n, first, n))
-        return made
-
-    def back(self, weights: Sequence[Weight], facts: Facts) -> list[Weight]:
-        """(n, cols) -> (first + n, cols): rows that nothing reads are as the first one."""
-        first = _first_position(facts)
-        made = []
-        for weight in weights:
-            n, *cols = weight.shape
-            order = [*[0] * first, *range(n)]
-            shape = (first + n, *cols)
-            made.append(operations.gathered_rows(weight.name, [weight], n, order, shape))
-        return made
-
-
-def _first_position(facts: Facts) -> int:
-    padding = facts.get("pad_token_id")
-    if type(padding) is not int or padding < 0:
-        raise ParseError(f"pad_token_id is {padding!r}, not a token's number", source=CONFIG)
-    return padding + 1
-
-
-def _rules(*positions: Op) -> tuple[Rule, ...]:
-    inner = {
-        "attention.self.query": "attn_q",
-        "attention.self.key": "attn_k",
-        "attention.self.value": "attn_v",
-        "attention.output.dense": "attn_output",
-        "attention.output.LayerNorm": "attn_output_norm",
-        "intermediate.dense": "ffn_up",
-        "output.dense": "ffn_down",
-        "output.LayerNorm": "layer_output_norm",
-    }
-    return (
-        Rule("embeddings.word_embeddings", ("token_embd",)),
-        Rule("embeddings.token_type_embeddings", ("token_types",)),
-        Rule("embeddings.position_embeddings", ("position_embd",), positions),
-        Rule("embeddings.LayerNorm", ("token_embd_norm",)),
-        *(
-            Rule(f"encoder.layer.{{bid}}.{hf}", (f"blk.{{bid}}.{gguf}",))
-            for hf, gguf in inner.items()
-        ),
-    )
-
-
-_NORM_BIASES = ("token_embd_norm.bias", "attn_output_norm.bias", "layer_output_norm.bias")
-_BIASES = (*_NORM_BIASES, *ATTENTION_BIASES, "ffn_up.bias", "ffn_down.bias")
-_HEAD = (Rule("classifier.dense", ("cls",)), Rule("classifier.out_proj", ("cls.output",)))
-_NOMIC = (
-    Rule("embeddings.word_embeddings", ("token_embd",)),
-    Rule("embeddings.token_type_embeddings", ("token_types",)),
-    Rule("emb_ln", ("token_embd_norm",)),
-    *(
-        Rule(f"encoder.layers.{{bid}}.{hf}", (f"blk.{{bid}}.{gguf}",))
-        for hf, gguf in {
-            "attn.Wqkv": "attn_qkv",
-            "attn.out_proj": "attn_output",
-            "norm1": "attn_output_norm",
-            "norm2": "layer_output_norm",
-            "mlp.fc11": "ffn_up",
-            "mlp.fc12": "ffn_gate",
-            "mlp.fc2": "ffn_down",
-        }.items()
-    ),
-)
-# What stands above the encoder, which embeddings do not need.
-_ABOVE = (
-    *("*pooler.dense.*", "*embeddings.position_ids", "cls.predictions*", "cls.seq_relationship*"),
-    "lm_head.*",
-)
-
-
 def output_labels(facts: Facts) -> Mapping[str, Any]:
     """Return the key for the meaning of a head's numbers, if config.json has it."""
     labels = facts.get("id2label")
@@ -145,7 +58,7 @@ def _encoder(facts: Facts) -> Mapping[str, Any]:
 
 def _roberta(facts: Facts) -> Mapping[str, Any]:
     """Return the keys of an encoder whose positions begin behind that of padding."""
-    length = facts.number("max_position_embeddings") - _first_position(facts)
+    length = facts.number("max_position_embeddings") - first_position(facts)
     if facts.get("type_vocab_size") != 1:
         raise UnsupportedError(
             f"{CONFIG}: type_vocab_size is {facts.get('type_vocab_size')!r}; only 1 is known here"
@@ -217,60 +130,23 @@ def _nomic(facts: Facts) -> Mapping[str, Any]:
     return {**_encoder(facts), "context_length": {"type": "uint32", "value": _TRAINED[given]}}
 
 
-_BERT = Arch(
-    gguf="bert",
-    hf=("BertModel", "BertForMaskedLM"),
-    model_type="bert",
-    tokenizer="bert",
-    rules=_rules(),
-    switches={"": _BIASES},
-    keys=(POOLING,),
-    computed=_encoder,
-    vocabulary=Vocabulary("bert"),
-    dropped=_ABOVE,
-    naming=_Older("bert."),
-    uncomputed=_encoder_config,
-    pools=True,
-)
-_ROBERTA = replace(
-    _BERT,
-    hf=("RobertaModel",),
-    model_type="roberta",
-    tokenizer="gpt2",
-    rules=_rules(_Behind()),
-    computed=_roberta,
-    uncomputed=_roberta_config,
-    derived=_padding,
-    vocabulary=Vocabulary("gpt2", {"after": {_TYPE_COUNT: 1}}),
-    naming=_Older("roberta."),
-)
-_XLM_ROBERTA = replace(
-    _ROBERTA,
-    hf=("XLMRobertaModel",),
-    model_type="xlm-roberta",
-    tokenizer="t5",
-    vocabulary=Vocabulary("unigram"),
-)
 ARCHS = (
-    _BERT,
-    _ROBERTA,
-    _XLM_ROBERTA,
-    replace(
-        _XLM_ROBERTA,
-        hf=("XLMRobertaForSequenceClassification",),
-        rules=(*_XLM_ROBERTA.rules, *_HEAD),
-        switches={"": (*_BIASES, "cls.bias", "cls.output.bias")},
-        naming=_Older("roberta.", has_head=True),
+    replace(ROWS["bert"], computed=_encoder, uncomputed=_encoder_config, naming=_Older("bert.")),
+    *(
+        replace(
+            ROWS[name],
+            computed=_roberta,
+            uncomputed=_roberta_config,
+            derived=_padding,
+            naming=_Older("roberta.", has_head),
+        )
+        for name, has_head in (
+            ("roberta", False),
+            ("xlm-roberta", False),
+            ("xlm-roberta-ranking", True),
+        )
     ),
     replace(
-        _BERT,
-        gguf="nomic-bert",
-        hf=("NomicBertModel",),
-        model_type="nomic_bert",
-        tokenizer="",
-        config={"hidden_act": "silu"},
-        rules=_NOMIC,
-        switches={"": _NORM_BIASES},
-        computed=_nomic,
+        ROWS["nomic_bert"], computed=_nomic, uncomputed=_encoder_config, naming=_Older("bert.")
     ),
 )

@@ -1,52 +1,15 @@
-"""What rows have in common: names of a decoder's layers, and kinds of layers."""
+"""Kinds of layers, which llama.cpp calls blocks: of full attention, of windows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anamnesis.architectures.arch import Find, Key, Op, Rule
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.base.errors import ParseError
 
-
-def layer(hf: str, gguf: str, *ops: Op) -> Rule:
-    """Return the rule of a tensor of a layer, by what each calls it there."""
-    return Rule(f"model.layers.{{bid}}.{hf}", (f"blk.{{bid}}.{gguf}",), ops)
-
-
-def apart(hf: str, gguf: tuple[str, ...], *ops: Op) -> Rule:
-    """Return the rule of a tensor of a layer that becomes several."""
-    return Rule(f"model.layers.{{bid}}.{hf}", tuple(f"blk.{{bid}}.{name}" for name in gguf), ops)
-
-
-def plain(pairs: dict[str, str]) -> tuple[Rule, ...]:
-    """Return the rules of tensors of a layer that are only called otherwise."""
-    return tuple(layer(hf, gguf) for hf, gguf in pairs.items())
-
-
-OUTER = (
-    Rule("model.embed_tokens", ("token_embd",)),
-    Rule("model.norm", ("output_norm",)),
-    Rule("lm_head", ("output",)),
-)
-NORMS = plain({"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"})
-ATTENTION = plain(
-    {
-        "self_attn.q_proj": "attn_q",
-        "self_attn.k_proj": "attn_k",
-        "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output",
-    }
-)
-QKV_BIASES = ("attn_q.bias", "attn_k.bias", "attn_v.bias")
-ATTENTION_BIASES = (*QKV_BIASES, "attn_output.bias")
-MLP_BIASES = ("ffn_up.bias", "ffn_gate.bias", "ffn_down.bias")
-HEAD_NORMS = plain({"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"})
-MLP = plain({"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"})
-
 FULL, SLIDING = "full_attention", "sliding_attention"
-WINDOW = Key("attention.sliding_window", "sliding_window")
 _PATTERN = "attention.sliding_window_pattern"
 _MOST_LAYERS = 512  # of a model that llama.cpp runs
 

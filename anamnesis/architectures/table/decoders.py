@@ -6,37 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
-from anamnesis.architectures.conversion_operations import Halves, Stack
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
+from anamnesis.architectures.rope_factors import scaled_factors
+from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table import blocks
-from anamnesis.architectures.table.llama import (
-    BIASES,
-    KEYS,
-    LLAMA,
-    PERMUTED,
-    head_dim,
-    kv_heads,
-    rope_dimensions,
-)
+from anamnesis.architectures.table.llama import head_dim, kv_heads, rope_dimensions, rotating
 from anamnesis.base.errors import UnsupportedError
 
 _PATTERN = "attention.sliding_window_pattern"
 _OLMO_PERIOD = 4  # every fourth layer of Olmo 3 sees all
-_OLMO_RULES = (
-    *blocks.OUTER,
-    *blocks.ATTENTION,
-    *blocks.HEAD_NORMS,
-    *blocks.plain(
-        {
-            "post_attention_layernorm": "post_attention_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
-        }
-    ),
-    *blocks.MLP,
-)
-
-_OLMO_SHAPES = {"attn_q_norm": "heads*key", "attn_k_norm": "kv*key"}  # of all heads at once
 
 
 def _olmo_windows(facts: Facts) -> Mapping[str, Any]:
@@ -64,42 +43,6 @@ def _olmo3(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-_OLMO2 = Arch(
-    gguf="olmo2",
-    hf=("Olmo2ForCausalLM",),
-    model_type="olmo2",
-    rules=_OLMO_RULES,
-    keys=(blocks.WINDOW,),
-    derived=kv_heads,
-    uncomputed=_olmo3,
-    shapes=_OLMO_SHAPES,
-    switches={"attention_bias": blocks.ATTENTION_BIASES},
-)
-_OLMOS = (
-    _OLMO2,
-    replace(_OLMO2, hf=("Olmo3ForCausalLM",), model_type="olmo3", computed=_olmo_windows),
-)
-
-
-_GRANITE_KEYS = (
-    *KEYS,
-    Key("attention.scale", "attention_multiplier", "float32"),
-    Key("embedding_scale", "embedding_multiplier", "float32"),
-    Key("residual_scale", "residual_multiplier", "float32"),
-    Key("logit_scale", "logits_scaling", "float32"),
-)
-_SHARED_KEY = Key("expert_shared_feed_forward_length", "shared_intermediate_size")
-_EXPERTS = (
-    blocks.apart("block_sparse_moe.input_linear", ("ffn_gate_exps", "ffn_up_exps"), Halves()),
-    blocks.layer("block_sparse_moe.output_linear", "ffn_down_exps"),
-    blocks.layer("block_sparse_moe.router.layer", "ffn_gate_inp"),
-)
-_SHARED = (
-    blocks.apart("shared_mlp.input_linear", ("ffn_gate_shexp", "ffn_up_shexp"), Halves()),
-    blocks.layer("shared_mlp.output_linear", "ffn_down_shexp"),
-)
-
-
 def _granite_heads(facts: Facts) -> Mapping[str, Any]:
     """Return what a head has; transformers' class has no head_dim, whatever config.json says."""
     head_dim = facts.number("hidden_size") // facts.number("num_attention_heads")
@@ -108,36 +51,6 @@ def _granite_heads(facts: Facts) -> Mapping[str, Any]:
         "attention.key_length": None,
         "attention.value_length": None,
     }
-
-
-_GRANITE = replace(
-    LLAMA,
-    gguf="granite",
-    hf=("GraniteForCausalLM",),
-    model_type="granite",
-    keys=_GRANITE_KEYS,
-    computed=_granite_heads,
-    derived=kv_heads,
-)
-_MOE = replace(
-    _GRANITE,
-    gguf="granitemoe",
-    hf=("GraniteMoeForCausalLM",),
-    model_type="granitemoe",
-    rules=(*blocks.OUTER, *blocks.NORMS, *PERMUTED, *_EXPERTS),
-    switches={"attention_bias": BIASES["attention_bias"]},
-)
-_GRANITES = (
-    _GRANITE,
-    _MOE,
-    replace(
-        _MOE,
-        hf=("GraniteMoeSharedForCausalLM",),
-        model_type="granitemoeshared",
-        rules=(*_MOE.rules, *_SHARED),
-        keys=(*_GRANITE_KEYS, _SHARED_KEY),
-    ),
-)
 
 
 _NO_SCALING = {"rope.scaling.type": {"type": "string", "value": "none"}}
@@ -200,108 +113,22 @@ def _stablelm_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 ARCHS = (
-    *_GRANITES,
-    *_OLMOS,
-    replace(
-        LLAMA,
-        gguf="smollm3",
-        hf=("SmolLM3ForCausalLM",),
-        model_type="smollm3",
-        computed=_smollm3,
-        extra=None,
-        derived=kv_heads,
+    *(
+        replace(
+            ROWS[name],
+            computed=_granite_heads,
+            uncomputed=rotating,
+            extra=scaled_factors,
+            derived=kv_heads,
+        )
+        for name in ("granite", "granitemoe", "granitemoeshared")
     ),
-    Arch(
-        gguf="seed_oss",
-        hf=("SeedOssForCausalLM",),
-        model_type="seed_oss",
-        rules=(
-            *blocks.OUTER,
-            *blocks.plain(
-                {
-                    "input_layernorm": "attn_norm",
-                    "post_attention_layernorm": "post_attention_norm",
-                }
-            ),
-            *blocks.ATTENTION,
-            *blocks.MLP,
-        ),
-        switches={
-            "attention_bias": blocks.QKV_BIASES,
-            "attention_out_bias": ("attn_output.bias",),
-            "mlp_bias": blocks.MLP_BIASES,
-        },
-        derived=kv_heads,
-    ),
-    Arch(
-        gguf="ernie4_5",
-        hf=("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
-        model_type="ernie4_5",
-        rules=(*blocks.OUTER, *blocks.NORMS, *blocks.ATTENTION, *blocks.MLP),
-        switches={"use_bias": (*blocks.MLP_BIASES, *blocks.ATTENTION_BIASES)},
-        derived=head_dim,
-        vocabulary=Vocabulary("llama"),
-    ),
-    Arch(
-        gguf="cohere2",
-        hf=("Cohere2ForCausalLM",),
-        model_type="cohere2",
-        rules=(
-            *blocks.OUTER,
-            blocks.layer("input_layernorm", "attn_norm"),
-            *blocks.ATTENTION,
-            *blocks.MLP,
-        ),
-        keys=(Key("logit_scale", "logit_scale", "float32"), blocks.WINDOW, *KEYS),
-        computed=_cohere2,
-        uncomputed=_cohere2_config,
-        derived=kv_heads,
-    ),
-    Arch(
-        gguf="stablelm",
-        hf=("StableLmForCausalLM", "StableLMEpochForCausalLM"),
-        model_type="stablelm",
-        rules=(
-            *blocks.OUTER,
-            *blocks.NORMS,
-            *blocks.ATTENTION,
-            blocks.layer(
-                "self_attn.q_layernorm.norms.{xid}", "attn_q_norm", Stack("num_attention_heads")
-            ),
-            blocks.layer(
-                "self_attn.k_layernorm.norms.{xid}",
-                "attn_k_norm",
-                Stack("num_key_value_heads"),
-            ),
-            *blocks.MLP,
-        ),
-        keys=(Key("use_parallel_residual", "use_parallel_residual", "bool"),),
-        computed=_stablelm,
-        uncomputed=_stablelm_config,
-        shapes={"attn_q_norm": "heads key", "attn_k_norm": "kv key"},
-        groups={"ffn_norm": "in-turn"},
-        switches={
-            "use_qkv_bias": blocks.QKV_BIASES,
-            "qk_layernorm": ("attn_q_norm.weight", "attn_k_norm.weight"),
-            "": ("attn_norm.bias", "ffn_norm.bias", "output_norm.bias"),
-        },
-        derived=kv_heads,
-    ),
-    Arch(
-        gguf="starcoder2",
-        hf=("Starcoder2ForCausalLM",),
-        model_type="starcoder2",
-        rules=(
-            *blocks.OUTER,
-            *blocks.NORMS,
-            *blocks.ATTENTION,
-            *blocks.plain({"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}),
-        ),
-        switches={
-            "use_bias": (*blocks.ATTENTION_BIASES, "ffn_up.bias", "ffn_down.bias"),
-            "": ("attn_norm.bias", "ffn_norm.bias", "output_norm.bias"),
-        },
-        derived=kv_heads,
-        spelt={"attention.layer_norm_epsilon": "norm_epsilon"},
-    ),
+    replace(ROWS["olmo2"], uncomputed=_olmo3, derived=kv_heads),
+    replace(ROWS["olmo3"], computed=_olmo_windows, uncomputed=_olmo3, derived=kv_heads),
+    replace(ROWS["smollm3"], computed=_smollm3, uncomputed=rotating, derived=kv_heads),
+    replace(ROWS["seed_oss"], derived=kv_heads),
+    replace(ROWS["ernie4_5"], derived=head_dim),
+    replace(ROWS["cohere2"], computed=_cohere2, uncomputed=_cohere2_config, derived=kv_heads),
+    replace(ROWS["stablelm"], computed=_stablelm, uncomputed=_stablelm_config, derived=kv_heads),
+    replace(ROWS["starcoder2"], derived=kv_heads),
 )

@@ -7,65 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import needed, shortest
-from anamnesis.architectures.conversion_operations import PerHead, Turn
 from anamnesis.architectures.differences import lacks_query_rank
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table.blocks import MLP, NORMS, OUTER, plain
-from anamnesis.architectures.table.experts import EXPERTS
+from anamnesis.architectures.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
 
-_HEADS = "num_attention_heads"
-_ATTENTION = (
-    *plain(
-        {
-            "self_attn.q_proj": "attn_q",
-            "self_attn.q_a_proj": "attn_q_a",
-            "self_attn.q_a_layernorm": "attn_q_a_norm",
-            "self_attn.q_b_proj": "attn_q_b",
-            "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
-            "self_attn.kv_a_layernorm": "attn_kv_a_norm",
-            "self_attn.o_proj": "attn_output",
-        }
-    ),
-    # [H (nope + v), rank] -> [H, rank, nope], [H, v, rank]
-    Rule(
-        "model.layers.{bid}.self_attn.kv_b_proj",
-        ("blk.{bid}.attn_k_b", "blk.{bid}.attn_v_b"),
-        (PerHead(_HEADS, ("qk_nope_head_dim", "v_head_dim")), Turn((0,))),
-    ),
-)
-SHARED = plain(
-    {
-        "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
-        "mlp.shared_experts.up_proj": "ffn_up_shexp",
-        "mlp.shared_experts.down_proj": "ffn_down_shexp",
-    }
-)
-CORRECTION = Rule(
-    "model.layers.{bid}.mlp.gate.e_score_correction_bias",
-    ("blk.{bid}.exp_probs_b.bias",),
-    exact=True,
-)
-EXPERT_KEYS = (
-    Key("leading_dense_block_count", "first_k_dense_replace"),
-    Key("expert_feed_forward_length", "moe_intermediate_size"),
-    Key("expert_shared_count", "n_shared_experts"),
-    Key("expert_weights_scale", "routed_scaling_factor", "float32"),
-)
-_KEYS = (
-    Key("vocab_size", "vocab_size"),
-    Key("attention.q_lora_rank", "q_lora_rank"),
-    Key("attention.kv_lora_rank", "kv_lora_rank"),
-    Key("attention.value_length", "kv_lora_rank"),
-    Key("attention.value_length_mla", "v_head_dim"),
-    Key("rope.dimension_count", "qk_rope_head_dim"),
-    *EXPERT_KEYS,
-)
 _NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")
 _BY_GROUPS = "group_limited_greedy"
-SPELT = {"expert_count": "n_routed_experts", "expert_gating_func": "scoring_func"}
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _LAYER = re.compile(r"model\.layers\.(0|[1-9][0-9]{0,5})\.")
 
@@ -156,35 +106,7 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return given
 
 
-_RULES = (*OUTER, *NORMS, *_ATTENTION, *MLP, *EXPERTS, *SHARED)
-_CONSTANTS = {"hidden_act": "silu", "attention_bias": False, "moe_layer_freq": 1}
-
-_SHAPES = {"attn_q": "heads*key_mla h", "attn_output": "h heads*value_mla"}
-
-_V2 = Arch(
-    gguf="deepseek2",
-    hf=("DeepseekV2ForCausalLM",),
-    model_type="deepseek_v2",
-    rules=_RULES,
-    keys=_KEYS,
-    computed=_keys_v2,
-    derived=_v2,
-    shapes=_SHAPES,
-    groups={"attn_q": "no-ranks"},
-    spelt=SPELT,
-    uncomputed=_config,
-    left=_left,
-    config={**_CONSTANTS, "topk_method": "greedy"},
-)
 ARCHS = (
-    _V2,
-    replace(
-        _V2,
-        hf=("DeepseekV3ForCausalLM",),
-        model_type="deepseek_v3",
-        rules=(*_RULES, CORRECTION),
-        computed=_keys_v3,
-        derived=_v3,
-        config={**_CONSTANTS, "topk_method": "noaux_tc"},
-    ),
+    replace(ROWS["deepseek_v2"], computed=_keys_v2, derived=_v2, uncomputed=_config, left=_left),
+    replace(ROWS["deepseek_v3"], computed=_keys_v3, derived=_v3, uncomputed=_config, left=_left),
 )

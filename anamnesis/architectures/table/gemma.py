@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
-from anamnesis.architectures.conversion_operations import First, Mapped
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing
+from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table import blocks
 from anamnesis.base.errors import UnsupportedError
 
-# In Hugging Face's files a norm's weight is what is added to 1.
-_PLUS_ONE = Mapped("plus-one", "minus-one")
-_NORMS = (
-    Rule("model.norm", ("output_norm",), (_PLUS_ONE,)),
-    blocks.layer("input_layernorm", "attn_norm", _PLUS_ONE),
-    blocks.layer("post_attention_layernorm", "post_attention_norm", _PLUS_ONE),
-    blocks.layer("pre_feedforward_layernorm", "ffn_norm", _PLUS_ONE),
-    blocks.layer("post_feedforward_layernorm", "post_ffw_norm", _PLUS_ONE),
-)
-_HEAD_NORMS = (
-    blocks.layer("self_attn.q_norm", "attn_q_norm", _PLUS_ONE),
-    blocks.layer("self_attn.k_norm", "attn_k_norm", _PLUS_ONE),
-)
-_EMBEDDING, _, _HEAD = blocks.OUTER
-_WINDOW = Key("attention.sliding_window", "sliding_window")
-_ATTENTION_CAP = Key("attn_logit_softcapping", "attn_logit_softcapping", "float32")
-_CAP = Key("final_logit_softcapping", "final_logit_softcapping", "float32")
-_CONFIG = {"hidden_activation": "gelu_pytorch_tanh", "attention_bias": False}
+_WINDOW, _CAP = "attention.sliding_window", "final_logit_softcapping"
 
 # Layers of the models of 27B, by which llama.cpp knows that a query is not scaled by its length.
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
@@ -36,10 +20,6 @@ _GEMMA2_THETA = 10000.0  # llama.cpp's own, which goes unsaid
 _GEMMA3_LOCAL_THETA = 10000.0  # likewise, in files of older converters
 _GEMMA2_PERIOD, _GEMMA3_PERIOD = 2, 6
 _GEMMA3_VOCABULARY = 262_208
-
-
-def _vocabulary(facts: Facts) -> int:
-    return facts.number("vocab_size")
 
 
 def _scalar(layers: int, of_27b: int, hidden: int, heads: int, head_dim: int) -> int:
@@ -78,9 +58,9 @@ def _gemma3(facts: Facts) -> Mapping[str, Any]:
         )
     keys: dict[str, Any] = {}
     if not facts.get("final_logit_softcapping"):
-        keys[_CAP.name] = None
+        keys[_CAP] = None
     if facts.get("sliding_window_pattern") == 1:  # each layer sees all
-        return keys | {_WINDOW.name: None}
+        return keys | {_WINDOW: None}
     return {**keys, **blocks.window_pattern(facts, _GEMMA3_PERIOD)}
 
 
@@ -119,37 +99,8 @@ def _gemma3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 ARCHS = (
-    Arch(
-        gguf="gemma2",
-        hf=("Gemma2ForCausalLM",),
-        model_type="gemma2",
-        rules=(_EMBEDDING, *_NORMS, *blocks.ATTENTION, *blocks.MLP),
-        keys=(_WINDOW, _ATTENTION_CAP, _CAP),
-        computed=_gemma2,
-        uncomputed=_gemma2_config,
-        vocabulary=Vocabulary("spm"),
-        dropped=("lm_head",),
-        config=_CONFIG,
-        switches={"attention_bias": blocks.ATTENTION_BIASES},
-    ),
-    Arch(
-        gguf="gemma3",
-        hf=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
-        model_type="gemma3_text",
-        rules=(
-            _EMBEDDING._replace(ops=(First(_vocabulary),)),
-            _HEAD,
-            *_NORMS,
-            *_HEAD_NORMS,
-            *blocks.ATTENTION,
-            *blocks.MLP,
-        ),
-        keys=(_WINDOW, _CAP),
-        computed=_gemma3,
-        derived=_gemma3_sizes,
-        uncomputed=_gemma3_config,
-        vocabulary=Vocabulary("spm"),
-        config=_CONFIG,
-        switches={"attention_bias": blocks.ATTENTION_BIASES},
+    replace(ROWS["gemma2"], computed=_gemma2, uncomputed=_gemma2_config),
+    replace(
+        ROWS["gemma3_text"], computed=_gemma3, derived=_gemma3_sizes, uncomputed=_gemma3_config
     ),
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, HEAD_DIM_MAX, Facts, real
+from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table import blocks
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.lazy import np
@@ -17,43 +19,7 @@ _THETA = 10000.0  # of windows, llama.cpp's own where a header has none
 _PATTERN = "attention.sliding_window_pattern"
 _KV_HEADS, _FFN = "attention.head_count_kv", "feed_forward_length"
 _LENGTHS = ("attention.key_length", "attention.value_length")
-_CAP = Key("final_logit_softcapping", "final_logit_softcapping", "float32")
-
-_LAYER = "model.layers.{bid}"
-_RULES = (
-    *blocks.OUTER,
-    Rule("model.embed_tokens_per_layer", ("per_layer_token_embd",)),
-    Rule("model.per_layer_model_projection", ("per_layer_model_proj",)),
-    Rule("model.per_layer_projection_norm", ("per_layer_proj_norm",)),
-    *blocks.plain(
-        {
-            "input_layernorm": "attn_norm",
-            "post_attention_layernorm": "post_attention_norm",
-            "pre_feedforward_layernorm": "ffn_norm",
-            "post_feedforward_layernorm": "post_ffw_norm",
-            "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
-            "post_feedforward_layernorm_1": "post_ffw_norm_1",
-            "post_feedforward_layernorm_2": "post_ffw_norm_2",
-            "per_layer_input_gate": "inp_gate",
-            "per_layer_projection": "proj",
-            "post_per_layer_input_norm": "post_norm",
-        }
-    ),
-    *blocks.ATTENTION,
-    *blocks.HEAD_NORMS,
-    *blocks.MLP,
-    blocks.layer("router.proj", "ffn_gate_inp"),
-    *(
-        Rule(f"{_LAYER}.{hf}", (f"blk.{{bid}}.{gguf}",), exact=True)
-        for hf, gguf in {
-            "layer_scalar": "layer_output_scale.weight",
-            "experts.gate_up_proj": "ffn_gate_up_exps.weight",
-            "experts.down_proj": "ffn_down_exps.weight",
-            "router.scale": "ffn_gate_inp.scale",
-            "router.per_expert_scale": "ffn_down_exps.scale",
-        }.items()
-    ),
-)
+_CAP = "final_logit_softcapping"
 
 
 def _of_full(facts: Facts, name: str, elsewhere: str) -> Any:
@@ -149,7 +115,7 @@ def _gemma4(facts: Facts) -> Mapping[str, Any]:
     keys[_KV_HEADS], keys[_FFN] = _kv_heads(facts), _feed_forward(facts)
     if facts.get("use_bidirectional_attention") == "all":
         keys["attention.causal"] = {"type": "bool", "value": False}
-    return keys if facts.get(_CAP.name) else keys | {_CAP.name: None}
+    return keys if facts.get(_CAP) else keys | {_CAP: None}
 
 
 def _still(facts: Facts) -> Mapping[str, Any]:
@@ -220,24 +186,11 @@ def _rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 ARCHS = (
-    Arch(
-        gguf="gemma4",
-        hf=("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
-        model_type="gemma4_text",
-        rules=_RULES,
-        keys=(
-            blocks.WINDOW,
-            Key("attention.shared_kv_layers", "num_kv_shared_layers"),
-            Key("expert_feed_forward_length", "moe_intermediate_size"),
-            _CAP,
-        ),
+    replace(
+        ROWS["gemma4_text"],
         computed=_gemma4,
         uncomputed=_gemma4_config,
         unextra=_rotating,
         extra=_still,
-        vocabulary=Vocabulary("gemma4"),
-        switches={"attention_bias": blocks.ATTENTION_BIASES},
-        groups={**dict.fromkeys(("ffn_gate", "ffn_up", "ffn_down"), "all"), "attn_v": "own-values"},
-        spelt={"expert_count": "num_experts", "expert_used_count": "top_k_experts"},
     ),
 )

@@ -3,55 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import needed
-from anamnesis.architectures.conversion_operations import Reshape
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table.blocks import FULL, OUTER, layer, layer_kinds, plain
-from anamnesis.architectures.table.experts import experts
-from anamnesis.architectures.table.llama import KEYS
+from anamnesis.architectures.rows import ROWS
+from anamnesis.architectures.table.blocks import FULL, layer_kinds
 from anamnesis.base.errors import ParseError, UnsupportedError
 
 _CONV = "conv"
 _KV_HEADS = "attention.head_count_kv"
-_RULES = (
-    OUTER[0],
-    Rule("model.embedding_norm", ("token_embd_norm",)),
-    OUTER[2],
-    *plain(
-        {
-            "operator_norm": "attn_norm",
-            "ffn_norm": "ffn_norm",
-            "self_attn.q_proj": "attn_q",
-            "self_attn.k_proj": "attn_k",
-            "self_attn.v_proj": "attn_v",
-            "self_attn.out_proj": "attn_output",
-            "self_attn.q_layernorm": "attn_q_norm",
-            "self_attn.k_layernorm": "attn_k_norm",
-            "conv.in_proj": "shortconv.in_proj",
-            "conv.out_proj": "shortconv.out_proj",
-            "feed_forward.w1": "ffn_gate",
-            "feed_forward.w3": "ffn_up",
-            "feed_forward.w2": "ffn_down",
-        }
-    ),
-    layer(  # [channels, 1, length] as [channels, length]
-        "conv.conv",
-        "shortconv.conv",
-        Reshape(lambda s: (s[0], *s[2:]), lambda s: (s[0], 1, s[1]) if len(s) == 2 else s),
-    ),
-)
-_EXPERTS = (
-    *experts("feed_forward", "w1", "w3", "w2"),
-    layer("feed_forward.gate", "ffn_gate_inp"),
-    Rule(
-        "model.layers.{bid}.feed_forward.expert_bias", ("blk.{bid}.exp_probs_b.bias",), exact=True
-    ),
-)
-_CONV_BIASES = {"conv_bias": ("shortconv.in_proj.bias", "shortconv.out_proj.bias")}
-_KEYS = (*KEYS, Key("shortconv.l_cache", "conv_L_cache"))
 
 
 def _layer_types(facts: Facts) -> Mapping[str, Any]:
@@ -107,36 +70,7 @@ def _lfm2_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-ARCHS = (
-    Arch(
-        gguf="lfm2",
-        hf=("Lfm2ForCausalLM", "LFM2ForCausalLM"),
-        model_type="lfm2",
-        rules=_RULES,
-        keys=_KEYS,
-        computed=_lfm2,
-        uncomputed=_lfm2_config,
-        derived=_layer_types,
-        config={"block_auto_adjust_ff_dim": False},
-        switches=_CONV_BIASES,
-        spelt={"attention.layer_norm_rms_epsilon": "norm_eps"},
-    ),
-    Arch(
-        gguf="lfm2moe",
-        hf=("Lfm2MoeForCausalLM",),
-        model_type="lfm2_moe",
-        rules=(*_RULES, *_EXPERTS),
-        keys=(
-            Key("expert_feed_forward_length", "moe_intermediate_size"),
-            Key("leading_dense_block_count", "num_dense_layers"),
-            *_KEYS,
-        ),
-        fixed={"expert_gating_func": {"type": "uint32", "value": 2}},
-        computed=_lfm2moe,
-        uncomputed=_lfm2_config,
-        derived=_layer_types,
-        switches={**_CONV_BIASES, "use_expert_bias": ("exp_probs_b.bias",)},
-        config={"norm_topk_prob": True, "routed_scaling_factor": 1.0},
-        spelt={"attention.layer_norm_rms_epsilon": "norm_eps", "expert_count": "num_experts"},
-    ),
+ARCHS = tuple(
+    replace(ROWS[name], computed=keys, uncomputed=_lfm2_config, derived=_layer_types)
+    for name, keys in (("lfm2", _lfm2), ("lfm2_moe", _lfm2moe))
 )

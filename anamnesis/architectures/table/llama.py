@@ -6,26 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Vocabulary
-from anamnesis.architectures.conversion_operations import Permute
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.rope_factors import scaled_factors
-from anamnesis.architectures.table import blocks
-from anamnesis.architectures.table.experts import experts, stacks
+from anamnesis.architectures.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
-
-PERMUTED = (
-    blocks.layer("self_attn.q_proj", "attn_q", Permute("num_attention_heads")),
-    blocks.layer(
-        "self_attn.k_proj",
-        "attn_k",
-        Permute("num_key_value_heads"),
-    ),
-    *blocks.plain({"self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output"}),
-)
-BIASES = {"attention_bias": blocks.ATTENTION_BIASES, "mlp_bias": blocks.MLP_BIASES}
-POOLING = Key("pooling_type", "pooling_type")
-KEYS = (Key("vocab_size", "vocab_size"),)
 
 
 def kv_heads(facts: Facts) -> Mapping[str, Any]:
@@ -53,22 +38,6 @@ def rotating(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
             f" {config['model_type']} cannot say"
         )
     return {}
-
-
-LLAMA = Arch(
-    gguf="llama",
-    hf=("LlamaForCausalLM", "LLaMAForCausalLM", "IQuestCoderForCausalLM"),
-    model_type="llama",
-    rules=(*blocks.OUTER, *blocks.NORMS, *PERMUTED, *blocks.MLP),
-    keys=KEYS,
-    computed=rope_dimensions,
-    uncomputed=rotating,
-    switches=BIASES,
-    extra=scaled_factors,
-    derived=head_dim,
-    vocabulary=Vocabulary("llama"),
-)
-_MISTRAL = replace(LLAMA, hf=("MistralForCausalLM",), model_type="mistral", switches={})
 
 
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
@@ -105,30 +74,21 @@ def _mistral3_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 ARCHS = (
-    LLAMA,
-    _MISTRAL,
-    replace(
-        _MISTRAL,
-        hf=("MixtralForCausalLM",),
-        model_type="mixtral",
-        rules=(
-            *blocks.OUTER,
-            *blocks.NORMS,
-            *PERMUTED,
-            *experts("block_sparse_moe", "w1", "w3", "w2"),
-            *stacks("mlp"),
-            blocks.layer("block_sparse_moe.gate", "ffn_gate_inp"),
-            blocks.layer("mlp.gate", "ffn_gate_inp"),
-        ),
-        derived=kv_heads,
+    *(
+        replace(
+            ROWS[name],
+            computed=rope_dimensions,
+            uncomputed=rotating,
+            extra=scaled_factors,
+            derived=derived,
+        )
+        for name, derived in (("llama", head_dim), ("mistral", head_dim), ("mixtral", kv_heads))
     ),
     replace(
-        LLAMA,
-        gguf="mistral3",
-        hf=("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"),
-        model_type="ministral3",
+        ROWS["ministral3"],
         computed=_mistral3_keys,
         uncomputed=_mistral3_config,
-        switches={},
+        extra=scaled_factors,
+        derived=head_dim,
     ),
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Vocabulary
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import longrope_facts
 from anamnesis.architectures.model_facts import Facts, real
 from anamnesis.architectures.rope_factors import (
@@ -15,7 +16,7 @@ from anamnesis.architectures.rope_factors import (
     longrope_factors,
     longrope_keys,
 )
-from anamnesis.architectures.table.blocks import NORMS, OUTER, plain
+from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.base.errors import ParseError
 
@@ -67,29 +68,12 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 ARCHS = (
-    Arch(
-        gguf="phi3",
-        hf=("Phi3ForCausalLM",),
-        model_type="phi3",
-        rules=(
-            *OUTER,
-            *NORMS,
-            *plain(
-                {
-                    "self_attn.qkv_proj": "attn_qkv",
-                    "self_attn.o_proj": "attn_output",
-                    "mlp.gate_up_proj": "ffn_up",
-                    "mlp.down_proj": "ffn_down",
-                }
-            ),
-        ),
-        shapes={"ffn_up": "2*f h"},
+    replace(
+        ROWS["phi3"],
         computed=_keys,
-        extra=_factors,
-        derived=kv_heads,
         uncomputed=_config,
+        extra=_factors,
         unextra=longrope_facts,
-        vocabulary=Vocabulary("phi3"),
-        config={"hidden_act": "silu"},
+        derived=kv_heads,
     ),
 )

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Rule
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.architectures.pooling import RANK
-from anamnesis.architectures.table import blocks
+from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table.bert import labelled, output_labels
-from anamnesis.architectures.table.experts import EXPERTS
-from anamnesis.architectures.table.llama import POOLING, kv_heads
+from anamnesis.architectures.table.llama import kv_heads
 from anamnesis.base.errors import UnsupportedError
-
-SHARED_EXPERT = blocks.plain(
-    {
-        "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
-        "mlp.shared_expert.up_proj": "ffn_up_shexp",
-        "mlp.shared_expert.down_proj": "ffn_down_shexp",
-        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
-    }
-)
-EXPERTS_SPELT = {"expert_count": "num_experts"}
-EXPERT_KEYS = (
-    Key("expert_feed_forward_length", "moe_intermediate_size"),
-    Key("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
-)
-
 
 _CLASSIFIER = "Qwen3ForSequenceClassification"
 
@@ -72,67 +56,14 @@ def _ranking_config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 ARCHS = (
-    Arch(
-        gguf="qwen2",
-        hf=("Qwen2ForCausalLM", "Qwen2Model"),
-        model_type="qwen2",
-        rules=(*blocks.OUTER, *blocks.NORMS, *blocks.ATTENTION, *blocks.MLP),
-        switches={"": blocks.QKV_BIASES},
-        keys=(POOLING,),
-        naming=_Bare(),
-        pools=True,
-        derived=kv_heads,
-    ),
-    Arch(
-        gguf="qwen2moe",
-        spelt=EXPERTS_SPELT,
-        hf=("Qwen2MoeForCausalLM",),
-        model_type="qwen2_moe",
-        rules=(
-            *blocks.OUTER,
-            *blocks.NORMS,
-            *blocks.ATTENTION,
-            *EXPERTS,
-            *SHARED_EXPERT,
-        ),
-        keys=EXPERT_KEYS,
-        computed=check_sparse,
-        config={"norm_topk_prob": False},  # as llama.cpp computes it
-        switches={"qkv_bias": blocks.QKV_BIASES},
-        derived=kv_heads,
-    ),
-    Arch(
-        gguf="qwen3",
-        hf=("Qwen3ForCausalLM", "Qwen3Model", _CLASSIFIER),
-        model_type="qwen3",
-        rules=(
-            *blocks.OUTER,
-            Rule("score", ("cls.output",)),
-            *blocks.NORMS,
-            *blocks.ATTENTION,
-            *blocks.HEAD_NORMS,
-            *blocks.MLP,
-        ),
-        groups={"cls.output": "all?"},  # of rerankers
-        switches={"attention_bias": blocks.ATTENTION_BIASES},
+    replace(ROWS["qwen2"], naming=_Bare(), derived=kv_heads),
+    replace(ROWS["qwen2_moe"], computed=check_sparse, derived=kv_heads),
+    replace(
+        ROWS["qwen3"],
         computed=_ranking,
         uncomputed=_ranking_config,
-        keys=(POOLING,),
         naming=_Bare(),
-        pools=True,
-        ranks=True,
         derived=kv_heads,
     ),
-    Arch(
-        gguf="qwen3moe",
-        spelt=EXPERTS_SPELT,
-        hf=("Qwen3MoeForCausalLM",),
-        model_type="qwen3_moe",
-        rules=(*blocks.OUTER, *blocks.NORMS, *blocks.ATTENTION, *blocks.HEAD_NORMS, *EXPERTS),
-        keys=EXPERT_KEYS[:1],
-        computed=check_sparse,
-        config={"norm_topk_prob": True},  # as llama.cpp computes it
-        switches={"attention_bias": blocks.ATTENTION_BIASES},
-        derived=kv_heads,
-    ),
+    replace(ROWS["qwen3_moe"], computed=check_sparse, derived=kv_heads),
 )

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anamnesis.architectures.arch import Arch, Find, Key, Rule, Vocabulary
+from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts
+from anamnesis.architectures.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
 
 _LENGTH = 512  # llama.cpp's converter's own, of a config that says none
@@ -15,18 +16,6 @@ _DISTANCE = 128  # llama.cpp's own
 _ONE, _GATED = "DenseReluDense.wi.", "DenseReluDense.wi_1."
 _TABLES = ("shared.weight", "encoder.embed_tokens.weight")
 _SPELT = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv"}
-_IN_LAYER = {
-    "0.SelfAttention.q": "attn_q",
-    "0.SelfAttention.k": "attn_k",
-    "0.SelfAttention.v": "attn_v",
-    "0.SelfAttention.o": "attn_o",
-    "0.SelfAttention.relative_attention_bias": "attn_rel_b",
-    "0.layer_norm": "attn_norm",
-    "1.DenseReluDense.wi_0": "ffn_gate",
-    "1.DenseReluDense.wi_1": "ffn_up",
-    "1.DenseReluDense.wo": "ffn_down",
-    "1.layer_norm": "ffn_norm",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,42 +75,8 @@ def _config(find: Find, config: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-_T5 = Arch(
-    gguf="t5encoder",
-    hf=("T5EncoderModel",),
-    model_type="t5",
-    rules=(
-        Rule("shared", ("token_embd",)),
-        *(
-            Rule(f"encoder.block.{{bid}}.layer-{hf}", (f"enc.blk.{{bid}}.{gguf}",))
-            for hf, gguf in _IN_LAYER.items()
-        ),
-        Rule("encoder.final_layer_norm", ("enc.output_norm",)),
-    ),
-    keys=(
-        Key("feed_forward_length", "d_ff"),
-        Key("attention.layer_norm_epsilon", "layer_norm_eps", "float32"),
-        Key("attention.relative_buckets_count", "relative_attention_num_buckets"),
-        Key("attention.layer_norm_rms_epsilon", "layer_norm_eps", "float32"),
-    ),
-    spelt={"feed_forward_length": "d_ff", "attention.layer_norm_rms_epsilon": "layer_norm_eps"},
-    vocabulary=Vocabulary("t5"),
-    derived=_derived,
-    left=_is_copy,
-    naming=_Names(),
-    switches={"is_gated_act": ("ffn_gate.weight",)},
-    shapes={"attn_o": "h heads*value", "attn_rel_b": "buckets heads", "enc.output_norm": "h"},
-    groups={"attn_rel_b": "first"},
-    uncomputed=_config,
-)
-ARCHS = (
-    # Each layer has positions of its own.
-    replace(
-        _T5,
-        hf=("UMT5EncoderModel",),
-        model_type="umt5",
-        groups={},
-        tells="enc.blk.1.attn_rel_b.weight",
-    ),
-    _T5,
+# UMT5 comes first: each of its layers has positions of its own.
+ARCHS = tuple(
+    replace(ROWS[name], derived=_derived, left=_is_copy, naming=_Names(), uncomputed=_config)
+    for name in ("umt5", "t5")
 )

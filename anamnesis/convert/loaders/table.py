@@ -42,6 +42,11 @@ class Cell(NamedTuple):
 _TABLE = json_table(__file__)
 PROGRAMS = {name: Program(**row) for name, row in _TABLE["programs"].items()}
 KINDS: dict[str, str] = _TABLE["kinds"]
+# What quantises to encodings that are not written, by their first word; and to layouts of codes.
+QUANTISED_BY: dict[str, str] = _TABLE["quantised_by"]
+LAYOUTS: dict[str, str] = _TABLE["layouts"]
+# What models of diffusers have that ComfyUI renames as it loads them; of others it has the names.
+OF_DIFFUSERS = tuple(frozenset(names.split()) for names in _TABLE["of_diffusers"])
 PLACES = frozenset({"mistral", "lone", "elsewhere"})  # kinds by which nothing else matters any more
 # Types of models whose experts transformers has as stacks, in files too: it joins no single ones.
 SPLIT_BY_TOOLS = frozenset(" ".join(_TABLE["split_by_tools"]).split())

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 from anamnesis.convert.loaders.table import (
     ANY,
     CELLS,
+    LAYOUTS,
+    OF_DIFFUSERS,
     ONE_BY_ONE,
     PLACES,
     PROGRAMS,
+    QUANTISED_BY,
     SPLIT_BY_TOOLS,
     Cell,
     Outcome,
@@ -29,16 +32,6 @@ _DECODERS = ("CausalLM", "LMHead", "ConditionalGeneration")
 _T5 = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
 _OWN_LINEAR = frozenset({"falcon"})
 
-# What models of diffusers have that ComfyUI renames as it loads them; of others it has the names.
-_OF_DIFFUSERS = (
-    {"x_embedder.weight", "transformer_blocks.0.attn.to_q.weight"},
-    {"pos_embed.proj.weight", "transformer_blocks.0.attn.add_q_proj.weight"},
-    {"pos_embed.proj.weight", "adaln_single.emb.timestep_embedder.linear_1.weight"},
-    {"joint_transformer_blocks.0.attn.add_k_proj.weight"},
-    {"noise_refiner.0.attention.norm_k.weight"},
-    {"conv_in.weight", "down_blocks.0.resnets.0.conv1.weight"},
-)
-
 _TOWER = re.compile(r"^(?:model\.)?(?:vision_tower|vision_model|visual)\.")
 _SIGLIP = frozenset({"siglip", "siglip_vision_model", "siglip2", "siglip2_vision_model"})
 
@@ -53,23 +46,6 @@ OF_LLAMA_CPP = re.compile(r"^blk\.[0-9]+\.|^token_embd\.weight$")
 _OF_HUGGING_FACE = re.compile(
     r"(?:^|\.)(?:layers?|h|blocks?|embed_tokens|lm_head)\.(?:[0-9]|weight)"
 )
-_OTHERS = {
-    "exl2": "exllamav2",
-    "exl3": "exllamav3",
-    "hqq": "hqq",
-    "aqlm": "aqlm",
-    "vptq": "vptq",
-    "quanto": "optimum-quanto",
-    "torchao": "torchao",
-    "mxfp6": "Quark",
-}
-_LAYOUTS = {
-    "int8-packed-32": "int8 does",
-    "fp8-tensor-modelopt": "fp8-tensor does, and its codes can be moved there",
-    "fp8-tensor-mistral": "fp8-tensor does, and its codes can be moved there",
-    "gguf-mxfp4": "gguf-mxfp4_moe does",
-    "gguf-nvfp4": "mlx-nvfp4 does, and its codes can be moved there",
-}
 _WORST: dict[Outcome, int] = {"loads": 0, "unwritten": 1, "refuses": 2, "wrong": 3}
 _LLAMA_CPP = "llama.cpp"
 _OF_IMAGES = (IMAGES, IMAGES_IN_ROWS)  # which nobody expects of a program of texts
@@ -130,7 +106,7 @@ def facts_of_output(output: Output) -> Facts:
             kinds.add("mistral" if output.has_params else "lone")
         elif not output.has_params:
             kinds.add(NO_CONFIG)
-    if any(shown <= set(names) for shown in _OF_DIFFUSERS):
+    if any(shown <= set(names) for shown in OF_DIFFUSERS):
         kinds.add("of-diffusers")
     if any(name.endswith("-actorder") for name in ids):
         kinds.add("act-order")
@@ -210,13 +186,13 @@ def lacks(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def absent(name: str) -> str | None:
     """Return why an encoding is not written; None if the name is unknown."""
-    tool = next((who for word, who in _OTHERS.items() if name.lower().startswith(word)), None)
+    tool = next((who for word, who in QUANTISED_BY.items() if name.lower().startswith(word)), None)
     return None if tool is None else f"amn does not quantise to {name} yet; {tool} does"
 
 
 def who_quantises(layout: str) -> str:
     """Return the tool that quantises to a layout for moved codes only."""
-    return absent(layout) or _LAYOUTS.get(layout, "use an encoding that does")
+    return absent(layout) or LAYOUTS.get(layout, "use an encoding that does")
 
 
 class Verdict(NamedTuple):

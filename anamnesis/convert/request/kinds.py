@@ -51,16 +51,6 @@ def one_of(*choices: str) -> Kind:
     return Kind(take=take, check=check, choices=choices)
 
 
-def path(metavar: str, **must: bool) -> Kind:
-    """Return the kind of options that are paths; a recipe's are checked when they are opened."""
-    return Kind(metavar=metavar, path=must)
-
-
-def word(metavar: str) -> Kind:
-    """Return the kind of options that are any text."""
-    return Kind(metavar=metavar)
-
-
 def _or(words: tuple[str, ...]) -> str:
     return " or ".join(", ".join(words).rsplit(", ", 1))
 
@@ -289,36 +279,51 @@ def _listed(*kinds: str) -> Callable[[], list[str]]:
     return names
 
 
-FLAG = Kind(value=True, take=_flag)
-NEGATED = Kind(value=False, take=_flag)
-JSON, JSON_LINES = Kind(value="json"), Kind(value="lines")
-SIZE = Kind(_size, "SIZE", _taken_size, whole_number)
-COUNT = Kind(_count, "N", check=whole_number)
-RATIO = Kind(_ratio, "X")
-NUMBERS = Kind(as_float, "X", many=True)
-ADAPTERS = Kind(_adapter, "PATH[=WEIGHT]", many=True)
-BITS = Kind(_bits, "BITS")
-BLOCK = Kind(_block, "RxC")
-GLOBS = Kind(str, "GLOB", _texts, many=True)
-DTYPE = Kind(_dtype, "bf16|f16|f32", listed=lambda: ("bf16", "f16", "f32"))
-STORED_DTYPE = Kind(_stored_dtype, "DTYPE")
-TARGET = Kind(read_target, "TARGET", _taken_target, listed=_listed())
-TARGETS = Kind(_targets, "TARGET[,TARGET...]", listed=_listed())
-ENCODING = Kind(_encoding, "ENCODING", listed=_listed("encoding"))
-PLAIN = Kind(_plain, "TARGET", listed=_listed("container", "dtype"))
-OVERRIDES = Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_table=True)
-RENAMINGS = Kind(_renaming, "FROM=TO", _text, many=True, is_table=True)
-SETTINGS_FILE = Kind(_settings_file, "FILE.json", _any, is_table=True)
-SETTINGS = Kind(_of("formats.gguf.settings", "read_setting"), "KEY=VALUE", many=True)
-EDITS = Kind(_of("formats.gguf.write", "read_edit"), "KEY=VALUE", many=True)
-KEYS = Kind(str, "KEY", _texts, many=True)
-HEADER_KEYS = Kind(
-    _of("schemes.families.ggml.header", "read_override"),
-    "KEY=TYPE:VALUE",
-    _any,
-    many=True,
-    is_table=True,
-)
-BLOCK_TYPE = Kind(_block_type, "TYPE")
-BOUNDS = Kind(_bound, "GLOB=TYPE", many=True)
-LAYERS = Kind(_layers, "N,N,...", _taken_layers)
+# By the names that rows of the table of options have for them.
+KINDS: Mapping[str, Kind] = {
+    "flag": Kind(value=True, take=_flag),
+    "negated": Kind(value=False, take=_flag),
+    "json": Kind(value="json"),
+    "json-lines": Kind(value="lines"),
+    "size": Kind(_size, "SIZE", _taken_size, whole_number),
+    "count": Kind(_count, "N", check=whole_number),
+    "ratio": Kind(_ratio, "X"),
+    "numbers": Kind(as_float, "X", many=True),
+    "adapters": Kind(_adapter, "PATH[=WEIGHT]", many=True),
+    "bits": Kind(_bits, "BITS"),
+    "block": Kind(_block, "RxC"),
+    "globs": Kind(str, "GLOB", _texts, many=True),
+    "dtype": Kind(_dtype, "bf16|f16|f32", listed=lambda: ("bf16", "f16", "f32")),
+    "stored-dtype": Kind(_stored_dtype, "DTYPE"),
+    "target": Kind(read_target, "TARGET", _taken_target, listed=_listed()),
+    "targets": Kind(_targets, "TARGET[,TARGET...]", listed=_listed()),
+    "encoding": Kind(_encoding, "ENCODING", listed=_listed("encoding")),
+    "plain": Kind(_plain, "TARGET", listed=_listed("container", "dtype")),
+    "overrides": Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_table=True),
+    "renamings": Kind(_renaming, "FROM=TO", _text, many=True, is_table=True),
+    "settings-file": Kind(_settings_file, "FILE.json", _any, is_table=True),
+    "settings": Kind(_of("formats.gguf.settings", "read_setting"), "KEY=VALUE", many=True),
+    "edits": Kind(_of("formats.gguf.write", "read_edit"), "KEY=VALUE", many=True),
+    "keys": Kind(str, "KEY", _texts, many=True),
+    "header-keys": Kind(
+        _of("schemes.families.ggml.header", "read_override"),
+        "KEY=TYPE:VALUE",
+        _any,
+        many=True,
+        is_table=True,
+    ),
+    "block-type": Kind(_block_type, "TYPE"),
+    "bounds": Kind(_bound, "GLOB=TYPE", many=True),
+    "layers": Kind(_layers, "N,N,...", _taken_layers),
+}
+
+
+def kind_of(row: Mapping[str, Any]) -> Kind:
+    """Return the kind that a row names, or that it makes: of some words, of paths, of any text."""
+    if "choices" in row:
+        return one_of(*row["choices"])
+    if "kind" in row:
+        return KINDS[row["kind"]]
+    if "path" in row:  # a recipe's are checked when they are opened
+        return Kind(metavar=row["path"], path=row.get("must", {}))
+    return Kind(metavar=row["word"])

@@ -1,4 +1,4 @@
-"""The journals of a partial run, whose last record may be torn."""
+"""The journals of a partial run: numbered records, of which the last may be torn."""
 
 from __future__ import annotations
 
@@ -6,35 +6,46 @@ import os
 import struct
 import threading
 from collections.abc import Iterator
+from typing import BinaryIO
 from zlib import crc32
 
 from anamnesis.convert.resume.folder import Folder
 
-SURVEYS = "surveys"
-
-_ORDINAL = struct.Struct("<Q")
-_FOUND = struct.Struct("<QI")  # the weight's index, and the length of what was found
+_HEAD = struct.Struct("<QI")  # the number of a band or a weight, and the length of what is noted
 _CRC = struct.Struct("<I")  # behind each record: of all of it
-_MOST_FOUND = 1 << 12  # bytes
-_AT_ONCE = 1 << 12  # records
 
 
 class Damaged(Exception):
     """A journal says what no run says."""
 
 
-class _Journal:
-    """A file of records; use `close`."""
+class Journal:
+    """Notes of things that are numbered from 0 to `n`, each once; use `close`."""
 
-    def __init__(self, home: Folder, name: str) -> None:
+    def __init__(self, home: Folder, name: str, n: int, lengths: range) -> None:
         self._fd = home.open_or_create(name, os.O_APPEND)
+        self._n, self._lengths = n, lengths
         self._lock = threading.Lock()
 
-    def _append(self, record: bytes) -> None:
+    def append(self, number: int, data: bytes) -> None:
+        if len(data) not in self._lengths:
+            raise ValueError(f"{len(data):,} bytes are noted, not {self._lengths}")
+        record = _HEAD.pack(number, len(data)) + data
         rest = memoryview(record + _CRC.pack(crc32(record)))
         with self._lock:  # a system may write less than is asked for
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all records; a torn last one is cut off."""
+        end = 0
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        with open(self._fd, "rb", closefd=False) as stream:
+            for number, data in read(stream, self._n, self._lengths):
+                end += _HEAD.size + len(data) + _CRC.size
+                yield number, data
+        if os.fstat(self._fd).st_size != end:
+            os.ftruncate(self._fd, end)
 
     def clear(self) -> None:
         os.ftruncate(self._fd, 0)
@@ -46,77 +57,20 @@ class _Journal:
             self._fd = -1
 
 
-class BandJournal(_Journal):
-    """Which bands are written: records of one length, which begin with the band's ordinal."""
-
-    def __init__(self, home: Folder, record_bytes: int, n_bands: int) -> None:
-        super().__init__(home, "journal")
-        self._record_bytes = record_bytes + _CRC.size
-        self._n_bands = n_bands
-
-    def append(self, record: bytes) -> None:
-        self._append(record)
-
-    def records(self) -> Iterator[bytes]:
-        """Yield all records; a torn last one is cut off."""
-        size = os.fstat(self._fd).st_size
-        whole = size - size % self._record_bytes
-        if whole > self._n_bands * self._record_bytes:
+def read(stream: BinaryIO, n: int, lengths: range) -> Iterator[tuple[int, bytes]]:
+    """Yield the whole records of a journal; raise `Damaged` where one is not as it was written."""
+    for _ in range(n + 1):
+        head = stream.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            return
+        number, length = _HEAD.unpack(head)
+        if number >= n or length not in lengths:
             raise Damaged
-        if whole != size:
-            os.ftruncate(self._fd, whole)
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        with open(self._fd, "rb", closefd=False) as stream:
-            while raw := stream.read(_AT_ONCE * self._record_bytes):
-                for start in range(0, len(raw), self._record_bytes):
-                    end = start + self._record_bytes - _CRC.size
-                    record = raw[start:end]
-                    if _CRC.unpack_from(raw, end)[0] != crc32(record):
-                        raise Damaged
-                    if _ORDINAL.unpack_from(record)[0] >= self._n_bands:
-                        raise Damaged
-                    yield record
-
-
-class SurveyJournal(_Journal):
-    """What surveys have found, by the index of the weight; a torn last record is cut off."""
-
-    def __init__(self, home: Folder, n_weights: int) -> None:
-        self.noted, n_bytes = _parsed(home, n_weights)
-        super().__init__(home, SURVEYS)
-        os.ftruncate(self._fd, n_bytes)
-
-    def append(self, index: int, found: bytes) -> None:
-        """Note what a survey has found, unless that is noted."""
-        if len(found) > _MOST_FOUND:
-            raise ValueError(f"a survey finds at most {_MOST_FOUND} bytes, not {len(found):,}")
-        if index not in self.noted:
-            self._append(_FOUND.pack(index, len(found)) + found)
-            self.noted[index] = found
-
-
-def read_surveys(home: Folder, n_weights: int) -> dict[int, bytes]:
-    """Return what surveys have found; raise `Damaged` as `SurveyJournal` does."""
-    return _parsed(home, n_weights)[0]
-
-
-def _parsed(home: Folder, n_weights: int) -> tuple[dict[int, bytes], int]:
-    """Return what is noted, and the length of all whole records."""
-    most = n_weights * (_FOUND.size + _MOST_FOUND + _CRC.size)
-    raw = home.read(SURVEYS, most + 1) or b""
-    if len(raw) > most:
-        raise Damaged
-    noted: dict[int, bytes] = {}
-    at = 0
-    while at + _FOUND.size <= len(raw):
-        index, n = _FOUND.unpack_from(raw, at)
-        if n > _MOST_FOUND:
+        rest = stream.read(length + _CRC.size)
+        if len(rest) < length + _CRC.size:
+            return
+        data = rest[:length]
+        if _CRC.unpack_from(rest, length)[0] != crc32(head + data):
             raise Damaged
-        end = at + _FOUND.size + n
-        if end + _CRC.size > len(raw):
-            break
-        if index >= n_weights or _CRC.unpack_from(raw, end)[0] != crc32(raw[at:end]):
-            raise Damaged
-        noted[index] = raw[end - n : end]
-        at = end + _CRC.size
-    return noted, at
+        yield number, data
+    raise Damaged  # by more records than there are things

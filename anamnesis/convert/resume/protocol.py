@@ -48,7 +48,7 @@ from anamnesis.convert.resume.identity import identity
 from anamnesis.convert.resume.partial import NO_ROOM
 from anamnesis.convert.resume.staging import ANEW, Staging
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
-from anamnesis.convert.write.sinks import OffsetSink
+from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Made, Tally
 from anamnesis.convert.write.verify import Differs, compared, verify
 from anamnesis.schemes.core.codes import Loss
@@ -218,8 +218,8 @@ class Run:
         """Return what an earlier run has made: what it came to, and a flag for each band."""
         tally = Tally(self.plan)
         done = bytearray(self.identity["bands"])
-        for record in self.staging.done():
-            ordinal, loss, sums = self.made.unpack(record)
+        for ordinal, record in self.staging.done():
+            loss, sums = self.made.unpack(record)
             if not done[ordinal]:
                 done[ordinal] = 1
                 tally.add(ordinal, loss, sums)
@@ -252,7 +252,7 @@ def finished(where: Destination, found: dict[int, bytes]) -> Tally | None:
     return tally
 
 
-class StagingSink(OffsetSink):
+class StagingSink(Sink):
     """Writes at offsets of files in a staging folder, and journals."""
 
     def __init__(self, staging: Staging, made: Made) -> None:
@@ -262,7 +262,7 @@ class StagingSink(OffsetSink):
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
         """Write, then note that it is written."""
         super().write(job, data, loss, sums)
-        self._staging.finished(self._made.pack(job.ordinal, loss, sums))
+        self._staging.finished(job.ordinal, self._made.pack(loss, sums))
 
     def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
         self._staging.write(file.name, piece.begin + place, data)

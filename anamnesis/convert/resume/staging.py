@@ -29,20 +29,21 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError
 from anamnesis.checkpoint.file_names import PARTIAL_SUFFIX
-from anamnesis.convert.resume import journal
 from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.identity import boot_id
+from anamnesis.convert.resume.journal import Damaged, Journal, read
 from anamnesis.convert.resume.partial import NO_ROOM, NOTES, PartialFolder, allocate, no_room
 from anamnesis.convert.write.sinks import write_at
 from anamnesis.sources.file import FileSource
 
 _SYNCED = b"synced"
+_SURVEYS, _FOUND = "surveys", range((1 << 12) + 1)  # bytes that a survey may find
 _BOOT_BYTES = 100  # the most that the boot's id adds to a plan
 _PIECE = 1 << 20
 ANEW = "run again without resume=True to begin anew"
@@ -78,7 +79,7 @@ class Staging:
         out: Path,
         *,
         sync: bool = False,
-        record_bytes: int = 16,
+        record_bytes: int = 8,
         check: Callable[[], None] = lambda: None,
         suffix: str = PARTIAL_SUFFIX,
     ) -> None:
@@ -90,8 +91,9 @@ class Staging:
         self.folder = self._partial.path
         self.files = self.folder / "files"
         self._fds: dict[str, int] = {}
-        self._journal: journal.BandJournal | None = None
-        self._surveys: journal.SurveyJournal | None = None
+        self._bands: Journal | None = None
+        self._surveys: Journal | None = None
+        self._surveyed: set[int] = set()
         self._discard = False
         self._position = threading.Lock()
 
@@ -133,8 +135,11 @@ class Staging:
                 return None
             raw = home.read("plan.json", most + 1)
             commit = home.read("commit", len(_SYNCED))
-            with self._whole(journal.SURVEYS):
-                surveys = journal.read_surveys(home, plan["weights"]) if plan["surveys"] else {}
+            surveys: dict[int, bytes] = {}
+            with suppress(FileNotFoundError), self._whole(_SURVEYS):
+                if plan["surveys"]:
+                    with open(home.open(_SURVEYS), "rb") as stream:
+                        surveys = dict(read(stream, plan["weights"], _FOUND))
         known = {} if raw is not None and len(raw) > most else parsed_note(raw)
         return Notes(known, commit is not None, commit == _SYNCED, surveys)
 
@@ -143,7 +148,7 @@ class Staging:
         """Refuse a journal that is damaged."""
         try:
             yield
-        except journal.Damaged:
+        except Damaged:
             raise self.damaged(name) from None
 
     def begin(self, plan: dict[str, Any]) -> None:
@@ -168,16 +173,18 @@ class Staging:
 
     def _open_journals(self, plan: dict[str, Any]) -> None:
         home = self._partial.home
-        self._journal = journal.BandJournal(home, self._record_bytes, plan["bands"])
+        one = range(self._record_bytes, self._record_bytes + 1)
+        self._bands = Journal(home, "journal", plan["bands"], one)
         if plan["surveys"]:
-            with self._whole(journal.SURVEYS):
-                self._surveys = journal.SurveyJournal(home, plan["weights"])
+            self._surveys = Journal(home, _SURVEYS, plan["weights"], _FOUND)
+            with self._whole(_SURVEYS):
+                self._surveyed = {index for index, _ in self._surveys.records()}
 
-    def done(self) -> Iterator[bytes]:
-        """Yield the records of all bands that are written."""
-        assert self._journal is not None
+    def done(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all bands that are written, and what is noted of each."""
+        assert self._bands is not None
         with self._whole("journal"):
-            yield from self._journal.records()
+            yield from self._bands.records()
 
     @contextmanager
     def _deep_folders(self) -> Iterator[None]:
@@ -217,10 +224,10 @@ class Staging:
         `extra` bytes more must be free, for files that come later. Where a file of a partial run
         is gone or was cut, nothing of it counts as done.
         """
-        assert self._journal is not None
+        assert self._bands is not None
         missing = {name: n for name, n in sizes.items() if self._size(name) != n}
         if missing:
-            self._journal.clear()
+            self._bands.clear()
         need = sum(missing.values()) + extra
         self.check_room(need)
         try:
@@ -260,15 +267,17 @@ class Staging:
                         fd = self._fds[name] = folder.open(last, os.O_RDWR)
         write_at(fd, offset, data, self._position)
 
-    def finished(self, record: bytes) -> None:
+    def finished(self, ordinal: int, record: bytes) -> None:
         """Note that a band's bytes are written."""
-        assert self._journal is not None
-        self._journal.append(record)
+        assert self._bands is not None
+        self._bands.append(ordinal, record)
 
     def survey_found(self, index: int, found: bytes) -> None:
         """Note what a survey has found, unless it is noted."""
         assert self._surveys is not None
-        self._surveys.append(index, found)
+        if index not in self._surveyed:
+            self._surveyed.add(index)
+            self._surveys.append(index, found)
 
     def add(self, name: str, data: bytes | bytearray) -> None:
         """Write a small file whole."""
@@ -340,7 +349,7 @@ class Staging:
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()
-        for one in (self._journal, self._surveys):
+        for one in (self._bands, self._surveys):
             if one is not None:
                 one.close()
 

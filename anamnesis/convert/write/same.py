@@ -15,7 +15,7 @@ from anamnesis.convert.plan.files import OutputFile, Slice
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import make_surveys, run_plan
-from anamnesis.convert.write.sinks import OffsetSink
+from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.base import Opening
 
@@ -51,7 +51,7 @@ def unlike_tensors(
     return found.told(), found.n
 
 
-class _Comparing(OffsetSink):
+class _Comparing(Sink):
     """A sink that compares bands with stored tensors of the same names."""
 
     def __init__(self, plan: Plan, stored: Mapping[str, StoredTensor]) -> None:

@@ -16,24 +16,13 @@ from anamnesis.schemes.core.codes import Loss
 _PIECE = 1 << 20
 
 
-class Sink(Protocol):
-    """Where encoded bands go; called from several threads."""
-
-    in_order: bool
-
-    def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
-        """Take the bytes of one band, a buffer for each slice; they are reused afterwards."""
-
-    def abandon(self) -> None:
-        """Let no band wait for another: there was a failure."""
-
-
-class OffsetSink(ABC):
-    """A sink that takes the bytes of bands in any order, each by its place in a part."""
+class Sink(ABC):
+    """Where encoded bands go, each by its place in a part; called from several threads."""
 
     in_order = False
 
     def write(self, job: Job, data: Sequence[memoryview], loss: Loss, sums: Sequence[int]) -> None:
+        """Take the bytes of one band, a buffer for each slice; they are reused afterwards."""
         for piece, raw in zip(job.slices, data, strict=True):
             for place, some in piece.places(raw):
                 self.take(job.file, piece, place, some)
@@ -42,8 +31,8 @@ class OffsetSink(ABC):
     def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
         """Take bytes of a part, which begin at a place in it."""
 
-    def abandon(self) -> None:  # noqa: B027 -- nothing waits here
-        pass
+    def abandon(self) -> None:  # noqa: B027 -- most wait for nothing
+        """Let no band wait for another: there was a failure."""
 
 
 class Writable(Protocol):
@@ -89,7 +78,7 @@ else:  # Windows: no positioned write
             return os.write(fd, view)
 
 
-class FileSink(OffsetSink):
+class FileSink(Sink):
     """Writes at offsets of one open file."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -103,7 +92,7 @@ class FileSink(OffsetSink):
         write_at(self._file.fileno(), offset, data, self._position)
 
 
-class StreamSink:
+class StreamSink(Sink):
     """Writes a file to a stream that cannot seek: bands wait for their turn."""
 
     in_order = True
@@ -123,11 +112,13 @@ class StreamSink:
             self._turn.wait_for(lambda: self._next == job.ordinal or self._broken)
             if self._broken:
                 return
-            for piece, raw in zip(job.slices, data, strict=True):
-                self._fill(piece.begin + piece.offset)
-                self._put(bytes(raw))
+            super().write(job, data, loss, sums)
             self._next += 1
             self._turn.notify_all()
+
+    def take(self, file: OutputFile, piece: Slice, place: int, data: memoryview) -> None:
+        self._fill(piece.begin + place)
+        self._put(bytes(data))
 
     def begin(self) -> None:
         """Write what comes before all data."""

@@ -52,7 +52,7 @@ class LossSum:
 class Made:
     """What one band has come to, and how a journal has it: a record of one length for all.
 
-    Its ordinal and overflows; if losses are measured, those; if CRC-32 are wanted, one for each
+    Its overflows; if losses are measured, those; if CRC-32 are wanted, one for each
     part of a weight.
     """
 
@@ -60,18 +60,18 @@ class Made:
         self.measures = plan.measures
         self.n_sums = plan.sums
         loss = "Q4d" if self.measures else ""
-        self.record = struct.Struct(f"<QQ{loss}{self.n_sums}I")
+        self.record = struct.Struct(f"<Q{loss}{self.n_sums}I")
 
-    def pack(self, ordinal: int, loss: Loss, sums: Sequence[int]) -> bytes:
+    def pack(self, loss: Loss, sums: Sequence[int]) -> bytes:
         measured = loss[1:] if self.measures else ()
         padding = (0,) * (self.n_sums - len(sums))
-        return self.record.pack(ordinal, loss.overflows, *measured, *sums, *padding)
+        return self.record.pack(loss.overflows, *measured, *sums, *padding)
 
-    def unpack(self, record: bytes) -> tuple[int, Loss, tuple[int, ...]]:
+    def unpack(self, record: bytes) -> tuple[Loss, tuple[int, ...]]:
         """Return what `pack` took."""
-        ordinal, overflows, *rest = self.record.unpack(record)
+        overflows, *rest = self.record.unpack(record)
         loss = Loss(overflows, *rest[:5]) if self.measures else Loss(overflows)
-        return ordinal, loss, tuple(rest[5 if self.measures else 0 :])
+        return loss, tuple(rest[5 if self.measures else 0 :])
 
 
 class Tally:

@@ -24,7 +24,7 @@ from anamnesis.convert.plan.files import OutputFile, OutputWeight, Slice
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How, Request
 from anamnesis.convert.write.pipeline import run_plan
-from anamnesis.convert.write.sinks import OffsetSink
+from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
@@ -96,7 +96,7 @@ def _check_header(file: OutputFile, container: Container) -> dict[str, StoredTen
     return named
 
 
-class _Comparing(OffsetSink):
+class _Comparing(Sink):
     """A sink that compares bands with what is in the files."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:

@@ -10,14 +10,15 @@ reader and more, except that holes between tensors are let pass.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.limits import Budget
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.formats.base import Container
@@ -34,41 +35,16 @@ ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 ARCHITECTURE_KEY = "general.architecture"
 
-_SCALARS = {
-    0: "F32",
-    1: "F16",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    30: "BF16",
-}
+_TABLE: Mapping[str, Any] = json_table(__file__)
 TYPES: dict[int, DType] = {
-    **{number: DTYPES[name] for number, name in _SCALARS.items()},
+    **{int(number): DTYPES[name] for number, name in _TABLE["scalars"].items()},
     **{row.id: BLOCK_DTYPES[row.name] for row in _core.block_types()},
 }
-_REMOVED = {
-    4: "Q4_2",
-    5: "Q4_3",
-    31: "Q4_0_4_4",
-    32: "Q4_0_4_8",
-    33: "Q4_0_8_8",
-    36: "IQ4_NL_4_4",
-    37: "IQ4_NL_4_8",
-    38: "IQ4_NL_8_8",
-}
+_REMOVED: Mapping[int, str] = {int(number): name for number, name in _TABLE["removed"].items()}
 
 # The numbers of more than one byte in a block, as (offset, width): what `gguf-convert-endian`
 # swaps. It knows no other block types.
-_BLOCK_NUMBERS: dict[str, tuple[tuple[int, int], ...]] = {
-    "Q4_0": ((0, 2),),
-    "Q8_0": ((0, 2),),
-    "Q4_K": ((0, 2), (2, 2)),
-    "Q6_K": ((208, 2),),
-    "MXFP4": (),
-    "NVFP4": (),
-}
+_BLOCK_NUMBERS: Mapping[str, Sequence[tuple[int, int]]] = _TABLE["block_numbers"]
 
 
 def parse(source: Source, head: bytes, budget: Budget) -> Container:
@@ -292,7 +268,7 @@ def _placed(
     return [placed[entry.name] for entry in entries]
 
 
-def _numbers(dtype: DType) -> tuple[tuple[int, int], ...]:
+def _numbers(dtype: DType) -> Sequence[tuple[int, int]]:
     """Return the numbers of more than one byte in a block."""
     if dtype.kind in ("block", "unknown"):
         return _BLOCK_NUMBERS.get(dtype.name, ())

@@ -6,11 +6,13 @@ tensors, as `torchao.py` has them. Everything else is foreign.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeGuard
 
 from anamnesis.base.dtypes import ALL_DTYPES, DTYPES, DType
 from anamnesis.base.errors import DisallowedGlobal, LimitExceeded
+from anamnesis.base.plain_json import json_table
 from anamnesis.formats.pickle.machine import plain_key
 from anamnesis.formats.pickle.nodes import Builder, Call, Global, PickledSet, in_words
 from anamnesis.formats.torch.values import (
@@ -28,44 +30,15 @@ from anamnesis.formats.torch.values import (
 _LONGEST_KEY = 256  # characters
 
 
+_TABLE: Mapping[str, Any] = json_table(__file__)
 # By torch's name; for storages by what precedes "Storage".
 _OTHERS = {
-    name: DType(name.upper(), bits, None, name, "unknown", 1, max(1, bits // 8))
-    for name, bits in {
-        "complex32": 32,
-        "quint8": 8,
-        "qint8": 8,
-        "qint32": 32,
-        "quint4x2": 8,
-        "quint2x4": 8,
-        "bits1x8": 8,
-        "bits2x4": 8,
-        "bits4x2": 8,
-        "bits8": 8,
-        "bits16": 16,
-        **{f"{sign}int{n}": 8 for sign in ("", "u") for n in range(1, 8)},
-    }.items()
+    name: DType(name.upper(), int(bits), None, name, "unknown", 1, int(bits) // 8)
+    for bits, names in _TABLE["dtypes_by_bits"].items()
+    for name in names.split()
 }
 _TORCH_DTYPES = {**{dtype.torch_name: dtype for dtype in ALL_DTYPES.values()}, **_OTHERS}
-STORAGES = {
-    "Double": "float64",
-    "Float": "float32",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Char": "int8",
-    "Byte": "uint8",
-    "Bool": "bool",
-    "ComplexDouble": "complex128",
-    "ComplexFloat": "complex64",
-    "QInt8": "qint8",
-    "QInt32": "qint32",
-    "QUInt8": "quint8",
-    "QUInt4x2": "quint4x2",
-    "QUInt2x4": "quint2x4",
-}
+STORAGES: Mapping[str, str] = _TABLE["storages"]
 _BEYOND_NUMPY = [
     dtype.numpy_name
     for dtype in DTYPES.values()
@@ -299,15 +272,9 @@ _BUILDERS: dict[str, Any] = {
 # What is merely named, or whose calls are kept as they are.
 _INERT = frozenset(
     (
-        *("torch.Tensor", "torch.device", "torch.serialization._get_layout"),
-        *("torch.per_tensor_affine", "torch.per_tensor_symmetric", "torch.per_channel_affine"),
-        *("torch.per_channel_symmetric", "torch.per_channel_affine_float_qparams"),
+        *" ".join(_TABLE["inert"]).split(),
         *(f"torch.{where}{t}Tensor" for where in ("", "cuda.", "sparse.") for t in _TYPED),
         *(f"torch.cuda.sparse.{t}Tensor" for t in _TYPED),
-        *("numpy.dtype", "numpy.ndarray"),
-        *(f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")),
-        *(f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")),
-        *(f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")),
         *(f"ml_dtypes.{name}" for name in _BEYOND_NUMPY),
     )
 )
