@@ -7,9 +7,11 @@ from math import prod
 from operator import add, lt
 from typing import NamedTuple
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.lazy import np
 from anamnesis.base.source import DerivedSource, Source
+from anamnesis.base.stored import StoredTensor
 
 BOXES_MAX_NEIGHBOURS = 1 << 21  # pairs of boxes that are compared, and 64 for each box
 
@@ -33,29 +35,35 @@ class Box(NamedTuple):
     place: Place
 
 
-def check_boxes(shape: tuple[int, ...], boxes: Sequence[Box], what: str, source: str) -> None:
-    """Refuse boxes that lie outside a tensor, meet each other, or leave a part of it out."""
-    n = len(shape)
+def boxed(
+    name: str, dtype: DType, shape: tuple[int, ...], boxes: Sequence[Box], like: Source
+) -> StoredTensor:
+    """Return the tensor that boxes fill, as a part of the file `like`.
+
+    Refuse boxes that lie outside of it, meet each other, or leave a part of it out.
+    """
+    what, n = f"tensor {name!r}", len(shape)
     for box in boxes:
         if len(box.offsets) != n or len(box.sizes) != n:
-            raise ParseError(
-                f"{what}: a piece has other dimensions than {list(shape)}", source=source
-            )
+            other = f"{what}: a piece has other dimensions than {list(shape)}"
+            raise ParseError(other, source=like.name)
         ends = map(sum, zip(box.offsets, box.sizes, strict=True))
         if min(box.offsets, default=0) < 0 or any(e > s for e, s in zip(ends, shape, strict=True)):
             raise ParseError(
                 f"{what}: a piece of {list(box.sizes)} at {list(box.offsets)} lies outside of"
                 f" {list(shape)}",
-                source=source,
+                source=like.name,
             )
     held = sum(prod(box.sizes) for box in boxes)
     if held != prod(shape):
         raise ParseError(
             f"{what}: its pieces hold {held:,} values, and {list(shape)} are {prod(shape):,}",
-            source=source,
+            source=like.name,
         )
     if shape and boxes:
-        _check_apart(boxes, what, source)
+        _check_apart(boxes, what, like.name)
+    source = BoxSource(like, shape, dtype.bits // 8 or 1, boxes)
+    return StoredTensor(name, dtype, shape, source.size, 0, source)
 
 
 def _check_apart(boxes: Sequence[Box], what: str, source: str) -> None:

@@ -12,26 +12,27 @@ DCP_SHARDING_INFO is JSON of {NAME: {"saved_offsets": [0, 128]}}.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, product
+from itertools import accumulate, count, product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import Dropped, StoredTensor
+from anamnesis.checkpoint.json_file import json_object
 from anamnesis.checkpoint.trainers.optimizer import STATE, is_file_of_states, leaves_out
 from anamnesis.formats.base import Container
 from anamnesis.formats.torch.dtensor import Sharding
-from anamnesis.sources.boxes import Box, BoxSource, check_boxes, place_of
+from anamnesis.sources.boxes import Box, boxed, place_of
 from anamnesis.sources.strided import Strips, strided
 
 _NAMED = re.compile(
-    r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
+    r"(?P<stem>.*world_size_(?P<size>\d+)_|.+?)rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
 _OF_ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(?P<rank>\d+)_.*_states\.pt", re.DOTALL)
 # Megatron's folders and DeepSpeed's files of models that are cut by tensor or pipeline parallelism.
@@ -41,47 +42,42 @@ DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
 
 def find_ranks(names: Iterable[str], root: str) -> tuple[list[str], list[Dropped]] | None:
     """Return the files that hold the ranks' parts of a model, and those left out; None if none."""
-    groups: dict[str, dict[int, str]] = {}
-    sizes: dict[str, int] = {}
-    for name in sorted(names):
-        found = _NAMED.fullmatch(name)
-        if found is None or (found["size"] is None and not found["stem"]):
-            continue
-        stem = f"{found['stem']}world_size_{found['size']}" if found["size"] else found["stem"]
-        other = groups.setdefault(stem, {}).setdefault(int(found["rank"]), name)
-        if other is not name:
-            raise ParseError(f"{other} and {name} are of the same rank", source=root)
-        sizes[stem] = int(found["size"] or 0)
-    states = [stem for stem in groups if is_file_of_states(stem)]
-    models = [stem for stem in groups if stem not in states]
-    models = [stem for stem in models if sizes[stem] or {0, 1} <= groups[stem].keys()]
+    groups: dict[str, dict[int, re.Match[str]]] = {}
+    for found in filter(None, map(_NAMED.fullmatch, sorted(names))):
+        other = groups.setdefault(found["stem"], {}).setdefault(int(found["rank"]), found)
+        if other is not found:
+            what = f"{other.string} and {found.string} are of the same rank"
+            raise ParseError(what, source=root)
+    states = [groups.pop(stem) for stem in list(groups) if is_file_of_states(stem)]
+    models = [
+        files
+        for files in groups.values()
+        if {0, 1} <= files.keys() or next(iter(files.values()))["size"]
+    ]
     if not models:
         return None
     if len(models) > 1:
-        one, other = (next(iter(groups[stem].values())) for stem in models[:2])
-        raise ParseError(f"holds the ranks of two models, {one} and {other}", source=root)
-    files = groups[models[0]]
-    _check_all_there(files, sizes[models[0]], root)
-    left = [Dropped(name, STATE) for stem in states for name in groups[stem].values()]
-    return [files[rank] for rank in sorted(files)], left
+        one, other = (next(iter(files.values())) for files in models[:2])
+        what = f"holds the ranks of two models, {one.string} and {other.string}"
+        raise ParseError(what, source=root)
+    left = [Dropped(found.string, STATE) for files in states for found in files.values()]
+    return _in_order(models[0], root), left
 
 
-def _check_all_there(files: Mapping[int, str], size: int, root: str) -> None:
-    """Refuse the files of some of the ranks; names may claim any number of them."""
+def _in_order(files: Mapping[int, re.Match[str]], root: str) -> list[str]:
+    """Return files by rank; refuse those of some ranks: names may claim any number of them."""
     last, like = max(files), next(iter(files.values()))
-    world = size or last + 1
+    world = int(like["size"] or last + 1)
     if last >= world:
-        raise ParseError(f"{files[last]} is rank {last:,} of only {world:,} ranks", source=root)
-    n_missing = world - len(files)
-    if n_missing:
+        what = f"{files[last].string} is rank {last:,} of only {world:,} ranks"
+        raise ParseError(what, source=root)
+    n_others = world - len(files) - 1
+    if n_others >= 0:
         first = next(rank for rank in count() if rank not in files)
-        raise ParseError(
-            f"the file of rank {first} is missing; {like} is one of {world:,}"
-            if n_missing == 1
-            else f"the files of rank {first} and {n_missing - 1:,} others are missing; {like} is"
-            f" one of {world:,}",
-            source=root,
-        )
+        which = f"{first} and {n_others:,} others are" if n_others else f"{first} is"
+        what = f"the file of rank {which} missing; {like.string} is one of {world:,}"
+        raise ParseError(what, source=root)
+    return [files[rank].string for rank in range(world)]
 
 
 def lone_rank(container: Container) -> str | None:
@@ -136,38 +132,35 @@ def join_ranks(
                 f"rank {rank} and rank 0 hold different tensors: only one has {name!r}",
                 source=other.source.name,
             )
+    states = {name for name in first.tensors if leaves_out(name, select)}
+    left_out += [Dropped(name, STATE) for name in first.tensors if name in states]
     strips = Strips()
-    joined: dict[str, StoredTensor] = {}
-    for name in first.tensors:
-        if leaves_out(name, select):
-            left_out.append(Dropped(name, STATE))
-        else:
-            joined[name] = _join(name, containers, strips)
-    return joined
+    return {name: _join(name, containers, strips) for name in first.tensors if name not in states}
 
 
 def _join(name: str, containers: Sequence[Container], strips: Strips) -> StoredTensor:
     parts = [container.tensors[name] for container in containers]
     shardings: list[Sharding | None] = [container.sharded.get(name) for container in containers]
     first = shardings[0]
-    if first is None:
-        return _agreeing(name, parts, shardings)
+    shape = parts[0].shape if first is None else first.shape
     boxes: dict[tuple[int, ...], Box] = {}
     for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
-        if sharding is None or (sharding.shape, part.dtype) != (first.shape, parts[0].dtype):
-            raise _unlike(name, rank, parts[rank])
-        for box in _boxes(name, rank, part, sharding, strips):
-            boxes.setdefault(box.offsets, box)
-    return _of_boxes(parts[0], first.shape, list(boxes.values()))
+        own = part.shape if sharding is None else sharding.shape
+        is_alike = (sharding is None) == (first is None) and own == shape
+        if not is_alike or part.dtype != parts[0].dtype:
+            raise _unlike(name, rank, part)
+        if sharding is not None:
+            for box in _boxes(name, rank, part, sharding, strips):
+                boxes.setdefault(box.offsets, box)
+    if first is not None:
+        return _of_boxes(parts[0], shape, list(boxes.values()))
+    return parts[0]._replace(offset=0, source=_AgreeingSource(name, parts))
 
 
 def _of_boxes(like: StoredTensor, shape: tuple[int, ...], boxes: list[Box]) -> StoredTensor:
-    """Return the tensor that boxes fill; an error if they do not."""
-    check_boxes(shape, boxes, f"tensor {like.name!r}", like.source.name)
     if like.dtype.block_elements > 1:  # values that share bytes, which boxes must not cut
         raise like.unsupported(f"tensor {like.name!r}: parts of {like.dtype.name} cannot be joined")
-    source = BoxSource(like.source, shape, like.dtype.n_bytes(1), boxes)
-    return like._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
+    return boxed(like.name, like.dtype, shape, boxes, like.source)
 
 
 def _boxes(
@@ -176,7 +169,7 @@ def _boxes(
     """Yield the boxes that a rank's part consists of: one, unless it is cut in strides."""
     runs = [_runs(n, dim, sharding, name) for dim, n in enumerate(sharding.shape)]
     _check_count(prod(map(len, runs)), name)
-    shape = tuple([sum(len(run) for run in along) for along in runs])
+    shape = tuple([sum(map(len, run)) for run in runs])
     if shape != part.shape:
         raise ParseError(
             f"tensor {name!r}: rank {rank} holds {list(part.shape)}, but its part of"
@@ -185,23 +178,12 @@ def _boxes(
         )
     item = part.dtype.n_bytes(1)
     strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
-    for along in product(*(_placed(each) for each in runs)):
+    placed = [zip(run, accumulate(map(len, run), initial=0), strict=False) for run in runs]
+    for along in product(*placed):  # each with where it begins in the rank's own tensor
         sizes = tuple([len(run) for run, _ in along])
-        start = part.offset + item * sum(
-            [at * s for (_, at), s in zip(along, strides, strict=True)]
-        )
-        place = place_of(*strided(part.source, start, sizes, strides, item, strips))
-        yield Box(tuple([run.start for run, _ in along]), sizes, place)
-
-
-def _placed(runs: Iterable[range]) -> list[tuple[range, int]]:
-    """Return runs with where they begin in the rank's own tensor."""
-    at, placed = 0, []
-    for run in runs:
-        if len(run):
-            placed.append((run, at))
-        at += len(run)
-    return placed
+        at = sum([at * step for (_, at), step in zip(along, strides, strict=True)])
+        place = strided(part.source, part.offset + item * at, sizes, strides, item, strips)
+        yield Box(tuple([run.start for run, _ in along]), sizes, place_of(*place))
 
 
 def _check_count(n_boxes: int, name: str) -> None:
@@ -237,16 +219,6 @@ def _chunk(runs: Sequence[range], i: int, n: int) -> list[range]:
         chunk += [part] if len(part) else []
         begin, end = begin - len(run), end - len(run)
     return chunk
-
-
-def _agreeing(
-    name: str, parts: Sequence[StoredTensor], shardings: Sequence[Sharding | None]
-) -> StoredTensor:
-    for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
-        if sharding is not None or part[1:4] != parts[0][1:4]:
-            raise _unlike(name, rank, part)
-    source = _AgreeingSource(name, parts)
-    return parts[0]._replace(offset=0, source=source) if parts[0].n_bytes else parts[0]
 
 
 def _unlike(name: str, rank: int, part: StoredTensor) -> ParseError:
@@ -286,20 +258,15 @@ def find_hf_shards(names: Iterable[str]) -> list[str]:
     return sorted(filter(_HF_NAMED.fullmatch, names))
 
 
-def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
+def join_hf_shards(shards: Mapping[str, Container], budget: Budget) -> dict[str, StoredTensor]:
     """Return the whole tensors."""
     boxes: dict[str, list[Box]] = {}
     first: dict[str, StoredTensor] = {}
-    for container in shards.values():
-        try:
-            told = json.loads(container.metadata.get(_KEY, ""))
-        except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):
-            raise ParseError(
-                f"is named like a rank's part, but its metadata has no {_KEY}",
-                source=container.source.name,
-            )
+    for file, container in shards.items():
+        if _KEY not in container.metadata:
+            what = f"is named like a rank's part, but its metadata has no {_KEY}"
+            raise ParseError(what, source=container.source.name)
+        told = json_object(container.metadata[_KEY].encode(), f"{file}: its {_KEY}", budget)
         for name, part in container.tensors.items():
             like = first.setdefault(name, part)
             begin = _begin(told.get(name), part)
@@ -307,7 +274,7 @@ def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
                 raise part.malformed(f"{part} is a part of {like}, but differs in dtype or rank")
             box = Box(begin, part.shape, place_of(part.source, part.offset))
             boxes.setdefault(name, []).append(box)
-    return {name: _whole(like, boxes[name]) for name, like in first.items()}
+    return {name: _filled(like, boxes[name]) for name, like in first.items()}
 
 
 def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
@@ -318,7 +285,7 @@ def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
     raise part.malformed(f"{part.name}: {_KEY} does not say where it begins in the whole")
 
 
-def _whole(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
+def _filled(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
     ends = [[o + n for o, n in zip(box.offsets, box.sizes, strict=True)] for box in boxes]
-    held = [box for box in boxes if prod(box.sizes)]
-    return _of_boxes(like, tuple(map(max, zip(*ends, strict=True))), held)
+    shape = tuple(map(max, zip(*ends, strict=True)))
+    return _of_boxes(like, shape, [box for box in boxes if prod(box.sizes)])

@@ -13,11 +13,11 @@ Megatron's have the plans by which each rank wrote, too (all_local_plans), or cl
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from anamnesis.base.limits import Budget
 from anamnesis.formats.pickle.machine import PickleMachine
-from anamnesis.formats.pickle.nodes import Call, Global
+from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.pickle.opcodes import Problem
 from anamnesis.formats.torch.globals import find_torch_global
 
@@ -61,10 +61,3 @@ def _find(module: str, name: str) -> Global:
     if name in _CLASSES.get(module, ()):
         return Global(module, name)
     return find_torch_global(module, name)
-
-
-def is_a(value: Any, *names: str) -> TypeGuard[Call]:
-    """Tell whether a value is an object of a class, or of one of several."""
-    return (
-        type(value) is Call and isinstance(value.function, Global) and value.function.name in names
-    )
