@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -39,16 +40,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 def zero_folder(root: Path) -> Path | None:
     """Return the folder of a checkpoint's files: the one that `latest` names, or this one."""
     latest = root / "latest"
-    if latest.is_file():
-        with open(latest, encoding="utf-8", errors="replace") as file:
-            tag = file.read(_MAX_TAG).strip()
-        folder = root / tag
-        if tag and Path(tag).name == tag and folder.is_dir():
-            return folder if _names(folder, _OPTIM) else None
-        if _names(root, _OPTIM):
-            return root
-        return None
-    return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
+    if not latest.is_file():
+        return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
+    with open(latest, encoding="utf-8", errors="replace") as file:
+        tag = file.read(_MAX_TAG).strip()
+    is_below = tag and Path(tag).name == tag and (root / tag).is_dir()
+    folder = root / tag if is_below else root
+    return folder if _names(folder, _OPTIM) else None
 
 
 def find_zero(folder: Path) -> list[str]:
@@ -76,22 +74,28 @@ class _Zero:
     def __init__(self, folder: Path, files: Mapping[str, Container]) -> None:
         self.folder = folder
         self.ranks = [file for name, file in files.items() if name.endswith(_OPTIM)]
-        models = {name: file for name, file in files.items() if name.endswith(_MODEL)}
+        self.models = [file for name, file in files.items() if name.endswith(_MODEL)]
         self.stage = self._number(f"{_STATE}.zero_stage")
         if self.stage not in (1, 2, 3):
             raise self._error(f"ZeRO stage {self.stage} does not split the weights")
-        if not models:
+        if not self.models:
             raise self._error(f"has no file NAME{_MODEL}, which says what the weights are")
-        if self.stage < 3 and set(models) != {_ONE_MODEL_FILE}:
+        self.about = self.models[0].metadata
+        self._check_ranks([name for name in files if name.endswith(_OPTIM)])
+        models = [name for name in files if name.endswith(_MODEL)]
+        if self.stage == 3:
+            self._check_ranks(models)
+        elif models != [_ONE_MODEL_FILE]:
             raise UnsupportedError(
                 f"{folder}: has the states of {len(models)} parts of the model; only"
                 f" {_ONE_MODEL_FILE} is read"
             )
-        self.models = list(models.values())
-        self.about = self.models[0].metadata
-        self._check()
-        for ending in (_OPTIM, _MODEL) if self.stage == 3 else (_OPTIM,):
-            self._check_ranks([name for name in files if name.endswith(ending)])
+        for model in self.models:
+            if any("autoep" in key.partition(".")[0].lower() for key in model.metadata):
+                raise UnsupportedError(
+                    f"{model.source.name}: AutoEP splits experts in a way that is not read",
+                    remedy="DeepSpeed's ds_to_universal.py joins them",
+                )
 
     def _error(self, message: str) -> ParseError:
         return ParseError(message, source=str(self.folder))
@@ -104,25 +108,13 @@ class _Zero:
             raise self._error(f"is not a ZeRO checkpoint: {key} is {value!r}")
         return value
 
-    def _check(self) -> None:
-        count = self._number(f"{_STATE}.partition_count")
-        if count != len(self.ranks):
-            raise self._error(
-                f"{count:,} ranks wrote a file NAME{_OPTIM}, but {len(self.ranks):,} are there"
-            )
-        if self.stage == 3 and len(self.models) != count:
-            raise self._error(
-                f"{count:,} files NAME{_MODEL} are needed, but {len(self.models):,} are there"
-            )
-        for model in self.models:
-            if any("autoep" in key.partition(".")[0].lower() for key in model.metadata):
-                raise UnsupportedError(
-                    f"{model.source.name}: AutoEP splits experts in a way that is not read",
-                    remedy="DeepSpeed's ds_to_universal.py joins them",
-                )
-
     def _check_ranks(self, names: Sequence[str]) -> None:
         """Refuse files of other ranks than the first ones, each of which has one."""
+        count = self._number(f"{_STATE}.partition_count")
+        if count != len(names):
+            raise self._error(
+                f"{count:,} ranks wrote a file like {names[0]}, but {len(names):,} are there"
+            )
         for rank, name in enumerate(names):
             found = _RANK.search(name)
             if found is not None and int(found[1]) != rank:
@@ -175,12 +167,10 @@ class _Zero:
     def _frozen(self) -> Iterator[tuple[str, StoredTensor]]:
         for name, value in self._below("frozen_param_shapes"):
             shape, key = self._shape(name, value), f"frozen_param_fragments.{name}"
-            try:
-                flat = self._joined([model.tensors[key] for model in self.models])
-            except KeyError:
-                raise self._error(f"parameter {name!r} is missing") from None
-            self._check_used(prod(shape), flat.n_elements, len(self.models))
-            yield name, self._taken(name, shape, flat)
+            parts = [part for model in self.models if (part := model.tensors.get(key)) is not None]
+            if len(parts) < len(self.models):
+                raise self._error(f"parameter {name!r} is missing")
+            yield from self._laid({name: shape}, parts)
 
     def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
         name = f"{_STATE}.{key}.{group}"
@@ -197,31 +187,32 @@ class _Zero:
             gaps = paddings if type(paddings) is list else [0] * len(shapes)
             if len(gaps) != len(shapes) or not all(type(n) is int and n >= 0 for n in gaps):
                 raise self._error(f"the paddings of group {group} do not match its parameters")
-            at = 0
-            for (name, shape), gap in zip(shapes.items(), gaps, strict=True):
-                yield name, self._taken(name, shape, flat, at)
-                at += prod(shape) + gap
-            self._check_used(at, flat.n_elements, 2 * len(self.ranks))
+            yield from self._laid(shapes, [flat], gaps, 2 * len(self.ranks))
 
     def _of_ranks(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stage 3, which each rank has a part of."""
-        n_groups = sum(
-            1 for key in self.ranks[0].tensors if key.startswith(f"{_STATE}.{_OF_RANKS}.")
-        )
+        n_groups = sum(key.startswith(f"{_STATE}.{_OF_RANKS}.") for key in self.ranks[0].tensors)
         of_rank = [
             self._joined([self._flat(rank, _OF_RANKS, group) for group in range(n_groups)])
             for rank in range(len(self.ranks))
         ]
-        at = 0
-        for name, shape in (pair for shapes in groups for pair in shapes.items()):
-            n = -(-prod(shape) // len(self.ranks))
-            whole = self._joined([self._taken(name, (n,), flat, at) for flat in of_rank])
-            yield name, self._taken(name, shape, whole)
-            at += n
-        for flat in of_rank:
-            self._check_used(at, flat.n_elements, 1)
+        return self._laid(dict(pair for shapes in groups for pair in shapes.items()), of_rank)
 
-    def _check_used(self, used: int, held: int, align: int) -> None:
+    def _laid(
+        self,
+        shapes: Shapes,
+        flats: Sequence[StoredTensor],
+        gaps: Iterable[int] = repeat(0),
+        align: int = 1,
+    ) -> Iterator[tuple[str, StoredTensor]]:
+        """Yield parameters that follow each other in flat tensors, each of which has as much."""
+        at = 0
+        for (name, shape), gap in zip(shapes.items(), gaps, strict=False):
+            n = -(-prod(shape) // len(flats))
+            whole = self._joined([self._taken(name, (n,), flat, at) for flat in flats])
+            yield name, self._taken(name, shape, whole)
+            at += n + gap
+        used, held = at * len(flats), sum(flat.n_elements for flat in flats)
         if -(-used // align) != -(-held // align):
             raise self._error(f"its parameters take {used:,} values, but {held:,} are stored")
 
@@ -231,6 +222,8 @@ class _Zero:
         if len(dtypes) != 1:
             what = " and ".join(dtype.name for dtype in dtypes) or "no dtype"
             raise self._error(f"its flat weights are of {what}")
+        if len(flats) == 1:
+            return flats[0]
         source, n = JoinedSource(flats), sum(flat.n_elements for flat in flats)
         return StoredTensor(flats[0].name, flats[0].dtype, (n,), source.size, 0, source)
 
