@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import np
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, band_bytes
@@ -24,8 +24,13 @@ _F32 = OUTPUT_DTYPES["f32"]
 _KEPT = 3  # deltas whose factors are in memory: bands are asked for weight after weight
 
 
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return a shape as rows and columns: its first dimension, and all others as one."""
+    return (shape[0] if shape else 1), prod(shape[1:])
+
+
 class Factor(NamedTuple):
-    """A stored factor: its first dimension, and all others as one; the other way, if turned."""
+    """A stored factor, seen as a matrix; the other way, if turned."""
 
     tensor: StoredTensor
     turned: bool = False
@@ -33,15 +38,14 @@ class Factor(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
-        rows = self.tensor.shape[0] if self.tensor.shape else 1
-        cols = self.tensor.n_elements // max(rows, 1)
+        rows, cols = as_matrix(self.tensor.shape)
         return (cols, rows) if self.turned else (rows, cols)
 
     def values(self) -> Any:
         """Return its values, in float32."""
         values = self.tensor.numpy().astype(np.float32)
         self.tensor.source.base.check_unchanged()
-        flat = values.reshape(self._replace(turned=False).shape)
+        flat = values.reshape(as_matrix(self.tensor.shape))
         return np.ascontiguousarray(flat.T if self.turned else flat)
 
 
@@ -63,10 +67,6 @@ class Delta:
     of_columns: bool = False
     ratios: Any = field(default=None, repr=False)  # of magnitudes to norms, once known
 
-    def span(self, first: int, n: int) -> tuple[int, int]:
-        """Return where it begins and ends within values of the flat weight from `first` on."""
-        return max(first, self.rows.start * self.cols), min(first + n, self.rows.stop * self.cols)
-
     def add(self, values: Any, at: int, factors: Factors, level: int) -> None:
         """Add to values of the flat weight from `at` on, all of which are within its rows."""
         left, right = factors
@@ -87,38 +87,34 @@ class Shelf:
     """The factors of a few deltas of one merge, those that were asked for last."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[Delta, _Held] = OrderedDict()
-        self._lock = threading.Lock()
+        self._held = lru_cache(_KEPT)(_Held)
 
     def factors(self, delta: Delta) -> Factors:
+        return self._held(delta).factors()
+
+
+class _Held:
+    """The factors of a delta, once they are made."""
+
+    def __init__(self, delta: Delta) -> None:
+        self._delta, self._lock = delta, threading.Lock()
+        self._made: Factors | None = None
+
+    def factors(self) -> Factors:
         """Return both factors, the right one in the kernel's panels."""
         with self._lock:
-            held = self._held.pop(delta, None) or _Held()
-            self._held[delta] = held
-            if len(self._held) > _KEPT:
-                self._held.popitem(last=False)
-        with held.lock:
-            if held.factors is None:
-                held.factors = delta.left(), panels(delta.right())
-            return held.factors
+            if self._made is None:
+                self._made = self._delta.left(), panels(self._delta.right())
+            return self._made
 
 
-@dataclass(eq=False)
-class _Held:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    factors: Factors | None = None
-
-
-def rounded(values: Any, dtype: DType | None, level: int) -> Any:
+def rounded(values: Any, dtype: DType | None, scratch: Scratch) -> Any:
     """Return float32 values rounded to a dtype; as they are if it is None."""
     if dtype is None or dtype is _F32:
         return values
-    half = bytearray(dtype.n_bytes(len(values)))
-    out = np.empty(len(values), np.float32)
-    _core.convert(
-        _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], values.view(np.uint8), half, level
-    )
-    _core.convert(_core.FLOATS[dtype.name], _core.OUTPUTS["F32"], half, out.view(np.uint8), level)
+    half, out = bytearray(dtype.n_bytes(len(values))), np.empty(len(values), np.float32)
+    scratch.convert(values.view(np.uint8), dtype, half)
+    scratch.convert(half, _F32, out.view(np.uint8), of=dtype.name)
     return out
 
 
@@ -141,30 +137,29 @@ class MergedSource(DerivedSource):
         return max(n, 0)
 
     def _fill(self, first: int, view: memoryview, *, is_scaled: bool = True) -> None:
-        level = resolve_level()
         if not hasattr(self._scratch, "value"):
             self._scratch.value = Scratch()
-        band = Band(first, first + len(view) // 4)
-        decode_run(self._weight, band, _F32, self._scratch.value, view)
+        scratch: Scratch = self._scratch.value
+        decode_run(self._weight, Band(first, first + len(view) // 4), _F32, scratch, view)
         values = np.frombuffer(view, np.float32)
         for delta in self._deltas:
-            self._add(values, first, delta, level)
+            self._add(values, first, delta, scratch)
             if is_scaled and delta.magnitude is not None:
                 self._scale(values, first, delta)
             if delta is not self._deltas[-1]:
-                values[:] = rounded(values, self._own, level)
+                values[:] = rounded(values, self._own, scratch)
 
-    def _add(self, values: Any, first: int, delta: Delta, level: int) -> None:
-        begin, end = delta.span(first, len(values))
+    def _add(self, values: Any, first: int, delta: Delta, scratch: Scratch) -> None:
+        """Add to what is within the rows of a delta of values from `first` on."""
+        begin = max(first, delta.rows.start * delta.cols)
+        end = min(first + len(values), delta.rows.stop * delta.cols)
         if begin >= end:
             return
         part, factors = values[begin - first : end - first], self._shelf.factors(delta)
+        change = np.zeros_like(part) if delta.is_rounded else part
+        delta.add(change, begin, factors, scratch.level)
         if delta.is_rounded:
-            change = np.zeros(end - begin, np.float32)
-            delta.add(change, begin, factors, level)
-            part += rounded(change, self._own, level)
-        else:
-            delta.add(part, begin, factors, level)
+            part += rounded(change, self._own, scratch)
 
     def _scale(self, values: Any, first: int, delta: Delta) -> None:
         """Multiply by magnitude / norm, of each row or column."""

@@ -20,7 +20,14 @@ from anamnesis.convert.lora.adapter import Adapter
 from anamnesis.convert.lora.deltas import Delta, Factor
 from anamnesis.convert.lora.names import Names, core
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.libraries.stacked_experts import LAYERS, PIECE, STACKS, Way, way_of
+from anamnesis.schemes.libraries.stacked_experts import (
+    STACKS,
+    Singles,
+    Way,
+    in_order,
+    single_experts,
+    way_of,
+)
 from anamnesis.sources.strided import Strips, strided
 
 _BASE = ".base_layer"
@@ -51,11 +58,11 @@ def deltas_of_experts(
         named = [name.rpartition(".")[2] for name in adapter.config(module).parameters()]
         if not named or bare.rpartition(".")[2] != "experts":
             continue
-        singles = _singles(ledger) if singles is None else singles
+        if singles is None:
+            singles = {_layer(one): found for one, found in single_experts(ledger.weights).items()}
         asked = [name for name in _STACK_NAMES if name in named]
-        stacks = list(
-            filter(None, (_stack(ledger, singles, names.own(f"{bare}.{name}")) for name in asked))
-        )
+        found = (_stack(ledger, singles, names.own(f"{bare}.{name}")) for name in asked)
+        stacks = list(filter(None, found))
         if not stacks:
             continue
         stack = _fitting(adapter, module, stacks)
@@ -79,50 +86,32 @@ def _factors(adapter: Adapter, module: str) -> tuple[StoredTensor, StoredTensor]
     return roles["A"], roles["B"]
 
 
-def _singles(ledger: Ledger) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the weights of single experts: by layer, number and part."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
-    for name in ledger.weights:
-        piece = PIECE.fullmatch(name) if "experts." in name else None
-        if piece is not None and piece[4] == "weight":
-            of_layer = found.setdefault(_layer(piece[1]), {})
-            of_layer.setdefault(piece[2], {})[LAYERS[piece[3]]] = name
-    return found
-
-
 def _layer(experts: str) -> str:
     """Return the layer of a module of experts; what is around and between may be renamed."""
     return core(experts.rpartition(".")[0].rpartition(".")[0])
 
 
-def _stack(
-    ledger: Ledger, singles: Mapping[str, Mapping[str, Mapping[str, str]]], parameter: str
-) -> _Stack | None:
+def _stack(ledger: Ledger, singles: Mapping[str, Singles], parameter: str) -> _Stack | None:
     """Return a stack of a module of experts, as the model has it."""
     module, _, name = parameter.rpartition(".")
     types = ledger.facts.types
-    way, in_out = way_of(types), not types.isdisjoint(_IN_OUT)
+    way, in_out = way_of(types) or Way(), not types.isdisjoint(_IN_OUT)
     whole = ledger.weights.get(parameter)
     if whole is not None and len(whole.shape) == 3:
         n, rows, cols = whole.shape
         own = [[(whole.name, range(e * rows, (e + 1) * rows))] for e in range(n)]
         return _Stack(name, (n, rows, cols), False, own, in_out if types else None)
-    experts, parts = singles.get(_layer(module), {}), STACKS.get(name, ())
-    numbered = [experts.get(str(i), {}) for i in range(len(experts))]
-    if not parts or not numbered or any(part not in one for one in numbered for part in parts):
+    found, parts = singles.get(_layer(module), {}), STACKS.get(name, ())
+    pieces = in_order([found.get((part, "weight"), {}) for part in parts]) if parts else ""
+    if isinstance(pieces, str) or len(pieces[0].shape) != 2:
         return None
-    shapes = [[ledger.weights[one[part]].shape for part in parts] for one in numbered]
-    is_alike = all(one == shapes[0] for one in shapes) and len({s[1:] for s in shapes[0]}) == 1
-    if not is_alike or len(shapes[0][0]) != 2:
-        return None
-    pieces = [
-        [(one[part], range(shape[0])) for part, shape in zip(parts, shapes[0], strict=True)]
-        for one in numbered
+    (rows, cols), n = pieces[0].shape, len(parts)
+    experts = [
+        [(one.name, range(rows)) for one in pieces[i : i + n]] for i in range(0, len(pieces), n)
     ]
-    rows = sum(shape[0] for shape in shapes[0])
-    shape, way = (len(pieces), rows, shapes[0][0][1]), way or Way()
-    is_turned = way.is_turned != in_out
-    return _Stack(name, shape, False, pieces, is_turned, way.alternates and len(parts) > 1)
+    alternates = way.alternates and n > 1
+    shape = (len(experts), n * rows, cols)
+    return _Stack(name, shape, False, experts, way.is_turned != in_out, alternates)
 
 
 def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:

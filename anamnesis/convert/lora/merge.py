@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from glob import escape
 from hashlib import sha256
 from typing import Any
@@ -21,9 +21,9 @@ from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.lora.adapter import BASE_LAYER, Adapter, open_adapter
-from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf
+from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf, as_matrix
 from anamnesis.convert.lora.experts import deltas_of_experts
-from anamnesis.convert.lora.names import Names, Tied, flat_shape, module_of
+from anamnesis.convert.lora.names import Names, Tied, module_of
 from anamnesis.convert.plan.edits import digest_of, replaced_by
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.weight import Weight
@@ -82,17 +82,12 @@ class _Merge:
     def __init__(self, ledger: Ledger, request: Request, config: Mapping[str, Any]) -> None:
         self.ledger = ledger
         self.request = request
-        self.tied = Tied.of(ledger, config)
+        self.tied = Tied(ledger, config)
         self.names = Names(ledger, self.tied)
         self.conv1d = conv1d_layers(ledger)
         self.deltas: dict[str, list[Delta]] = {}
         self.whole: dict[str, StoredTensor] = {}
         self.shelf = Shelf()
-
-    @cached_property
-    def twins(self) -> tuple[str, ...]:
-        """The head and the embeddings, if they are stored apart and are one."""
-        return self.tied.twins(self.ledger)
 
     def made(self, adapters: list[tuple[Adapter, float]]) -> Ledger:
         """Return the account of the merged model."""
@@ -122,7 +117,7 @@ class _Merge:
         # PEFT merges the head last.
         for module in sorted(modules, key=lambda module: module == self.tied.head):
             name = names[module]
-            for one in (name in self.tied.stored and self.twins) or (name,):
+            for one in (name in self.tied.stored and self.tied.twins) or (name,):
                 self._take_module(adapter, module, one, weight)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
@@ -154,7 +149,7 @@ class _Merge:
         is_parameter = any(own.endswith(f".{x}") for x in adapter.config(module).parameters())
         left, right = adapter.factors(module, None if is_parameter else self.conv1d.get(name))
         rank, made = left.shape[1], (left.shape[0], right.shape[1])
-        if right.shape[0] != rank or rank == 0 or made != flat_shape(base):
+        if right.shape[0] != rank or rank == 0 or made != as_matrix(base.shape):
             raise adapter.error(
                 f"the factors of {module!r} make {list(made)}, but {name!r} of the base is"
                 f" {list(base.shape)}; is it an adapter of this model?"
