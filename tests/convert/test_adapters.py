@@ -177,6 +177,13 @@ def test_a_weight_is_replaced_once(tmp_path: Path) -> None:
         merged(tmp_path, first, adapters[1])
 
 
+def test_factors_are_added_to_the_tensor_of_an_adapter_before(tmp_path: Path) -> None:
+    whole = {**factors(), "b.weight": drawn({"b": (8, 6)})["b"] + 1}
+    adapters = [saved(tmp_path / "x", whole, PEFT), saved(tmp_path / "y", factors("b"), PEFT)]
+    a, b = factors("b").values()
+    assert np.array_equal(merged(tmp_path, *adapters)["b.weight"], whole["b.weight"] + 2 * b @ a)
+
+
 def test_a_module_that_fits_two_weights_is_refused(tmp_path: Path) -> None:
     adapter = saved(tmp_path / "adapter", factors("model.layers.0.q"), PEFT)
     base = drawn({"text.layers.0.q.weight": (8, 6), "vision.layers.0.q.weight": (8, 6)})

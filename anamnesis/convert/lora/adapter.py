@@ -108,7 +108,9 @@ class Config:
 
     def __init__(self, values: Mapping[str, Any], where: str, component: str = "") -> None:
         self.values, self._where, self._component = values, where, component
+        self._start = str(values.get("init_lora_weights")).lower()
         self._check()
+        self.parameters: list[str] = values.get("target_parameters") or []  # or ends of names
         self._alphas = list(self._patterns("alpha_pattern"))
         self._ranks = list(self._patterns("rank_pattern"))
 
@@ -116,39 +118,26 @@ class Config:
         """Return the error for a config that cannot be right."""
         return ParseError(message, source=self._where)
 
-    def flag(self, key: str) -> bool | None:
-        """Return what a flag is set to; None if the config does not have it."""
-        value: bool | None = self.values.get(key)
-        return value
-
-    def parameters(self) -> list[str]:
-        """Return the names, or ends of names, of parameters that are wrapped by themselves."""
-        return self.values.get("target_parameters") or []
-
     @property
     def is_rounded(self) -> bool:
         """Whether products are rounded before they are added, as PEFT does for MiCA."""
-        return str(self.values.get("init_lora_weights")).lower() == "mica"
+        return self._start == "mica"
 
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
         name = module.removeprefix(f"{self._component}.")
         of_mlx = self.values.get("lora_parameters")
         said = self.values.get("r") if of_mlx is None else of_mlx.get("rank")
-        own = self._of(self._ranks, name, said)
+        own = _first(self._ranks, name, said)
         if own is not None and self._number(own, "the rank") != rank:
             raise self.error(f"the rank of {module!r} is {own} here, but {rank} in its factors")
         if of_mlx is not None:
             return self._number(of_mlx.get("scale", _SCALE_OF_MLX), "lora_parameters.scale")
         if self.values.keys().isdisjoint(("peft_type", "lora_alpha")):
             return None
-        alpha = self._of(self._alphas, name, self.values.get("lora_alpha", _ALPHA_OF_PEFT))
+        alpha = _first(self._alphas, name, self.values.get("lora_alpha", _ALPHA_OF_PEFT))
         number = self._number(alpha, "lora_alpha")
-        return number / math.sqrt(rank) if self.flag("use_rslora") else number / rank
-
-    def _of(self, patterns: list[tuple[re.Pattern[str], Any]], module: str, default: Any) -> Any:
-        """Return the value of the first pattern that fits the end of a module's name."""
-        return next((value for pattern, value in patterns if pattern.match(module)), default)
+        return number / math.sqrt(rank) if self.values.get("use_rslora") else number / rank
 
     def _patterns(self, key: str) -> Iterator[tuple[re.Pattern[str], Any]]:
         for pattern, value in (self.values.get(key) or {}).items():
@@ -172,20 +161,22 @@ class Config:
                 raise self.error(f"{key} must be {what}")
         if not all(isinstance(name, str) for name in values.get("target_parameters") or ()):
             raise self.error("target_parameters must be a list of names")
-        if values.get("peft_type", "LORA") != "LORA":
-            given = str(values["peft_type"])[:40]
-            raise UnsupportedError(
-                f"{self._where}: is of type {given}; only LoRA adapters are merged"
+        method = str(values.get("peft_type", "LORA"))[:40]
+        why = next((f"{key} is not merged" for key in _UNREAD if values.get(key)), None)
+        if self._start.startswith(_CHANGES_BASE):
+            why = (
+                f"the adapter was made by {self._start}, which changes the base's weights; save it"
+                " with path_initial_model_for_weight_conversion, as PEFT describes"
             )
-        start = values.get("init_lora_weights")
-        if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
-            raise UnsupportedError(
-                f"{self._where}: the adapter was made by {start}, which changes the base's weights;"
-                " save it with path_initial_model_for_weight_conversion, as PEFT describes"
-            )
-        unread = next((key for key in _UNREAD if values.get(key)), None)
-        if unread is not None:
-            raise UnsupportedError(f"{self._where}: {unread} is not merged")
+        if method != "LORA":
+            why = f"is of type {method}; only LoRA adapters are merged"
+        if why is not None:
+            raise UnsupportedError(f"{self._where}: {why}")
+
+
+def _first(patterns: list[tuple[re.Pattern[str], Any]], module: str, default: Any) -> Any:
+    """Return the value of the first pattern that fits the end of a module's name."""
+    return next((value for pattern, value in patterns if pattern.match(module)), default)
 
 
 def configs_of(container: Container, folder: str, budget: Budget) -> dict[str, Config]:
@@ -236,7 +227,9 @@ class Adapter(NamedTuple):
         """
         roles = self.modules[module]
         a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
-        is_turned = self.config(module).flag("fan_in_fan_out") if is_conv1d is None else is_conv1d
+        is_turned = (
+            self.config(module).values.get("fan_in_fan_out") if is_conv1d is None else is_conv1d
+        )
         if is_turned or "embedding_A" in roles:
             return Factor(a, turned=True), Factor(b, turned=True)  # (B @ A)^T = A^T @ B^T
         return Factor(b, mlx), Factor(a, mlx)

@@ -121,11 +121,9 @@ def rounded(values: Any, dtype: DType | None, scratch: Scratch) -> Any:
 class MergedSource(DerivedSource):
     """The float32 values of a weight with what adapters add, each of which is rounded in turn."""
 
-    def __init__(
-        self, weight: Weight, deltas: list[Delta], own: DType | None, shelf: Shelf
-    ) -> None:
+    def __init__(self, weight: Weight, deltas: list[Delta], shelf: Shelf) -> None:
         super().__init__(weight.parts[0].source)
-        self._weight, self._deltas, self._own, self._shelf = weight, deltas, own, shelf
+        self._weight, self._deltas, self._shelf = weight, deltas, shelf
         self._scratch = threading.local()
         self._norms = threading.Lock()
         self.size = 4 * weight.n_elements
@@ -147,7 +145,7 @@ class MergedSource(DerivedSource):
             if is_scaled and delta.magnitude is not None:
                 self._scale(values, first, delta)
             if delta is not self._deltas[-1]:
-                values[:] = rounded(values, self._own, scratch)
+                values[:] = rounded(values, self._weight.own_dtype, scratch)
 
     def _add(self, values: Any, first: int, delta: Delta, scratch: Scratch) -> None:
         """Add to what is within the rows of a delta of values from `first` on."""
@@ -159,7 +157,7 @@ class MergedSource(DerivedSource):
         change = np.zeros_like(part) if delta.is_rounded else part
         delta.add(change, begin, factors, scratch.level)
         if delta.is_rounded:
-            part += rounded(change, self._own, scratch)
+            part += rounded(change, self._weight.own_dtype, scratch)
 
     def _scale(self, values: Any, first: int, delta: Delta) -> None:
         """Multiply by magnitude / norm, of each row or column."""

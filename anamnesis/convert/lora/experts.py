@@ -49,29 +49,23 @@ class _Stack(NamedTuple):
 
 def deltas_of_experts(
     adapter: Adapter, ledger: Ledger, names: Names, weight: float
-) -> tuple[list[tuple[str, Delta]], set[str]]:
-    """Return what an adapter adds to experts that its config names, and the modules of that."""
-    deltas, taken = list[tuple[str, Delta]](), set[str]()
-    owners, singles = dict[str, str](), None
+) -> tuple[list[tuple[str, Delta]], dict[str, str]]:
+    """Return what an adapter adds to experts that its config names, and what each module is of."""
+    deltas, taken = list[tuple[str, Delta]](), dict[str, str]()
+    singles: dict[str, Singles] = {}
     for module in sorted(adapter.modules):
         bare = module.replace(_BASE, "")
-        named = [name.rpartition(".")[2] for name in adapter.config(module).parameters()]
+        named = [name.rpartition(".")[2] for name in adapter.config(module).parameters]
         if not named or bare.rpartition(".")[2] != "experts":
             continue
-        if singles is None:
-            singles = {_layer(one): found for one, found in single_experts(ledger.weights).items()}
-        asked = [name for name in _STACK_NAMES if name in named]
-        found = (_stack(ledger, singles, names.own(f"{bare}.{name}")) for name in asked)
-        stacks = list(filter(None, found))
-        if not stacks:
-            continue
-        stack = _fitting(adapter, module, stacks)
-        parameter = f"{bare}.{stack.name}"
-        owner = owners.setdefault(parameter, module)
-        if owner != module:
-            raise adapter.error(f"the factors of {owner!r} and {module!r} both fit {parameter!r}")
-        deltas.extend(_deltas(adapter, module, stack, weight))
-        taken.add(module)
+        singles = singles or {_layer(m): one for m, one in single_experts(ledger.weights).items()}
+        asked = [names.own(f"{bare}.{name}") for name in _STACK_NAMES if name in named]
+        stacks = list(filter(None, (_stack(ledger, singles, name) for name in asked)))
+        if stacks:
+            stack = _fitting(adapter, module, stacks)
+            taken[module] = f"{bare}.{stack.name}"
+            deltas.extend(_deltas(adapter, module, stack, weight, taken[module]))
+    names.check_owners(adapter, taken)
     return deltas, taken
 
 
@@ -79,7 +73,7 @@ def _factors(adapter: Adapter, module: str) -> tuple[StoredTensor, StoredTensor]
     """Return the two factors of a module of experts, which are matrices."""
     roles, config = adapter.modules[module], adapter.config(module)
     others = sorted(roles.keys() - {"A", "B", "alpha"})
-    others += [key for key in ("use_dora", "lora_bias", "fan_in_fan_out") if config.flag(key)]
+    others += [key for key in ("use_dora", "lora_bias", "fan_in_fan_out") if config.values.get(key)]
     if others or len(roles["A"].shape) != 2 or len(roles["B"].shape) != 2:
         what = f"have {others[0]}" if others else "are not matrices"
         raise adapter.error(f"the factors of {module!r}, a module of experts, {what}")
@@ -120,16 +114,15 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     made = b.shape[0], a.shape[1]
     lies = [stack for stack in stacks if stack.shape[1:] == made]
     turned = [stack for stack in stacks if stack.shape[:0:-1] == made]
-    if lies and (not turned or any(stack.shape[1] != stack.shape[2] for stack in lies)):
-        return lies[0]
-    if turned and (not lies or _is_turned(adapter, module, stacks, lies[0])):
+    if not lies and not turned:
+        raise adapter.error(
+            f"the factors of {module!r} make {list(made)} for each expert, but the base's are"
+            f" {list(stacks[0].shape[1:])}"
+        )
+    are_square = all(stack.shape[1] == stack.shape[2] for stack in lies)
+    if not lies or (are_square and _is_turned(adapter, module, stacks, lies[0])):
         return turned[0]._replace(is_turned=True)
-    if lies:
-        return lies[0]
-    raise adapter.error(
-        f"the factors of {module!r} make {list(made)} for each expert, but the base's are"
-        f" {list(stacks[0].shape[1:])}"
-    )
+    return lies[0]
 
 
 def _is_turned(adapter: Adapter, module: str, stacks: Sequence[_Stack], square: _Stack) -> bool:
@@ -151,14 +144,13 @@ def _is_turned(adapter: Adapter, module: str, stacks: Sequence[_Stack], square: 
 
 
 def _deltas(
-    adapter: Adapter, module: str, stack: _Stack, weight: float
+    adapter: Adapter, module: str, stack: _Stack, weight: float, parameter: str
 ) -> Iterator[tuple[str, Delta]]:
     a, b = _factors(adapter, module)
     n = stack.shape[0]
     rank, rest = divmod(a.shape[0], max(n, 1))
     if rest or b.shape[1] != a.shape[0] or rank == 0:
         raise adapter.error(f"the factors of {module!r} do not divide among {n:,} experts")
-    parameter = f"{module.replace(_BASE, '')}.{stack.name}"
     scale, strips = weight * adapter.scale(module, rank, parameter), Strips()
     seen, (n_out, step), n_in = partial(_seen, strips), b.shape, a.shape[1]
     for expert, pieces in enumerate(stack.pieces):

@@ -18,6 +18,7 @@ from typing import Any
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import np
+from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.lora.adapter import BASE_LAYER, Adapter, open_adapter
@@ -67,9 +68,8 @@ def merged_as_stored(
     for name, of in back.names.items():
         if all(new[one] is old[one] for one in of):
             continue
-        weight, source = weights[name], ValuesSource(back.ledger.weights[name])
-        tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
-        token = cache(partial(_ids, [new[one] for one in of]))
+        weight, token = weights[name], cache(partial(_ids, [new[one] for one in of]))
+        tensor = _values(weight, ValuesSource(back.ledger.weights[name]))
         weights[name] = replaced_by(weight, tensor, request, token)
         if weight.own_dtype is None and request.keep_blocks and request.encoding is None:
             types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
@@ -93,14 +93,12 @@ class _Merge:
         """Return the account of the merged model."""
         for adapter, share in adapters:
             self._take(adapter, share)
-        weights = dict(self.ledger.weights)
-        token = cache(partial(_token, adapters))
+        weights, token = dict(self.ledger.weights), cache(partial(_token, adapters))
         for name, tensor in self.whole.items():
             weights[name] = replaced_by(weights[name], tensor, self.request, token)
         for name, deltas in self.deltas.items():
             weight = weights[name]
-            source = MergedSource(weight, deltas, weight.own_dtype, self.shelf)
-            tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
+            tensor = _values(weight, MergedSource(weight, deltas, self.shelf))
             weights[name] = replaced_by(weight, tensor, self.request, token)
         return replace(self.ledger, weights=weights)
 
@@ -142,11 +140,12 @@ class _Merge:
 
     def _take_module(self, adapter: Adapter, module: str, name: str, weight: float) -> None:
         """Take what one module of an adapter adds to a weight."""
-        roles, base = adapter.modules[module], self._weight(adapter, name)
+        roles, config = adapter.modules[module], adapter.config(module)
+        base = self._weight(adapter, name)
         # A parameter's product lies as the parameter does and is rounded before it is added, and
         # patterns fit its name, as for experts.
         own = f".{module}.weight"
-        is_parameter = any(own.endswith(f".{x}") for x in adapter.config(module).parameters())
+        is_parameter = any(own.endswith(f".{one}") for one in config.parameters)
         left, right = adapter.factors(module, None if is_parameter else self.conv1d.get(name))
         rank, made = left.shape[1], (left.shape[0], right.shape[1])
         if right.shape[0] != rank or rank == 0 or made != as_matrix(base.shape):
@@ -155,19 +154,13 @@ class _Merge:
                 f" {list(base.shape)}; is it an adapter of this model?"
             )
         scale = weight * adapter.scale(module, rank, own[1:] if is_parameter else "")
-        delta = Delta(
-            left.values,
-            right.values,
-            scale,
-            range(made[0]),
-            made[1],
-            is_rounded=("embedding_A" in roles or is_parameter or adapter.config(module).is_rounded)
-            and "magnitude" not in roles,
-            of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
-        )
+        delta = Delta(left.values, right.values, scale, range(made[0]), made[1])
+        delta.of_columns = left.tensor is not roles.get("B", roles.get("B_turned"))
         self._check_parts(adapter, module, weight, made[delta.of_columns])
         if "magnitude" in roles:
             delta.magnitude = Factor(roles["magnitude"]).values
+        else:
+            delta.is_rounded = "embedding_A" in roles or is_parameter or config.is_rounded
         self._add(adapter, name, delta)
         bias = roles.get("bias")
         if bias is not None:
@@ -184,16 +177,18 @@ class _Merge:
         """Refuse parts of a module that its config contradicts, and magnitudes that do not fit."""
         roles = adapter.modules[module]
         for role, key in _SAID.items():
-            said = adapter.config(module).flag(key)
+            said = adapter.config(module).values.get(key)
             if said is not None and said != (role in roles):
                 has = "a" if role in roles else "no"
                 raise adapter.error(f"module {module!r} has {has} {role}, but {key} is {said}")
         magnitude = roles.get("magnitude")
-        if magnitude is not None and magnitude.n_elements != n_norms:
+        if magnitude is None:
+            return
+        if magnitude.n_elements != n_norms:
             raise adapter.error(
                 f"tensor {magnitude.name!r} is {list(magnitude.shape)}, for {n_norms:,} norms"
             )
-        if magnitude is not None and weight != 1.0:
+        if weight != 1.0:
             raise UnsupportedError(f"{adapter.name}: DoRA cannot be merged with a weight")
 
     def _check_tied(self, adapter: Adapter, names: Mapping[str, str]) -> None:
@@ -205,7 +200,7 @@ class _Merge:
             for name, tensor in adapter.whole.items()
             if names[module_of(name)] in self.tied.stored and BASE_LAYER not in tensor.name
         }
-        if len(whole) == 1 and not adapter.config(min(whole)).flag("ensure_weight_tying"):
+        if len(whole) == 1 and not adapter.config(min(whole)).values.get("ensure_weight_tying"):
             raise UnsupportedError(
                 f"{adapter.name}: has only {min(whole)!r}; PEFT leaves what is tied to it"
                 " (the head, or the embeddings) unchanged",
@@ -234,6 +229,11 @@ class _Merge:
                 " merge one after the other, or leave one out"
             )
         self.whole[own] = tensor
+
+
+def _values(weight: Weight, source: Source) -> StoredTensor:
+    """Return the float32 values of a weight, which a source makes."""
+    return StoredTensor(weight.name, _F32, weight.shape, source.size, 0, source)
 
 
 def _ids(weights: list[Weight]) -> str:

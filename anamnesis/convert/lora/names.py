@@ -81,7 +81,7 @@ class Names:
         for find in (below, self._by_underscores, self._by_cores):
             found = dict(find(names))
             if len(found) == len(names):
-                self._check_owners(adapter, found)
+                self.check_owners(adapter, found)
                 return found
         missing = next(name for name in names if name not in found)
         near = did_you_mean(missing, self._of)
@@ -97,7 +97,8 @@ class Names:
         """Return the base's name of a weight that may lie below other wrappers."""
         return next((own for _, own in self._by_cores([module_of(name)])), name)
 
-    def _check_owners(self, adapter: Adapter, found: Mapping[str, str]) -> None:
+    def check_owners(self, adapter: Adapter, found: Mapping[str, str]) -> None:
+        """Refuse two modules that mean one weight, unless it is the head too."""
         owners: dict[str, str] = {}
         for module, name in found.items():
             other = owners.setdefault(name, module)
