@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget, ParseLimits, hold
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES
 from anamnesis.checkpoint.json_file import json_object, read_json
@@ -38,21 +39,19 @@ _MOST = float.fromhex("0x1.fffffep127")  # the largest float32
 _SCALE_OF_MLX = 20.0
 _ALPHA_OF_PEFT = 8
 
-# What the values of some keys are, if they are not null.
-_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    **dict.fromkeys(
-        ("use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"), (bool, "true or false")
-    ),
-    **dict.fromkeys(("alpha_pattern", "rank_pattern", "lora_parameters"), (dict, "an object")),
-    **dict.fromkeys(("target_parameters", "modules_to_save"), (list, "a list")),
-    "init_lora_weights": ((bool, str), "true, false or a name"),
+# What the values of keys of a config are, if they are not null; keys of PEFT's that make other
+# weights than the base's, or other products, if they are set; what kohya's and diffusers' names
+# begin with (the rest is a module's, kohya's with underscores); what ends a tensor's name, and what
+# it is for its module; parts of names as diffusers' first versions had them, and as they are now;
+# and what a part of a name begins with, of another method or a form that is not read.
+_TABLE = json_table(__file__)
+STARTS, _ROLES, _OLDER = _TABLE["starts"], _TABLE["roles"], _TABLE["older"]
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "true or false": bool,
+    "an object": dict,
+    "a list": list,
+    "true, false or a name": (bool, str),
 }
-# Keys of PEFT's that make other weights than the base's, or other products, if they are set.
-_UNREAD = (
-    *("layer_replication", "trainable_token_indices", "alora_invocation_tokens", "use_qalora"),
-    *("use_bdlora", "arrow_config", "kasa_config", "velora_config", "monteclora_config"),
-    "megatron_config",
-)
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # when an adapter is made
 
 # What may take long in patterns of modules: repeated groups, and more than three repetitions.
@@ -63,44 +62,9 @@ _OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
 _FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
 _PEFT = "base_model.model."
 BASE_LAYER = ".base_layer."  # PEFT's: what a module wraps, saved beside its factors
-# What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
-STARTS = (
-    *("lora_unet_", "lora_te1_", "lora_te2_", "lora_te_"),
-    *("unet.", "transformer.", "text_encoder."),
-)
-# What ends a tensor's name, and what it is for its module.
-_ROLES = {
-    **{f"{lora}.down.weight": "A" for lora in (".lora", "_lora", ".lora_linear_layer")},
-    **{f"{lora}.up.weight": "B" for lora in (".lora", "_lora", ".lora_linear_layer")},
-    **{f".lora_{x}{end}.weight": x for x in "AB" for end in ("", ".default")},
-    **{f".lora_embedding_{x}": f"embedding_{x}" for x in "AB"},
-    ".lora_down.weight": "A",
-    ".lora_up.weight": "B",
-    ".alpha": "alpha",
-    ".lora_a": "A_turned",
-    ".lora_b": "B_turned",
-    ".lora_magnitude_vector": "magnitude",
-    ".lora_magnitude_vector.weight": "magnitude",
-    ".m": "magnitude",  # mlx-lm's
-    ".lora_B.bias": "bias",
-}
 _PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
 _FACTORS = {role for pair in _PAIRS for role in pair}
 _SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
-# Parts of names as diffusers' first versions had them, and as they are now.
-_OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
-# What a part of a name begins with, of another method than LoRA or a form of it that is not read.
-_OTHERS = {
-    "hada_": "LoHa",
-    "lokr_": "LoKr",
-    "lora_mid": "LoCon with three factors",
-    "dora_scale": "DoRA in kohya's form",
-    "oft_": "OFT",
-    "ia3_": "IA3",
-    "vera_": "VeRA",
-    "trainable_tokens": "trainable tokens",
-    "glora_": "GLoRA",
-}
 
 
 class Config:
@@ -156,13 +120,13 @@ class Config:
     def _check(self) -> None:
         """Refuse values of other kinds, and what would be merged wrongly."""
         values = self.values
-        for key, (kind, what) in _KINDS.items():
-            if values.get(key) is not None and not isinstance(values[key], kind):
+        for key, what in _TABLE["kinds"].items():
+            if values.get(key) is not None and not isinstance(values[key], _KINDS[what]):
                 raise self.error(f"{key} must be {what}")
         if not all(isinstance(name, str) for name in values.get("target_parameters") or ()):
             raise self.error("target_parameters must be a list of names")
         method = str(values.get("peft_type", "LORA"))[:40]
-        why = next((f"{key} is not merged" for key in _UNREAD if values.get(key)), None)
+        why = next((f"{key} is not merged" for key in _TABLE["unread"] if values.get(key)), None)
         if self._start.startswith(_CHANGES_BASE):
             why = (
                 f"the adapter was made by {self._start}, which changes the base's weights; save it"
@@ -304,7 +268,8 @@ def _file_of(folder: str) -> str:
 def _sorted(adapter: Adapter) -> Adapter:
     """Return an adapter with its tensors by what they are for."""
     for name, tensor in adapter.container.tensors.items():
-        foreign = next((what for word, what in _OTHERS.items() if f".{word}" in f".{name}"), None)
+        others = _TABLE["others"].items()
+        foreign = next((what for word, what in others if f".{word}" in f".{name}"), None)
         kinds = ("float", "int") if name.endswith(".alpha") else ("float",)
         if foreign is not None or tensor.dtype.kind not in kinds:
             what = f"is of {foreign}" if foreign else f"is {tensor.dtype}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from anamnesis.base.limits import Budget
+from anamnesis.base.plain_json import json_table
 from anamnesis.formats.pickle.machine import PickleMachine
 from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.pickle.opcodes import Problem
@@ -24,24 +25,9 @@ from anamnesis.formats.torch.globals import find_torch_global
 METADATA_MAX_BYTES = 1 << 30  # of a .metadata; a piece takes some 150
 METADATA_MAX_OPCODES = 256 << 20
 # By module, and what is below it. They are dataclasses and enumerations, which call nothing.
-DATACLASSES = {
-    "torch.distributed.checkpoint.metadata": (
-        *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata"),
-        *("BytesStorageMetadata", "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING"),
-    ),
-    "torch.distributed.checkpoint.filesystem": ("_StorageInfo", "_StoragePrefix"),
-    "torch.distributed.checkpoint.planner": (
-        *("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"),
-    ),
-    "megatron.core.dist_checkpointing.strategies.torch": ("MCoreMetadata", "MCoreSavePlan"),
-}
-_CLASSES = {
-    **DATACLASSES,
-    **dict.fromkeys(
-        ("pathlib", "pathlib._local"),
-        ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"),
-    ),
-}
+DATACLASSES: dict[str, list[str]] = json_table(__file__)
+_PATHS = ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath")
+_CLASSES = {**DATACLASSES, **dict.fromkeys(("pathlib", "pathlib._local"), _PATHS)}
 
 
 class MetadataMachine(PickleMachine):

@@ -17,27 +17,12 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import kind_of
 from anamnesis.formats.pickle.nodes import Call, Global, in_words
 from anamnesis.formats.torch import values
 
-_ROOT = "torch.distributed"
-_TENSOR = frozenset(
-    f"{_ROOT}.{name}" for name in ("tensor.DTensor", "tensor._api.DTensor", "_tensor.api.DTensor")
-)
-_MODULES = frozenset(
-    f"{_ROOT}.{name}"
-    for name in (
-        *("tensor._dtensor_spec", "_tensor._dtensor_spec", "tensor.placement_types"),
-        *("_tensor.placement_types", "device_mesh", "_mesh_layout"),
-    )
-)
-_NAMES = frozenset(
-    (
-        *("DTensorSpec", "TensorMeta", "ShardOrderEntry", "DeviceMesh", "_MeshLayout"),
-        *("_FlatLayout", "Shard", "Replicate", "Partial", "_StridedShard"),
-    )
-)
+_TABLE = json_table(__file__)  # of the classes of DTensors and of what they need
 _MAX_MESH_DIMS = 8
 
 
@@ -67,9 +52,10 @@ class _Unfit(Exception):
 
 def known(module: str, name: str) -> Global | None:
     """Return the stand-in for a global of DTensors; None for one that they do not need."""
-    if f"{module}.{name}" in _TENSOR:
+    if f"{module}.{name}" in _TABLE["tensors"]:
         return values.SubclassGlobal(module, name)
-    return Global(module, name) if module in _MODULES and name in _NAMES else None
+    is_needed = module in _TABLE["modules"] and name in _TABLE["names"]
+    return Global(module, name) if is_needed else None
 
 
 def read(made: values.Wrapper) -> tuple[values.TorchTensor, Sharding] | values.Refused:
