@@ -85,25 +85,25 @@ def lone_rank(container: Container) -> str | None:
 
     DTensors of which it has a part only are refused at once: they are not what their names say.
     """
-    name = container.source.name
+    path = Path(container.source.name)
     cut = next((key for key, one in container.sharded.items() if not one.is_whole), None)
     if cut is not None:
         raise ParseError(
             f"is one rank's part of a model: it holds {list(container.tensors[cut].shape)} of"
             f" {cut!r}, which is {list(container.sharded[cut].shape)}",
-            source=name,
+            source=container.source.name,
             remedy="name the folder with the files of all ranks",
         )
-    found = _NAMED.fullmatch(Path(name).name)
-    if found is not None and int(found["size"] or 1) > 1:
-        rank = f"{found['rank']} of {found['size']}"
-    elif (found := _OF_ZERO.fullmatch(Path(name).name)) is not None:
-        rank = found["rank"]
-    elif _HF_NAMED.fullmatch(Path(name).name) and _KEY in container.metadata:
-        rank = str(int(Path(name).name.split("-")[1]) - 1)
+    named, zero, hf = (one.fullmatch(path.name) for one in (_NAMED, _OF_ZERO, _HF_NAMED))
+    if named is not None and int(named["size"] or 1) > 1:
+        rank = f"{named['rank']} of {named['size']}"
+    elif zero is not None:
+        rank = zero["rank"]
+    elif hf is not None and _KEY in container.metadata:
+        rank = f"{int(hf['rank']) - 1}"
     else:
-        return _lone_slice(Path(name))
-    return f"{name}: is the part of rank {rank}; name the folder with the files of all ranks"
+        return _lone_slice(path)
+    return f"{path}: is the part of rank {rank}; name the folder with the files of all ranks"
 
 
 def _lone_slice(path: Path) -> str | None:
@@ -249,7 +249,7 @@ class _AgreeingSource(DerivedSource):
         return n
 
 
-_HF_NAMED = re.compile(r"shard-[0-9]{5}-.+\.safetensors", re.DOTALL)
+_HF_NAMED = re.compile(r"shard-(?P<rank>[0-9]{5})-.+\.safetensors", re.DOTALL)
 _KEY, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 
 

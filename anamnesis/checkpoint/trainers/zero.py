@@ -31,7 +31,6 @@ _ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
 _STATE = "optimizer_state_dict"
 _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
 _RANK = re.compile(r"zero_pp_rank_([0-9]{1,9})_")
-_NUMBERS = re.compile(r"([0-9]+)")
 _MAX_TAG = 1000  # characters
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -60,12 +59,14 @@ def join_zero(folder: Path, files: Mapping[str, Container]) -> dict[str, StoredT
 
 
 def _names(folder: Path, ending: str) -> list[str]:
-    """Return the files of an ending, rank 10 behind rank 9."""
+    names = [name for name in os.listdir(folder) if name.endswith(ending)]
+    return sorted(names, key=lambda name: (_rank(name), name))
 
-    def by_numbers(name: str) -> list[int | str]:
-        return [int(part) if i % 2 else part for i, part in enumerate(_NUMBERS.split(name))]
 
-    return sorted((n for n in os.listdir(folder) if n.endswith(ending)), key=by_numbers)
+def _rank(name: str) -> int:
+    """Return the rank that a file is of; -1 if its name says none."""
+    found = _RANK.search(name)
+    return -1 if found is None else int(found[1])
 
 
 class _Zero:
@@ -116,8 +117,7 @@ class _Zero:
                 f"{count:,} ranks wrote a file like {names[0]}, but {len(names):,} are there"
             )
         for rank, name in enumerate(names):
-            found = _RANK.search(name)
-            if found is not None and int(found[1]) != rank:
+            if _rank(name) not in (-1, rank):
                 raise self._error(f"{name} is where the file of rank {rank:,} should be")
 
     def tensors(self) -> dict[str, StoredTensor]:
@@ -156,33 +156,28 @@ class _Zero:
             raise self._error("does not list its parameters")
         return [groups[number] for number in sorted(groups)]
 
+    def _of_each(self, files: Sequence[Container], key: str) -> list[StoredTensor]:
+        """Return the tensor of a name that each rank's file has."""
+        for file in files:
+            if key not in file.tensors:
+                raise ParseError(f"has no tensor {key!r}", source=file.source.name)
+        return [file.tensors[key] for file in files]
+
     def _buffers(self) -> Iterator[tuple[str, StoredTensor]]:
         names = self.about.get("buffer_names")
         for name in map(str, names if type(names) is list else ()):
-            tensor = self.models[0].tensors.get(f"module.{name}")
-            if tensor is None:
-                raise self._error(f"buffer {name!r} is missing")
+            (tensor,) = self._of_each(self.models[:1], f"module.{name}")
             yield name, tensor._replace(name=name)
 
     def _frozen(self) -> Iterator[tuple[str, StoredTensor]]:
         for name, value in self._below("frozen_param_shapes"):
-            shape, key = self._shape(name, value), f"frozen_param_fragments.{name}"
-            parts = [part for model in self.models if (part := model.tensors.get(key)) is not None]
-            if len(parts) < len(self.models):
-                raise self._error(f"parameter {name!r} is missing")
-            yield from self._laid({name: shape}, parts)
-
-    def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
-        name = f"{_STATE}.{key}.{group}"
-        tensor = self.ranks[rank].tensors.get(name)
-        if tensor is None or len(tensor.shape) != 1:
-            raise self._error(f"rank {rank} lacks the flat weights {name!r}")
-        return tensor
+            parts = self._of_each(self.models, f"frozen_param_fragments.{name}")
+            yield from self._laid({name: self._shape(name, value)}, parts)
 
     def _of_groups(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stages 1 and 2, which follow each other in the parts of all ranks."""
         for group, shapes in enumerate(groups):
-            flat = self._joined([self._flat(r, _OF_GROUPS, group) for r in range(len(self.ranks))])
+            flat = self._joined(self._of_each(self.ranks, f"{_STATE}.{_OF_GROUPS}.{group}"))
             paddings = self.ranks[0].metadata.get(f"{_STATE}.param_alignment_paddings.{group}")
             gaps = paddings if type(paddings) is list else [0] * len(shapes)
             if len(gaps) != len(shapes) or not all(type(n) is int and n >= 0 for n in gaps):
@@ -191,12 +186,11 @@ class _Zero:
 
     def _of_ranks(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stage 3, which each rank has a part of."""
-        n_groups = sum(key.startswith(f"{_STATE}.{_OF_RANKS}.") for key in self.ranks[0].tensors)
-        of_rank = [
-            self._joined([self._flat(rank, _OF_RANKS, group) for group in range(n_groups)])
-            for rank in range(len(self.ranks))
-        ]
-        return self._laid(dict(pair for shapes in groups for pair in shapes.items()), of_rank)
+        start = f"{_STATE}.{_OF_RANKS}."
+        n_groups = sum(key.startswith(start) for key in self.ranks[0].tensors)
+        of_groups = [self._of_each(self.ranks, f"{start}{i}") for i in range(max(n_groups, 1))]
+        of_ranks = [self._joined(flats) for flats in zip(*of_groups, strict=True)]
+        return self._laid(dict(pair for shapes in groups for pair in shapes.items()), of_ranks)
 
     def _laid(
         self,
