@@ -25,23 +25,17 @@ def place_of(source: Source, offset: int) -> Place:
 
 
 class Box(NamedTuple):
-    """A part of a tensor: the index of its first element, its shape, and where its bytes lie.
+    """A part of a tensor."""
 
-    The latter is asked for when it is first read.
-    """
-
-    offsets: tuple[int, ...]
+    offsets: tuple[int, ...]  # of its first element
     sizes: tuple[int, ...]
-    place: Place
+    place: Place  # of its bytes, which is asked for when they are first read
 
 
 def boxed(
     name: str, dtype: DType, shape: tuple[int, ...], boxes: Sequence[Box], like: Source
 ) -> StoredTensor:
-    """Return the tensor that boxes fill, as a part of the file `like`.
-
-    Refuse boxes that lie outside of it, meet each other, or leave a part of it out.
-    """
+    """Return the tensor of a file that boxes fill: none outside, none twice, and nothing left."""
     what, n = f"tensor {name!r}", len(shape)
     for box in boxes:
         if len(box.offsets) != n or len(box.sizes) != n:

@@ -43,10 +43,7 @@ _NAMES = {own: tuple(names) for own, names in _TABLE["names"].items()}
 def renamed(
     stored: Mapping[str, StoredTensor], config: Mapping[str, Any], select: str | None
 ) -> Renamed:
-    """Return tensors by Hugging Face's names, and what is left out of them.
-
-    They are as they were if they are not Megatron's, or no map is known for the config.
-    """
+    """Return Megatron's tensors by Hugging Face's names if a map is known, and what is left out."""
     if config.get("model_type") not in _TABLE["types"]:
         return dict(stored), []
     for name in stored:

@@ -33,10 +33,7 @@ _OF_TORCH, _UNREAD = (DCP_EXTENSION, ".pt", ".pth", ".bin"), "not part of this c
 def read_trainers(
     root: Path, budget: Budget, opening: Opening, select: str | None
 ) -> dict[str, Any] | None:
-    """Return a trainer's folder in the fields that `Checkpoint` has; None if it is none.
-
-    The trainer's own state is left out, unless it is selected.
-    """
+    """Return a trainer's folder in the fields that `Checkpoint` has; None if it is none."""
     names = set(os.listdir(root))
     left_out: list[Dropped] = []
     notes: list[str] = []

@@ -81,10 +81,7 @@ def _in_order(files: Mapping[int, re.Match[str]], root: str) -> list[str]:
 
 
 def lone_rank(container: Container) -> str | None:
-    """Return what to say of a file that is one rank's part of a model; None if it is none.
-
-    DTensors of which it has a part only are refused at once: they are not what their names say.
-    """
+    """Return what to say of a file that is one rank's part of a model; None if it is none."""
     path = Path(container.source.name)
     cut = next((key for key, one in container.sharded.items() if not one.is_whole), None)
     if cut is not None:
@@ -194,11 +191,9 @@ def _check_count(n_boxes: int, name: str) -> None:
 
 
 def _runs(n: int, dim: int, sharding: Sharding, name: str) -> list[range]:
-    """Return which indices of a dimension a rank has, as runs.
-
-    Each dimension of the mesh that cuts it takes the chunk of the rank's coordinate; one with a
-    split factor f cuts what is there into f chunks first, and takes that chunk of each.
-    """
+    """Return which indices of a dimension a rank has, as runs."""
+    # Each dimension of the mesh that cuts it takes the chunk of the rank's coordinate; one with a
+    # split factor f cuts what is there into f chunks first, and takes that chunk of each.
     runs = [range(n)]
     for placed in sharding.placements:
         if placed.dim == dim:

@@ -185,10 +185,7 @@ class Adapter(NamedTuple):
         return self.configs.get(component) or self.configs[""]
 
     def factors(self, module: str, is_conv1d: bool | None = None) -> tuple[Factor, Factor]:
-        """Return what is multiplied: B and A, or both turned where the product is.
-
-        The config's flag says whether it is turned, where the base does not.
-        """
+        """Return what is multiplied: B and A, or both turned where the base or the config is."""
         roles = self.modules[module]
         a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
         is_turned = (

@@ -51,19 +51,15 @@ class Factor(NamedTuple):
 
 @dataclass(eq=False)
 class Delta:
-    """What is added to some rows of a weight, seen as a matrix.
-
-    `is_rounded` is of what is rounded to the weight's own dtype before it is added. With a
-    `magnitude`, rows or columns of the sum are then scaled to these norms (DoRA).
-    """
+    """What is added to some rows of a weight, seen as a matrix."""
 
     left: Matrix  # rows x rank
     right: Matrix  # rank x columns
     scale: float
     rows: range
     cols: int
-    is_rounded: bool = False
-    magnitude: Matrix | None = None
+    is_rounded: bool = False  # to the weight's own dtype, before it is added
+    magnitude: Matrix | None = None  # norms that rows or columns of the sum are scaled to (DoRA)
     of_columns: bool = False
     ratios: Any = field(default=None, repr=False)  # of magnitudes to norms, once known
 

@@ -51,10 +51,7 @@ def merged(
 def merged_as_stored(
     checkpoint: Checkpoint, ledger: Ledger, request: Request, opened: ExitStack
 ) -> tuple[Ledger, Request]:
-    """Return the weights of a GGUF under its own names, with what is added to transformers'.
-
-    Those that were in blocks are asked for in blocks of their own type, if nothing else is.
-    """
+    """Return the weights of a GGUF under its own names, with what is added to transformers'."""
     from anamnesis.architectures.from_gguf import tensors_as_hf
     from anamnesis.architectures.operations import ValuesSource
     from anamnesis.architectures.to_gguf import tensors_as_gguf
@@ -71,6 +68,7 @@ def merged_as_stored(
         weight, token = weights[name], cache(partial(_ids, [new[one] for one in of]))
         tensor = _values(weight, ValuesSource(back.ledger.weights[name]))
         weights[name] = replaced_by(weight, tensor, request, token)
+        # What was in blocks is asked for in blocks of its own type, if nothing else is.
         if weight.own_dtype is None and request.keep_blocks and request.encoding is None:
             types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
     return replace(ledger, weights=weights), replace(request, overrides=tuple(types))
