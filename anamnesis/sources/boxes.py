@@ -57,6 +57,9 @@ def boxed(
     if shape and boxes:
         _check_apart(boxes, what, like.name)
     source = BoxSource(like, shape, dtype.bits // 8 or 1, boxes)
+    if dtype.bits < 8:  # shapes of boxes count bytes, as torch does; that of a tensor, its elements
+        *outer, inner = shape or (1,)
+        shape = (*outer, inner * 8 // dtype.bits)
     return StoredTensor(name, dtype, shape, source.size, 0, source)
 
 

@@ -167,11 +167,7 @@ class _Checkpoint:
                 raise self._error(f"tensor {name!r}: no file holds its piece at {list(at)}")
             if prod(sizes):
                 boxes[at] = Box(at, sizes, self._place(pieces[at], dtype, sizes))
-        made = boxed(name, dtype, shape, list(boxes.values()), self.source)
-        if dtype.bits < 8:  # torch counts bytes, safetensors the elements packed in them
-            *outer, inner = shape or (1,)
-            made = made._replace(shape=(*outer, inner * dtype.block_elements))
-        return made
+        return boxed(name, dtype, shape, list(boxes.values()), self.source)
 
     def _place(self, piece: StoredTensor, dtype: DType, sizes: Shape) -> Place:
         """Return what opens a piece when it is first read, and tells where its bytes lie."""

@@ -147,17 +147,11 @@ def _join(name: str, containers: Sequence[Container], strips: Strips) -> StoredT
         if not is_alike or part.dtype != parts[0].dtype:
             raise _unlike(name, rank, part)
         if sharding is not None:
-            for box in _boxes(name, rank, part, sharding, strips):
+            for box in _boxes(name, rank, part.in_bytes(), sharding, strips):
                 boxes.setdefault(box.offsets, box)
     if first is not None:
-        return _of_boxes(parts[0], shape, list(boxes.values()))
+        return boxed(name, parts[0].dtype, shape, list(boxes.values()), parts[0].source)
     return parts[0]._replace(offset=0, source=_AgreeingSource(name, parts))
-
-
-def _of_boxes(like: StoredTensor, shape: tuple[int, ...], boxes: list[Box]) -> StoredTensor:
-    if like.dtype.block_elements > 1:  # values that share bytes, which boxes must not cut
-        raise like.unsupported(f"tensor {like.name!r}: parts of {like.dtype.name} cannot be joined")
-    return boxed(like.name, like.dtype, shape, boxes, like.source)
 
 
 def _boxes(
@@ -264,11 +258,10 @@ def join_hf_shards(shards: Mapping[str, Container], budget: Budget) -> dict[str,
         told = json_object(container.metadata[_KEY].encode(), f"{file}: its {_KEY}", budget)
         for name, part in container.tensors.items():
             like = first.setdefault(name, part)
-            begin = _begin(told.get(name), part)
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
                 raise part.malformed(f"{part} is a part of {like}, but differs in dtype or rank")
-            box = Box(begin, part.shape, place_of(part.source, part.offset))
-            boxes.setdefault(name, []).append(box)
+            begin, place = _begin(told.get(name), part), place_of(part.source, part.offset)
+            boxes.setdefault(name, []).append(Box(begin, part.in_bytes().shape, place))
     return {name: _filled(like, boxes[name]) for name, like in first.items()}
 
 
@@ -283,4 +276,5 @@ def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
 def _filled(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
     ends = [[o + n for o, n in zip(box.offsets, box.sizes, strict=True)] for box in boxes]
     shape = tuple(map(max, zip(*ends, strict=True)))
-    return _of_boxes(like, shape, [box for box in boxes if prod(box.sizes)])
+    held = [box for box in boxes if prod(box.sizes)]
+    return boxed(like.name, like.dtype, shape, held, like.source)
