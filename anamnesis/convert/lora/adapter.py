@@ -28,7 +28,7 @@ from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES
 from anamnesis.checkpoint.json_file import json_object, read_json
-from anamnesis.convert.lora.deltas import Factor
+from anamnesis.convert.lora.deltas import matrix
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 from anamnesis.sources.urls import kind_of_url, shown_url
@@ -184,20 +184,21 @@ class Adapter(NamedTuple):
         component = module.partition(".")[0]
         return self.configs.get(component) or self.configs[""]
 
-    def factors(self, module: str, is_conv1d: bool | None = None) -> tuple[Factor, Factor]:
-        """Return what is multiplied: B and A, or both turned where the base or the config is."""
+    def factors(
+        self, module: str, is_conv1d: bool | None = None
+    ) -> tuple[StoredTensor, StoredTensor, bool]:
+        """Return what is multiplied, and whether both are turned, as the base or the config is."""
         roles = self.modules[module]
         a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
-        is_turned = (
-            self.config(module).values.get("fan_in_fan_out") if is_conv1d is None else is_conv1d
-        )
-        if is_turned or "embedding_A" in roles:
-            return Factor(a, turned=True), Factor(b, turned=True)  # (B @ A)^T = A^T @ B^T
-        return Factor(b, mlx), Factor(a, mlx)
+        if is_conv1d is None:
+            is_conv1d = self.config(module).values.get("fan_in_fan_out")
+        if is_conv1d or "embedding_A" in roles:
+            return matrix(a, is_turned=True), matrix(b, is_turned=True), True  # A^T @ B^T
+        return matrix(b, is_turned=mlx), matrix(a, is_turned=mlx), False
 
     def made(self, module: str) -> tuple[int, int]:
         """Return the shape of the product of a module's factors."""
-        left, right = self.factors(module)
+        left, right, _ = self.factors(module)
         return left.shape[0], right.shape[1]
 
     def scale(self, module: str, rank: int, parameter: str = "") -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
@@ -17,6 +17,7 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, band_bytes
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.views.low_rank import panels
+from anamnesis.sources.strided import shared_strips, strided
 
 Matrix = Callable[[], Any]  # of float32
 Factors = tuple[Any, Any]
@@ -29,24 +30,29 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
     return (shape[0] if shape else 1), prod(shape[1:])
 
 
-class Factor(NamedTuple):
-    """A stored factor, seen as a matrix; the other way, if turned."""
+def matrix(stored: StoredTensor, *, is_turned: bool = False) -> StoredTensor:
+    """Return a factor, seen as a matrix."""
+    rows, cols = as_matrix(stored.shape)
+    if is_turned:
+        return picked(stored, 0, (cols, rows), (1, cols))
+    return stored._replace(shape=(rows, cols))
 
-    tensor: StoredTensor
-    turned: bool = False
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        rows, cols = as_matrix(self.tensor.shape)
-        return (cols, rows) if self.turned else (rows, cols)
+def picked(
+    of: StoredTensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> StoredTensor:
+    """Return some values of a factor."""
+    item = of.dtype.n_bytes(1)
+    at = of.offset + first * item
+    source, at = strided(of.source, at, shape, strides, item, shared_strips())
+    return of._replace(shape=shape, n_bytes=item * prod(shape), offset=at, source=source)
 
-    def values(self) -> Any:
-        """Return its values, in float32."""
-        values = self.tensor.numpy().astype(np.float32)
-        self.tensor.source.base.check_unchanged()
-        flat = values.reshape(as_matrix(self.tensor.shape))
-        return np.ascontiguousarray(flat.T if self.turned else flat)
+
+def values_of(stored: StoredTensor) -> Any:
+    """Return the values of a factor, in float32."""
+    values = stored.numpy().astype(np.float32)
+    stored.source.base.check_unchanged()
+    return values
 
 
 @dataclass(eq=False)
@@ -62,6 +68,11 @@ class Delta:
     magnitude: Matrix | None = None  # norms that rows or columns of the sum are scaled to (DoRA)
     of_columns: bool = False
     ratios: Any = field(default=None, repr=False)  # of magnitudes to norms, once known
+
+    @classmethod
+    def of(cls, left: StoredTensor, right: StoredTensor, scale: float, rows: range) -> Delta:
+        made = partial(values_of, left), partial(values_of, right)
+        return cls(*made, scale, rows, right.shape[1])
 
     def add(self, values: Any, at: int, factors: Factors, level: int) -> None:
         """Add to values of the flat weight from `at` on, all of which are within its rows."""

@@ -11,13 +11,11 @@ A is expert after expert; in B the expert is the fastest index. Expert e has B[:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter
-from anamnesis.convert.lora.deltas import Delta, Factor
+from anamnesis.convert.lora.deltas import Delta, picked
 from anamnesis.convert.lora.names import Names, core
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.stacked_experts import (
@@ -28,7 +26,6 @@ from anamnesis.schemes.libraries.stacked_experts import (
     single_experts,
     way_of,
 )
-from anamnesis.sources.strided import Strips, strided
 
 _BASE = ".base_layer"
 _STACK_NAMES = ("gate_up_proj", "down_proj", "up_proj")
@@ -151,28 +148,22 @@ def _deltas(
     rank, rest = divmod(a.shape[0], max(n, 1))
     if rest or b.shape[1] != a.shape[0] or rank == 0:
         raise adapter.error(f"the factors of {module!r} do not divide among {n:,} experts")
-    scale, strips = weight * adapter.scale(module, rank, parameter), Strips()
-    seen, (n_out, step), n_in = partial(_seen, strips), b.shape, a.shape[1]
+    scale, (n_out, step), n_in = (
+        weight * adapter.scale(module, rank, parameter),
+        b.shape,
+        a.shape[1],
+    )
     for expert, pieces in enumerate(stack.pieces):
         first, done = expert * rank * n_in, 0
         each = len(pieces) if stack.alternates else 1  # of the stack's rows, from one to the next
         for name, rows in pieces:
             if stack.is_turned:
-                left = seen(a, first + done, (len(rows), rank), (each, n_in))
-                right = seen(b, expert, (rank, n_out), (n, step))
+                left = picked(a, first + done, (len(rows), rank), (each, n_in))
+                right = picked(b, expert, (rank, n_out), (n, step))
             else:
-                left = seen(b, expert + done * step, (len(rows), rank), (each * step, n))
-                right = seen(a, first, (rank, n_in), (n_in, 1))
-            cols = right.shape[1]
-            yield name, Delta(left.values, right.values, scale, rows, cols, is_rounded=True)
+                left = picked(b, expert + done * step, (len(rows), rank), (each * step, n))
+                right = picked(a, first, (rank, n_in), (n_in, 1))
+            delta = Delta.of(left, right, scale, rows)
+            delta.is_rounded = True
+            yield name, delta
             done += 1 if stack.alternates else len(rows)
-
-
-def _seen(
-    strips: Strips, of: StoredTensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> Factor:
-    """Return some values of a matrix as a factor."""
-    item = of.dtype.n_bytes(1)
-    source, at = strided(of.source, of.offset + first * item, shape, strides, item, strips)
-    n_bytes = item * prod(shape)
-    return Factor(of._replace(shape=shape, n_bytes=n_bytes, offset=at, source=source))

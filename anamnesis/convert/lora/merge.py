@@ -22,7 +22,7 @@ from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.lora.adapter import BASE_LAYER, Adapter, open_adapter
-from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf, as_matrix
+from anamnesis.convert.lora.deltas import Delta, MergedSource, Shelf, as_matrix, matrix, values_of
 from anamnesis.convert.lora.experts import deltas_of_experts
 from anamnesis.convert.lora.names import Names, Tied, module_of
 from anamnesis.convert.plan.edits import digest_of, replaced_by
@@ -144,7 +144,8 @@ class _Merge:
         # patterns fit its name, as for experts.
         own = f".{module}.weight"
         is_parameter = any(own.endswith(f".{one}") for one in config.parameters)
-        left, right = adapter.factors(module, None if is_parameter else self.conv1d.get(name))
+        is_conv1d = None if is_parameter else self.conv1d.get(name)
+        left, right, is_turned = adapter.factors(module, is_conv1d)
         rank, made = left.shape[1], (left.shape[0], right.shape[1])
         if right.shape[0] != rank or rank == 0 or made != as_matrix(base.shape):
             raise adapter.error(
@@ -152,11 +153,11 @@ class _Merge:
                 f" {list(base.shape)}; is it an adapter of this model?"
             )
         scale = weight * adapter.scale(module, rank, own[1:] if is_parameter else "")
-        delta = Delta(left.values, right.values, scale, range(made[0]), made[1])
-        delta.of_columns = left.tensor is not roles.get("B", roles.get("B_turned"))
-        self._check_parts(adapter, module, weight, made[delta.of_columns])
+        delta = Delta.of(left, right, scale, range(made[0]))
+        delta.of_columns = is_turned
+        self._check_parts(adapter, module, weight, made[is_turned])
         if "magnitude" in roles:
-            delta.magnitude = Factor(roles["magnitude"]).values
+            delta.magnitude = partial(values_of, roles["magnitude"])
         else:
             delta.is_rounded = "embedding_A" in roles or is_parameter or config.is_rounded
         self._add(adapter, name, delta)
@@ -168,7 +169,8 @@ class _Merge:
                 what = f"is for a bias {own!r} that the base lacks"
                 raise adapter.error(f"{bias.name!r} {what}")
             one = np.ones((1, 1), np.float32)
-            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements), 1)
+            values = partial(values_of, matrix(bias))
+            add = Delta(values, lambda: one, scale, range(bias.n_elements), 1)
             self._add(adapter, own, add)
 
     def _check_parts(self, adapter: Adapter, module: str, weight: float, n_norms: int) -> None:
