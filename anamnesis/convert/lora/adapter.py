@@ -168,6 +168,7 @@ class Adapter(NamedTuple):
     modules: dict[str, dict[str, StoredTensor]]  # by role
     whole: dict[str, StoredTensor]  # that replace the base's
     configs: Mapping[str, Config]  # by component of a pipeline; "" is for all
+    weight: float  # that all of it is added with
     needs_scale: bool  # from a config or alphas, as it is a folder of PEFT or mlx-lm
 
     @property
@@ -211,7 +212,7 @@ class Adapter(NamedTuple):
                 " folder; name the file to merge it with a scale of 1"
             )
         if alpha is None:
-            return 1.0 if said is None else said
+            return self.weight if said is None else self.weight * said
         scale = float(alpha.numpy().reshape(-1)[0]) / rank
         if not math.isfinite(scale):
             raise self.error(f"tensor {alpha.name!r} is not a finite number")
@@ -220,10 +221,10 @@ class Adapter(NamedTuple):
                 f"tensor {alpha.name!r} gives the scale {scale:g}, but the config {said:g}; if"
                 " the config is another adapter's, move this one to a folder of its own"
             )
-        return scale
+        return self.weight * scale
 
 
-def open_adapter(path: str, limits: ParseLimits) -> Adapter:
+def open_adapter(path: str, weight: float, limits: ParseLimits) -> Adapter:
     """Open an adapter: a folder of PEFT's, mlx-lm's or diffusers', or a file."""
     if kind_of_url(path) is not None:
         raise UnsupportedError(f"{shown_url(path)}: adapters are read from this machine only")
@@ -240,7 +241,7 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
     needs_scale = is_folder and os.path.basename(file) in _WITH_CONFIG
     try:
         configs = configs_of(container, folder, budget)
-        adapter = _checked(_sorted(Adapter(container, {}, {}, configs, needs_scale)))
+        adapter = _checked(_sorted(Adapter(container, {}, {}, configs, weight, needs_scale)))
         parts = chain.from_iterable(roles.values() for roles in adapter.modules.values())
         hold(limits, ((f"the tensor {part.name!r}", 4 * part.n_elements) for part in parts))
         return adapter

@@ -45,7 +45,7 @@ class _Stack(NamedTuple):
 
 
 def deltas_of_experts(
-    adapter: Adapter, ledger: Ledger, names: Names, weight: float
+    adapter: Adapter, ledger: Ledger, names: Names
 ) -> tuple[list[tuple[str, Delta]], dict[str, str]]:
     """Return what an adapter adds to experts that its config names, and what each module is of."""
     deltas, taken = list[tuple[str, Delta]](), dict[str, str]()
@@ -61,7 +61,7 @@ def deltas_of_experts(
         if stacks:
             stack = _fitting(adapter, module, stacks)
             taken[module] = f"{bare}.{stack.name}"
-            deltas.extend(_deltas(adapter, module, stack, weight, taken[module]))
+            deltas.extend(_deltas(adapter, module, stack, taken[module]))
     names.check_owners(adapter, taken)
     return deltas, taken
 
@@ -141,18 +141,14 @@ def _is_turned(adapter: Adapter, module: str, stacks: Sequence[_Stack], square: 
 
 
 def _deltas(
-    adapter: Adapter, module: str, stack: _Stack, weight: float, parameter: str
+    adapter: Adapter, module: str, stack: _Stack, parameter: str
 ) -> Iterator[tuple[str, Delta]]:
     a, b = _factors(adapter, module)
     n = stack.shape[0]
     rank, rest = divmod(a.shape[0], max(n, 1))
     if rest or b.shape[1] != a.shape[0] or rank == 0:
         raise adapter.error(f"the factors of {module!r} do not divide among {n:,} experts")
-    scale, (n_out, step), n_in = (
-        weight * adapter.scale(module, rank, parameter),
-        b.shape,
-        a.shape[1],
-    )
+    scale, n_in, (n_out, step) = adapter.scale(module, rank, parameter), a.shape[1], b.shape
     for expert, pieces in enumerate(stack.pieces):
         first, done = expert * rank * n_in, 0
         each = len(pieces) if stack.alternates else 1  # of the stack's rows, from one to the next

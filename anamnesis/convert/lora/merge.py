@@ -43,8 +43,8 @@ def merged(
     """Return the weights of a model with what the adapters of a request add to them."""
     adapters = []
     for path, weight in request.lora.items():
-        adapters.append((open_adapter(path, request.limits), weight))
-        opened.callback(adapters[-1][0].container.source.close)
+        adapters.append(open_adapter(path, weight, request.limits))
+        opened.callback(adapters[-1].container.source.close)
     return _Merge(ledger, request, config).made(adapters)
 
 
@@ -87,10 +87,10 @@ class _Merge:
         self.whole: dict[str, StoredTensor] = {}
         self.shelf = Shelf()
 
-    def made(self, adapters: list[tuple[Adapter, float]]) -> Ledger:
+    def made(self, adapters: list[Adapter]) -> Ledger:
         """Return the account of the merged model."""
-        for adapter, share in adapters:
-            self._take(adapter, share)
+        for adapter in adapters:
+            self._take(adapter)
         weights, token = dict(self.ledger.weights), cache(partial(_token, adapters))
         for name, tensor in self.whole.items():
             weights[name] = replaced_by(weights[name], tensor, self.request, token)
@@ -100,8 +100,8 @@ class _Merge:
             weights[name] = replaced_by(weight, tensor, self.request, token)
         return replace(self.ledger, weights=weights)
 
-    def _take(self, adapter: Adapter, weight: float) -> None:
-        deltas, taken = deltas_of_experts(adapter, self.ledger, self.names, weight)
+    def _take(self, adapter: Adapter) -> None:
+        deltas, taken = deltas_of_experts(adapter, self.ledger, self.names)
         for name, delta in deltas:
             self._add(adapter, name, delta)
         modules = [module for module in adapter.modules if module not in taken]
@@ -114,7 +114,7 @@ class _Merge:
         for module in sorted(modules, key=lambda module: module == self.tied.head):
             name = names[module]
             for one in (name in self.tied.stored and self.tied.twins) or (name,):
-                self._take_module(adapter, module, one, weight)
+                self._take_module(adapter, module, one)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
         self._weight(adapter, name)
@@ -136,7 +136,7 @@ class _Merge:
             )
         return weight
 
-    def _take_module(self, adapter: Adapter, module: str, name: str, weight: float) -> None:
+    def _take_module(self, adapter: Adapter, module: str, name: str) -> None:
         """Take what one module of an adapter adds to a weight."""
         roles, config = adapter.modules[module], adapter.config(module)
         base = self._weight(adapter, name)
@@ -152,10 +152,10 @@ class _Merge:
                 f"the factors of {module!r} make {list(made)}, but {name!r} of the base is"
                 f" {list(base.shape)}; is it an adapter of this model?"
             )
-        scale = weight * adapter.scale(module, rank, own[1:] if is_parameter else "")
+        scale = adapter.scale(module, rank, own[1:] if is_parameter else "")
         delta = Delta.of(left, right, scale, range(made[0]))
         delta.of_columns = is_turned
-        self._check_parts(adapter, module, weight, made[is_turned])
+        self._check_parts(adapter, module, made[is_turned])
         if "magnitude" in roles:
             delta.magnitude = partial(values_of, roles["magnitude"])
         else:
@@ -173,7 +173,7 @@ class _Merge:
             add = Delta(values, lambda: one, scale, range(bias.n_elements), 1)
             self._add(adapter, own, add)
 
-    def _check_parts(self, adapter: Adapter, module: str, weight: float, n_norms: int) -> None:
+    def _check_parts(self, adapter: Adapter, module: str, n_norms: int) -> None:
         """Refuse parts of a module that its config contradicts, and magnitudes that do not fit."""
         roles = adapter.modules[module]
         for role, key in _SAID.items():
@@ -188,7 +188,7 @@ class _Merge:
             raise adapter.error(
                 f"tensor {magnitude.name!r} is {list(magnitude.shape)}, for {n_norms:,} norms"
             )
-        if weight != 1.0:
+        if adapter.weight != 1.0:
             raise UnsupportedError(f"{adapter.name}: DoRA cannot be merged with a weight")
 
     def _check_tied(self, adapter: Adapter, names: Mapping[str, str]) -> None:
@@ -240,10 +240,10 @@ def _ids(weights: list[Weight]) -> str:
     return " ".join([weight.id for weight in weights])
 
 
-def _token(adapters: list[tuple[Adapter, float]]) -> str:
+def _token(adapters: list[Adapter]) -> str:
     """Return what tells these adapters from others, for runs that are resumed."""
-    found = [
-        (one.name, one.container.source.stamp(), [c.values for c in one.configs.values()], weight)
-        for one, weight in adapters
-    ]
+    found = []
+    for one in adapters:
+        configs = [config.values for config in one.configs.values()]
+        found.append((one.name, one.container.source.stamp(), configs, one.weight))
     return sha256(repr(found).encode()).hexdigest()
