@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import LimitExceeded, ParseError, UnsupportedError
-from anamnesis.base.limits import Budget
+from anamnesis.base.limits import Budget, ParseLimits
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.file_names import DCP_EXTENSION, DCP_METADATA_NAME, MODEL_STEM
@@ -30,7 +30,7 @@ from anamnesis.formats.pickle.nodes import Key
 from anamnesis.formats.registry import parse_container
 from anamnesis.formats.torch.distributed import METADATA_MAX_BYTES, MetadataMachine
 from anamnesis.formats.torch.values import PTH_MAX_DIMS, DTypeGlobal, fields_of, is_a, too_large
-from anamnesis.sources.boxes import Box, Place, boxed
+from anamnesis.sources.boxes import Box, boxed
 from anamnesis.sources.file import FileSource
 from anamnesis.sources.gathered import JoinedSource
 
@@ -62,6 +62,7 @@ class _Checkpoint:
     def __init__(self, root: Path, source: Source, budget: Budget) -> None:
         self.root, self.source, self.budget = root, source, budget
         self.files: dict[str, Source] = {}
+        self._opened = cache(partial(_opened, budget.limits))  # when it is first read
 
     def read(self, select: str | None) -> tuple[Container, list[Dropped]]:
         metadata = self._metadata()
@@ -166,23 +167,21 @@ class _Checkpoint:
             if at not in pieces:
                 raise self._error(f"tensor {name!r}: no file holds its piece at {list(at)}")
             if prod(sizes):
-                boxes[at] = Box(at, sizes, self._place(pieces[at], dtype, sizes))
+                boxes[at] = Box(at, sizes, partial(self._opened, pieces[at], dtype, sizes))
         return boxed(name, dtype, shape, list(boxes.values()), self.source)
 
-    def _place(self, piece: StoredTensor, dtype: DType, sizes: Shape) -> Place:
-        """Return what opens a piece when it is first read, and tells where its bytes lie."""
 
-        @cache
-        def place() -> tuple[Source, int]:
-            container = parse_container(JoinedSource([piece]), Budget(self.budget.limits))
-            found = [(t.dtype, t.in_bytes().shape) for t in container.tensors.values()]
-            if found != [(dtype, sizes)] or container.unreadable:
-                what = f"the piece of {piece.name!r} is not the tensor {dtype.name} {list(sizes)}"
-                raise piece.malformed(what)
-            (tensor,) = container.tensors.values()
-            return tensor.source, tensor.offset
-
-        return place
+def _opened(
+    limits: ParseLimits, piece: StoredTensor, dtype: DType, sizes: Shape
+) -> tuple[Source, int]:
+    """Open a piece, and return where its first byte lies."""
+    container = parse_container(JoinedSource([piece]), Budget(limits))
+    tensors = list(container.tensors.values())
+    is_it = [(one.dtype, one.in_bytes().shape) for one in tensors] == [(dtype, sizes)]
+    if not is_it or container.unreadable:
+        what = f"the piece of {piece.name!r} is not the tensor {dtype.name} {list(sizes)}"
+        raise piece.malformed(what)
+    return tensors[0].source, tensors[0].offset
 
 
 class ReopenedSource(Source):
