@@ -120,52 +120,47 @@ def join_ranks(
     containers: Sequence[Container], left_out: list[Dropped], select: str | None
 ) -> dict[str, StoredTensor]:
     """Return the whole tensors; add what is left out to `left_out`."""
-    first = containers[0]
-    for rank, other in enumerate(containers[1:], 1):
-        unlike = first.tensors.keys() ^ other.tensors.keys()
-        if unlike:
-            name = min(unlike)
-            raise ParseError(
-                f"rank {rank} and rank 0 hold different tensors: only one has {name!r}",
-                source=other.source.name,
-            )
-    states = {name for name in first.tensors if leaves_out(name, select)}
-    left_out += [Dropped(name, STATE) for name in first.tensors if name in states]
-    strips = Strips()
-    return {name: _join(name, containers, strips) for name in first.tensors if name not in states}
+    first = containers[0].tensors
+    for rank, other in enumerate(containers):
+        for name in sorted(first.keys() ^ other.tensors.keys()):
+            what = f"rank {rank} and rank 0 hold different tensors: only one has {name!r}"
+            raise ParseError(what, source=other.source.name)
+    joined, strips = dict[str, StoredTensor](), Strips()
+    for name in first:
+        if leaves_out(name, select):
+            left_out.append(Dropped(name, STATE))
+        else:
+            parts = [(of.tensors[name], of.sharded.get(name)) for of in containers]
+            joined[name] = _join(parts, strips)
+    return joined
 
 
-def _join(name: str, containers: Sequence[Container], strips: Strips) -> StoredTensor:
-    parts = [container.tensors[name] for container in containers]
-    shardings: list[Sharding | None] = [container.sharded.get(name) for container in containers]
-    first = shardings[0]
-    shape = parts[0].shape if first is None else first.shape
+def _join(parts: Sequence[tuple[StoredTensor, Sharding | None]], strips: Strips) -> StoredTensor:
+    like, first = parts[0]
+    shape = like.shape if first is None else first.shape
     boxes: dict[tuple[int, ...], Box] = {}
-    for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
+    for rank, (part, sharding) in enumerate(parts):
         own = part.shape if sharding is None else sharding.shape
         is_alike = (sharding is None) == (first is None) and own == shape
-        if not is_alike or part.dtype != parts[0].dtype:
-            raise _unlike(name, rank, part)
+        if not is_alike or part.dtype != like.dtype:
+            raise _unlike(rank, part)
         if sharding is not None:
-            for box in _boxes(name, rank, part.in_bytes(), sharding, strips):
+            for box in _boxes(rank, part.in_bytes(), sharding, strips):
                 boxes.setdefault(box.offsets, box)
     if first is not None:
-        return boxed(name, parts[0].dtype, shape, list(boxes.values()), parts[0].source)
-    return parts[0]._replace(offset=0, source=_AgreeingSource(name, parts))
+        return boxed(like.name, like.dtype, shape, list(boxes.values()), like.source)
+    return like._replace(offset=0, source=_AgreeingSource([part for part, _ in parts]))
 
 
-def _boxes(
-    name: str, rank: int, part: StoredTensor, sharding: Sharding, strips: Strips
-) -> Iterator[Box]:
+def _boxes(rank: int, part: StoredTensor, sharding: Sharding, strips: Strips) -> Iterator[Box]:
     """Yield the boxes that a rank's part consists of: one, unless it is cut in strides."""
-    runs = [_runs(n, dim, sharding, name) for dim, n in enumerate(sharding.shape)]
-    _check_count(prod(map(len, runs)), name)
+    runs = [_runs(n, dim, sharding, part) for dim, n in enumerate(sharding.shape)]
+    _check_count(prod(map(len, runs)), part)
     shape = tuple([sum(map(len, run)) for run in runs])
     if shape != part.shape:
-        raise ParseError(
-            f"tensor {name!r}: rank {rank} holds {list(part.shape)}, but its part of"
-            f" {list(sharding.shape)} is {list(shape)}",
-            source=part.source.name,
+        raise part.malformed(
+            f"tensor {part.name!r}: rank {rank} holds {list(part.shape)}, but its part of"
+            f" {list(sharding.shape)} is {list(shape)}"
         )
     item = part.dtype.n_bytes(1)
     strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -177,25 +172,22 @@ def _boxes(
         yield Box(tuple([run.start for run, _ in along]), sizes, place_of(*place))
 
 
-def _check_count(n_boxes: int, name: str) -> None:
+def _check_count(n_boxes: int, part: StoredTensor) -> None:
     if n_boxes > DTENSOR_MAX_BOXES:
-        raise LimitExceeded(
-            "DTENSOR_MAX_BOXES", f"tensor {name!r}: a rank's part in {n_boxes:,} pieces"
-        )
+        what = f"tensor {part.name!r}: a rank's part in {n_boxes:,} pieces"
+        raise LimitExceeded("DTENSOR_MAX_BOXES", what)
 
 
-def _runs(n: int, dim: int, sharding: Sharding, name: str) -> list[range]:
+def _runs(n: int, dim: int, sharding: Sharding, part: StoredTensor) -> list[range]:
     """Return which indices of a dimension a rank has, as runs."""
     # Each dimension of the mesh that cuts it takes the chunk of the rank's coordinate; one with a
     # split factor f cuts what is there into f chunks first, and takes that chunk of each.
     runs = [range(n)]
-    for placed in sharding.placements:
-        if placed.dim == dim:
-            _check_count(max(len(runs), 1) * placed.split_factor, name)
-            chunks = [_chunk(runs, i, placed.split_factor) for i in range(placed.split_factor)]
-            runs = [
-                run for each in chunks for run in _chunk(each, placed.coordinate, placed.n_ranks)
-            ]
+    for n_ranks, coordinate, cut, factor in sharding.placements:
+        if cut == dim:
+            _check_count(max(len(runs), 1) * factor, part)
+            chunks = [_chunk(runs, i, factor) for i in range(factor)]
+            runs = [run for each in chunks for run in _chunk(each, coordinate, n_ranks)]
     return runs
 
 
@@ -210,21 +202,19 @@ def _chunk(runs: Sequence[range], i: int, n: int) -> list[range]:
     return chunk
 
 
-def _unlike(name: str, rank: int, part: StoredTensor) -> ParseError:
-    return ParseError(
-        f"tensor {name!r}: rank {rank} and rank 0 hold different data, and no DTensor says how to"
-        " join them",
-        source=part.source.name,
+def _unlike(rank: int, part: StoredTensor) -> ParseError:
+    return part.malformed(
+        f"tensor {part.name!r}: rank {rank} and rank 0 hold different data, and no DTensor says how"
+        " to join them"
     )
 
 
 class _AgreeingSource(DerivedSource):
     """The bytes of a tensor that several ranks hold, which are compared as they are read."""
 
-    def __init__(self, name: str, parts: Sequence[StoredTensor]) -> None:
+    def __init__(self, parts: Sequence[StoredTensor]) -> None:
         super().__init__(*(part.source for part in parts))
-        self._tensor, self._parts = name, tuple(parts)
-        self.size = parts[0].n_bytes
+        self._parts, self.size = parts, parts[0].n_bytes
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         n = min(len(view), self.size - offset)
@@ -234,7 +224,7 @@ class _AgreeingSource(DerivedSource):
         first.source.read_into(first.offset + offset, view[:n])
         for rank, other in enumerate(others, 1):
             if other.source.read(other.offset + offset, n) != view[:n]:
-                raise _unlike(self._tensor, rank, other)
+                raise _unlike(rank, other)
         return n
 
 
@@ -266,15 +256,15 @@ def join_hf_shards(shards: Mapping[str, Container], budget: Budget) -> dict[str,
 
 
 def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
-    found = told.get(_OFFSETS) if isinstance(told, dict) else None
-    sizes = found if isinstance(found, list) else []
-    if len(sizes) == len(part.shape) and all(type(n) is int and n >= 0 for n in sizes):
+    sizes: Any = told.get(_OFFSETS) if isinstance(told, dict) else None
+    is_list = isinstance(sizes, list) and len(sizes) == len(part.shape)
+    if is_list and all(type(n) is int and n >= 0 for n in sizes):
         return tuple(sizes)
     raise part.malformed(f"{part.name}: {_KEY} does not say where it begins in the whole")
 
 
 def _filled(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
-    ends = [[o + n for o, n in zip(box.offsets, box.sizes, strict=True)] for box in boxes]
+    ends = [map(sum, zip(box.offsets, box.sizes, strict=True)) for box in boxes]
     shape = tuple(map(max, zip(*ends, strict=True)))
     held = [box for box in boxes if prod(box.sizes)]
     return boxed(like.name, like.dtype, shape, held, like.source)
