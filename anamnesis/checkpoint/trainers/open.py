@@ -15,13 +15,8 @@ from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import CONFIG_NAME, DCP_EXTENSION, DCP_METADATA_NAME, is_index
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.trainers.dcp import read_dcp
-from anamnesis.checkpoint.trainers.ranks import (
-    find_hf_shards,
-    find_ranks,
-    join_hf_shards,
-    join_ranks,
-)
-from anamnesis.checkpoint.trainers.zero import find_zero, join_zero, zero_folder
+from anamnesis.checkpoint.trainers.ranks import HF_NAMED, find_ranks, join_hf_shards, join_ranks
+from anamnesis.checkpoint.trainers.zero import Zero, find_zero, zero_folder
 from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.registry import parse_file
 
@@ -46,12 +41,12 @@ def read_trainers(
             # Classes of DeepSpeed's make no tensors.
             foreign = opening._replace(allow_foreign=True)
             shards = parsed(tagged, find_zero(tagged), opening=foreign)
-            stored = join_zero(tagged, shards)
+            stored = Zero(tagged, shards).tensors()
         elif (ranks := find_ranks(names, str(root))) is not None:
             of_ranks, left_out = ranks
             shards = parsed(root, of_ranks)
             stored = join_ranks(list(shards.values()), left_out, select)
-        elif hf_shards := find_hf_shards(names):
+        elif hf_shards := sorted(filter(HF_NAMED.fullmatch, names)):
             shards = parsed(root, hf_shards)
             stored = join_hf_shards(shards, budget)
             n_ranks = len({name.split("-")[1] for name in hf_shards})

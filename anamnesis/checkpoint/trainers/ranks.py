@@ -91,7 +91,7 @@ def lone_rank(container: Container) -> str | None:
             source=container.source.name,
             remedy="name the folder with the files of all ranks",
         )
-    named, zero, hf = (one.fullmatch(path.name) for one in (_NAMED, _OF_ZERO, _HF_NAMED))
+    named, zero, hf = (one.fullmatch(path.name) for one in (_NAMED, _OF_ZERO, HF_NAMED))
     if named is not None and int(named["size"] or 1) > 1:
         rank = f"{named['rank']} of {named['size']}"
     elif zero is not None:
@@ -228,13 +228,8 @@ class _AgreeingSource(DerivedSource):
         return n
 
 
-_HF_NAMED = re.compile(r"shard-(?P<rank>[0-9]{5})-.+\.safetensors", re.DOTALL)
+HF_NAMED = re.compile(r"shard-(?P<rank>[0-9]{5})-.+\.safetensors", re.DOTALL)
 _KEY, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
-
-
-def find_hf_shards(names: Iterable[str]) -> list[str]:
-    """Return the files of a folder that are called as the ranks' are."""
-    return sorted(filter(_HF_NAMED.fullmatch, names))
 
 
 def join_hf_shards(shards: Mapping[str, Container], budget: Budget) -> dict[str, StoredTensor]:

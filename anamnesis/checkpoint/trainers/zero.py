@@ -53,11 +53,6 @@ def find_zero(folder: Path) -> list[str]:
     return [*_names(folder, _OPTIM), *_names(folder, _MODEL)]
 
 
-def join_zero(folder: Path, files: Mapping[str, Container]) -> dict[str, StoredTensor]:
-    """Return the whole tensors."""
-    return _Zero(folder, files).tensors()
-
-
 def _names(folder: Path, ending: str) -> list[str]:
     names = [name for name in os.listdir(folder) if name.endswith(ending)]
     return sorted(names, key=lambda name: (_rank(name), name))
@@ -69,8 +64,8 @@ def _rank(name: str) -> int:
     return -1 if found is None else int(found[1])
 
 
-class _Zero:
-    """One checkpoint on its way to tensors."""
+class Zero:
+    """One checkpoint on its way to whole tensors."""
 
     def __init__(self, folder: Path, files: Mapping[str, Container]) -> None:
         self.folder = folder
