@@ -155,7 +155,7 @@ class MergedSource(DerivedSource):
                 values[:] = rounded(values, self._weight.own_dtype, scratch)
 
     def _add(self, values: Any, first: int, delta: Delta, scratch: Scratch) -> None:
-        """Add to what is within the rows of a delta of values from `first` on."""
+        """Add what values from `first` on get, as far as the delta has their rows."""
         begin = max(first, delta.rows.start * delta.cols)
         end = min(first + len(values), delta.rows.stop * delta.cols)
         if begin >= end:
