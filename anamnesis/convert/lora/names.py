@@ -73,7 +73,10 @@ class Names:
         self._tied = tied
         if not tied.has_head:
             self._of.setdefault(tied.head, tied.stored[0])
-        self._cores = _the_only((core(module), module) for module in self._of)
+
+    @cached_property
+    def _cores(self) -> dict[str, str]:
+        return _the_only((core(module), module) for module in self._of)
 
     def of_adapter(self, adapter: Adapter, names: Collection[str]) -> dict[str, str]:
         """Return the weight of each module; refuse an adapter with one that the base lacks."""
