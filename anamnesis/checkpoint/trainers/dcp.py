@@ -43,28 +43,17 @@ _KEPT_OPEN = 256  # of more files, each is open only while it is read
 Shape = tuple[int, ...]
 
 
-def read_dcp(
-    root: Path, budget: Budget, select: str | None, opened: ExitStack
-) -> tuple[dict[str, Container], list[Dropped]]:
-    """Return the tensors of a checkpoint, as of a file, its files, and what is left out."""
-    source = opened.enter_context(FileSource(root / DCP_METADATA_NAME))
-    made = _Checkpoint(root, source, budget)
-    whole, left = made.read(select)
-    if (root / _COMMON).is_file():
-        left.append(Dropped(_COMMON, _SHARED))
-    pieces = {n: Container("torch", "PyTorch pieces", f, {}) for n, f in made.files.items()}
-    return {_WHOLE: whole, **pieces}, left
+class Dcp:
+    """One checkpoint on its way to containers."""
 
-
-class _Checkpoint:
-    """One checkpoint on its way to a container."""
-
-    def __init__(self, root: Path, source: Source, budget: Budget) -> None:
-        self.root, self.source, self.budget = root, source, budget
+    def __init__(self, root: Path, budget: Budget, opened: ExitStack) -> None:
+        self.root, self.budget = root, budget
+        self.source = opened.enter_context(FileSource(root / DCP_METADATA_NAME))
         self.files: dict[str, Source] = {}
         self._opened = cache(partial(_opened, budget.limits))  # when it is first read
 
-    def read(self, select: str | None) -> tuple[Container, list[Dropped]]:
+    def read(self, select: str | None) -> tuple[dict[str, Container], list[Dropped]]:
+        """Return the tensors as of a file, the files of pieces, and what is left out."""
         metadata = self._metadata()
         described, stored = metadata.get("state_dict_metadata"), metadata.get("storage_data")
         if type(described) is not dict or type(stored) is not dict:
@@ -73,7 +62,7 @@ class _Checkpoint:
         recut = metadata.get("mcore_data")
         pieces = self._pieces(stored)
         tensors: dict[str, StoredTensor] = {}
-        left: list[Dropped] = []
+        left = [Dropped(_COMMON, _SHARED)] if (self.root / _COMMON).is_file() else []
         for name, told in described.items():
             if type(name) is not str:
                 raise self._error("has a tensor whose name is not text")
@@ -86,7 +75,9 @@ class _Checkpoint:
             else:
                 tensors[name] = self._tensor(name, told, pieces.get(name, {}))
         kind, size = "PyTorch distributed checkpoint", self.source.size
-        return Container("torch", kind, self.source, tensors, header_bytes=size), left
+        whole = Container("torch", kind, self.source, tensors, header_bytes=size)
+        files = {n: Container("torch", "PyTorch pieces", f, {}) for n, f in self.files.items()}
+        return {_WHOLE: whole, **files}, left
 
     def _error(self, message: str) -> ParseError:
         return ParseError(message, source=self.source.name)

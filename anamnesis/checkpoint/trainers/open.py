@@ -14,7 +14,7 @@ from anamnesis.base.printable import numbered
 from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint.file_names import CONFIG_NAME, DCP_EXTENSION, DCP_METADATA_NAME, is_index
 from anamnesis.checkpoint.json_file import read_json
-from anamnesis.checkpoint.trainers.dcp import read_dcp
+from anamnesis.checkpoint.trainers.dcp import Dcp
 from anamnesis.checkpoint.trainers.ranks import HF_NAMED, find_ranks, join_hf_shards, join_ranks
 from anamnesis.checkpoint.trainers.zero import Zero, find_zero, zero_folder
 from anamnesis.formats.base import Container, Opening
@@ -35,7 +35,7 @@ def read_trainers(
     with ExitStack() as opened:  # closed if the files make no model
         parsed = partial(_parsed, budget=budget, opened=opened, opening=opening)
         if DCP_METADATA_NAME in names:
-            shards, left_out = read_dcp(root, budget, select, opened)
+            shards, left_out = Dcp(root, budget, opened).read(select)
             stored = next(iter(shards.values())).tensors
         elif (tagged := zero_folder(root)) is not None:
             # Classes of DeepSpeed's make no tensors.
