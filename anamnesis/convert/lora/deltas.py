@@ -138,7 +138,8 @@ class MergedSource(DerivedSource):
     def _read_some(self, offset: int, view: memoryview) -> int:
         n = min(len(view), self.size - offset) // 4 * 4
         if n > 0:
-            self._fill(offset // 4, view[:n])
+            with np.errstate(all="ignore"):  # norms may overflow, or be none
+                self._fill(offset // 4, view[:n])
         return max(n, 0)
 
     def _fill(self, first: int, view: memoryview, *, is_scaled: bool = True) -> None:
