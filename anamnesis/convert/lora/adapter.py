@@ -72,8 +72,9 @@ class Config:
 
     def __init__(self, values: Mapping[str, Any], where: str, component: str = "") -> None:
         self.values, self._where, self._component = values, where, component
-        self._start = str(values.get("init_lora_weights")).lower()
-        self._check()
+        start = str(values.get("init_lora_weights")).lower()
+        self.is_rounded = start == "mica"  # of products, before they are added, as PEFT does
+        self._check(start)
         self.parameters: list[str] = values.get("target_parameters") or []  # or ends of names
         self._alphas = list(self._patterns("alpha_pattern"))
         self._ranks = list(self._patterns("rank_pattern"))
@@ -81,11 +82,6 @@ class Config:
     def error(self, message: str) -> ParseError:
         """Return the error for a config that cannot be right."""
         return ParseError(message, source=self._where)
-
-    @property
-    def is_rounded(self) -> bool:
-        """Whether products are rounded before they are added, as PEFT does for MiCA."""
-        return self._start == "mica"
 
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
@@ -117,7 +113,7 @@ class Config:
             raise self.error(f"{key} is not a number that a float32 holds: {str(value)[:40]}")
         return float(value)
 
-    def _check(self) -> None:
+    def _check(self, start: str) -> None:
         """Refuse values of other kinds, and what would be merged wrongly."""
         values = self.values
         for key, what in _TABLE["kinds"].items():
@@ -127,9 +123,9 @@ class Config:
             raise self.error("target_parameters must be a list of names")
         method = str(values.get("peft_type", "LORA"))[:40]
         why = next((f"{key} is not merged" for key in _TABLE["unread"] if values.get(key)), None)
-        if self._start.startswith(_CHANGES_BASE):
+        if start.startswith(_CHANGES_BASE):
             why = (
-                f"the adapter was made by {self._start}, which changes the base's weights; save it"
+                f"the adapter was made by {start}, which changes the base's weights; save it"
                 " with path_initial_model_for_weight_conversion, as PEFT describes"
             )
         if method != "LORA":
