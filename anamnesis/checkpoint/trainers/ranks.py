@@ -26,6 +26,7 @@ from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint.json_file import json_object
 from anamnesis.checkpoint.trainers.optimizer import STATE, is_file_of_states, leaves_out
+from anamnesis.checkpoint.trainers.zero import rank_of
 from anamnesis.formats.base import Container
 from anamnesis.formats.torch.dtensor import Sharding
 from anamnesis.sources.boxes import Box, boxed, place_of
@@ -34,7 +35,6 @@ from anamnesis.sources.strided import Strips, strided
 _NAMED = re.compile(
     r"(?P<stem>.*world_size_(?P<size>\d+)_|.+?)rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
-_OF_ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(?P<rank>\d+)_.*_states\.pt", re.DOTALL)
 # Megatron's folders and DeepSpeed's files of models that are cut by tensor or pipeline parallelism.
 _SLICE = re.compile(r"mp_rank_\d\d(?:_\d\d\d)*(?P<ending>|_model_states\.pt)")
 DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
@@ -91,11 +91,11 @@ def lone_rank(container: Container) -> str | None:
             source=container.source.name,
             remedy="name the folder with the files of all ranks",
         )
-    named, zero, hf = (one.fullmatch(path.name) for one in (_NAMED, _OF_ZERO, HF_NAMED))
+    named, hf = _NAMED.fullmatch(path.name), HF_NAMED.fullmatch(path.name)
     if named is not None and int(named["size"] or 1) > 1:
         rank = f"{named['rank']} of {named['size']}"
-    elif zero is not None:
-        rank = zero["rank"]
+    elif (of_zero := rank_of(path.name)) >= 0:
+        rank = str(of_zero)
     elif hf is not None and _KEY in container.metadata:
         rank = f"{int(hf['rank']) - 1}"
     else:

@@ -30,7 +30,7 @@ _OPTIM, _MODEL = ZERO_ENDING, "_model_states.pt"
 _ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
 _STATE = "optimizer_state_dict"
 _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
-_RANK = re.compile(r"zero_pp_rank_([0-9]{1,9})_")
+_RANK = re.compile(r"zero_pp_rank_([0-9]{1,9})_.*_states\.pt\Z", re.DOTALL)
 _MAX_TAG = 1000  # characters
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -55,10 +55,10 @@ def find_zero(folder: Path) -> list[str]:
 
 def _names(folder: Path, ending: str) -> list[str]:
     names = [name for name in os.listdir(folder) if name.endswith(ending)]
-    return sorted(names, key=lambda name: (_rank(name), name))
+    return sorted(names, key=lambda name: (rank_of(name), name))
 
 
-def _rank(name: str) -> int:
+def rank_of(name: str) -> int:
     """Return the rank that a file is of; -1 if its name says none."""
     found = _RANK.search(name)
     return -1 if found is None else int(found[1])
@@ -112,7 +112,7 @@ class Zero:
                 f"{count:,} ranks wrote a file like {names[0]}, but {len(names):,} are there"
             )
         for rank, name in enumerate(names):
-            if _rank(name) not in (-1, rank):
+            if rank_of(name) not in (-1, rank):
                 raise self._error(f"{name} is where the file of rank {rank:,} should be")
 
     def tensors(self) -> dict[str, StoredTensor]:
