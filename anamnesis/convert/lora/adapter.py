@@ -193,9 +193,9 @@ class Adapter(NamedTuple):
             return matrix(a, is_turned=True), matrix(b, is_turned=True), True  # A^T @ B^T
         return matrix(b, is_turned=mlx), matrix(a, is_turned=mlx), False
 
-    def made(self, module: str) -> tuple[int, int]:
+    def made(self, module: str, is_conv1d: bool | None = None) -> tuple[int, int]:
         """Return the shape of the product of a module's factors."""
-        left, right, _ = self.factors(module)
+        left, right, _ = self.factors(module, is_conv1d)
         return left.shape[0], right.shape[1]
 
     def scale(self, module: str, rank: int, parameter: str = "") -> float:

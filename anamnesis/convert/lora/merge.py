@@ -144,10 +144,13 @@ class _Merge:
         # patterns fit its name, as for experts.
         own = f".{module}.weight"
         is_parameter = any(own.endswith(f".{one}") for one in config.parameters)
-        is_conv1d = None if is_parameter else self.conv1d.get(name)
+        # PEFT turns what is a Conv1D: its config has the flag of the layer that it adapted last.
+        shape, is_conv1d = as_matrix(base.shape), None if is_parameter else self.conv1d.get(name)
+        if name not in self.conv1d and adapter.made(module, False) == shape:
+            is_conv1d = False
         left, right, is_turned = adapter.factors(module, is_conv1d)
         rank, made = left.shape[1], (left.shape[0], right.shape[1])
-        if right.shape[0] != rank or rank == 0 or made != as_matrix(base.shape):
+        if right.shape[0] != rank or rank == 0 or made != shape:
             raise adapter.error(
                 f"the factors of {module!r} make {list(made)}, but {name!r} of the base is"
                 f" {list(base.shape)}; is it an adapter of this model?"
