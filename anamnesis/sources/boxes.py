@@ -7,9 +7,11 @@ from math import prod
 from operator import add, lt
 from typing import NamedTuple
 
+from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import LimitExceeded, ParseError
 from anamnesis.base.lazy import np
 from anamnesis.base.source import DerivedSource, Source
+from anamnesis.base.stored import StoredTensor
 
 BOXES_MAX_NEIGHBOURS = 1 << 21  # pairs of boxes that are compared, and 64 for each box
 
@@ -23,39 +25,42 @@ def place_of(source: Source, offset: int) -> Place:
 
 
 class Box(NamedTuple):
-    """A part of a tensor: the index of its first element, its shape, and where its bytes lie.
+    """A part of a tensor."""
 
-    The latter is asked for when it is first read.
-    """
-
-    offsets: tuple[int, ...]
+    offsets: tuple[int, ...]  # of its first element
     sizes: tuple[int, ...]
-    place: Place
+    place: Place  # of its bytes, which is asked for when they are first read
 
 
-def check_boxes(shape: tuple[int, ...], boxes: Sequence[Box], what: str, source: str) -> None:
-    """Refuse boxes that lie outside a tensor, meet each other, or leave a part of it out."""
-    n = len(shape)
+def boxed(
+    name: str, dtype: DType, shape: tuple[int, ...], boxes: Sequence[Box], like: Source
+) -> StoredTensor:
+    """Return the tensor of a file that boxes fill: none outside, none twice, and nothing left."""
+    what, n = f"tensor {name!r}", len(shape)
     for box in boxes:
         if len(box.offsets) != n or len(box.sizes) != n:
-            raise ParseError(
-                f"{what}: a piece has other dimensions than {list(shape)}", source=source
-            )
+            other = f"{what}: a piece has other dimensions than {list(shape)}"
+            raise ParseError(other, source=like.name)
         ends = map(sum, zip(box.offsets, box.sizes, strict=True))
         if min(box.offsets, default=0) < 0 or any(e > s for e, s in zip(ends, shape, strict=True)):
             raise ParseError(
                 f"{what}: a piece of {list(box.sizes)} at {list(box.offsets)} lies outside of"
                 f" {list(shape)}",
-                source=source,
+                source=like.name,
             )
     held = sum(prod(box.sizes) for box in boxes)
     if held != prod(shape):
         raise ParseError(
             f"{what}: its pieces hold {held:,} values, and {list(shape)} are {prod(shape):,}",
-            source=source,
+            source=like.name,
         )
     if shape and boxes:
-        _check_apart(boxes, what, source)
+        _check_apart(boxes, what, like.name)
+    source = BoxSource(like, shape, dtype.bits // 8 or 1, boxes)
+    if dtype.bits < 8:  # shapes of boxes count bytes, as torch does; that of a tensor, its elements
+        *outer, inner = shape or (1,)
+        shape = (*outer, inner * 8 // dtype.bits)
+    return StoredTensor(name, dtype, shape, source.size, 0, source)
 
 
 def _check_apart(boxes: Sequence[Box], what: str, source: str) -> None:

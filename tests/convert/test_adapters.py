@@ -177,6 +177,23 @@ def test_a_weight_is_replaced_once(tmp_path: Path) -> None:
         merged(tmp_path, first, adapters[1])
 
 
+def test_factors_are_added_to_the_tensor_of_an_adapter_before(tmp_path: Path) -> None:
+    whole = {**factors(), "b.weight": drawn({"b": (8, 6)})["b"] + 1}
+    adapters = [saved(tmp_path / "x", whole, PEFT), saved(tmp_path / "y", factors("b"), PEFT)]
+    a, b = factors("b").values()
+    assert np.array_equal(merged(tmp_path, *adapters)["b.weight"], whole["b.weight"] + 2 * b @ a)
+
+
+def test_rows_without_a_norm_become_nan_in_silence(tmp_path: Path) -> None:
+    parts = factors(lora_magnitude_vector=(8,))
+    parts["a.lora_B.weight"][:4], parts["a.lora_magnitude_vector"][:] = 0, 1
+    parts["a.lora_B.weight"][4:] = 1e30
+    base = drawn(BASE)
+    base["a.weight"][:4] = 0
+    got = merged(tmp_path, saved(tmp_path / "adapter", parts, PEFT), base=base)["a.weight"]
+    assert np.isnan(got[:4]).all()
+
+
 def test_a_module_that_fits_two_weights_is_refused(tmp_path: Path) -> None:
     adapter = saved(tmp_path / "adapter", factors("model.layers.0.q"), PEFT)
     base = drawn({"text.layers.0.q.weight": (8, 6), "vision.layers.0.q.weight": (8, 6)})

@@ -388,6 +388,20 @@ def test_the_base_says_which_layers_are_conv1d(tmp_path: Path, said: bool) -> No
     assert_same(base, tmp_path / "out", wanted)
 
 
+def test_a_flag_of_other_layers_turns_no_linear_one(tmp_path: Path) -> None:
+    """PEFT saves the flag of the layer that it adapted last, and goes by the class of each."""
+    settings = {"r": 8, "target_modules": ["q_proj", "v_proj", "down_proj", "lm_head"]}
+    base, adapter = (
+        base_of(llama, tmp_path / "base"),
+        trained(llama, settings, tmp_path / "adapter"),
+    )
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "fan_in_fan_out": True}))
+    wanted = merged_by_peft(base, adapter)
+    an.convert(base, tmp_path / "out", "safetensors", lora=adapter)
+    assert_same(base, tmp_path / "out", wanted)
+
+
 def test_several_are_rounded_one_after_the_other(tmp_path: Path) -> None:
     base = base_of(llama, tmp_path / "base")
     adapters = []

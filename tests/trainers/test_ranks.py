@@ -18,6 +18,12 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import anamnesis as an
+from anamnesis.base.dtypes import DTYPES
+from anamnesis.base.stored import StoredTensor
+from anamnesis.checkpoint.trainers.ranks import join_ranks
+from anamnesis.formats.base import Container
+from anamnesis.formats.torch.dtensor import Placement, Sharding
+from anamnesis.sources.memory import BufferSource
 from helpers.damage import open_damaged
 
 
@@ -73,6 +79,19 @@ def test_pieces_are_read_from_any_place(ranks: Path) -> None:
 def test_rank_files_are_what_torch_joins(ranks: Path) -> None:
     with an.parse(ranks / "verl") as model:
         assert_equal(model, torch.load(ranks / "whole.pt"))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_parts_of_two_values_a_byte_are_what_torch_joins(dim: int) -> None:
+    whole = torch.arange(32, dtype=torch.uint8).reshape(4, 8)
+    containers = []
+    for rank, part in enumerate(whole.chunk(2, dim)):
+        shape, source = (part.shape[0], 2 * part.shape[1]), BufferSource(raw(part), f"rank {rank}")
+        stored = StoredTensor("w", DTYPES["F4"], shape, part.numel(), 0, source)
+        sharded = {"w": Sharding((4, 8), (Placement(2, rank, dim),))}
+        containers.append(Container("torch", "PyTorch", source, {"w": stored}, sharded=sharded))
+    joined = join_ranks(containers, [], None)["w"]
+    assert (joined.shape, joined.read()) == ((4, 16), raw(whole))
 
 
 def test_a_distributed_writer_of_safetensors_is_read(ranks: Path) -> None:

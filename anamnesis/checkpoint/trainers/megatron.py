@@ -43,10 +43,7 @@ _NAMES = {own: tuple(names) for own, names in _TABLE["names"].items()}
 def renamed(
     stored: Mapping[str, StoredTensor], config: Mapping[str, Any], select: str | None
 ) -> Renamed:
-    """Return tensors by Hugging Face's names, and what is left out of them.
-
-    They are as they were if they are not Megatron's, or no map is known for the config.
-    """
+    """Return Megatron's tensors by Hugging Face's names if a map is known, and what is left out."""
     if config.get("model_type") not in _TABLE["types"]:
         return dict(stored), []
     for name in stored:
@@ -115,8 +112,7 @@ class _Renamed:
             raise tensor.malformed(f"{tensor} has {rows:,} rows, but vocab_size is {n:,}")
         if rows > n:
             left.append(Dropped(f"{tensor.name} from row {n:,} on", _PADDING))
-        n_bytes = tensor.n_bytes // rows * n
-        return tensor._replace(shape=(n, *tensor.shape[1:]), n_bytes=n_bytes)
+        return _rows(tensor, 0, n)
 
     def _singles(self, tensor: StoredTensor, like: str) -> list[tuple[StoredTensor, Numbers]]:
         """Return the tensor of each layer and expert, and their numbers."""
@@ -127,7 +123,8 @@ class _Renamed:
                 continue
             if singles[0][0].shape[:1] != (n,) or not tensor.n_bytes:
                 raise tensor.malformed(f"{tensor} is not a stack of {n:,} {hole}s ({CONFIG_NAME})")
-            singles = [(_nth(one, i), {**at, hole: i}) for one, at in singles for i in range(n)]
+            apart = [(_rows(one, i), {**at, hole: i}) for one, at in singles for i in range(n)]
+            singles = [(one._replace(shape=one.shape[1:]), at) for one, at in apart]
         return singles
 
     def _apart(self, tensor: StoredTensor, n: int) -> Iterator[StoredTensor]:
@@ -159,7 +156,7 @@ class _Renamed:
             raise ParseError(f"tie_word_embeddings is {is_tied}, but {has}", source=CONFIG_NAME)
 
 
-def _nth(stack: StoredTensor, i: int) -> StoredTensor:
-    """Return one of those that are stacked along the first dimension."""
-    n_bytes = stack.n_bytes // stack.shape[0]
-    return stack._replace(shape=stack.shape[1:], n_bytes=n_bytes, offset=stack.offset + i * n_bytes)
+def _rows(tensor: StoredTensor, first: int, n: int = 1) -> StoredTensor:
+    """Return some that follow each other along the first dimension."""
+    one, shape = tensor.n_bytes // tensor.shape[0], (n, *tensor.shape[1:])
+    return tensor._replace(shape=shape, n_bytes=n * one, offset=tensor.offset + first * one)

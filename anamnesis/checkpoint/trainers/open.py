@@ -12,64 +12,43 @@ from anamnesis.base.errors import ParseError
 from anamnesis.base.limits import Budget
 from anamnesis.base.printable import numbered
 from anamnesis.base.stored import Dropped
-from anamnesis.checkpoint.file_names import (
-    CONFIG_NAME,
-    DCP_EXTENSION,
-    DCP_METADATA_NAME,
-    MODEL_STEM,
-    is_index,
-)
+from anamnesis.checkpoint.file_names import CONFIG_NAME, DCP_EXTENSION, DCP_METADATA_NAME, is_index
 from anamnesis.checkpoint.json_file import read_json
-from anamnesis.checkpoint.trainers.dcp import read_dcp
-from anamnesis.checkpoint.trainers.ranks import (
-    find_hf_shards,
-    find_ranks,
-    join_hf_shards,
-    join_ranks,
-)
-from anamnesis.checkpoint.trainers.zero import find_zero, join_zero, zero_folder
+from anamnesis.checkpoint.trainers.dcp import Dcp
+from anamnesis.checkpoint.trainers.ranks import HF_NAMED, find_ranks, join_hf_shards, join_ranks
+from anamnesis.checkpoint.trainers.zero import Zero, find_zero, zero_folder
 from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.registry import parse_file
 
 _CONFIG_FOLDERS = (os.curdir, "huggingface")  # the latter is verl's
-_WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
 _UNTOLD = "none of them says whether there were more"
 _OF_TORCH, _UNREAD = (DCP_EXTENSION, ".pt", ".pth", ".bin"), "not part of this checkpoint"
-_COMMON, _SHARED = "common.pt", "the state that all of Megatron's ranks share"
 
 
 def read_trainers(
     root: Path, budget: Budget, opening: Opening, select: str | None
 ) -> dict[str, Any] | None:
-    """Return a trainer's folder in the fields that `Checkpoint` has; None if it is none.
-
-    The trainer's own state is left out, unless it is selected.
-    """
+    """Return a trainer's folder in the fields that `Checkpoint` has; None if it is none."""
     names = set(os.listdir(root))
     left_out: list[Dropped] = []
     notes: list[str] = []
     with ExitStack() as opened:  # closed if the files make no model
-        parsed = partial(_parsed, budget=budget, opened=opened)
+        parsed = partial(_parsed, budget=budget, opened=opened, opening=opening)
         if DCP_METADATA_NAME in names:
-            container, files, left_out = read_dcp(root, budget, select)
-            pieces = files.all().items()
-            shards = {_WHOLE: container} | {
-                name: Container("torch", "PyTorch pieces", file, {}) for name, file in pieces
-            }
-            stored = container.tensors
-            left_out += [Dropped(_COMMON, _SHARED)] if _COMMON in names else []
+            shards, left_out = Dcp(root, budget, opened).read(select)
+            stored = next(iter(shards.values())).tensors
         elif (tagged := zero_folder(root)) is not None:
             # Classes of DeepSpeed's make no tensors.
             foreign = opening._replace(allow_foreign=True)
             shards = parsed(tagged, find_zero(tagged), opening=foreign)
-            stored = join_zero(tagged, shards)
+            stored = Zero(tagged, shards).tensors()
         elif (ranks := find_ranks(names, str(root))) is not None:
             of_ranks, left_out = ranks
-            shards = parsed(root, of_ranks, opening=opening)
+            shards = parsed(root, of_ranks)
             stored = join_ranks(list(shards.values()), left_out, select)
-        elif hf_shards := find_hf_shards(names):
-            shards = parsed(root, hf_shards, opening=opening)
-            stored = join_hf_shards(shards)
+        elif hf_shards := sorted(filter(HF_NAMED.fullmatch, names)):
+            shards = parsed(root, hf_shards)
+            stored = join_hf_shards(shards, budget)
             n_ranks = len({name.split("-")[1] for name in hf_shards})
             notes = [f"the files are from {numbered(n_ranks, 'rank')}; {_UNTOLD}"]
         else:

@@ -12,28 +12,29 @@ DCP_SHARDING_INFO is JSON of {NAME: {"saved_offsets": [0, 128]}}.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count, product
+from itertools import accumulate, count, product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from anamnesis.base.errors import LimitExceeded, ParseError
+from anamnesis.base.limits import Budget
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import Dropped, StoredTensor
+from anamnesis.checkpoint.json_file import json_object
 from anamnesis.checkpoint.trainers.optimizer import STATE, is_file_of_states, leaves_out
+from anamnesis.checkpoint.trainers.zero import rank_of
 from anamnesis.formats.base import Container
 from anamnesis.formats.torch.dtensor import Sharding
-from anamnesis.sources.boxes import Box, BoxSource, check_boxes, place_of
+from anamnesis.sources.boxes import Box, boxed, place_of
 from anamnesis.sources.strided import Strips, strided
 
 _NAMED = re.compile(
-    r"(?P<stem>.*?)(?:world_size_(?P<size>\d+)_)?rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
+    r"(?P<stem>.*world_size_(?P<size>\d+)_|.+?)rank[-_]?(?P<rank>\d+)\.(?:pt|pth|bin)", re.DOTALL
 )
-_OF_ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(?P<rank>\d+)_.*_states\.pt", re.DOTALL)
 # Megatron's folders and DeepSpeed's files of models that are cut by tensor or pipeline parallelism.
 _SLICE = re.compile(r"mp_rank_\d\d(?:_\d\d\d)*(?P<ending>|_model_states\.pt)")
 DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
@@ -41,73 +42,65 @@ DTENSOR_MAX_BOXES = 4096  # that a rank's part of one tensor consists of
 
 def find_ranks(names: Iterable[str], root: str) -> tuple[list[str], list[Dropped]] | None:
     """Return the files that hold the ranks' parts of a model, and those left out; None if none."""
-    groups: dict[str, dict[int, str]] = {}
-    sizes: dict[str, int] = {}
-    for name in sorted(names):
-        found = _NAMED.fullmatch(name)
-        if found is None or (found["size"] is None and not found["stem"]):
-            continue
-        stem = f"{found['stem']}world_size_{found['size']}" if found["size"] else found["stem"]
-        other = groups.setdefault(stem, {}).setdefault(int(found["rank"]), name)
-        if other is not name:
-            raise ParseError(f"{other} and {name} are of the same rank", source=root)
-        sizes[stem] = int(found["size"] or 0)
-    states = [stem for stem in groups if is_file_of_states(stem)]
-    models = [stem for stem in groups if stem not in states]
-    models = [stem for stem in models if sizes[stem] or {0, 1} <= groups[stem].keys()]
+    groups: dict[str, dict[int, re.Match[str]]] = {}
+    for found in filter(None, map(_NAMED.fullmatch, sorted(names))):
+        other = groups.setdefault(found["stem"], {}).setdefault(int(found["rank"]), found)
+        if other is not found:
+            what = f"{other.string} and {found.string} are of the same rank"
+            raise ParseError(what, source=root)
+    states = [groups.pop(stem) for stem in list(groups) if is_file_of_states(stem)]
+    models = [
+        files
+        for files in groups.values()
+        if {0, 1} <= files.keys() or next(iter(files.values()))["size"]
+    ]
     if not models:
         return None
     if len(models) > 1:
-        one, other = (next(iter(groups[stem].values())) for stem in models[:2])
-        raise ParseError(f"holds the ranks of two models, {one} and {other}", source=root)
-    files = groups[models[0]]
-    _check_all_there(files, sizes[models[0]], root)
-    left = [Dropped(name, STATE) for stem in states for name in groups[stem].values()]
-    return [files[rank] for rank in sorted(files)], left
+        one, other = (next(iter(files.values())) for files in models[:2])
+        what = f"holds the ranks of two models, {one.string} and {other.string}"
+        raise ParseError(what, source=root)
+    left = [Dropped(found.string, STATE) for files in states for found in files.values()]
+    return _in_order(models[0], root), left
 
 
-def _check_all_there(files: Mapping[int, str], size: int, root: str) -> None:
-    """Refuse the files of some of the ranks; names may claim any number of them."""
+def _in_order(files: Mapping[int, re.Match[str]], root: str) -> list[str]:
+    """Return files by rank; refuse those of some ranks: names may claim any number of them."""
     last, like = max(files), next(iter(files.values()))
-    world = size or last + 1
+    world = int(like["size"] or last + 1)
     if last >= world:
-        raise ParseError(f"{files[last]} is rank {last:,} of only {world:,} ranks", source=root)
-    n_missing = world - len(files)
-    if n_missing:
+        what = f"{files[last].string} is rank {last:,} of only {world:,} ranks"
+        raise ParseError(what, source=root)
+    n_others = world - len(files) - 1
+    if n_others >= 0:
         first = next(rank for rank in count() if rank not in files)
-        raise ParseError(
-            f"the file of rank {first} is missing; {like} is one of {world:,}"
-            if n_missing == 1
-            else f"the files of rank {first} and {n_missing - 1:,} others are missing; {like} is"
-            f" one of {world:,}",
-            source=root,
-        )
+        which = f"{first} and {n_others:,} others are" if n_others else f"{first} is"
+        what = f"the file of rank {which} missing; {like.string} is one of {world:,}"
+        raise ParseError(what, source=root)
+    return [files[rank].string for rank in range(world)]
 
 
 def lone_rank(container: Container) -> str | None:
-    """Return what to say of a file that is one rank's part of a model; None if it is none.
-
-    DTensors of which it has a part only are refused at once: they are not what their names say.
-    """
-    name = container.source.name
+    """Return what to say of a file that is one rank's part of a model; None if it is none."""
+    path = Path(container.source.name)
     cut = next((key for key, one in container.sharded.items() if not one.is_whole), None)
     if cut is not None:
         raise ParseError(
             f"is one rank's part of a model: it holds {list(container.tensors[cut].shape)} of"
             f" {cut!r}, which is {list(container.sharded[cut].shape)}",
-            source=name,
+            source=container.source.name,
             remedy="name the folder with the files of all ranks",
         )
-    found = _NAMED.fullmatch(Path(name).name)
-    if found is not None and int(found["size"] or 1) > 1:
-        rank = f"{found['rank']} of {found['size']}"
-    elif (found := _OF_ZERO.fullmatch(Path(name).name)) is not None:
-        rank = found["rank"]
-    elif _HF_NAMED.fullmatch(Path(name).name) and _KEY in container.metadata:
-        rank = str(int(Path(name).name.split("-")[1]) - 1)
+    named, hf = _NAMED.fullmatch(path.name), HF_NAMED.fullmatch(path.name)
+    if named is not None and int(named["size"] or 1) > 1:
+        rank = f"{named['rank']} of {named['size']}"
+    elif (of_zero := rank_of(path.name)) >= 0:
+        rank = str(of_zero)
+    elif hf is not None and _KEY in container.metadata:
+        rank = f"{int(hf['rank']) - 1}"
     else:
-        return _lone_slice(Path(name))
-    return f"{name}: is the part of rank {rank}; name the folder with the files of all ranks"
+        return _lone_slice(path)
+    return f"{path}: is the part of rank {rank}; name the folder with the files of all ranks"
 
 
 def _lone_slice(path: Path) -> str | None:
@@ -127,104 +120,74 @@ def join_ranks(
     containers: Sequence[Container], left_out: list[Dropped], select: str | None
 ) -> dict[str, StoredTensor]:
     """Return the whole tensors; add what is left out to `left_out`."""
-    first = containers[0]
-    for rank, other in enumerate(containers[1:], 1):
-        unlike = first.tensors.keys() ^ other.tensors.keys()
-        if unlike:
-            name = min(unlike)
-            raise ParseError(
-                f"rank {rank} and rank 0 hold different tensors: only one has {name!r}",
-                source=other.source.name,
-            )
-    strips = Strips()
-    joined: dict[str, StoredTensor] = {}
-    for name in first.tensors:
+    first = containers[0].tensors
+    for rank, other in enumerate(containers):
+        for name in sorted(first.keys() ^ other.tensors.keys()):
+            what = f"rank {rank} and rank 0 hold different tensors: only one has {name!r}"
+            raise ParseError(what, source=other.source.name)
+    joined, strips = dict[str, StoredTensor](), Strips()
+    for name in first:
         if leaves_out(name, select):
             left_out.append(Dropped(name, STATE))
         else:
-            joined[name] = _join(name, containers, strips)
+            parts = [(of.tensors[name], of.sharded.get(name)) for of in containers]
+            joined[name] = _join(parts, strips)
     return joined
 
 
-def _join(name: str, containers: Sequence[Container], strips: Strips) -> StoredTensor:
-    parts = [container.tensors[name] for container in containers]
-    shardings: list[Sharding | None] = [container.sharded.get(name) for container in containers]
-    first = shardings[0]
-    if first is None:
-        return _agreeing(name, parts, shardings)
+def _join(parts: Sequence[tuple[StoredTensor, Sharding | None]], strips: Strips) -> StoredTensor:
+    like, first = parts[0]
+    shape = like.shape if first is None else first.shape
     boxes: dict[tuple[int, ...], Box] = {}
-    for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
-        if sharding is None or (sharding.shape, part.dtype) != (first.shape, parts[0].dtype):
-            raise _unlike(name, rank, parts[rank])
-        for box in _boxes(name, rank, part, sharding, strips):
-            boxes.setdefault(box.offsets, box)
-    return _of_boxes(parts[0], first.shape, list(boxes.values()))
+    for rank, (part, sharding) in enumerate(parts):
+        own = part.shape if sharding is None else sharding.shape
+        is_alike = (sharding is None) == (first is None) and own == shape
+        if not is_alike or part.dtype != like.dtype:
+            raise _unlike(rank, part)
+        if sharding is not None:
+            for box in _boxes(rank, part.in_bytes(), sharding, strips):
+                boxes.setdefault(box.offsets, box)
+    if first is not None:
+        return boxed(like.name, like.dtype, shape, list(boxes.values()), like.source)
+    return like._replace(offset=0, source=_AgreeingSource([part for part, _ in parts]))
 
 
-def _of_boxes(like: StoredTensor, shape: tuple[int, ...], boxes: list[Box]) -> StoredTensor:
-    """Return the tensor that boxes fill; an error if they do not."""
-    check_boxes(shape, boxes, f"tensor {like.name!r}", like.source.name)
-    if like.dtype.block_elements > 1:  # values that share bytes, which boxes must not cut
-        raise like.unsupported(f"tensor {like.name!r}: parts of {like.dtype.name} cannot be joined")
-    source = BoxSource(like.source, shape, like.dtype.n_bytes(1), boxes)
-    return like._replace(shape=shape, n_bytes=source.size, offset=0, source=source)
-
-
-def _boxes(
-    name: str, rank: int, part: StoredTensor, sharding: Sharding, strips: Strips
-) -> Iterator[Box]:
+def _boxes(rank: int, part: StoredTensor, sharding: Sharding, strips: Strips) -> Iterator[Box]:
     """Yield the boxes that a rank's part consists of: one, unless it is cut in strides."""
-    runs = [_runs(n, dim, sharding, name) for dim, n in enumerate(sharding.shape)]
-    _check_count(prod(map(len, runs)), name)
-    shape = tuple([sum(len(run) for run in along) for along in runs])
+    runs = [_runs(n, dim, sharding, part) for dim, n in enumerate(sharding.shape)]
+    _check_count(prod(map(len, runs)), part)
+    shape = tuple([sum(map(len, run)) for run in runs])
     if shape != part.shape:
-        raise ParseError(
-            f"tensor {name!r}: rank {rank} holds {list(part.shape)}, but its part of"
-            f" {list(sharding.shape)} is {list(shape)}",
-            source=part.source.name,
+        raise part.malformed(
+            f"tensor {part.name!r}: rank {rank} holds {list(part.shape)}, but its part of"
+            f" {list(sharding.shape)} is {list(shape)}"
         )
     item = part.dtype.n_bytes(1)
     strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
-    for along in product(*(_placed(each) for each in runs)):
+    placed = [zip(run, accumulate(map(len, run), initial=0), strict=False) for run in runs]
+    for along in product(*placed):  # each with where it begins in the rank's own tensor
         sizes = tuple([len(run) for run, _ in along])
-        start = part.offset + item * sum(
-            [at * s for (_, at), s in zip(along, strides, strict=True)]
-        )
-        place = place_of(*strided(part.source, start, sizes, strides, item, strips))
-        yield Box(tuple([run.start for run, _ in along]), sizes, place)
+        at = sum([at * step for (_, at), step in zip(along, strides, strict=True)])
+        place = strided(part.source, part.offset + item * at, sizes, strides, item, strips)
+        yield Box(tuple([run.start for run, _ in along]), sizes, place_of(*place))
 
 
-def _placed(runs: Iterable[range]) -> list[tuple[range, int]]:
-    """Return runs with where they begin in the rank's own tensor."""
-    at, placed = 0, []
-    for run in runs:
-        if len(run):
-            placed.append((run, at))
-        at += len(run)
-    return placed
-
-
-def _check_count(n_boxes: int, name: str) -> None:
+def _check_count(n_boxes: int, part: StoredTensor) -> None:
     if n_boxes > DTENSOR_MAX_BOXES:
-        raise LimitExceeded(
-            "DTENSOR_MAX_BOXES", f"tensor {name!r}: a rank's part in {n_boxes:,} pieces"
-        )
+        what = f"tensor {part.name!r}: a rank's part in {n_boxes:,} pieces"
+        raise LimitExceeded("DTENSOR_MAX_BOXES", what)
 
 
-def _runs(n: int, dim: int, sharding: Sharding, name: str) -> list[range]:
-    """Return which indices of a dimension a rank has, as runs.
-
-    Each dimension of the mesh that cuts it takes the chunk of the rank's coordinate; one with a
-    split factor f cuts what is there into f chunks first, and takes that chunk of each.
-    """
+def _runs(n: int, dim: int, sharding: Sharding, part: StoredTensor) -> list[range]:
+    """Return which indices of a dimension a rank has, as runs."""
+    # Each dimension of the mesh that cuts it takes the chunk of the rank's coordinate; one with a
+    # split factor f cuts what is there into f chunks first, and takes that chunk of each.
     runs = [range(n)]
-    for placed in sharding.placements:
-        if placed.dim == dim:
-            _check_count(max(len(runs), 1) * placed.split_factor, name)
-            chunks = [_chunk(runs, i, placed.split_factor) for i in range(placed.split_factor)]
-            runs = [
-                run for each in chunks for run in _chunk(each, placed.coordinate, placed.n_ranks)
-            ]
+    for n_ranks, coordinate, cut, factor in sharding.placements:
+        if cut == dim:
+            _check_count(max(len(runs), 1) * factor, part)
+            chunks = [_chunk(runs, i, factor) for i in range(factor)]
+            runs = [run for each in chunks for run in _chunk(each, coordinate, n_ranks)]
     return runs
 
 
@@ -239,31 +202,19 @@ def _chunk(runs: Sequence[range], i: int, n: int) -> list[range]:
     return chunk
 
 
-def _agreeing(
-    name: str, parts: Sequence[StoredTensor], shardings: Sequence[Sharding | None]
-) -> StoredTensor:
-    for rank, (part, sharding) in enumerate(zip(parts, shardings, strict=True)):
-        if sharding is not None or part[1:4] != parts[0][1:4]:
-            raise _unlike(name, rank, part)
-    source = _AgreeingSource(name, parts)
-    return parts[0]._replace(offset=0, source=source) if parts[0].n_bytes else parts[0]
-
-
-def _unlike(name: str, rank: int, part: StoredTensor) -> ParseError:
-    return ParseError(
-        f"tensor {name!r}: rank {rank} and rank 0 hold different data, and no DTensor says how to"
-        " join them",
-        source=part.source.name,
+def _unlike(rank: int, part: StoredTensor) -> ParseError:
+    return part.malformed(
+        f"tensor {part.name!r}: rank {rank} and rank 0 hold different data, and no DTensor says how"
+        " to join them"
     )
 
 
 class _AgreeingSource(DerivedSource):
     """The bytes of a tensor that several ranks hold, which are compared as they are read."""
 
-    def __init__(self, name: str, parts: Sequence[StoredTensor]) -> None:
+    def __init__(self, parts: Sequence[StoredTensor]) -> None:
         super().__init__(*(part.source for part in parts))
-        self._tensor, self._parts = name, tuple(parts)
-        self.size = parts[0].n_bytes
+        self._parts, self.size = parts, parts[0].n_bytes
 
     def _read_some(self, offset: int, view: memoryview) -> int:
         n = min(len(view), self.size - offset)
@@ -273,52 +224,42 @@ class _AgreeingSource(DerivedSource):
         first.source.read_into(first.offset + offset, view[:n])
         for rank, other in enumerate(others, 1):
             if other.source.read(other.offset + offset, n) != view[:n]:
-                raise _unlike(self._tensor, rank, other)
+                raise _unlike(rank, other)
         return n
 
 
-_HF_NAMED = re.compile(r"shard-[0-9]{5}-.+\.safetensors", re.DOTALL)
+HF_NAMED = re.compile(r"shard-(?P<rank>[0-9]{5})-.+\.safetensors", re.DOTALL)
 _KEY, _OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
 
 
-def find_hf_shards(names: Iterable[str]) -> list[str]:
-    """Return the files of a folder that are called as the ranks' are."""
-    return sorted(filter(_HF_NAMED.fullmatch, names))
-
-
-def join_hf_shards(shards: Mapping[str, Container]) -> dict[str, StoredTensor]:
+def join_hf_shards(shards: Mapping[str, Container], budget: Budget) -> dict[str, StoredTensor]:
     """Return the whole tensors."""
     boxes: dict[str, list[Box]] = {}
     first: dict[str, StoredTensor] = {}
-    for container in shards.values():
-        try:
-            told = json.loads(container.metadata.get(_KEY, ""))
-        except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):
-            raise ParseError(
-                f"is named like a rank's part, but its metadata has no {_KEY}",
-                source=container.source.name,
-            )
+    for file, container in shards.items():
+        if _KEY not in container.metadata:
+            what = f"is named like a rank's part, but its metadata has no {_KEY}"
+            raise ParseError(what, source=container.source.name)
+        told = json_object(container.metadata[_KEY].encode(), f"{file}: its {_KEY}", budget)
         for name, part in container.tensors.items():
             like = first.setdefault(name, part)
-            begin = _begin(told.get(name), part)
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
                 raise part.malformed(f"{part} is a part of {like}, but differs in dtype or rank")
-            box = Box(begin, part.shape, place_of(part.source, part.offset))
-            boxes.setdefault(name, []).append(box)
-    return {name: _whole(like, boxes[name]) for name, like in first.items()}
+            begin, place = _begin(told.get(name), part), place_of(part.source, part.offset)
+            boxes.setdefault(name, []).append(Box(begin, part.in_bytes().shape, place))
+    return {name: _filled(like, boxes[name]) for name, like in first.items()}
 
 
 def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
-    found = told.get(_OFFSETS) if isinstance(told, dict) else None
-    sizes = found if isinstance(found, list) else []
-    if len(sizes) == len(part.shape) and all(type(n) is int and n >= 0 for n in sizes):
+    sizes: Any = told.get(_OFFSETS) if isinstance(told, dict) else None
+    is_list = isinstance(sizes, list) and len(sizes) == len(part.shape)
+    if is_list and all(type(n) is int and n >= 0 for n in sizes):
         return tuple(sizes)
     raise part.malformed(f"{part.name}: {_KEY} does not say where it begins in the whole")
 
 
-def _whole(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
-    ends = [[o + n for o, n in zip(box.offsets, box.sizes, strict=True)] for box in boxes]
+def _filled(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
+    ends = [map(sum, zip(box.offsets, box.sizes, strict=True)) for box in boxes]
+    shape = tuple(map(max, zip(*ends, strict=True)))
     held = [box for box in boxes if prod(box.sizes)]
-    return _of_boxes(like, tuple(map(max, zip(*ends, strict=True))), held)
+    return boxed(like.name, like.dtype, shape, held, like.source)

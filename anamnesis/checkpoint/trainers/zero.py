@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,7 @@ _OPTIM, _MODEL = ZERO_ENDING, "_model_states.pt"
 _ONE_MODEL_FILE = f"mp_rank_00{_MODEL}"
 _STATE = "optimizer_state_dict"
 _OF_GROUPS, _OF_RANKS = "single_partition_of_fp32_groups", "fp32_flat_groups"
-_RANK = re.compile(r"zero_pp_rank_([0-9]{1,9})_")
-_NUMBERS = re.compile(r"([0-9]+)")
+_RANK = re.compile(r"zero_pp_rank_([0-9]{1,9})_.*_states\.pt\Z", re.DOTALL)
 _MAX_TAG = 1000  # characters
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -39,16 +39,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 def zero_folder(root: Path) -> Path | None:
     """Return the folder of a checkpoint's files: the one that `latest` names, or this one."""
     latest = root / "latest"
-    if latest.is_file():
-        with open(latest, encoding="utf-8", errors="replace") as file:
-            tag = file.read(_MAX_TAG).strip()
-        folder = root / tag
-        if tag and Path(tag).name == tag and folder.is_dir():
-            return folder if _names(folder, _OPTIM) else None
-        if _names(root, _OPTIM):
-            return root
-        return None
-    return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
+    if not latest.is_file():
+        return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
+    with open(latest, encoding="utf-8", errors="replace") as file:
+        tag = file.read(_MAX_TAG).strip()
+    is_below = tag and Path(tag).name == tag and (root / tag).is_dir()
+    folder = root / tag if is_below else root
+    return folder if _names(folder, _OPTIM) else None
 
 
 def find_zero(folder: Path) -> list[str]:
@@ -56,42 +53,45 @@ def find_zero(folder: Path) -> list[str]:
     return [*_names(folder, _OPTIM), *_names(folder, _MODEL)]
 
 
-def join_zero(folder: Path, files: Mapping[str, Container]) -> dict[str, StoredTensor]:
-    """Return the whole tensors."""
-    return _Zero(folder, files).tensors()
-
-
 def _names(folder: Path, ending: str) -> list[str]:
-    """Return the files of an ending, rank 10 behind rank 9."""
-
-    def by_numbers(name: str) -> list[int | str]:
-        return [int(part) if i % 2 else part for i, part in enumerate(_NUMBERS.split(name))]
-
-    return sorted((n for n in os.listdir(folder) if n.endswith(ending)), key=by_numbers)
+    names = [name for name in os.listdir(folder) if name.endswith(ending)]
+    return sorted(names, key=lambda name: (rank_of(name), name))
 
 
-class _Zero:
-    """One checkpoint on its way to tensors."""
+def rank_of(name: str) -> int:
+    """Return the rank that a file is of; -1 if its name says none."""
+    found = _RANK.search(name)
+    return -1 if found is None else int(found[1])
+
+
+class Zero:
+    """One checkpoint on its way to whole tensors."""
 
     def __init__(self, folder: Path, files: Mapping[str, Container]) -> None:
         self.folder = folder
         self.ranks = [file for name, file in files.items() if name.endswith(_OPTIM)]
-        models = {name: file for name, file in files.items() if name.endswith(_MODEL)}
+        self.models = [file for name, file in files.items() if name.endswith(_MODEL)]
         self.stage = self._number(f"{_STATE}.zero_stage")
         if self.stage not in (1, 2, 3):
             raise self._error(f"ZeRO stage {self.stage} does not split the weights")
-        if not models:
+        if not self.models:
             raise self._error(f"has no file NAME{_MODEL}, which says what the weights are")
-        if self.stage < 3 and set(models) != {_ONE_MODEL_FILE}:
+        self.about = self.models[0].metadata
+        self._check_ranks([name for name in files if name.endswith(_OPTIM)])
+        models = [name for name in files if name.endswith(_MODEL)]
+        if self.stage == 3:
+            self._check_ranks(models)
+        elif models != [_ONE_MODEL_FILE]:
             raise UnsupportedError(
                 f"{folder}: has the states of {len(models)} parts of the model; only"
                 f" {_ONE_MODEL_FILE} is read"
             )
-        self.models = list(models.values())
-        self.about = self.models[0].metadata
-        self._check()
-        for ending in (_OPTIM, _MODEL) if self.stage == 3 else (_OPTIM,):
-            self._check_ranks([name for name in files if name.endswith(ending)])
+        for model in self.models:
+            if any("autoep" in key.partition(".")[0].lower() for key in model.metadata):
+                raise UnsupportedError(
+                    f"{model.source.name}: AutoEP splits experts in a way that is not read",
+                    remedy="DeepSpeed's ds_to_universal.py joins them",
+                )
 
     def _error(self, message: str) -> ParseError:
         return ParseError(message, source=str(self.folder))
@@ -104,28 +104,15 @@ class _Zero:
             raise self._error(f"is not a ZeRO checkpoint: {key} is {value!r}")
         return value
 
-    def _check(self) -> None:
-        count = self._number(f"{_STATE}.partition_count")
-        if count != len(self.ranks):
-            raise self._error(
-                f"{count:,} ranks wrote a file NAME{_OPTIM}, but {len(self.ranks):,} are there"
-            )
-        if self.stage == 3 and len(self.models) != count:
-            raise self._error(
-                f"{count:,} files NAME{_MODEL} are needed, but {len(self.models):,} are there"
-            )
-        for model in self.models:
-            if any("autoep" in key.partition(".")[0].lower() for key in model.metadata):
-                raise UnsupportedError(
-                    f"{model.source.name}: AutoEP splits experts in a way that is not read",
-                    remedy="DeepSpeed's ds_to_universal.py joins them",
-                )
-
     def _check_ranks(self, names: Sequence[str]) -> None:
         """Refuse files of other ranks than the first ones, each of which has one."""
+        count = self._number(f"{_STATE}.partition_count")
+        if count != len(names):
+            raise self._error(
+                f"{count:,} ranks wrote a file like {names[0]}, but {len(names):,} are there"
+            )
         for rank, name in enumerate(names):
-            found = _RANK.search(name)
-            if found is not None and int(found[1]) != rank:
+            if rank_of(name) not in (-1, rank):
                 raise self._error(f"{name} is where the file of rank {rank:,} should be")
 
     def tensors(self) -> dict[str, StoredTensor]:
@@ -164,64 +151,57 @@ class _Zero:
             raise self._error("does not list its parameters")
         return [groups[number] for number in sorted(groups)]
 
+    def _of_each(self, files: Sequence[Container], key: str) -> list[StoredTensor]:
+        """Return the tensor of a name that each rank's file has."""
+        for file in files:
+            if key not in file.tensors:
+                raise ParseError(f"has no tensor {key!r}", source=file.source.name)
+        return [file.tensors[key] for file in files]
+
     def _buffers(self) -> Iterator[tuple[str, StoredTensor]]:
         names = self.about.get("buffer_names")
         for name in map(str, names if type(names) is list else ()):
-            tensor = self.models[0].tensors.get(f"module.{name}")
-            if tensor is None:
-                raise self._error(f"buffer {name!r} is missing")
+            (tensor,) = self._of_each(self.models[:1], f"module.{name}")
             yield name, tensor._replace(name=name)
 
     def _frozen(self) -> Iterator[tuple[str, StoredTensor]]:
         for name, value in self._below("frozen_param_shapes"):
-            shape, key = self._shape(name, value), f"frozen_param_fragments.{name}"
-            try:
-                flat = self._joined([model.tensors[key] for model in self.models])
-            except KeyError:
-                raise self._error(f"parameter {name!r} is missing") from None
-            self._check_used(prod(shape), flat.n_elements, len(self.models))
-            yield name, self._taken(name, shape, flat)
-
-    def _flat(self, rank: int, key: str, group: int) -> StoredTensor:
-        name = f"{_STATE}.{key}.{group}"
-        tensor = self.ranks[rank].tensors.get(name)
-        if tensor is None or len(tensor.shape) != 1:
-            raise self._error(f"rank {rank} lacks the flat weights {name!r}")
-        return tensor
+            parts = self._of_each(self.models, f"frozen_param_fragments.{name}")
+            yield from self._laid({name: self._shape(name, value)}, parts)
 
     def _of_groups(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stages 1 and 2, which follow each other in the parts of all ranks."""
         for group, shapes in enumerate(groups):
-            flat = self._joined([self._flat(r, _OF_GROUPS, group) for r in range(len(self.ranks))])
+            flat = self._joined(self._of_each(self.ranks, f"{_STATE}.{_OF_GROUPS}.{group}"))
             paddings = self.ranks[0].metadata.get(f"{_STATE}.param_alignment_paddings.{group}")
             gaps = paddings if type(paddings) is list else [0] * len(shapes)
             if len(gaps) != len(shapes) or not all(type(n) is int and n >= 0 for n in gaps):
                 raise self._error(f"the paddings of group {group} do not match its parameters")
-            at = 0
-            for (name, shape), gap in zip(shapes.items(), gaps, strict=True):
-                yield name, self._taken(name, shape, flat, at)
-                at += prod(shape) + gap
-            self._check_used(at, flat.n_elements, 2 * len(self.ranks))
+            yield from self._laid(shapes, [flat], gaps, 2 * len(self.ranks))
 
     def _of_ranks(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stage 3, which each rank has a part of."""
-        n_groups = sum(
-            1 for key in self.ranks[0].tensors if key.startswith(f"{_STATE}.{_OF_RANKS}.")
-        )
-        of_rank = [
-            self._joined([self._flat(rank, _OF_RANKS, group) for group in range(n_groups)])
-            for rank in range(len(self.ranks))
-        ]
-        at = 0
-        for name, shape in (pair for shapes in groups for pair in shapes.items()):
-            n = -(-prod(shape) // len(self.ranks))
-            whole = self._joined([self._taken(name, (n,), flat, at) for flat in of_rank])
-            yield name, self._taken(name, shape, whole)
-            at += n
-        for flat in of_rank:
-            self._check_used(at, flat.n_elements, 1)
+        start = f"{_STATE}.{_OF_RANKS}."
+        n_groups = sum(key.startswith(start) for key in self.ranks[0].tensors)
+        of_groups = [self._of_each(self.ranks, f"{start}{i}") for i in range(max(n_groups, 1))]
+        of_ranks = [self._joined(flats) for flats in zip(*of_groups, strict=True)]
+        return self._laid(dict(pair for shapes in groups for pair in shapes.items()), of_ranks)
 
-    def _check_used(self, used: int, held: int, align: int) -> None:
+    def _laid(
+        self,
+        shapes: Shapes,
+        flats: Sequence[StoredTensor],
+        gaps: Iterable[int] = repeat(0),
+        align: int = 1,
+    ) -> Iterator[tuple[str, StoredTensor]]:
+        """Yield parameters that follow each other in flat tensors, each of which has as much."""
+        at = 0
+        for (name, shape), gap in zip(shapes.items(), gaps, strict=False):
+            n = -(-prod(shape) // len(flats))
+            whole = self._joined([self._taken(name, (n,), flat, at) for flat in flats])
+            yield name, self._taken(name, shape, whole)
+            at += n + gap
+        used, held = at * len(flats), sum(flat.n_elements for flat in flats)
         if -(-used // align) != -(-held // align):
             raise self._error(f"its parameters take {used:,} values, but {held:,} are stored")
 
@@ -231,6 +211,8 @@ class _Zero:
         if len(dtypes) != 1:
             what = " and ".join(dtype.name for dtype in dtypes) or "no dtype"
             raise self._error(f"its flat weights are of {what}")
+        if len(flats) == 1:
+            return flats[0]
         source, n = JoinedSource(flats), sum(flat.n_elements for flat in flats)
         return StoredTensor(flats[0].name, flats[0].dtype, (n,), source.size, 0, source)
 

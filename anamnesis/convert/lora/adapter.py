@@ -24,10 +24,11 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import ParseError, UnsupportedError
 from anamnesis.base.limits import Budget, ParseLimits, hold
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.file_names import ADAPTER_NAMES
 from anamnesis.checkpoint.json_file import json_object, read_json
-from anamnesis.convert.lora.deltas import Factor
+from anamnesis.convert.lora.deltas import matrix
 from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 from anamnesis.sources.urls import kind_of_url, shown_url
@@ -38,21 +39,19 @@ _MOST = float.fromhex("0x1.fffffep127")  # the largest float32
 _SCALE_OF_MLX = 20.0
 _ALPHA_OF_PEFT = 8
 
-# What the values of some keys are, if they are not null.
-_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
-    **dict.fromkeys(
-        ("use_dora", "use_rslora", "fan_in_fan_out", "lora_bias"), (bool, "true or false")
-    ),
-    **dict.fromkeys(("alpha_pattern", "rank_pattern", "lora_parameters"), (dict, "an object")),
-    **dict.fromkeys(("target_parameters", "modules_to_save"), (list, "a list")),
-    "init_lora_weights": ((bool, str), "true, false or a name"),
+# What the values of keys of a config are, if they are not null; keys of PEFT's that make other
+# weights than the base's, or other products, if they are set; what kohya's and diffusers' names
+# begin with (the rest is a module's, kohya's with underscores); what ends a tensor's name, and what
+# it is for its module; parts of names as diffusers' first versions had them, and as they are now;
+# and what a part of a name begins with, of another method or a form that is not read.
+_TABLE = json_table(__file__)
+STARTS, _ROLES, _OLDER = _TABLE["starts"], _TABLE["roles"], _TABLE["older"]
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "true or false": bool,
+    "an object": dict,
+    "a list": list,
+    "true, false or a name": (bool, str),
 }
-# Keys of PEFT's that make other weights than the base's, or other products, if they are set.
-_UNREAD = (
-    *("layer_replication", "trainable_token_indices", "alora_invocation_tokens", "use_qalora"),
-    *("use_bdlora", "arrow_config", "kasa_config", "velora_config", "monteclora_config"),
-    "megatron_config",
-)
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # when an adapter is made
 
 # What may take long in patterns of modules: repeated groups, and more than three repetitions.
@@ -63,44 +62,9 @@ _OF_DIFFUSERS = ("pytorch_lora_weights.safetensors", "pytorch_lora_weights.bin")
 _FILES = (*_WITH_CONFIG, *_OF_DIFFUSERS)
 _PEFT = "base_model.model."
 BASE_LAYER = ".base_layer."  # PEFT's: what a module wraps, saved beside its factors
-# What kohya's and diffusers' names begin with; the rest is a module's, kohya's with underscores.
-STARTS = (
-    *("lora_unet_", "lora_te1_", "lora_te2_", "lora_te_"),
-    *("unet.", "transformer.", "text_encoder."),
-)
-# What ends a tensor's name, and what it is for its module.
-_ROLES = {
-    **{f"{lora}.down.weight": "A" for lora in (".lora", "_lora", ".lora_linear_layer")},
-    **{f"{lora}.up.weight": "B" for lora in (".lora", "_lora", ".lora_linear_layer")},
-    **{f".lora_{x}{end}.weight": x for x in "AB" for end in ("", ".default")},
-    **{f".lora_embedding_{x}": f"embedding_{x}" for x in "AB"},
-    ".lora_down.weight": "A",
-    ".lora_up.weight": "B",
-    ".alpha": "alpha",
-    ".lora_a": "A_turned",
-    ".lora_b": "B_turned",
-    ".lora_magnitude_vector": "magnitude",
-    ".lora_magnitude_vector.weight": "magnitude",
-    ".m": "magnitude",  # mlx-lm's
-    ".lora_B.bias": "bias",
-}
 _PAIRS = (("A", "B"), ("embedding_A", "embedding_B"), ("A_turned", "B_turned"))
 _FACTORS = {role for pair in _PAIRS for role in pair}
 _SAME = 0.01  # of an alpha in a config and as a tensor, which may be rounded to bfloat16
-# Parts of names as diffusers' first versions had them, and as they are now.
-_OLDER = {".processor.to_": ".to_", ".to_out_lora.": ".to_out.0_lora."}
-# What a part of a name begins with, of another method than LoRA or a form of it that is not read.
-_OTHERS = {
-    "hada_": "LoHa",
-    "lokr_": "LoKr",
-    "lora_mid": "LoCon with three factors",
-    "dora_scale": "DoRA in kohya's form",
-    "oft_": "OFT",
-    "ia3_": "IA3",
-    "vera_": "VeRA",
-    "trainable_tokens": "trainable tokens",
-    "glora_": "GLoRA",
-}
 
 
 class Config:
@@ -108,7 +72,10 @@ class Config:
 
     def __init__(self, values: Mapping[str, Any], where: str, component: str = "") -> None:
         self.values, self._where, self._component = values, where, component
-        self._check()
+        start = str(values.get("init_lora_weights")).lower()
+        self.is_rounded = start == "mica"  # of products, before they are added, as PEFT does
+        self._check(start)
+        self.parameters: list[str] = values.get("target_parameters") or []  # or ends of names
         self._alphas = list(self._patterns("alpha_pattern"))
         self._ranks = list(self._patterns("rank_pattern"))
 
@@ -116,39 +83,21 @@ class Config:
         """Return the error for a config that cannot be right."""
         return ParseError(message, source=self._where)
 
-    def flag(self, key: str) -> bool | None:
-        """Return what a flag is set to; None if the config does not have it."""
-        value: bool | None = self.values.get(key)
-        return value
-
-    def parameters(self) -> list[str]:
-        """Return the names, or ends of names, of parameters that are wrapped by themselves."""
-        return self.values.get("target_parameters") or []
-
-    @property
-    def is_rounded(self) -> bool:
-        """Whether products are rounded before they are added, as PEFT does for MiCA."""
-        return str(self.values.get("init_lora_weights")).lower() == "mica"
-
     def scale(self, module: str, rank: int) -> float | None:
         """Return what the product of a module's factors is multiplied by, if that is said."""
         name = module.removeprefix(f"{self._component}.")
         of_mlx = self.values.get("lora_parameters")
         said = self.values.get("r") if of_mlx is None else of_mlx.get("rank")
-        own = self._of(self._ranks, name, said)
+        own = _first(self._ranks, name, said)
         if own is not None and self._number(own, "the rank") != rank:
             raise self.error(f"the rank of {module!r} is {own} here, but {rank} in its factors")
         if of_mlx is not None:
             return self._number(of_mlx.get("scale", _SCALE_OF_MLX), "lora_parameters.scale")
         if self.values.keys().isdisjoint(("peft_type", "lora_alpha")):
             return None
-        alpha = self._of(self._alphas, name, self.values.get("lora_alpha", _ALPHA_OF_PEFT))
+        alpha = _first(self._alphas, name, self.values.get("lora_alpha", _ALPHA_OF_PEFT))
         number = self._number(alpha, "lora_alpha")
-        return number / math.sqrt(rank) if self.flag("use_rslora") else number / rank
-
-    def _of(self, patterns: list[tuple[re.Pattern[str], Any]], module: str, default: Any) -> Any:
-        """Return the value of the first pattern that fits the end of a module's name."""
-        return next((value for pattern, value in patterns if pattern.match(module)), default)
+        return number / math.sqrt(rank) if self.values.get("use_rslora") else number / rank
 
     def _patterns(self, key: str) -> Iterator[tuple[re.Pattern[str], Any]]:
         for pattern, value in (self.values.get(key) or {}).items():
@@ -164,28 +113,30 @@ class Config:
             raise self.error(f"{key} is not a number that a float32 holds: {str(value)[:40]}")
         return float(value)
 
-    def _check(self) -> None:
+    def _check(self, start: str) -> None:
         """Refuse values of other kinds, and what would be merged wrongly."""
         values = self.values
-        for key, (kind, what) in _KINDS.items():
-            if values.get(key) is not None and not isinstance(values[key], kind):
+        for key, what in _TABLE["kinds"].items():
+            if values.get(key) is not None and not isinstance(values[key], _KINDS[what]):
                 raise self.error(f"{key} must be {what}")
         if not all(isinstance(name, str) for name in values.get("target_parameters") or ()):
             raise self.error("target_parameters must be a list of names")
-        if values.get("peft_type", "LORA") != "LORA":
-            given = str(values["peft_type"])[:40]
-            raise UnsupportedError(
-                f"{self._where}: is of type {given}; only LoRA adapters are merged"
+        method = str(values.get("peft_type", "LORA"))[:40]
+        why = next((f"{key} is not merged" for key in _TABLE["unread"] if values.get(key)), None)
+        if start.startswith(_CHANGES_BASE):
+            why = (
+                f"the adapter was made by {start}, which changes the base's weights; save it"
+                " with path_initial_model_for_weight_conversion, as PEFT describes"
             )
-        start = values.get("init_lora_weights")
-        if isinstance(start, str) and start.lower().startswith(_CHANGES_BASE):
-            raise UnsupportedError(
-                f"{self._where}: the adapter was made by {start}, which changes the base's weights;"
-                " save it with path_initial_model_for_weight_conversion, as PEFT describes"
-            )
-        unread = next((key for key in _UNREAD if values.get(key)), None)
-        if unread is not None:
-            raise UnsupportedError(f"{self._where}: {unread} is not merged")
+        if method != "LORA":
+            why = f"is of type {method}; only LoRA adapters are merged"
+        if why is not None:
+            raise UnsupportedError(f"{self._where}: {why}")
+
+
+def _first(patterns: list[tuple[re.Pattern[str], Any]], module: str, default: Any) -> Any:
+    """Return the value of the first pattern that fits the end of a module's name."""
+    return next((value for pattern, value in patterns if pattern.match(module)), default)
 
 
 def configs_of(container: Container, folder: str, budget: Budget) -> dict[str, Config]:
@@ -213,6 +164,7 @@ class Adapter(NamedTuple):
     modules: dict[str, dict[str, StoredTensor]]  # by role
     whole: dict[str, StoredTensor]  # that replace the base's
     configs: Mapping[str, Config]  # by component of a pipeline; "" is for all
+    weight: float  # that all of it is added with
     needs_scale: bool  # from a config or alphas, as it is a folder of PEFT or mlx-lm
 
     @property
@@ -229,21 +181,21 @@ class Adapter(NamedTuple):
         component = module.partition(".")[0]
         return self.configs.get(component) or self.configs[""]
 
-    def factors(self, module: str, is_conv1d: bool | None = None) -> tuple[Factor, Factor]:
-        """Return what is multiplied: B and A, or both turned where the product is.
-
-        The config's flag says whether it is turned, where the base does not.
-        """
+    def factors(
+        self, module: str, is_conv1d: bool | None = None
+    ) -> tuple[StoredTensor, StoredTensor, bool]:
+        """Return what is multiplied, and whether both are turned, as the base or the config is."""
         roles = self.modules[module]
         a, b, mlx = next((roles[a], roles[b], a == "A_turned") for a, b in _PAIRS if a in roles)
-        is_turned = self.config(module).flag("fan_in_fan_out") if is_conv1d is None else is_conv1d
-        if is_turned or "embedding_A" in roles:
-            return Factor(a, turned=True), Factor(b, turned=True)  # (B @ A)^T = A^T @ B^T
-        return Factor(b, mlx), Factor(a, mlx)
+        if is_conv1d is None:
+            is_conv1d = self.config(module).values.get("fan_in_fan_out")
+        if is_conv1d or "embedding_A" in roles:
+            return matrix(a, is_turned=True), matrix(b, is_turned=True), True  # A^T @ B^T
+        return matrix(b, is_turned=mlx), matrix(a, is_turned=mlx), False
 
-    def made(self, module: str) -> tuple[int, int]:
+    def made(self, module: str, is_conv1d: bool | None = None) -> tuple[int, int]:
         """Return the shape of the product of a module's factors."""
-        left, right = self.factors(module)
+        left, right, _ = self.factors(module, is_conv1d)
         return left.shape[0], right.shape[1]
 
     def scale(self, module: str, rank: int, parameter: str = "") -> float:
@@ -256,7 +208,7 @@ class Adapter(NamedTuple):
                 " folder; name the file to merge it with a scale of 1"
             )
         if alpha is None:
-            return 1.0 if said is None else said
+            return self.weight if said is None else self.weight * said
         scale = float(alpha.numpy().reshape(-1)[0]) / rank
         if not math.isfinite(scale):
             raise self.error(f"tensor {alpha.name!r} is not a finite number")
@@ -265,10 +217,10 @@ class Adapter(NamedTuple):
                 f"tensor {alpha.name!r} gives the scale {scale:g}, but the config {said:g}; if"
                 " the config is another adapter's, move this one to a folder of its own"
             )
-        return scale
+        return self.weight * scale
 
 
-def open_adapter(path: str, limits: ParseLimits) -> Adapter:
+def open_adapter(path: str, weight: float, limits: ParseLimits) -> Adapter:
     """Open an adapter: a folder of PEFT's, mlx-lm's or diffusers', or a file."""
     if kind_of_url(path) is not None:
         raise UnsupportedError(f"{shown_url(path)}: adapters are read from this machine only")
@@ -285,7 +237,7 @@ def open_adapter(path: str, limits: ParseLimits) -> Adapter:
     needs_scale = is_folder and os.path.basename(file) in _WITH_CONFIG
     try:
         configs = configs_of(container, folder, budget)
-        adapter = _checked(_sorted(Adapter(container, {}, {}, configs, needs_scale)))
+        adapter = _checked(_sorted(Adapter(container, {}, {}, configs, weight, needs_scale)))
         parts = chain.from_iterable(roles.values() for roles in adapter.modules.values())
         hold(limits, ((f"the tensor {part.name!r}", 4 * part.n_elements) for part in parts))
         return adapter
@@ -311,7 +263,8 @@ def _file_of(folder: str) -> str:
 def _sorted(adapter: Adapter) -> Adapter:
     """Return an adapter with its tensors by what they are for."""
     for name, tensor in adapter.container.tensors.items():
-        foreign = next((what for word, what in _OTHERS.items() if f".{word}" in f".{name}"), None)
+        others = _TABLE["others"].items()
+        foreign = next((what for word, what in others if f".{word}" in f".{name}"), None)
         kinds = ("float", "int") if name.endswith(".alpha") else ("float",)
         if foreign is not None or tensor.dtype.kind not in kinds:
             what = f"is of {foreign}" if foreign else f"is {tensor.dtype}"

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from math import prod
+from typing import Any
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
 from anamnesis.base.lazy import np
-from anamnesis.base.levels import resolve_level
 from anamnesis.base.source import DerivedSource
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, band_bytes
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.views.low_rank import panels
+from anamnesis.sources.strided import shared_strips, strided
 
 Matrix = Callable[[], Any]  # of float32
 Factors = tuple[Any, Any]
@@ -24,48 +25,54 @@ _F32 = OUTPUT_DTYPES["f32"]
 _KEPT = 3  # deltas whose factors are in memory: bands are asked for weight after weight
 
 
-class Factor(NamedTuple):
-    """A stored factor: its first dimension, and all others as one; the other way, if turned."""
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return a shape as rows and columns: its first dimension, and all others as one."""
+    return (shape[0] if shape else 1), prod(shape[1:])
 
-    tensor: StoredTensor
-    turned: bool = False
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        rows = self.tensor.shape[0] if self.tensor.shape else 1
-        cols = self.tensor.n_elements // max(rows, 1)
-        return (cols, rows) if self.turned else (rows, cols)
+def matrix(stored: StoredTensor, *, is_turned: bool = False) -> StoredTensor:
+    """Return a factor, seen as a matrix."""
+    rows, cols = as_matrix(stored.shape)
+    if is_turned:
+        return picked(stored, 0, (cols, rows), (1, cols))
+    return stored._replace(shape=(rows, cols))
 
-    def values(self) -> Any:
-        """Return its values, in float32."""
-        values = self.tensor.numpy().astype(np.float32)
-        self.tensor.source.base.check_unchanged()
-        flat = values.reshape(self._replace(turned=False).shape)
-        return np.ascontiguousarray(flat.T if self.turned else flat)
+
+def picked(
+    of: StoredTensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> StoredTensor:
+    """Return some values of a factor."""
+    item = of.dtype.n_bytes(1)
+    at = of.offset + first * item
+    source, at = strided(of.source, at, shape, strides, item, shared_strips())
+    return of._replace(shape=shape, n_bytes=item * prod(shape), offset=at, source=source)
+
+
+def values_of(stored: StoredTensor) -> Any:
+    """Return the values of a factor, in float32."""
+    values = stored.numpy().astype(np.float32)
+    stored.source.base.check_unchanged()
+    return values
 
 
 @dataclass(eq=False)
 class Delta:
-    """What is added to some rows of a weight, seen as a matrix.
-
-    `is_rounded` is of what is rounded to the weight's own dtype before it is added. With a
-    `magnitude`, rows or columns of the sum are then scaled to these norms (DoRA).
-    """
+    """What is added to some rows of a weight, seen as a matrix."""
 
     left: Matrix  # rows x rank
     right: Matrix  # rank x columns
     scale: float
     rows: range
     cols: int
-    is_rounded: bool = False
-    magnitude: Matrix | None = None
+    is_rounded: bool = False  # to the weight's own dtype, before it is added
+    magnitude: Matrix | None = None  # norms that rows or columns of the sum are scaled to (DoRA)
     of_columns: bool = False
     ratios: Any = field(default=None, repr=False)  # of magnitudes to norms, once known
 
-    def span(self, first: int, n: int) -> tuple[int, int]:
-        """Return where it begins and ends within values of the flat weight from `first` on."""
-        return max(first, self.rows.start * self.cols), min(first + n, self.rows.stop * self.cols)
+    @classmethod
+    def of(cls, left: StoredTensor, right: StoredTensor, scale: float, rows: range) -> Delta:
+        made = partial(values_of, left), partial(values_of, right)
+        return cls(*made, scale, rows, right.shape[1])
 
     def add(self, values: Any, at: int, factors: Factors, level: int) -> None:
         """Add to values of the flat weight from `at` on, all of which are within its rows."""
@@ -87,49 +94,43 @@ class Shelf:
     """The factors of a few deltas of one merge, those that were asked for last."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[Delta, _Held] = OrderedDict()
-        self._lock = threading.Lock()
+        self._held = lru_cache(_KEPT)(_Held)
 
     def factors(self, delta: Delta) -> Factors:
+        return self._held(delta).factors()
+
+
+class _Held:
+    """The factors of a delta, once they are made."""
+
+    def __init__(self, delta: Delta) -> None:
+        self._delta, self._lock = delta, threading.Lock()
+        self._made: Factors | None = None
+
+    def factors(self) -> Factors:
         """Return both factors, the right one in the kernel's panels."""
         with self._lock:
-            held = self._held.pop(delta, None) or _Held()
-            self._held[delta] = held
-            if len(self._held) > _KEPT:
-                self._held.popitem(last=False)
-        with held.lock:
-            if held.factors is None:
-                held.factors = delta.left(), panels(delta.right())
-            return held.factors
+            if self._made is None:
+                self._made = self._delta.left(), panels(self._delta.right())
+            return self._made
 
 
-@dataclass(eq=False)
-class _Held:
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    factors: Factors | None = None
-
-
-def rounded(values: Any, dtype: DType | None, level: int) -> Any:
+def rounded(values: Any, dtype: DType | None, scratch: Scratch) -> Any:
     """Return float32 values rounded to a dtype; as they are if it is None."""
     if dtype is None or dtype is _F32:
         return values
-    half = bytearray(dtype.n_bytes(len(values)))
-    out = np.empty(len(values), np.float32)
-    _core.convert(
-        _core.FLOATS["F32"], _core.OUTPUTS[dtype.name], values.view(np.uint8), half, level
-    )
-    _core.convert(_core.FLOATS[dtype.name], _core.OUTPUTS["F32"], half, out.view(np.uint8), level)
+    half, out = bytearray(dtype.n_bytes(len(values))), np.empty(len(values), np.float32)
+    scratch.convert(values.view(np.uint8), dtype, half)
+    scratch.convert(half, _F32, out.view(np.uint8), of=dtype.name)
     return out
 
 
 class MergedSource(DerivedSource):
     """The float32 values of a weight with what adapters add, each of which is rounded in turn."""
 
-    def __init__(
-        self, weight: Weight, deltas: list[Delta], own: DType | None, shelf: Shelf
-    ) -> None:
+    def __init__(self, weight: Weight, deltas: list[Delta], shelf: Shelf) -> None:
         super().__init__(weight.parts[0].source)
-        self._weight, self._deltas, self._own, self._shelf = weight, deltas, own, shelf
+        self._weight, self._deltas, self._shelf = weight, deltas, shelf
         self._scratch = threading.local()
         self._norms = threading.Lock()
         self.size = 4 * weight.n_elements
@@ -137,34 +138,34 @@ class MergedSource(DerivedSource):
     def _read_some(self, offset: int, view: memoryview) -> int:
         n = min(len(view), self.size - offset) // 4 * 4
         if n > 0:
-            self._fill(offset // 4, view[:n])
+            with np.errstate(all="ignore"):  # norms may overflow, or be none
+                self._fill(offset // 4, view[:n])
         return max(n, 0)
 
     def _fill(self, first: int, view: memoryview, *, is_scaled: bool = True) -> None:
-        level = resolve_level()
         if not hasattr(self._scratch, "value"):
             self._scratch.value = Scratch()
-        band = Band(first, first + len(view) // 4)
-        decode_run(self._weight, band, _F32, self._scratch.value, view)
+        scratch: Scratch = self._scratch.value
+        decode_run(self._weight, Band(first, first + len(view) // 4), _F32, scratch, view)
         values = np.frombuffer(view, np.float32)
         for delta in self._deltas:
-            self._add(values, first, delta, level)
+            self._add(values, first, delta, scratch)
             if is_scaled and delta.magnitude is not None:
                 self._scale(values, first, delta)
             if delta is not self._deltas[-1]:
-                values[:] = rounded(values, self._own, level)
+                values[:] = rounded(values, self._weight.own_dtype, scratch)
 
-    def _add(self, values: Any, first: int, delta: Delta, level: int) -> None:
-        begin, end = delta.span(first, len(values))
+    def _add(self, values: Any, first: int, delta: Delta, scratch: Scratch) -> None:
+        """Add what values from `first` on get, as far as the delta has their rows."""
+        begin = max(first, delta.rows.start * delta.cols)
+        end = min(first + len(values), delta.rows.stop * delta.cols)
         if begin >= end:
             return
         part, factors = values[begin - first : end - first], self._shelf.factors(delta)
+        change = np.zeros_like(part) if delta.is_rounded else part
+        delta.add(change, begin, factors, scratch.level)
         if delta.is_rounded:
-            change = np.zeros(end - begin, np.float32)
-            delta.add(change, begin, factors, level)
-            part += rounded(change, self._own, level)
-        else:
-            delta.add(part, begin, factors, level)
+            part += rounded(change, self._weight.own_dtype, scratch)
 
     def _scale(self, values: Any, first: int, delta: Delta) -> None:
         """Multiply by magnitude / norm, of each row or column."""

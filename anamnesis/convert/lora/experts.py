@@ -11,17 +11,21 @@ A is expert after expert; in B the expert is the fastest index. Expert e has B[:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from math import prod
 from typing import NamedTuple
 
 from anamnesis.base.stored import StoredTensor
 from anamnesis.convert.lora.adapter import Adapter
-from anamnesis.convert.lora.deltas import Delta, Factor
+from anamnesis.convert.lora.deltas import Delta, picked
 from anamnesis.convert.lora.names import Names, core
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.libraries.stacked_experts import LAYERS, PIECE, STACKS, Way, way_of
-from anamnesis.sources.strided import Strips, strided
+from anamnesis.schemes.libraries.stacked_experts import (
+    STACKS,
+    Singles,
+    Way,
+    in_order,
+    single_experts,
+    way_of,
+)
 
 _BASE = ".base_layer"
 _STACK_NAMES = ("gate_up_proj", "down_proj", "up_proj")
@@ -41,30 +45,24 @@ class _Stack(NamedTuple):
 
 
 def deltas_of_experts(
-    adapter: Adapter, ledger: Ledger, names: Names, weight: float
-) -> tuple[list[tuple[str, Delta]], set[str]]:
-    """Return what an adapter adds to experts that its config names, and the modules of that."""
-    deltas, taken = list[tuple[str, Delta]](), set[str]()
-    owners, singles = dict[str, str](), None
+    adapter: Adapter, ledger: Ledger, names: Names
+) -> tuple[list[tuple[str, Delta]], dict[str, str]]:
+    """Return what an adapter adds to experts that its config names, and what each module is of."""
+    deltas, taken = list[tuple[str, Delta]](), dict[str, str]()
+    singles: dict[str, Singles] = {}
     for module in sorted(adapter.modules):
         bare = module.replace(_BASE, "")
-        named = [name.rpartition(".")[2] for name in adapter.config(module).parameters()]
+        named = [name.rpartition(".")[2] for name in adapter.config(module).parameters]
         if not named or bare.rpartition(".")[2] != "experts":
             continue
-        singles = _singles(ledger) if singles is None else singles
-        asked = [name for name in _STACK_NAMES if name in named]
-        stacks = list(
-            filter(None, (_stack(ledger, singles, names.own(f"{bare}.{name}")) for name in asked))
-        )
-        if not stacks:
-            continue
-        stack = _fitting(adapter, module, stacks)
-        parameter = f"{bare}.{stack.name}"
-        owner = owners.setdefault(parameter, module)
-        if owner != module:
-            raise adapter.error(f"the factors of {owner!r} and {module!r} both fit {parameter!r}")
-        deltas.extend(_deltas(adapter, module, stack, weight))
-        taken.add(module)
+        singles = singles or {_layer(m): one for m, one in single_experts(ledger.weights).items()}
+        asked = [names.own(f"{bare}.{name}") for name in _STACK_NAMES if name in named]
+        stacks = list(filter(None, (_stack(ledger, singles, name) for name in asked)))
+        if stacks:
+            stack = _fitting(adapter, module, stacks)
+            taken[module] = f"{bare}.{stack.name}"
+            deltas.extend(_deltas(adapter, module, stack, taken[module]))
+    names.check_owners(adapter, taken)
     return deltas, taken
 
 
@@ -72,22 +70,11 @@ def _factors(adapter: Adapter, module: str) -> tuple[StoredTensor, StoredTensor]
     """Return the two factors of a module of experts, which are matrices."""
     roles, config = adapter.modules[module], adapter.config(module)
     others = sorted(roles.keys() - {"A", "B", "alpha"})
-    others += [key for key in ("use_dora", "lora_bias", "fan_in_fan_out") if config.flag(key)]
+    others += [key for key in ("use_dora", "lora_bias", "fan_in_fan_out") if config.values.get(key)]
     if others or len(roles["A"].shape) != 2 or len(roles["B"].shape) != 2:
         what = f"have {others[0]}" if others else "are not matrices"
         raise adapter.error(f"the factors of {module!r}, a module of experts, {what}")
     return roles["A"], roles["B"]
-
-
-def _singles(ledger: Ledger) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the weights of single experts: by layer, number and part."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
-    for name in ledger.weights:
-        piece = PIECE.fullmatch(name) if "experts." in name else None
-        if piece is not None and piece[4] == "weight":
-            of_layer = found.setdefault(_layer(piece[1]), {})
-            of_layer.setdefault(piece[2], {})[LAYERS[piece[3]]] = name
-    return found
 
 
 def _layer(experts: str) -> str:
@@ -95,34 +82,27 @@ def _layer(experts: str) -> str:
     return core(experts.rpartition(".")[0].rpartition(".")[0])
 
 
-def _stack(
-    ledger: Ledger, singles: Mapping[str, Mapping[str, Mapping[str, str]]], parameter: str
-) -> _Stack | None:
+def _stack(ledger: Ledger, singles: Mapping[str, Singles], parameter: str) -> _Stack | None:
     """Return a stack of a module of experts, as the model has it."""
     module, _, name = parameter.rpartition(".")
     types = ledger.facts.types
-    way, in_out = way_of(types), not types.isdisjoint(_IN_OUT)
+    way, in_out = way_of(types) or Way(), not types.isdisjoint(_IN_OUT)
     whole = ledger.weights.get(parameter)
     if whole is not None and len(whole.shape) == 3:
         n, rows, cols = whole.shape
         own = [[(whole.name, range(e * rows, (e + 1) * rows))] for e in range(n)]
         return _Stack(name, (n, rows, cols), False, own, in_out if types else None)
-    experts, parts = singles.get(_layer(module), {}), STACKS.get(name, ())
-    numbered = [experts.get(str(i), {}) for i in range(len(experts))]
-    if not parts or not numbered or any(part not in one for one in numbered for part in parts):
+    found, parts = singles.get(_layer(module), {}), STACKS.get(name, ())
+    pieces = in_order([found.get((part, "weight"), {}) for part in parts]) if parts else ""
+    if isinstance(pieces, str) or len(pieces[0].shape) != 2:
         return None
-    shapes = [[ledger.weights[one[part]].shape for part in parts] for one in numbered]
-    is_alike = all(one == shapes[0] for one in shapes) and len({s[1:] for s in shapes[0]}) == 1
-    if not is_alike or len(shapes[0][0]) != 2:
-        return None
-    pieces = [
-        [(one[part], range(shape[0])) for part, shape in zip(parts, shapes[0], strict=True)]
-        for one in numbered
+    (rows, cols), n = pieces[0].shape, len(parts)
+    experts = [
+        [(one.name, range(rows)) for one in pieces[i : i + n]] for i in range(0, len(pieces), n)
     ]
-    rows = sum(shape[0] for shape in shapes[0])
-    shape, way = (len(pieces), rows, shapes[0][0][1]), way or Way()
-    is_turned = way.is_turned != in_out
-    return _Stack(name, shape, False, pieces, is_turned, way.alternates and len(parts) > 1)
+    alternates = way.alternates and n > 1
+    shape = (len(experts), n * rows, cols)
+    return _Stack(name, shape, False, experts, way.is_turned != in_out, alternates)
 
 
 def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
@@ -131,16 +111,15 @@ def _fitting(adapter: Adapter, module: str, stacks: Sequence[_Stack]) -> _Stack:
     made = b.shape[0], a.shape[1]
     lies = [stack for stack in stacks if stack.shape[1:] == made]
     turned = [stack for stack in stacks if stack.shape[:0:-1] == made]
-    if lies and (not turned or any(stack.shape[1] != stack.shape[2] for stack in lies)):
-        return lies[0]
-    if turned and (not lies or _is_turned(adapter, module, stacks, lies[0])):
+    if not lies and not turned:
+        raise adapter.error(
+            f"the factors of {module!r} make {list(made)} for each expert, but the base's are"
+            f" {list(stacks[0].shape[1:])}"
+        )
+    are_square = all(stack.shape[1] == stack.shape[2] for stack in lies)
+    if not lies or (are_square and _is_turned(adapter, module, stacks, lies[0])):
         return turned[0]._replace(is_turned=True)
-    if lies:
-        return lies[0]
-    raise adapter.error(
-        f"the factors of {module!r} make {list(made)} for each expert, but the base's are"
-        f" {list(stacks[0].shape[1:])}"
-    )
+    return lies[0]
 
 
 def _is_turned(adapter: Adapter, module: str, stacks: Sequence[_Stack], square: _Stack) -> bool:
@@ -162,36 +141,25 @@ def _is_turned(adapter: Adapter, module: str, stacks: Sequence[_Stack], square: 
 
 
 def _deltas(
-    adapter: Adapter, module: str, stack: _Stack, weight: float
+    adapter: Adapter, module: str, stack: _Stack, parameter: str
 ) -> Iterator[tuple[str, Delta]]:
     a, b = _factors(adapter, module)
     n = stack.shape[0]
     rank, rest = divmod(a.shape[0], max(n, 1))
     if rest or b.shape[1] != a.shape[0] or rank == 0:
         raise adapter.error(f"the factors of {module!r} do not divide among {n:,} experts")
-    parameter = f"{module.replace(_BASE, '')}.{stack.name}"
-    scale, strips = weight * adapter.scale(module, rank, parameter), Strips()
-    seen, (n_out, step), n_in = partial(_seen, strips), b.shape, a.shape[1]
+    scale, n_in, (n_out, step) = adapter.scale(module, rank, parameter), a.shape[1], b.shape
     for expert, pieces in enumerate(stack.pieces):
         first, done = expert * rank * n_in, 0
         each = len(pieces) if stack.alternates else 1  # of the stack's rows, from one to the next
         for name, rows in pieces:
             if stack.is_turned:
-                left = seen(a, first + done, (len(rows), rank), (each, n_in))
-                right = seen(b, expert, (rank, n_out), (n, step))
+                left = picked(a, first + done, (len(rows), rank), (each, n_in))
+                right = picked(b, expert, (rank, n_out), (n, step))
             else:
-                left = seen(b, expert + done * step, (len(rows), rank), (each * step, n))
-                right = seen(a, first, (rank, n_in), (n_in, 1))
-            cols = right.shape[1]
-            yield name, Delta(left.values, right.values, scale, rows, cols, is_rounded=True)
+                left = picked(b, expert + done * step, (len(rows), rank), (each * step, n))
+                right = picked(a, first, (rank, n_in), (n_in, 1))
+            delta = Delta.of(left, right, scale, rows)
+            delta.is_rounded = True
+            yield name, delta
             done += 1 if stack.alternates else len(rows)
-
-
-def _seen(
-    strips: Strips, of: StoredTensor, first: int, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> Factor:
-    """Return some values of a matrix as a factor."""
-    item = of.dtype.n_bytes(1)
-    source, at = strided(of.source, of.offset + first * item, shape, strides, item, strips)
-    n_bytes = item * prod(shape)
-    return Factor(of._replace(shape=shape, n_bytes=n_bytes, offset=at, source=source))

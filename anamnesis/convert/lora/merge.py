@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from glob import escape
 from hashlib import sha256
 from typing import Any
@@ -18,12 +18,13 @@ from typing import Any
 from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import np
+from anamnesis.base.source import Source
 from anamnesis.base.stored import StoredTensor
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.lora.adapter import BASE_LAYER, Adapter, open_adapter
-from anamnesis.convert.lora.deltas import Delta, Factor, MergedSource, Shelf
+from anamnesis.convert.lora.deltas import Delta, MergedSource, Shelf, as_matrix, matrix, values_of
 from anamnesis.convert.lora.experts import deltas_of_experts
-from anamnesis.convert.lora.names import Names, Tied, flat_shape, module_of
+from anamnesis.convert.lora.names import Names, Tied, module_of
 from anamnesis.convert.plan.edits import digest_of, replaced_by
 from anamnesis.convert.request.request import Request
 from anamnesis.schemes.core.weight import Weight
@@ -42,18 +43,15 @@ def merged(
     """Return the weights of a model with what the adapters of a request add to them."""
     adapters = []
     for path, weight in request.lora.items():
-        adapters.append((open_adapter(path, request.limits), weight))
-        opened.callback(adapters[-1][0].container.source.close)
+        adapters.append(open_adapter(path, weight, request.limits))
+        opened.callback(adapters[-1].container.source.close)
     return _Merge(ledger, request, config).made(adapters)
 
 
 def merged_as_stored(
     checkpoint: Checkpoint, ledger: Ledger, request: Request, opened: ExitStack
 ) -> tuple[Ledger, Request]:
-    """Return the weights of a GGUF under its own names, with what is added to transformers'.
-
-    Those that were in blocks are asked for in blocks of their own type, if nothing else is.
-    """
+    """Return the weights of a GGUF under its own names, with what is added to transformers'."""
     from anamnesis.architectures.from_gguf import tensors_as_hf
     from anamnesis.architectures.operations import ValuesSource
     from anamnesis.architectures.to_gguf import tensors_as_gguf
@@ -67,10 +65,10 @@ def merged_as_stored(
     for name, of in back.names.items():
         if all(new[one] is old[one] for one in of):
             continue
-        weight, source = weights[name], ValuesSource(back.ledger.weights[name])
-        tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
-        token = cache(partial(_ids, [new[one] for one in of]))
+        weight, token = weights[name], cache(partial(_ids, [new[one] for one in of]))
+        tensor = _values(weight, ValuesSource(back.ledger.weights[name]))
         weights[name] = replaced_by(weight, tensor, request, token)
+        # What was in blocks is asked for in blocks of its own type, if nothing else is.
         if weight.own_dtype is None and request.keep_blocks and request.encoding is None:
             types.append((escape(name), encoding(f"gguf-{weight.parts[0].dtype.name.lower()}")))
     return replace(ledger, weights=weights), replace(request, overrides=tuple(types))
@@ -82,35 +80,28 @@ class _Merge:
     def __init__(self, ledger: Ledger, request: Request, config: Mapping[str, Any]) -> None:
         self.ledger = ledger
         self.request = request
-        self.tied = Tied.of(ledger, config)
+        self.tied = Tied(ledger, config)
         self.names = Names(ledger, self.tied)
         self.conv1d = conv1d_layers(ledger)
         self.deltas: dict[str, list[Delta]] = {}
         self.whole: dict[str, StoredTensor] = {}
         self.shelf = Shelf()
 
-    @cached_property
-    def twins(self) -> tuple[str, ...]:
-        """The head and the embeddings, if they are stored apart and are one."""
-        return self.tied.twins(self.ledger)
-
-    def made(self, adapters: list[tuple[Adapter, float]]) -> Ledger:
+    def made(self, adapters: list[Adapter]) -> Ledger:
         """Return the account of the merged model."""
-        for adapter, share in adapters:
-            self._take(adapter, share)
-        weights = dict(self.ledger.weights)
-        token = cache(partial(_token, adapters))
+        for adapter in adapters:
+            self._take(adapter)
+        weights, token = dict(self.ledger.weights), cache(partial(_token, adapters))
         for name, tensor in self.whole.items():
             weights[name] = replaced_by(weights[name], tensor, self.request, token)
         for name, deltas in self.deltas.items():
             weight = weights[name]
-            source = MergedSource(weight, deltas, weight.own_dtype, self.shelf)
-            tensor = StoredTensor(name, _F32, weight.shape, source.size, 0, source)
+            tensor = _values(weight, MergedSource(weight, deltas, self.shelf))
             weights[name] = replaced_by(weight, tensor, self.request, token)
         return replace(self.ledger, weights=weights)
 
-    def _take(self, adapter: Adapter, weight: float) -> None:
-        deltas, taken = deltas_of_experts(adapter, self.ledger, self.names, weight)
+    def _take(self, adapter: Adapter) -> None:
+        deltas, taken = deltas_of_experts(adapter, self.ledger, self.names)
         for name, delta in deltas:
             self._add(adapter, name, delta)
         modules = [module for module in adapter.modules if module not in taken]
@@ -122,8 +113,8 @@ class _Merge:
         # PEFT merges the head last.
         for module in sorted(modules, key=lambda module: module == self.tied.head):
             name = names[module]
-            for one in (name in self.tied.stored and self.twins) or (name,):
-                self._take_module(adapter, module, one, weight)
+            for one in (name in self.tied.stored and self.tied.twins) or (name,):
+                self._take_module(adapter, module, one)
 
     def _add(self, adapter: Adapter, name: str, delta: Delta) -> None:
         self._weight(adapter, name)
@@ -145,34 +136,33 @@ class _Merge:
             )
         return weight
 
-    def _take_module(self, adapter: Adapter, module: str, name: str, weight: float) -> None:
+    def _take_module(self, adapter: Adapter, module: str, name: str) -> None:
         """Take what one module of an adapter adds to a weight."""
-        roles, base = adapter.modules[module], self._weight(adapter, name)
+        roles, config = adapter.modules[module], adapter.config(module)
+        base = self._weight(adapter, name)
         # A parameter's product lies as the parameter does and is rounded before it is added, and
         # patterns fit its name, as for experts.
         own = f".{module}.weight"
-        is_parameter = any(own.endswith(f".{x}") for x in adapter.config(module).parameters())
-        left, right = adapter.factors(module, None if is_parameter else self.conv1d.get(name))
+        is_parameter = any(own.endswith(f".{one}") for one in config.parameters)
+        # PEFT turns what is a Conv1D: its config has the flag of the layer that it adapted last.
+        shape, is_conv1d = as_matrix(base.shape), None if is_parameter else self.conv1d.get(name)
+        if name not in self.conv1d and adapter.made(module, False) == shape:
+            is_conv1d = False
+        left, right, is_turned = adapter.factors(module, is_conv1d)
         rank, made = left.shape[1], (left.shape[0], right.shape[1])
-        if right.shape[0] != rank or rank == 0 or made != flat_shape(base):
+        if right.shape[0] != rank or rank == 0 or made != shape:
             raise adapter.error(
                 f"the factors of {module!r} make {list(made)}, but {name!r} of the base is"
                 f" {list(base.shape)}; is it an adapter of this model?"
             )
-        scale = weight * adapter.scale(module, rank, own[1:] if is_parameter else "")
-        delta = Delta(
-            left.values,
-            right.values,
-            scale,
-            range(made[0]),
-            made[1],
-            is_rounded=("embedding_A" in roles or is_parameter or adapter.config(module).is_rounded)
-            and "magnitude" not in roles,
-            of_columns=left.tensor is not roles.get("B", roles.get("B_turned")),
-        )
-        self._check_parts(adapter, module, weight, made[delta.of_columns])
+        scale = adapter.scale(module, rank, own[1:] if is_parameter else "")
+        delta = Delta.of(left, right, scale, range(made[0]))
+        delta.of_columns = is_turned
+        self._check_parts(adapter, module, made[is_turned])
         if "magnitude" in roles:
-            delta.magnitude = Factor(roles["magnitude"]).values
+            delta.magnitude = partial(values_of, roles["magnitude"])
+        else:
+            delta.is_rounded = "embedding_A" in roles or is_parameter or config.is_rounded
         self._add(adapter, name, delta)
         bias = roles.get("bias")
         if bias is not None:
@@ -182,23 +172,26 @@ class _Merge:
                 what = f"is for a bias {own!r} that the base lacks"
                 raise adapter.error(f"{bias.name!r} {what}")
             one = np.ones((1, 1), np.float32)
-            add = Delta(Factor(bias).values, lambda: one, scale, range(bias.n_elements), 1)
+            values = partial(values_of, matrix(bias))
+            add = Delta(values, lambda: one, scale, range(bias.n_elements), 1)
             self._add(adapter, own, add)
 
-    def _check_parts(self, adapter: Adapter, module: str, weight: float, n_norms: int) -> None:
+    def _check_parts(self, adapter: Adapter, module: str, n_norms: int) -> None:
         """Refuse parts of a module that its config contradicts, and magnitudes that do not fit."""
         roles = adapter.modules[module]
         for role, key in _SAID.items():
-            said = adapter.config(module).flag(key)
+            said = adapter.config(module).values.get(key)
             if said is not None and said != (role in roles):
                 has = "a" if role in roles else "no"
                 raise adapter.error(f"module {module!r} has {has} {role}, but {key} is {said}")
         magnitude = roles.get("magnitude")
-        if magnitude is not None and magnitude.n_elements != n_norms:
+        if magnitude is None:
+            return
+        if magnitude.n_elements != n_norms:
             raise adapter.error(
                 f"tensor {magnitude.name!r} is {list(magnitude.shape)}, for {n_norms:,} norms"
             )
-        if magnitude is not None and weight != 1.0:
+        if adapter.weight != 1.0:
             raise UnsupportedError(f"{adapter.name}: DoRA cannot be merged with a weight")
 
     def _check_tied(self, adapter: Adapter, names: Mapping[str, str]) -> None:
@@ -210,7 +203,7 @@ class _Merge:
             for name, tensor in adapter.whole.items()
             if names[module_of(name)] in self.tied.stored and BASE_LAYER not in tensor.name
         }
-        if len(whole) == 1 and not adapter.config(min(whole)).flag("ensure_weight_tying"):
+        if len(whole) == 1 and not adapter.config(min(whole)).values.get("ensure_weight_tying"):
             raise UnsupportedError(
                 f"{adapter.name}: has only {min(whole)!r}; PEFT leaves what is tied to it"
                 " (the head, or the embeddings) unchanged",
@@ -241,14 +234,19 @@ class _Merge:
         self.whole[own] = tensor
 
 
+def _values(weight: Weight, source: Source) -> StoredTensor:
+    """Return the float32 values of a weight, which a source makes."""
+    return StoredTensor(weight.name, _F32, weight.shape, source.size, 0, source)
+
+
 def _ids(weights: list[Weight]) -> str:
     return " ".join([weight.id for weight in weights])
 
 
-def _token(adapters: list[tuple[Adapter, float]]) -> str:
+def _token(adapters: list[Adapter]) -> str:
     """Return what tells these adapters from others, for runs that are resumed."""
-    found = [
-        (one.name, one.container.source.stamp(), [c.values for c in one.configs.values()], weight)
-        for one, weight in adapters
-    ]
+    found = []
+    for one in adapters:
+        configs = [config.values for config in one.configs.values()]
+        found.append((one.name, one.container.source.stamp(), configs, one.weight))
     return sha256(repr(found).encode()).hexdigest()

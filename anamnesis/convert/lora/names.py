@@ -7,16 +7,16 @@ factor and a whole tensor are found alike, so that both are of one part of the m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.nearest import did_you_mean
 from anamnesis.convert.lora.adapter import STARTS, Adapter
+from anamnesis.convert.lora.deltas import as_matrix
 from anamnesis.convert.plan.edits import digest_of
-from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.libraries.targets import without_wrappers
 from anamnesis.schemes.libraries.tied_heads import EMBEDDINGS, head_of, says_tied
@@ -31,42 +31,30 @@ def module_of(name: str) -> str:
     return name.removesuffix(_WEIGHT)
 
 
-def flat_shape(weight: Weight) -> tuple[int, ...]:
-    """Return the shape of a weight seen as a matrix: its first dimension, and all others as one."""
-    return (weight.shape[0], weight.n_elements // max(weight.shape[0], 1)) if weight.shape else ()
-
-
-class Tied(NamedTuple):
+class Tied:
     """The output head of a model and its embeddings, which may be one."""
 
-    stored: tuple[str, ...] = ()  # the weights of both, under all their names
-    head: str = ""  # the module of the head
-    has_head: bool = True  # whether it is stored
-    is_said: bool = False  # by the config, which else leaves it to the class
-
-    @classmethod
-    def of(cls, ledger: Ledger, config: Mapping[str, Any]) -> Tied:
-        """Find them by what a config says."""
-        said = says_tied(config)
-        head = head_of(config) if config and said is not False else None
+    def __init__(self, ledger: Ledger, config: Mapping[str, Any]) -> None:
+        self.stored: tuple[str, ...] = ()  # the weights of both, under all their names
+        self.head, self.has_head = "", True  # the module of the head, and whether it is stored
+        self._weights, self._said = ledger.weights, says_tied(config)
+        head = head_of(config) if config and self._said is not False else None
         embeddings = tuple(filter(EMBEDDINGS.fullmatch, ledger.weights))
         is_one = len(embeddings) == 1 or any(name.endswith(_SHARED) for name in embeddings)
-        if head is None or not is_one:
-            return cls()
         end = f".{head}{_WEIGHT}"
         heads = [name for name in ledger.weights if f".{name}".endswith(end)]
-        if len(heads) > 1:
-            return cls()
-        module = module_of(heads[0]) if heads else head
-        return cls((*embeddings, *heads), module, bool(heads), said is True)
+        if head is not None and is_one and len(heads) < 2:
+            self.stored = (*embeddings, *heads)
+            self.head, self.has_head = module_of(heads[0]) if heads else head, bool(heads)
 
-    def twins(self, ledger: Ledger) -> tuple[str, ...]:
-        """Return all that is stored, if it is the same."""
-        weights = [ledger.weights[name] for name in self.stored]
+    @cached_property
+    def twins(self) -> tuple[str, ...]:
+        """All that is stored, if it is the same."""
+        weights = [self._weights[name] for name in self.stored]
         values = {tuple([digest_of(part)() for part in weight.parts]) for weight in weights}
         if len(weights) < 2 or len(values) > 1:
             return ()
-        if not self.is_said:
+        if self._said is not True:  # which leaves it to the class
             raise UnsupportedError(
                 f"{self.stored[0]!r} and {self.stored[-1]!r} are equal, but config.json does not"
                 " say whether they are tied",
@@ -79,25 +67,24 @@ class Names:
     """The weights of a model, by the names of their modules."""
 
     def __init__(self, ledger: Ledger, tied: Tied) -> None:
-        self._weights: dict[str, Weight | None] = {
-            **dict.fromkeys(ledger.problems),
-            **ledger.weights,
-        }
-        names = sorted(self._weights, key=lambda name: name.endswith(_WEIGHT))
+        self._weights = ledger.weights
+        names = sorted([*ledger.problems, *ledger.weights], key=lambda name: name.endswith(_WEIGHT))
         self._of = {module_of(name): name for name in names}
         self._tied = tied
         if not tied.has_head:
             self._of.setdefault(tied.head, tied.stored[0])
-        self._ends: dict[str, list[str]] | None = None
-        self._cores: dict[str, list[str]] | None = None
+
+    @cached_property
+    def _cores(self) -> dict[str, str]:
+        return _the_only((core(module), module) for module in self._of)
 
     def of_adapter(self, adapter: Adapter, names: Collection[str]) -> dict[str, str]:
         """Return the weight of each module; refuse an adapter with one that the base lacks."""
         below, found = partial(self._below_another_prefix, adapter), dict[str, str]()
-        for find in (self._exactly, below, self._by_underscores, self._by_cores):
+        for find in (below, self._by_underscores, self._by_cores):
             found = dict(find(names))
             if len(found) == len(names):
-                self._check_owners(adapter, found)
+                self.check_owners(adapter, found)
                 return found
         missing = next(name for name in names if name not in found)
         near = did_you_mean(missing, self._of)
@@ -113,22 +100,40 @@ class Names:
         """Return the base's name of a weight that may lie below other wrappers."""
         return next((own for _, own in self._by_cores([module_of(name)])), name)
 
-    def _check_owners(self, adapter: Adapter, found: Mapping[str, str]) -> None:
+    def check_owners(self, adapter: Adapter, found: Mapping[str, str]) -> None:
+        """Refuse two modules that mean one weight, unless it is the head too."""
         owners: dict[str, str] = {}
         for module, name in found.items():
             other = owners.setdefault(name, module)
             if other != module and (self._tied.has_head or name != self._tied.stored[0]):
                 raise adapter.error(f"modules {other!r} and {module!r} both fit {name!r}")
 
-    def _exactly(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
-        return ((name, self._of[name]) for name in names if name in self._of)
+    def _by_underscores(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield modules whose dots are underscores, below a prefix that the model may not have."""
+        all_tails = ((tail.replace(".", "_"), own) for own in self._of for tail in _tails(own))
+        ends = _the_only(all_tails)
+        for name in names:
+            start = next((start for start in STARTS if name.startswith(start)), "")
+            own = ends.get(name.removeprefix(start).replace(".", "_"))
+            if own and (start or "." not in name):
+                yield name, self._of[own]
 
-    def _below_another_prefix(self, adapter: Adapter, names: Collection[str]) -> Mapping[str, str]:
-        """Return modules of which all lie below one prefix here, and another in the model."""
+    def _by_cores(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield modules below other wrappers, which may be several."""
+        for name in names:
+            own = name if name in self._of else self._cores.get(core(name))
+            if own:
+                yield name, self._of[own]
+
+    def _below_another_prefix(
+        self, adapter: Adapter, names: Collection[str]
+    ) -> Iterable[tuple[str, str]]:
+        """Return modules of which all lie below one prefix here, and maybe another in the model."""
+        if all(name in self._of for name in names):
+            return [(name, self._of[name]) for name in names]
         first = next(iter(names), "")
-        parts = first.split(".")
-        for i in range(len(parts)):
-            tail, old = ".".join(parts[i:]), "".join(f"{part}." for part in parts[:i])
+        for tail in _tails(first):
+            old = first.removesuffix(tail)
             if not all(name.startswith(old) for name in names):
                 break
             found = []
@@ -144,41 +149,16 @@ class Names:
                 one, other = (next(iter(each.values())) for each in found[:2])
                 raise adapter.error(f"module {first!r} fits both {one!r} and {other!r} of the base")
             if found:
-                return found[0]
-        return {}
+                return found[0].items()
+        return ()
 
     def _fits(self, adapter: Adapter, found: Mapping[str, str]) -> bool:
         """Tell whether all weights have the shapes of the products of their modules."""
-        weights = {module: self._weights[name] for module, name in found.items()}
         return all(
-            w is None or m not in adapter.modules or flat_shape(w) == adapter.made(m)
-            for m, w in weights.items()
+            as_matrix(weight.shape) == adapter.made(module)
+            for module, name in found.items()
+            if (weight := self._weights.get(name)) is not None and module in adapter.modules
         )
-
-    def _by_underscores(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yield modules whose dots are underscores, below a prefix that the model may not have."""
-        if self._ends is None:
-            self._ends = {}
-            for module in self._of:
-                parts = module.split(".")
-                for i in range(len(parts)):
-                    self._ends.setdefault("_".join(parts[i:]), []).append(module)
-        for name in names:
-            start = next((start for start in STARTS if name.startswith(start)), "")
-            found = self._ends.get(name.removeprefix(start).replace(".", "_"), [])
-            if len(found) == 1 and (start or "." not in name):
-                yield name, self._of[found[0]]
-
-    def _by_cores(self, names: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yield modules below other wrappers, which may be several."""
-        if self._cores is None:
-            self._cores = {}
-            for module in self._of:
-                self._cores.setdefault(core(module), []).append(module)
-        for name in names:
-            found = [name] if name in self._of else self._cores.get(core(name), [])
-            if len(found) == 1:
-                yield name, self._of[found[0]]
 
 
 def core(name: str) -> str:
@@ -186,3 +166,17 @@ def core(name: str) -> str:
     for old, new in _RENAMED.items():
         name = name.replace(old, new)
     return without_wrappers(name)
+
+
+def _tails(name: str) -> Iterator[str]:
+    """Yield a name from each of its parts on, the longest first."""
+    parts = name.split(".")
+    return (".".join(parts[i:]) for i in range(len(parts)))
+
+
+def _the_only(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the module of each key; an empty one where there are several."""
+    found: dict[str, str] = {}
+    for key, module in named:
+        found[key] = "" if key in found else module
+    return found

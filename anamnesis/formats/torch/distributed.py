@@ -13,35 +13,21 @@ Megatron's have the plans by which each rank wrote, too (all_local_plans), or cl
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
 
 from anamnesis.base.limits import Budget
+from anamnesis.base.plain_json import json_table
 from anamnesis.formats.pickle.machine import PickleMachine
-from anamnesis.formats.pickle.nodes import Call, Global
+from anamnesis.formats.pickle.nodes import Global
 from anamnesis.formats.pickle.opcodes import Problem
 from anamnesis.formats.torch.globals import find_torch_global
 
 METADATA_MAX_BYTES = 1 << 30  # of a .metadata; a piece takes some 150
 METADATA_MAX_OPCODES = 256 << 20
 # By module, and what is below it. They are dataclasses and enumerations, which call nothing.
-DATACLASSES = {
-    "torch.distributed.checkpoint.metadata": (
-        *("Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata"),
-        *("BytesStorageMetadata", "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING"),
-    ),
-    "torch.distributed.checkpoint.filesystem": ("_StorageInfo", "_StoragePrefix"),
-    "torch.distributed.checkpoint.planner": (
-        *("SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"),
-    ),
-    "megatron.core.dist_checkpointing.strategies.torch": ("MCoreMetadata", "MCoreSavePlan"),
-}
-_CLASSES = {
-    **DATACLASSES,
-    **dict.fromkeys(
-        ("pathlib", "pathlib._local"),
-        ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"),
-    ),
-}
+DATACLASSES: dict[str, list[str]] = json_table(__file__)
+_PATHS = ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath")
+_CLASSES = {**DATACLASSES, **dict.fromkeys(("pathlib", "pathlib._local"), _PATHS)}
 
 
 class MetadataMachine(PickleMachine):
@@ -61,10 +47,3 @@ def _find(module: str, name: str) -> Global:
     if name in _CLASSES.get(module, ()):
         return Global(module, name)
     return find_torch_global(module, name)
-
-
-def is_a(value: Any, *names: str) -> TypeGuard[Call]:
-    """Tell whether a value is an object of a class, or of one of several."""
-    return (
-        type(value) is Call and isinstance(value.function, Global) and value.function.name in names
-    )

@@ -14,29 +14,15 @@ A placement says what each dimension of the mesh does to the tensor, the first o
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.printable import kind_of
-from anamnesis.formats.pickle.nodes import Call, Global
+from anamnesis.formats.pickle.nodes import Call, Global, in_words
 from anamnesis.formats.torch import values
 
-_ROOT = "torch.distributed"
-_TENSOR = frozenset(
-    f"{_ROOT}.{name}" for name in ("tensor.DTensor", "tensor._api.DTensor", "_tensor.api.DTensor")
-)
-_MODULES = frozenset(
-    f"{_ROOT}.{name}"
-    for name in (
-        *("tensor._dtensor_spec", "_tensor._dtensor_spec", "tensor.placement_types"),
-        *("_tensor.placement_types", "device_mesh", "_mesh_layout"),
-    )
-)
-_NAMES = frozenset(
-    (
-        *("DTensorSpec", "TensorMeta", "ShardOrderEntry", "DeviceMesh", "_MeshLayout"),
-        *("_FlatLayout", "Shard", "Replicate", "Partial", "_StridedShard"),
-    )
-)
+_TABLE = json_table(__file__)  # of the classes of DTensors and of what they need
 _MAX_MESH_DIMS = 8
 
 
@@ -66,15 +52,16 @@ class _Unfit(Exception):
 
 def known(module: str, name: str) -> Global | None:
     """Return the stand-in for a global of DTensors; None for one that they do not need."""
-    if f"{module}.{name}" in _TENSOR:
+    if f"{module}.{name}" in _TABLE["tensors"]:
         return values.SubclassGlobal(module, name)
-    return Global(module, name) if module in _MODULES and name in _NAMES else None
+    is_needed = module in _TABLE["modules"] and name in _TABLE["names"]
+    return Global(module, name) if is_needed else None
 
 
 def read(made: values.Wrapper) -> tuple[values.TorchTensor, Sharding] | values.Refused:
     """Return one rank's part of a tensor, and which part it is."""
     try:
-        attributes = _state(made.state)
+        attributes = values.attributes(made.state) or {}
         local = attributes.get("_local_tensor")
         if type(local) is not values.TorchTensor:
             raise _Unfit(f"whose local tensor is {kind_of(local)}")
@@ -96,19 +83,11 @@ def read(made: values.Wrapper) -> tuple[values.TorchTensor, Sharding] | values.R
     return local, Sharding(made.shape, placed)
 
 
-def _state(state: Any) -> dict[str, Any]:
-    if values.is_of_slots(state):
-        state = {**(state[0] or {}), **(state[1] or {})}
-    if type(state) is not dict:
-        raise _Unfit("which has no attributes")
-    return state
-
-
 def _fields(value: Any, name: str) -> dict[str, Any]:
-    is_one = type(value) is Call and isinstance(value.function, Global)
-    if is_one and value.function.name == name and len(value.states) == 1:
-        return _state(value.states[0])
-    raise _Unfit(f"without a {name}")
+    fields = values.fields_of(value, name)
+    if fields is None:
+        raise _Unfit(f"without a {name}")
+    return fields
 
 
 def _sizes(mesh: dict[str, Any]) -> tuple[int, ...]:
@@ -120,38 +99,28 @@ def _sizes(mesh: dict[str, Any]) -> tuple[int, ...]:
     axes, shape = layout.get("axes"), layout.get("shape")
     if type(axes) is tuple:
         shape = tuple([_fields(axis, "_FlatLayout").get("shape") for axis in axes])
-    return tuple([_product(n) for n in (shape if type(shape) is tuple else (shape,))])
-
-
-def _product(sizes: Any) -> int:
-    """Return a size, or the product of a tuple of them; 1 of an empty one."""
-    product = 1
-    for size in sizes if type(sizes) is tuple else (sizes,):
-        if type(size) is not int or size < 1:
-            raise _Unfit("whose mesh has no usable sizes")
-        product *= size
-    return product
+    sizes = [n if type(n) is tuple else (n,) for n in (shape if type(shape) is tuple else (shape,))]
+    if not all(type(n) is int and n > 0 for each in sizes for n in each):
+        raise _Unfit("whose mesh has no usable sizes")
+    return tuple(map(prod, sizes))
 
 
 def _is_rising(entry: Any) -> bool:
     """Tell whether an entry of a tensor's dimension names those of the mesh in their order."""
-    dims = entry.args[1] if type(entry) is Call and len(entry.args) == 2 else None
-    if type(dims) is not tuple or not all(type(dim) is int for dim in dims):
-        return False
-    return list(dims) == sorted(dims)
+    dims: Any = entry.args[1] if type(entry) is Call and len(entry.args) == 2 else None
+    is_told = type(dims) is tuple and all(type(dim) is int for dim in dims)
+    return is_told and list(dims) == sorted(dims)
 
 
 def _placement(n_ranks: int, coordinate: Any, placed: Any, n_dims: int) -> Placement:
     if type(coordinate) is not int or not 0 <= coordinate < n_ranks:
         raise _Unfit("of a rank outside of its mesh")
-    if type(placed) is not Call or not isinstance(placed.function, Global):
-        raise _Unfit("without placements")
-    name, state = placed.function.name, _state(placed.states[0] if placed.states else {})
-    if name == "Replicate":
+    if values.is_a(placed, "Replicate"):
         return Placement(n_ranks, coordinate, None)
+    state = values.fields_of(placed, "Shard", "_StridedShard")
+    if state is None:
+        raise _Unfit(f"that is placed as {in_words(getattr(placed, 'function', placed))}")
     dim, factor = state.get("dim"), state.get("split_factor", 1)
-    if name not in ("Shard", "_StridedShard"):
-        raise _Unfit(f"that is placed as {name}")
     if type(dim) is not int or not 0 <= dim < n_dims or type(factor) is not int or factor < 1:
         raise _Unfit("that is cut along no dimension of its own")
     return Placement(n_ranks, coordinate, dim, factor)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from anamnesis.base.dtypes import DTYPES, DType
-from anamnesis.formats.pickle.nodes import Global, text_cost
+from anamnesis.formats.pickle.nodes import Call, Global, text_cost
 
 PTH_MAX_DIMS = 64
 _MOST_SIZE = (1 << 63) - 1
@@ -84,6 +84,26 @@ def is_of_slots(state: Any) -> bool:
         and len(state) == 2
         and all(part is None or type(part) is dict for part in state)
     )
+
+
+def is_a(value: Any, *names: str) -> TypeGuard[Call]:
+    """Return whether a value is an object of a class, or of one of several."""
+    return (
+        type(value) is Call and isinstance(value.function, Global) and value.function.name in names
+    )
+
+
+def attributes(state: Any) -> dict[str, Any] | None:
+    """Return what a state sets, in slots too; None if it sets no attributes."""
+    if is_of_slots(state):
+        state = {**(state[0] or {}), **(state[1] or {})}
+    return state if type(state) is dict else None
+
+
+def fields_of(value: Any, *names: str) -> dict[str, Any] | None:
+    """Return the attributes of an object of a class, or of one of several; None if it is none."""
+    is_one = is_a(value, *names) and len(value.states) == 1
+    return attributes(value.states[0]) if is_one else None
 
 
 def too_large(shape: tuple[int, ...]) -> bool:

@@ -76,7 +76,7 @@ _WAYS = {
 }
 
 # By projection and kind: the weights of all experts of a module, by their numbers.
-_Found = dict[tuple[str, str], dict[int, Weight]]
+Singles = dict[tuple[str, str], dict[int, Weight]]
 
 
 class MadeStack(NamedTuple):
@@ -92,7 +92,7 @@ def joined_experts(
     read_model_types: Callable[[], frozenset[str]],
 ) -> Iterator[MadeStack]:
     """Yield the stacks of a model whose experts are all there, one by one."""
-    modules = _modules(weights)
+    modules = single_experts(weights)
     way = way_of(read_model_types()) if modules else None
     if way is None:
         return
@@ -113,7 +113,7 @@ def every_stack_of_singles(
     in_codes: bool,
 ) -> Iterator[MadeStack]:
     """Yield the stacks of a model's single experts, of codes in their own where these are alike."""
-    for module, found in _modules(weights).items():
+    for module, found in single_experts(weights).items():
         projections = {projection for projection, _ in found}
         if names == "mlx-lm":
             inner = "experts" if "gpt_oss" in model_types else "switch_mlp"
@@ -140,9 +140,9 @@ def _apart(module: str, why: str) -> UnsupportedError:
     )
 
 
-def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
+def single_experts(weights: Mapping[str, Weight]) -> dict[str, Singles]:
     """Return the single experts of a model, by the names of their modules."""
-    modules: dict[str, _Found] = {}
+    modules: dict[str, Singles] = {}
     for name, weight in weights.items():
         if "experts." in name and (match := PIECE.fullmatch(name)):
             module, number, layer, kind = match.groups()
@@ -151,7 +151,7 @@ def _modules(weights: Mapping[str, Weight]) -> dict[str, _Found]:
     return modules
 
 
-def _lacks_one(found: _Found) -> bool:
+def _lacks_one(found: Singles) -> bool:
     return len({frozenset(experts) for experts in found.values()}) > 1
 
 
@@ -163,7 +163,7 @@ def way_of(types: frozenset[str]) -> Way | None:
 
 def _stacks(
     module: str,
-    found: _Found,
+    found: Singles,
     way: Way,
     written: Callable[[Weight], DType],
     *,
@@ -174,9 +174,12 @@ def _stacks(
     has_biases = any(kind == "bias" for _, kind in found)
     for kind in ("weight", "bias") if has_biases else ("weight",):
         for stack, projections in way.stacks.items():
-            pieces = _in_order([found.get((one, kind), {}) for one in projections])
+            pieces = in_order([found.get((one, kind), {}) for one in projections])
             if isinstance(pieces, str):
                 yield pieces
+                continue
+            if any(isinstance(piece, Edited) and piece.is_made for piece in pieces):
+                yield "one of them is edited"
                 continue
             if len({written(piece).name for piece in pieces}) > 1:
                 yield "the pieces of a stack are of several dtypes"
@@ -192,7 +195,7 @@ def _stacks(
             yield why if made is None else MadeStack(made, tuple(piece.name for piece in pieces))
 
 
-def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
+def in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
     """Return the pieces expert by expert; why not, if one is missing, or not as the others are."""
     if _UNNUMBERED in found[0]:
         name = shortened(found[0][_UNNUMBERED].name)
@@ -201,8 +204,6 @@ def _in_order(found: list[dict[int, Weight]]) -> list[Weight] | str:
     if not experts or any(set(one) != set(experts) for one in found):
         return "an expert is missing, or one of its layers"
     pieces = [one[i] for i in experts for one in found]
-    if any(isinstance(piece, Edited) and piece.is_made for piece in pieces):
-        return "one of them is edited"
     if len({piece.shape for piece in pieces}) > 1 or 0 in pieces[0].shape:
         return "they are not all of one shape"
     return pieces
