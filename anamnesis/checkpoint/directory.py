@@ -15,7 +15,9 @@ from anamnesis.base.shard_names import Shard, numbered_names
 from anamnesis.base.stored import Dropped, StoredTensor
 from anamnesis.checkpoint import file_names
 from anamnesis.checkpoint.folder import Folder
-from anamnesis.checkpoint.grouping import (
+from anamnesis.checkpoint.indexes import Index, Kind, read_index
+from anamnesis.checkpoint.json_file import read_json, read_quant_files
+from anamnesis.checkpoint.model_files import (
     first_without_twin,
     grouped,
     is_renamed_copy,
@@ -25,8 +27,6 @@ from anamnesis.checkpoint.grouping import (
     strays,
     variants,
 )
-from anamnesis.checkpoint.indexes import Index, Kind, read_index
-from anamnesis.checkpoint.json_file import read_json, read_quant_files
 from anamnesis.checkpoint.trainers.optimizer import is_file_of_states
 from anamnesis.formats.base import Container, Opening
 

@@ -43,7 +43,7 @@ class Pipeline(NamedTuple):
         return {**asked, "variant": None if os.path.basename(model) in lacking else variant}
 
     def lacking(self, variant: str) -> list[str]:
-        from anamnesis.checkpoint.grouping import of_variant
+        from anamnesis.checkpoint.model_files import of_variant
 
         names = {model: os.listdir(os.path.join(self.root, model)) for model in self.models}
         return [model for model in names if not of_variant(names[model], variant)[0]]
@@ -89,7 +89,7 @@ def _may_be_model(entry: os.DirEntry[str], root: str) -> bool:
 
 
 def _is_model(folder: str, named: Any) -> bool:
-    from anamnesis.checkpoint.grouping import is_weights
+    from anamnesis.checkpoint.model_files import is_weights
 
     files = os.listdir(folder)
     is_named = isinstance(named, list) or CONFIG_NAME in files

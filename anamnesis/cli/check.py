@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.exit_codes import FOUND, UNREADABLE
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.verbs import OpenModel
     from anamnesis.convert.check.findings import Check, Finding
 
 _MOST = 20  # findings of one kind that are shown

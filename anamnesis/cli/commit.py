@@ -10,7 +10,7 @@ import click
 
 from anamnesis.base.errors import OutputError
 from anamnesis.cli.app import NESTED, cli
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
     from anamnesis.convert.resume.bucket import BucketParts

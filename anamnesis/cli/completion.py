@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from anamnesis.cli.options import verb
 from anamnesis.cli.shells import HOMES, own_shell, script
+from anamnesis.cli.verbs import verb
 
 
 @verb(

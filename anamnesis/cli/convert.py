@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.cli.encoding import Encode, list_targets
-from anamnesis.cli.options import needs, verb
 from anamnesis.cli.places import asked_for
+from anamnesis.cli.verbs import needs, verb
 from anamnesis.cli.writing import run
 
 if TYPE_CHECKING:

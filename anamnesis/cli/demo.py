@@ -11,7 +11,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import did_you_mean, mistyped
 from anamnesis.base.sizes import format_size
 from anamnesis.cli.demo_models import DEMOS
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 
 def _completed(context: click.Context, argument: click.Parameter, begun: str) -> list[str]:

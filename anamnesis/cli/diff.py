@@ -14,10 +14,10 @@ import click
 from anamnesis.base.printable import numbered, printable, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.cli.exit_codes import FOUND, UNREADABLE
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.verbs import OpenModel
     from anamnesis.convert.compare.comparison import Change, Compared, Comparison, Summary
     from anamnesis.convert.report.page import Scale
 
@@ -71,7 +71,7 @@ def command(
 
 def lines(found: Comparison, width: int) -> Iterator[str]:
     """Yield what a terminal shows of a comparison."""
-    from anamnesis.convert.compare.difference import NOT_QUALITY
+    from anamnesis.convert.compare.figures import NOT_QUALITY
 
     for letter, side in (("A", found.a), ("B", found.b)):
         yield f"{letter}  {side.path}  ({side.format}, {format_size(side.n_bytes)})"
@@ -116,7 +116,7 @@ def _tail(text: str, most: int) -> str:
 
 def _kinds(found: Comparison, width: int) -> Iterator[str]:
     """Yield a row for each pair of encodings, the most frequent first."""
-    from anamnesis.convert.compare.difference import together
+    from anamnesis.convert.compare.figures import together
 
     groups: dict[tuple[str, str], list[Compared]] = {}
     for weight in found.weights:

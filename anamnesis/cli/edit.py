@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
     from anamnesis.base.limits import ParseLimits

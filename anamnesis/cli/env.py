@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from anamnesis.cli.options import verb
 from anamnesis.cli.streams import print_json
+from anamnesis.cli.verbs import verb
 
 _DEPENDENCIES = ("numpy", "ml-dtypes", "click", "rich")
 

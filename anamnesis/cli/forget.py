@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from anamnesis.cli.encoding import Encode, list_targets
-from anamnesis.cli.options import needs, verb
+from anamnesis.cli.verbs import needs, verb
 from anamnesis.cli.writing import run
 
 if TYPE_CHECKING:

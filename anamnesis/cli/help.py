@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 
 @verb("help", "amn help", "amn help remember")

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DTypeName
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.verbs import OpenModel
     from anamnesis.formats.imatrix import Entry, ImatrixFile
     from anamnesis.model import Model
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.encoding import Encode
-from anamnesis.cli.options import needs, verb
 from anamnesis.cli.places import asked_for
+from anamnesis.cli.verbs import needs, verb
 from anamnesis.cli.writing import run
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import numbered, printable, shortened
 from anamnesis.base.sizes import format_size
 from anamnesis.checkpoint.metadata import metadata_summary
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 from anamnesis.formats.base import TypedMetadata
 
 if TYPE_CHECKING:
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.verbs import OpenModel
     from anamnesis.formats.gguf.metadata import GgufMetadata
     from anamnesis.model import Model
     from anamnesis.tensor import Tensor

@@ -19,13 +19,13 @@ from anamnesis.base.text_files import check_writable, write_text
 from anamnesis.cli.encoding import found_lines, loss_lines, outcome_lines, what_is_asked
 from anamnesis.cli.errors import as_options, in_options
 from anamnesis.cli.narration import dropped_lines, hanging, joined_lines
-from anamnesis.cli.options import needs, verb
 from anamnesis.cli.places import targets_behind
+from anamnesis.cli.verbs import needs, verb
 from anamnesis.convert.request.kinds import read_target
 from anamnesis.convert.request.options import options_of
 
 if TYPE_CHECKING:
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.verbs import OpenModel
     from anamnesis.convert.fit.fit import Fit
     from anamnesis.convert.plan.plan import Plan
     from anamnesis.convert.request.targets import Target

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 from anamnesis.cli.writing import Task, run
 from anamnesis.convert.request.options import options_of
 

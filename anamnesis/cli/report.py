@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
-    from anamnesis.cli.options import OpenModel
+    from anamnesis.cli.verbs import OpenModel
 
 _DOCTYPE = b"<!doctype html"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from anamnesis.cli.exit_codes import FOUND, UNREADABLE
-from anamnesis.cli.options import verb
+from anamnesis.cli.verbs import verb
 
 if TYPE_CHECKING:
     from anamnesis.base.limits import ParseLimits

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from anamnesis.cli.narration import Narrator, Voice
-    from anamnesis.cli.options import OpenModel
     from anamnesis.cli.output_names import Naming, OutputNames
+    from anamnesis.cli.verbs import OpenModel
     from anamnesis.convert.report.report import Report
     from anamnesis.convert.request.targets import Target
     from anamnesis.convert.write.sinks import Writable

@@ -35,7 +35,7 @@ USERS = {
     "anamnesis.base.patterns",
     *("anamnesis.convert.request.kinds", "anamnesis.schemes.families.ggml.choose"),
     "anamnesis.convert.lora.adapter",  # an adapter's config: without what may take long
-    *("anamnesis.checkpoint.grouping", "anamnesis.cli.errors"),  # a word and a path, escaped
+    *("anamnesis.checkpoint.model_files", "anamnesis.cli.errors"),  # a word and a path, escaped
     # which write theirs, to be read by others or of words of their own
     *("anamnesis.schemes.libraries.endings", "anamnesis.schemes.libraries.mlx_models"),
     *(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import anamnesis as an
-from anamnesis.checkpoint.grouping import variants
+from anamnesis.checkpoint.model_files import variants
 from helpers.checkpoints import left_out
 from helpers.handmade import write_index
 

@@ -1,1 +1,1 @@
-"""The rows of architectures, a file for each maker."""
+"""The rows of architectures, and what they compute, a file for each maker."""

@@ -9,7 +9,7 @@ from typing import Any
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.conversion_operations import first_position
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.rows import ROWS
+from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import ParseError, UnsupportedError
 
 _CAUSAL = {"attention.causal": {"type": "bool", "value": False}}

@@ -11,7 +11,7 @@ from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import needed, shortest
 from anamnesis.architectures.differences import lacks_query_rank
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.rows import ROWS
+from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
 
 _NEEDED = ("num_experts_per_tok", "moe_intermediate_size", "v_head_dim")

@@ -8,8 +8,8 @@ from typing import Any
 
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing
-from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table import blocks
+from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
 
 _WINDOW, _CAP = "attention.sliding_window", "final_logit_softcapping"

@@ -9,7 +9,7 @@ from typing import Any
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import needed
 from anamnesis.architectures.model_facts import Facts, real
-from anamnesis.architectures.rows import ROWS
+from anamnesis.architectures.table.rows import ROWS
 
 _PREDICTED = "nextn_predict_layers"
 

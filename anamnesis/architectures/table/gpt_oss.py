@@ -8,8 +8,8 @@ from typing import Any
 
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table import blocks
+from anamnesis.architectures.table.rows import ROWS
 
 _PERIOD = 2
 # What the class has where config.json says nothing of the rope.

@@ -9,7 +9,7 @@ from typing import Any
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts, missing, real
 from anamnesis.architectures.rope_factors import scaled_factors
-from anamnesis.architectures.rows import ROWS
+from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
 
 

@@ -16,8 +16,8 @@ from anamnesis.architectures.rope_factors import (
     longrope_factors,
     longrope_keys,
 )
-from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table.llama import kv_heads
+from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import ParseError
 
 _ROPE_KINDS = (*LONGROPE, "yarn")  # the three are one for transformers' class

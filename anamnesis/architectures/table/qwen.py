@@ -9,9 +9,9 @@ from typing import Any
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts
 from anamnesis.architectures.pooling import RANK
-from anamnesis.architectures.rows import ROWS
 from anamnesis.architectures.table.bert import labelled, output_labels
 from anamnesis.architectures.table.llama import kv_heads
+from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
 
 _CLASSIFIER = "Qwen3ForSequenceClassification"

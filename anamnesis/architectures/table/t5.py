@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts
-from anamnesis.architectures.rows import ROWS
+from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import UnsupportedError
 
 _LENGTH = 512  # llama.cpp's converter's own, of a config that says none

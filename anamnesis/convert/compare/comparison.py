@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from anamnesis.base.plain_json import plain_json
 from anamnesis.base.printable import abbreviate, numbered, printable
-from anamnesis.convert.compare.difference import Difference, together
+from anamnesis.convert.compare.figures import Difference, together
 
 if TYPE_CHECKING:
     from anamnesis.convert.report.page import Page

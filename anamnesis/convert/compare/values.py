@@ -19,7 +19,7 @@ from anamnesis.base.errors import AnamnesisError, Cancelled
 from anamnesis.base.exact_sum import ExactSum, exact_sum
 from anamnesis.base.lazy import np
 from anamnesis.base.workers import run
-from anamnesis.convert.compare.difference import Difference
+from anamnesis.convert.compare.figures import Difference
 from anamnesis.convert.compare.pairs import Pair
 from anamnesis.convert.report.report import WeightLoss
 from anamnesis.convert.request.request import How

@@ -15,9 +15,9 @@ from anamnesis.base.errors import OutputError, ParseError, UnsupportedError
 from anamnesis.base.shard_names import numbered_names
 from anamnesis.base.stored import Dropped
 from anamnesis.checkpoint import file_names
-from anamnesis.checkpoint.grouping import without_variant
 from anamnesis.checkpoint.hf_config import describes_quantization, edited_config
 from anamnesis.checkpoint.metadata import carried_metadata
+from anamnesis.checkpoint.model_files import without_variant
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decided import Decided, account_of
 from anamnesis.convert.decide.keeping import check_kept

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from anamnesis.checkpoint.file_names import EXTENSION, HQQ_NAME, MODEL_STEM
-from anamnesis.checkpoint.grouping import without_variant
+from anamnesis.checkpoint.model_files import without_variant
 from anamnesis.convert.plan.files import OutputWeight, case_folded
 
 # Bytes, where the input has no shards: as transformers wrote them for long.
