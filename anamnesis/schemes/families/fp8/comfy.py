@@ -124,7 +124,8 @@ def scaled(format: str = "E4M3") -> Encoding:
     if format not in _FORMATS:
         raise ValueError(f"format must be E4M3 or E5M2; got {format!r}")
     name = spelt("comfy-fp8", {"format": format}, SETTINGS)
-    return Encoding(name, ComfyUi(format), ComfyFp8(format=format))
+    codes = ComfyFp8(f"F8_{format}", "divided", 0, is_fitted=False, dtype=DTYPES["F32"])
+    return Encoding(name, ComfyUi(format), codes)
 
 
 def mxfp8() -> Encoding:

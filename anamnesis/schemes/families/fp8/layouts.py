@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from anamnesis.base.dtypes import DType
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.schemes.core.codes import Out
@@ -256,7 +256,8 @@ def encoding(
     from anamnesis.schemes.families.fp8 import encode
 
     is_ct = flavour == "compressed-tensors"
-    if kind not in ("block", "channel", "tensor"):
+    shared = {"block": block_size, "channel": (1, 0), "tensor": (0, 0)}.get(kind)
+    if shared is None:
         raise ValueError(f"kind must be block, channel or tensor; got {kind!r}")
     is_modelopt = flavour == "ModelOpt"
     if flavour not in ("transformers", "compressed-tensors", "ModelOpt", "Mistral"):
@@ -272,7 +273,9 @@ def encoding(
             raise ValueError("Mistral has E4M3 with one scale for each weight")
         return Encoding("fp8-tensor-mistral", Fp8OfMistral())
     if is_modelopt:
-        codes_of = None if kind == "tensor" else encode.ModelOptFp8(kind)
+        codes_of = None
+        if kind != "tensor":
+            codes_of = encode.ModelOptFp8("F8_E4M3", "divided", *shared, dtype=DTYPES["F32"])
         return Encoding(f"fp8-{kind}-modelopt", Fp8OfModelOpt(kind), codes_of)
     if min(block_size) < 1:
         raise ValueError(f"block_size must be positive; got {block_size}")
@@ -284,5 +287,5 @@ def encoding(
     layout: Layout = FineGrained(kind, block_size, format, powers_of_two)
     if is_ct:
         scaling, layout = "divided", FloatQuantized(kind, block_size)
-    codes = encode.Fp8(kind, scaling, format, block_size)
+    codes = encode.Fp8(f"F8_{format}", scaling, *shared)
     return Encoding(spelt(name, settings, SETTINGS), layout, codes)

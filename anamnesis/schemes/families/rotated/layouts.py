@@ -49,10 +49,10 @@ class ComfyRotated(OfComfyUi):
         return RotatedWeight(name, shape, parts[:2], self.bits, group_in(shape[-1], self.group))
 
     def encoding(self) -> Encoding:
-        from anamnesis.schemes.families.rotated.encode import RotatedInt4, RotatedInt8
+        from anamnesis.schemes.families.rotated.encode import RotatedInt4, rotated_int8
 
         name = spelt(self.encoding_name, {"group": self.group}, SETTINGS)
-        codes = RotatedInt8(self.group) if self.bits == 8 else RotatedInt4(self.group)
+        codes = RotatedInt4(self.group) if self.bits == 4 else rotated_int8(self.group)
         return Encoding(name, self, codes)
 
     def write(self, view: Rotated, encoding: Encoding) -> Repack | None:

@@ -114,8 +114,7 @@ def find_awq(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> IntegerW
 
 def encoding(has_one_scale: bool = False) -> Encoding:
     """Return `comfy-int8`, or `comfy-int8-tensor`, of which all of a weight share a scale."""
-    from anamnesis.schemes.families.integers.encode import ComfyInt8
+    from anamnesis.schemes.families.integers.encode import comfy_int8
 
     name = "comfy-int8-tensor" if has_one_scale else "comfy-int8"
-    codes = ComfyInt8(has_one_scale=has_one_scale)
-    return Encoding(name, ComfyInt8Layout(has_one_scale), codes)
+    return Encoding(name, ComfyInt8Layout(has_one_scale), comfy_int8(has_one_scale))

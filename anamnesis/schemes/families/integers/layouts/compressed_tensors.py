@@ -208,16 +208,16 @@ def _encoding(layout: PackQuantized) -> Encoding:
 
 def int_quantized() -> Encoding:
     """Return 8-bit integers with a scale for each row."""
-    from anamnesis.schemes.families.integers.encode import Int8
+    from anamnesis.schemes.families.integers.encode import INT8
 
-    return Encoding("int8", IntQuantized(), Int8())
+    return Encoding("int8", IntQuantized(), INT8)
 
 
 def pack_quantized(
     group_size: int | None = 128, is_symmetric: bool = True, is_lattice: bool = False
 ) -> Encoding:
     """Return 4-bit integers in groups."""
-    from anamnesis.schemes.families.integers.encode import Int4
+    from anamnesis.schemes.families.integers.encode import int4
 
     if group_size is not None and group_size < 1:
         raise ValueError(f"group_size must be positive; got {group_size}")
@@ -225,7 +225,7 @@ def pack_quantized(
         raise ValueError("qat is for symmetric codes in groups of at most 1,024")
     layout = PackQuantized(4, group_size, is_symmetric)
     name = spelt("int4", vars(layout) | {"is_lattice": is_lattice}, SETTINGS)
-    return Encoding(name, layout, Int4(group_size, is_symmetric, is_lattice))
+    return Encoding(name, layout, int4(group_size, is_symmetric, is_lattice))
 
 
 def pack_quantized_8bit() -> Encoding:
