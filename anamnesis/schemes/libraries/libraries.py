@@ -15,7 +15,7 @@ from anamnesis.schemes.libraries.comfy_metadata import MARKER
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
-    from anamnesis.base.stored import Part
+    from anamnesis.base.stored import Part, StoredTensor
     from anamnesis.schemes.core.codes import Out
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
@@ -197,6 +197,19 @@ class OfComfyUi(Layout):
     def said(self, shape: tuple[int, ...]) -> bytes:
         """Return the marker's JSON, as ComfyUI writes it."""
         return json.dumps({"format": self.comfy_format}).encode()
+
+    def marked(self, view: Any, parts: Sequence[StoredTensor]) -> tuple[StoredTensor, ...]:
+        """Return the parts of a view that are moved, and what is stored beside them."""
+        from anamnesis.schemes.views.views import constant
+
+        beside = self.beside(view.name, view.shape)
+        return (*parts, *(constant(part, raw, parts[0]) for part, raw in beside))
+
+    @staticmethod
+    def check_matrix(view: Any) -> None:
+        """Refuse what is no matrix, as those of layers are."""
+        if len(view.shape) != 2:
+            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""

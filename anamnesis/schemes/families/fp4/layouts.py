@@ -24,7 +24,7 @@ from anamnesis.schemes.families.fp4.view import Fp4Codes, to_ggml
 from anamnesis.schemes.families.fp4.weight import nibbles_swapped
 from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.schemes.views.tiles import tiled, untiled
-from anamnesis.schemes.views.views import constant, padded
+from anamnesis.schemes.views.views import padded
 from anamnesis.sources.strided import shared_strips
 
 _E4M3, _E8M0 = ("F8_E4M3",), ("U8", "F8_E8M0")
@@ -150,8 +150,7 @@ class ComfyUi(OfComfyUi, Fp4Layout):
         return super().weight(name, shape, (parts[0], scales, parts[2]))
 
     def _check(self, view: Fp4Codes) -> None:
-        if len(view.shape) != 2:
-            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
+        self.check_matrix(view)
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
         rows, cols = view.shape
@@ -159,9 +158,7 @@ class ComfyUi(OfComfyUi, Fp4Layout):
         codes = nibbles_swapped(padded(view.codes, tall, wide // 2))
         name = f"{module_of(view.name_as_stored)}weight"
         own = view._replace(codes=codes, scales=tiled(view.scales))
-        parts = self._under(self.fields, name, own, second)
-        beside = self.beside(name, view.shape)
-        return [*parts, *(constant(part, raw, view.codes) for part, raw in beside)]
+        return [*self.marked(view._replace(name=name), self._under(self.fields, name, own, second))]
 
 
 class Gguf(Fp4Layout):

@@ -73,7 +73,7 @@ class ComfyUi(OfComfyUi, OfFloats):
         return super().weight(name, shape, parts[:2])
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        _check(view)
+        self.check_matrix(view)
         format = view.element.removeprefix("F8_")
         if format in _FORMATS and format != self.format:
             other = scaled(format)
@@ -99,19 +99,13 @@ class ComfyMxfp8Layout(OfComfyUi, OfMxfp8):
         return super().weight(name, shape, (parts[0], scales))
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        _check(view)
+        self.check_matrix(view)
         if view.shape[0] % _GROUP:
             raise view.refused(f"columns end within a group of {_GROUP}")
         return super().write(view, encoding)
 
     def arranged(self, scales: StoredTensor) -> StoredTensor:
         return tiled(scales)
-
-
-def _check(view: Floats) -> None:
-    """Refuse what is no matrix, as those of layers are."""
-    if len(view.shape) != 2:
-        raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
 
 
 SETTINGS = (Setting("format", "E4M3", {"E5M2": "e5m2"}),)

@@ -99,14 +99,6 @@ class Affine(PackedCodes):
             Out("biases", self.dtype, grid),
         )
 
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[-1]
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        row_bytes = [out.dtype.n_bytes(out.shape[-1]) for out in self.outs(shape)]
-        first, last = band.start // shape[-1], band.stop // shape[-1]
-        return tuple([Extent(first * n, (last - first) * n) for n in row_bytes])
-
 
 _UNIT = 32  # both libraries want whole ones of features
 _LINES = 64  # outputs that the kernel turns at once

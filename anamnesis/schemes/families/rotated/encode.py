@@ -63,13 +63,6 @@ class RotatedInt4(Codes):
         *rows, cols = shape
         return Out("codes", _I8, (*rows, cols // 2)), Out("scales", _F32, tuple(rows))
 
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[-1]
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        first, last = band.start // shape[-1], band.stop // shape[-1]
-        return tuple([Extent(first * n, (last - first) * n) for n in (shape[-1] // 2, 4)])
-
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         rows = np.frombuffer(
             _rotated(values, task.shape[-1], self.group, task.level), np.float32
@@ -120,13 +113,9 @@ class RotatedLevels(Codes):
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
         return {"codebook": found or codebook.usual().tobytes()} if self.bits == 4 else {}
 
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[-1]
-
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        first, last = band.start // shape[-1], band.stop // shape[-1]
-        own = [Extent(first * n, (last - first) * n) for n in self._sizes(shape[-1])]
-        return (*own, Extent(0, 0)) if self.bits == 4 else tuple(own)
+        own = super().extents(shape, band)
+        return (*own[:3], Extent(0, 0)) if self.bits == 4 else own
 
     def _sizes(self, cols: int) -> tuple[int, int, int]:
         """Return the bytes of a row's codes, of its scale and of those of its groups."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 
 from anamnesis.base.dtypes import DTYPES
@@ -45,22 +46,12 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> RotatedWeig
     return weight
 
 
-def _int8(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
-    return _integers(layouts.ComfyInt8Rotated, codes, layer, ledger)
-
-
-def _int4(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
-    return _integers(layouts.ComfyInt4Rotated, codes, layer, ledger)
-
-
-def _integers(
-    kind: type[layouts.ComfyRotated], codes: StoredTensor, layer: ComfyLayer, ledger: Ledger
-) -> RotatedWeight:
-    scales = _parts(kind.fields, codes, ledger)["scales"]
-    shape = (*codes.shape[:-1], codes.shape[-1] * 8 // kind.bits)
+def _integers(bits: int, codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
+    scales = _parts(layouts.ComfyRotated.fields, codes, ledger)["scales"]
+    shape = (*codes.shape[:-1], codes.shape[-1] * 8 // bits)
     if scales.n_elements != 1:
         _check_rows(scales, codes)
-    return kind(layer.rotation).weight(codes.name, shape, (codes, scales))
+    return layouts.ComfyRotated(layer.rotation, bits).weight(codes.name, shape, (codes, scales))
 
 
 def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWeight:
@@ -90,8 +81,8 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
 
 
 _KINDS: Mapping[str, Callable[[StoredTensor, ComfyLayer, Ledger], RotatedWeight]] = {
-    **dict.fromkeys(("int8_tensorwise", ""), _int8),
-    "convrot_w4a4": _int4,
+    **dict.fromkeys(("int8_tensorwise", ""), partial(_integers, 8)),
+    "convrot_w4a4": partial(_integers, 4),
     "asym_w4a8_int8": _levels,
 }
 

@@ -56,8 +56,7 @@ class ComfyInt8Layout(OfComfyUi):
         return IntegerWeight(name, shape, parts[:2], "INT8", block, producer="ComfyUI")
 
     def write(self, view: Integers, encoding: Encoding) -> Repack | None:
-        if len(view.shape) != 2:
-            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
+        self.check_matrix(view)
         codes, found, view = by_row(view, 1.0)
         scales = in_float32(found)
         if self.has_one_scale:
@@ -67,9 +66,7 @@ class ComfyInt8Layout(OfComfyUi):
             part = self.fields[1].part(view.name, scales.dtype, ())
             scales = constant(part, bytes(raw[:4]), scales)
         parts = self.moved(view.name, {"codes": codes, "scales": scales})
-        beside = self.beside(view.name, view.shape)
-        own = [constant(part, raw, codes) for part, raw in beside]
-        return Repack((encoding,), (*parts, *own), view.is_exact, view.is_cast)
+        return Repack((encoding,), self.marked(view, parts), view.is_exact, view.is_cast)
 
 
 class ComfyAwq:
