@@ -250,8 +250,8 @@ READ_ONLY = (
 )
 
 
-def encoding(layout: str, codes: str = "") -> Encoding:
-    """Return 4-bit floats in a layout."""
+def encoding(name: str) -> Encoding:
+    """Return 4-bit floats in the layout of a name, whose codes, if any, are called alike."""
     from anamnesis.schemes.families.fp4.encode import CODES
 
-    return Encoding(layout, LAYOUTS[layout], CODES[codes] if codes else None)
+    return Encoding(name, LAYOUTS[name], CODES.get(name))
