@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
-from anamnesis.schemes.families.exl2.read import FIELDS, weight_of
+from anamnesis.schemes.families.exl2.read import Exl2, weight_of
 
 __all__ = ["dequantize"]
 
@@ -59,7 +59,7 @@ def dequantize(
     arrays = (q_weight, q_scale, q_scale_max, q_groups, q_invperm)
     parts = [
         stored(array, field.named("weight"), field.dtypes)
-        for array, field in zip(arrays, FIELDS, strict=False)
+        for array, field in zip(arrays, Exl2.fields, strict=False)
     ]
     with memory.as_arguments():
         return memory.dequantize(weight_of("weight", tuple(parts)), **options)

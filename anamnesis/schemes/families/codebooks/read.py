@@ -13,30 +13,39 @@ from anamnesis.schemes.families.codebooks.aqlm import AqlmWeight
 from anamnesis.schemes.families.codebooks.vptq import WORD_BITS, VptqWeight, index_bits
 from anamnesis.schemes.families.codebooks.weight import FLOATS, check_size
 
-AQLM = (
-    Field("codes", "{module}codes", ("I8", "I16", "I32")),
-    Field("codebooks", "{module}codebooks", FLOATS),
-    Field("scales", "{module}scales", FLOATS),
-)
+_MAX_COLUMNS = 1 << 18  # of which the indices of a vector are unpacked together
 _UNCORRECTED = "vectors are not corrected"
-VPTQ = (
-    Field("codes", "{module}indices", ("I32", "I16")),
-    Field("codebooks", "{module}centroids.weight", FLOATS),
-    Field("corrections", "{module}res_indices", ("I16",), unless=_UNCORRECTED),
-    Field("corrected by", "{module}res_centroids.weight", FLOATS, unless=_UNCORRECTED),
-    Field("order", "{module}perm", ("I16", "I64"), unless="columns are in order"),
-    Field("scales", "{module}weight_scale", FLOATS, unless="columns have no scales"),
-    Field("biases", "{module}weight_bias", FLOATS, unless="columns have no biases"),
-)
 _OUTLIERS = ("outlier_indices", "outlier_centroids.weight")  # VPTQ's, which are refused
 
-_MAX_COLUMNS = 1 << 18  # of which the indices of a vector are unpacked together
+
+class Aqlm:
+    """AQLM's: codes of vectors in several codebooks, which are added up."""
+
+    fields = (
+        Field("codes", "{module}codes", ("I8", "I16", "I32")),
+        Field("codebooks", "{module}codebooks", FLOATS),
+        Field("scales", "{module}scales", FLOATS),
+    )
+
+
+class Vptq:
+    """VPTQ's: codes of vectors, and of what corrects them."""
+
+    fields = (
+        Field("codes", "{module}indices", ("I32", "I16")),
+        Field("codebooks", "{module}centroids.weight", FLOATS),
+        Field("corrections", "{module}res_indices", ("I16",), unless=_UNCORRECTED),
+        Field("corrected by", "{module}res_centroids.weight", FLOATS, unless=_UNCORRECTED),
+        Field("order", "{module}perm", ("I16", "I64"), unless="columns are in order"),
+        Field("scales", "{module}weight_scale", FLOATS, unless="columns have no scales"),
+        Field("biases", "{module}weight_bias", FLOATS, unless="columns have no biases"),
+    )
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of AQLM and VPTQ; what lacks a part is refused by its names later on."""
     for codes in ledger.free():
-        for fields, find in ((AQLM, _aqlm), (VPTQ, _vptq)):
+        for fields, find in ((Aqlm.fields, _aqlm), (Vptq.fields, _vptq)):
             name = fields[0].weight_of(codes.name)
             if name is None or codes.dtype.kind == "float":
                 continue
@@ -58,12 +67,12 @@ def _stored(fields: Iterable[Field], name: str, ledger: Ledger) -> Iterator[Stor
 
 def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> AqlmWeight | None:
     """Return the weight that codes are of, None if it lacks a part."""
-    _, books, scales = _stored(AQLM, name, ledger)
+    _, books, scales = _stored(Aqlm.fields, name, ledger)
     if books is None:
         return None
     if scales is None:
         raise codes.unsupported(
-            f"{codes} has {books.name}, but no {AQLM[2].named(name)}: it may be in another "
+            f"{codes} has {books.name}, but no {Aqlm.fields[2].named(name)}: it may be in another "
             "shard; pass the directory"
         )
     if books.dtype.name not in FLOATS or len(books.shape) != 4 or 0 in books.shape:
@@ -75,7 +84,7 @@ def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     bits = entries.bit_length() - 1
     if entries != 1 << bits:
         raise books.misshapen("a power of two of entries")
-    is_code = codes.dtype.name in AQLM[0].dtypes and codes.dtype.bits >= bits
+    is_code = codes.dtype.name in Aqlm.fields[0].dtypes and codes.dtype.bits >= bits
     if not is_code or len(codes.shape) != 3 or codes.shape[2] != n_books or 0 in codes.shape:
         raise codes.misshapen(f"integers of {bits} bits [out groups, in groups, {n_books}]")
     if scales.dtype.name not in FLOATS or scales.shape != (codes.shape[0], 1, 1, 1):
@@ -87,7 +96,7 @@ def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
 
 def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> VptqWeight | None:
     """Return the weight that codes are of, None if it has no centroids."""
-    _, centroids, res_indices, res_centroids, perm, scale, bias = _stored(VPTQ, name, ledger)
+    _, centroids, res_indices, res_centroids, perm, scale, bias = _stored(Vptq.fields, name, ledger)
     if centroids is None:
         return None
     if len(codes.shape) != 3:
@@ -113,7 +122,7 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     _check_indices(codes, res_indices, layer, index_bits(entries) + index_bits(corrections))
     if codes.dtype.name == "I16" and (res_indices is None) != (res_centroids is None):
         raise codes.misshapen("res_indices beside res_centroids")
-    for part, field in zip((perm, scale, bias), VPTQ[4:], strict=True):
+    for part, field in zip((perm, scale, bias), Vptq.fields[4:], strict=True):
         if part is not None and (part.dtype.name not in field.dtypes or part.shape != (cols,)):
             raise part.misshapen(f"{' or '.join(field.dtypes)} [{cols}]")
     optional = (res_indices, res_centroids, perm, scale, bias)

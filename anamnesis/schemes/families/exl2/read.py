@@ -9,26 +9,35 @@ from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.not_weights import without_padding
 from anamnesis.schemes.families.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
 
-FIELDS = (
-    Field("codes", "{module}q_weight", ("I32",)),
-    Field("scales", "{module}q_scale", ("I32",)),
-    Field("largest scales", "{module}q_scale_max", ("F16",)),
-    Field("groups", "{module}q_groups", ("I16",)),
-    Field("order", "{module}q_invperm", ("I32",)),
-    # exllamav2 makes these itself as it loads the others: they are claimed, and not looked into.
-    Field("inverse order", "{module}q_perm", ("I32", "I16"), unless="the order alone is stored"),
-    Field("groups of rows", "{module}q_group_map", ("I16",), unless="the groups alone are stored"),
-)
 _PADDED_TO = 32  # exllamav2 fills out features up to a multiple of it
+
+
+class Exl2:
+    """exllamav2's, which makes the last two parts itself as it loads the others."""
+
+    fields = (
+        Field("codes", "{module}q_weight", ("I32",)),
+        Field("scales", "{module}q_scale", ("I32",)),
+        Field("largest scales", "{module}q_scale_max", ("F16",)),
+        Field("groups", "{module}q_groups", ("I16",)),
+        Field("order", "{module}q_invperm", ("I32",)),
+        # The others are claimed, and not looked into.
+        Field(
+            "inverse order", "{module}q_perm", ("I32", "I16"), unless="the order alone is stored"
+        ),
+        Field(
+            "groups of rows", "{module}q_group_map", ("I16",), unless="the groups alone are stored"
+        ),
+    )
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of EXL2."""
     for codes in ledger.free():
-        name = FIELDS[0].weight_of(codes.name)
+        name = Exl2.fields[0].weight_of(codes.name)
         if name is None or codes.dtype.kind == "float":
             continue
-        found = stored_parts(FIELDS, name, ledger.find)
+        found = stored_parts(Exl2.fields, name, ledger.find)
         with ledger.refusing(part.name for part in found.values()):
             weight = _weight(codes, name, found)
             rows, cols = weight.shape
@@ -37,7 +46,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
 
 
 def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> Exl2Weight:
-    absent = missing(FIELDS, found)
+    absent = missing(Exl2.fields, found)
     if absent:
         raise codes.unsupported(
             f"{codes} has no {absent[0].named(name)}: it may be in another shard; pass the "
@@ -47,9 +56,9 @@ def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> E
 
 
 def weight_of(name: str, parts: tuple[StoredTensor, ...]) -> Exl2Weight:
-    """Return parts, in the order of `FIELDS`, as a weight."""
+    """Return parts, in the order of `Exl2.fields`, as a weight."""
     codes, scales, maxima, groups, order = parts[:5]
-    for part, field in zip(parts[:5], FIELDS, strict=False):
+    for part, field in zip(parts[:5], Exl2.fields, strict=False):
         if part.dtype.name not in field.dtypes or 0 in part.shape:
             raise part.misshapen(f"{' or '.join(field.dtypes)} that is not empty")
     if len(codes.shape) != 2 or codes.shape[1] % IN_WORD:

@@ -14,17 +14,23 @@ from anamnesis.schemes.families.exl3.weight import BLOCK, MULTIPLIERS, TILE, Exl
 Find = Callable[[str], "StoredTensor | None"]
 
 _AS_SIGNS, _AS_SCALES = "signs are there instead", "scales are there instead"
-FIELDS = (
-    Field("codes", "{module}trellis", ("I16",)),
-    Field("in scales", "{module}suh", ("F16",), unless=_AS_SIGNS),
-    Field("out scales", "{module}svh", ("F16",), unless=_AS_SIGNS),
-    Field("in signs", "{module}su", ("I16",), unless=_AS_SCALES),
-    Field("out signs", "{module}sv", ("I16",), unless=_AS_SCALES),
-    # What marks another codebook than the usual one.
-    Field("multiplier", "{module}mcg", ("I32",), (), unless="the codebook is another"),
-    Field("multiplier", "{module}mul1", ("I32",), (), unless="the codebook is another"),
-)
-_CODES, _SUH, _SVH, _SU, _SV, *_MARKERS = FIELDS
+
+
+class Exl3:
+    """EXL3's: tiles of codes, scales or signs of both sides, and what marks another codebook."""
+
+    fields = (
+        Field("codes", "{module}trellis", ("I16",)),
+        Field("in scales", "{module}suh", ("F16",), unless=_AS_SIGNS),
+        Field("out scales", "{module}svh", ("F16",), unless=_AS_SIGNS),
+        Field("in signs", "{module}su", ("I16",), unless=_AS_SCALES),
+        Field("out signs", "{module}sv", ("I16",), unless=_AS_SCALES),
+        Field("multiplier", "{module}mcg", ("I32",), (), unless="the codebook is another"),
+        Field("multiplier", "{module}mul1", ("I32",), (), unless="the codebook is another"),
+    )
+
+
+_CODES, _SUH, _SVH, _SU, _SV, *_MARKERS = Exl3.fields
 _FACTORS = ((_SUH, _SU), (_SVH, _SV))
 _FORMER_SCALE = Field("scale", "{module}scale")
 _MOST_BITS = 8
@@ -37,7 +43,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         name = _CODES.weight_of(codes.name)
         if name is None or codes.dtype.kind == "float":
             continue
-        with ledger.refusing(field.named(name) for field in (_FORMER_SCALE, *FIELDS)):
+        with ledger.refusing(field.named(name) for field in (_FORMER_SCALE, *Exl3.fields)):
             weight = _weight(codes, name, ledger.find, facts.trellis_codebook)
             rows, cols = weight.shape
             weight.shape = (without_padding(name, (rows, cols), BLOCK, ledger.stored), cols)

@@ -13,7 +13,7 @@ from anamnesis.schemes.families.fp6.weight import BYTES_PER_SCALE, KINDS, Mxfp6W
 _POWERS = ("U8", "F8_E8M0")
 
 
-class _Layout(NamedTuple):
+class Mxfp6Layout(NamedTuple):
     """One producer's way."""
 
     producer: str
@@ -22,14 +22,14 @@ class _Layout(NamedTuple):
 
 
 LAYOUTS = (
-    _Layout(
+    Mxfp6Layout(
         "Quark",
         (
             Field("codes", "{module}weight", ("U8",)),
             Field("scales", "{module}weight_scale", _POWERS),
         ),
     ),
-    _Layout(
+    Mxfp6Layout(
         "compressed-tensors",
         (
             Field("codes", "{module}weight_packed", ("U8",)),

@@ -30,21 +30,18 @@ FLOATS = ("F32", "F16", "BF16")
 
 @dataclass(frozen=True)
 class ComfyRotated(OfComfyUi):
-    """ComfyUI's `int8_tensorwise`, rotated, or `convrot_w4a4`: a scale for each row."""
+    """What has a scale for each row."""
 
     group: int = GROUP
-    bits: int = 8
 
+    encoding_name: ClassVar[str]
+    bits: ClassVar[int]
     takes = Rotated
     fields: ClassVar[tuple[Field, ...]] = (
         Field("codes", "{weight}", ("I8",)),
         Field("scales", "{weight}_scale", FLOATS),
         OfComfyUi.marker,
     )
-
-    @property
-    def comfy_format(self) -> str:
-        return "int8_tensorwise" if self.bits == 8 else "convrot_w4a4"
 
     def said(self, shape: tuple[int, ...]) -> bytes:
         rotated = {"convrot": True} if self.bits == 8 else {}
@@ -59,10 +56,9 @@ class ComfyRotated(OfComfyUi):
     def encoding(self) -> Encoding:
         from anamnesis.schemes.families.rotated.encode import RotatedInt4, rotated_int8
 
-        is_8bit = self.bits == 8
-        name = "comfy-int8-convrot" if is_8bit else "comfy-convrot-w4a4"
-        codes = rotated_int8(self.group) if is_8bit else RotatedInt4(self.group)
-        return Encoding(spelt(name, {"group": self.group}, SETTINGS), self, codes)
+        name = spelt(self.encoding_name, {"group": self.group}, SETTINGS)
+        codes = rotated_int8(self.group) if self.bits == 8 else RotatedInt4(self.group)
+        return Encoding(name, self, codes)
 
     def write(self, view: Rotated, encoding: Encoding) -> Repack | None:
         self.check_matrix(view)
@@ -83,6 +79,18 @@ class ComfyRotated(OfComfyUi):
             return scales._replace(shape=own)
         raw = bytes(scales.source.read(scales.offset, scales.n_bytes))
         return repeated(self.fields[1].part(view.name, scales.dtype, own), raw, scales)
+
+
+class ComfyInt8Rotated(ComfyRotated):
+    """ComfyUI's `int8_tensorwise`, rotated."""
+
+    comfy_format, encoding_name, bits = "int8_tensorwise", "comfy-int8-convrot", 8
+
+
+class ComfyInt4Rotated(ComfyRotated):
+    """ComfyUI's `convrot_w4a4`."""
+
+    comfy_format, encoding_name, bits = "convrot_w4a4", "comfy-convrot-w4a4", 4
 
 
 @dataclass(frozen=True)
@@ -134,12 +142,12 @@ class ComfyLevels(OfComfyUi):
 
 def int8(group: int = GROUP) -> Encoding:
     """Return `comfy-int8-convrot`."""
-    return ComfyRotated(_known(group)).encoding()
+    return ComfyInt8Rotated(_known(group)).encoding()
 
 
 def int4(group: int = GROUP) -> Encoding:
     """Return `comfy-convrot-w4a4`."""
-    return ComfyRotated(_known(group), 4).encoding()
+    return ComfyInt4Rotated(_known(group)).encoding()
 
 
 def levels(group: int = GROUP, bits: int = 4) -> Encoding:

@@ -46,12 +46,14 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> RotatedWeig
     return weight
 
 
-def _integers(bits: int, codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
-    scales = _parts(layouts.ComfyRotated.fields, codes, ledger)["scales"]
-    shape = (*codes.shape[:-1], codes.shape[-1] * 8 // bits)
+def _integers(
+    kind: type[layouts.ComfyRotated], codes: StoredTensor, layer: ComfyLayer, ledger: Ledger
+) -> RotatedWeight:
+    scales = _parts(kind.fields, codes, ledger)["scales"]
+    shape = (*codes.shape[:-1], codes.shape[-1] * 8 // kind.bits)
     if scales.n_elements != 1:
         _check_rows(scales, codes)
-    return layouts.ComfyRotated(layer.rotation, bits).weight(codes.name, shape, (codes, scales))
+    return kind(layer.rotation).weight(codes.name, shape, (codes, scales))
 
 
 def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWeight:
@@ -81,8 +83,8 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
 
 
 _KINDS: Mapping[str, Callable[[StoredTensor, ComfyLayer, Ledger], RotatedWeight]] = {
-    **dict.fromkeys(("int8_tensorwise", ""), partial(_integers, 8)),
-    "convrot_w4a4": partial(_integers, 4),
+    **dict.fromkeys(("int8_tensorwise", ""), partial(_integers, layouts.ComfyInt8Rotated)),
+    "convrot_w4a4": partial(_integers, layouts.ComfyInt4Rotated),
     "asym_w4a8_int8": _levels,
 }
 
