@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Self
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.bands import Cut
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.integers.rows import IntegerRows, bits_of
 from anamnesis.schemes.views.kinds import Integers, Rows, Words
-from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
-from anamnesis.sources.gathered import RowOrder
+from anamnesis.schemes.views.stacks import InRows
 
 _SCALES = 1  # among the parts
 _HALF = 8  # the code that stands for 0, of symmetric ones of 4 bits
 
 
 @dataclass(slots=True, eq=False)
-class IntegerWeight(IntegerRows):
+class IntegerWeight(InRows, IntegerRows):
     """Integers of rows."""
 
     @property
@@ -65,66 +61,23 @@ class IntegerWeight(IntegerRows):
         grid = (-(-rows // self.block[0]), self.places)
         return Shown("int", self.bits, (rows, cols), grid)
 
-    def cut_out(self, name: str, rows: Cut) -> Self | None:
-        if len(self.shape) != 3 or not self._is_by_rows:
-            return None
-        n, height, width = self.shape
-        parts = tuple(
-            rows_of(part, n, height, rows)._replace(shape=(rows.n, part.shape[-1]))
-            for part in self.parts
-        )
-        return self._with(name, (rows.n, width), parts)
-
-    def stacked(
-        self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
-    ) -> Self | None:
-        is_one_kind = all(isinstance(p, IntegerWeight) and p._is_by_rows for p in pieces)
-        if not are_alike(pieces) or len(self.shape) != 2 or not is_one_kind:
-            return None
-        shape = (len(pieces) // per_matrix, per_matrix * self.shape[0], self.shape[1])
-        parts = tuple(
-            stack_of(some, per_matrix, alternates=alternates)
-            for some in zip(*(piece.parts for piece in pieces), strict=True)
-        )
-        return self._with(name, shape, parts)
-
-    def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
-    ) -> Self | None:
-        own = [p.parts for p in pieces if isinstance(p, IntegerWeight) and self._is_like(p)]
-        if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2:
-            return None
-        n_rows = prod(self.shape[:-1])
-        parts = tuple(
-            rows.taken(some, some[0].n_bytes // n_rows)._replace(
-                shape=(*shape[:-1], some[0].shape[-1])
-            )
-            for some in zip(*own, strict=True)
-        )
-        return self._with(name, shape, parts)
-
-    def _is_like(self, other: IntegerWeight) -> bool:
-        """Return whether each row of another weight is stored as those of this one are."""
-        parts = [[(part.dtype, part.shape[-1:]) for part in w.parts] for w in (self, other)]
-        is_like = self.id == other.id and type(self) is type(other) and parts[0] == parts[1]
-        return is_like and other._is_by_rows and self.shape[-1] == other.shape[-1]
-
     @property
-    def _is_by_rows(self) -> bool:
-        """Whether each row has codes, scales and biases of its own, and nothing else."""
+    def n_by_rows(self) -> int:
+        # Each row has codes, scales and biases of its own, and nothing else.
         known = [self.parts[0], self.parts[1], *([] if self.biases is None else [self.biases])]
         others = (self.zeros, self.groups, self.planes, self.matrix)
-        return (
+        is_by_rows = (
             self.block[0] == 1
             and 0 not in self.shape
             and others == (None,) * 4
             and list(self.parts) == known
             and all(part.shape[:-1] == self.shape[:-1] for part in self.parts)
         )
+        return len(known) if is_by_rows else 0
 
-    def _with(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Self:
-        biases = None if self.biases is None else parts[2]
-        return replace(self, name=name, shape=shape, parts=parts, biases=biases)
+    def remade(self, name: str, shape: tuple[int, ...], parts: Sequence[StoredTensor]) -> Self:
+        made = super(IntegerWeight, self).remade(name, shape, parts)  # a class with slots is new
+        return made if self.biases is None else replace(made, biases=parts[2])
 
     def by_reference(self, dtype: DType) -> Self:
         rule = self.reference
