@@ -19,7 +19,7 @@ def test_rows_of_padding_are_no_rows() -> None:
     parts = (
         stored(rng.integers(0, 256, (16, 32), np.uint8), "w", ("U8",)),
         stored(rng.integers(0, 100, (16, 4), np.uint8), "w_scale", ("U8",)),
-        stored(np.float32(1), "w_scale_2", ("F32",)),
+        stored(np.ones((), np.float32), "w_scale_2", ("F32",)),
     )
     padded = Fp4Weight("w", (10, 64), parts, FORMATS["comfy-nvfp4"], 16, 64)
     made = padded.with_rows("w", (len(KEPT), 64), [padded], RowOrder.of(KEPT, 10, 1))

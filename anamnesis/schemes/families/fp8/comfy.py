@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import prod
 from struct import pack
 from typing import ClassVar
 
@@ -26,7 +25,7 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp8.layout import OfFloats
 from anamnesis.schemes.families.fp8.mx_layouts import OfMxfp8
 from anamnesis.schemes.libraries.libraries import OfComfyUi
-from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.views.grid import MX_BLOCK
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.tiles import tiled, untiled
 from anamnesis.sources.strided import shared_strips
@@ -48,6 +47,7 @@ class ComfyUi(OfComfyUi, OfFloats):
         Field("scales", "{weight}_scale", ("F32",)),
         OfComfyUi.marker,
     )
+    kind = "tensor"
 
     @property
     def comfy_format(self) -> str:
@@ -64,10 +64,6 @@ class ComfyUi(OfComfyUi, OfFloats):
     @property
     def element(self) -> str:  # type: ignore[override]  # of others it is always E4M3
         return f"F8_{self.format}"
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        n = prod(shape)
-        return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return super().weight(name, shape, parts[:2])

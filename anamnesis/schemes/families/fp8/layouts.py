@@ -19,21 +19,13 @@ from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
-from anamnesis.schemes.families.fp8.layout import (
-    CODES,
-    SCALE,
-    InBlocks,
-    OfFloats,
-    grid_of,
-    undetermined_block,
-)
+from anamnesis.schemes.families.fp8.layout import CODES, SCALE, InBlocks, OfAnyKind, OfFloats
 from anamnesis.schemes.libraries.libraries import (
     OfCompressedTensors,
     OfMistral,
     OfModelOpt,
     OfTransformers,
 )
-from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
 
 if TYPE_CHECKING:
@@ -177,7 +169,7 @@ class FloatQuantized(InBlocks, OfCompressedTensors):
 
 
 @dataclass(frozen=True)
-class Fp8OfModelOpt(OfFloats, OfModelOpt):
+class Fp8OfModelOpt(OfAnyKind, OfModelOpt):
     """ModelOpt's `FP8`, `FP8_PER_CHANNEL_PER_TOKEN` and `fp8_pb_wo`."""
 
     # `FP8` also has scales of activations, which no weights tell: it only takes codes, and what
@@ -186,17 +178,12 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
     kind: str
 
     fields: ClassVar[tuple[Field, ...]] = (CODES, SCALE)
+    block_size = _BLOCK
     group = 0
 
     @property
     def algorithm(self) -> str:
         return _MODELOPT[self.kind]
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return grid_of(shape, self.kind, _BLOCK)
-
-    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        return undetermined_block(shapes, self.kind, _BLOCK)
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
@@ -215,9 +202,7 @@ class Fp8OfMistral(OfFloats, OfMistral):
 
     fields: ClassVar[tuple[Field, ...]] = (CODES, _QSCALE)
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return grid_of(shape, "tensor", _BLOCK)
+    kind = "tensor"
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
         made = super().write(view, encoding)
