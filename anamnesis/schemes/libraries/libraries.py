@@ -6,7 +6,7 @@ Their rules are imported when they are asked, for readers do not need them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from anamnesis.base.dtypes import DTYPES
@@ -15,8 +15,7 @@ from anamnesis.schemes.libraries.comfy_metadata import MARKER
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
-    from anamnesis.base.stored import Part, StoredTensor
-    from anamnesis.schemes.core.codes import Out
+    from anamnesis.base.stored import Part
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
     from anamnesis.schemes.libraries.linear import Tool
@@ -189,8 +188,9 @@ class OfComfyUi(Layout):
 
         return comfy_left(shapes)
 
-    def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
-        """Return what is stored beside codes and scales, and its bytes: the marker, the last."""
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
         said = self.said(shape)
         return [(self.marker.part(name, DTYPES["U8"], (len(said),)), said)]
 
@@ -198,24 +198,8 @@ class OfComfyUi(Layout):
         """Return the marker's JSON, as ComfyUI writes it."""
         return json.dumps({"format": self.comfy_format}).encode()
 
-    def marked(self, view: Any, parts: Sequence[StoredTensor]) -> tuple[StoredTensor, ...]:
-        """Return the parts of a view that are moved, and what is stored beside them."""
-        from anamnesis.schemes.views.views import constant
-
-        beside = self.beside(view.name, view.shape)
-        return (*parts, *(constant(part, raw, parts[0]) for part, raw in beside))
-
     @staticmethod
     def check_matrix(view: Any) -> None:
         """Refuse what is no matrix, as those of layers are."""
         if len(view.shape) != 2:
             raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
-
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
-        own = super().parts(name, shape, outs, found)
-        return (*own, *(part for part, _ in self.beside(name, shape)))
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {part.name: raw for part, raw in self.beside(name, shape)}

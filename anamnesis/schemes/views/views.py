@@ -122,6 +122,13 @@ def constant(part: Part, raw: bytes, like: StoredTensor) -> StoredTensor:
     return StoredTensor(*part, len(raw), 0, source)
 
 
+def completed(
+    parts: Sequence[StoredTensor], beside: Sequence[tuple[Part, bytes]]
+) -> tuple[StoredTensor, ...]:
+    """Return parts, and what a layout has beside them."""
+    return (*parts, *(constant(part, raw, parts[0]) for part, raw in beside))
+
+
 def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
     """Return a tensor of a few bytes over and over."""
 

@@ -24,7 +24,7 @@ from anamnesis.schemes.families.fp4.view import Fp4Codes, to_ggml
 from anamnesis.schemes.families.fp4.weight import nibbles_swapped
 from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.schemes.views.tiles import tiled, untiled
-from anamnesis.schemes.views.views import padded
+from anamnesis.schemes.views.views import completed, padded
 from anamnesis.sources.strided import shared_strips
 
 _E4M3, _E8M0 = ("F8_E4M3",), ("U8", "F8_E8M0")
@@ -158,7 +158,8 @@ class ComfyUi(OfComfyUi, Fp4Layout):
         codes = nibbles_swapped(padded(view.codes, tall, wide // 2))
         name = f"{module_of(view.name_as_stored)}weight"
         own = view._replace(codes=codes, scales=tiled(view.scales))
-        return [*self.marked(view._replace(name=name), self._under(self.fields, name, own, second))]
+        parts = self._under(self.fields, name, own, second)
+        return [*completed(parts, self.beside(name, view.shape))]
 
 
 class Gguf(Fp4Layout):

@@ -57,7 +57,9 @@ class ComfyUi(OfComfyUi, OfFloats):
         given = {"format": self.comfy_format, "full_precision_matrix_mult": True}
         return json.dumps(given, separators=(",", ":")).encode()
 
-    def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
         inputs = _INPUTS.part(name, DTYPES["F32"], ())
         return [(inputs, _ONE), *super().beside(name, shape)]
 

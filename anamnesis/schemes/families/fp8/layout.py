@@ -20,7 +20,7 @@ from anamnesis.schemes.families.fp8.of_fp4 import as_eights
 from anamnesis.schemes.families.fp8.weight import Fp8Weight
 from anamnesis.schemes.views.grid import Block, ScaleGrid, resolve
 from anamnesis.schemes.views.kinds import Floats
-from anamnesis.schemes.views.views import constant
+from anamnesis.schemes.views.views import completed
 
 CODES = Field("codes", "{weight}")
 SCALE = Field("scales", "{weight}_scale")
@@ -67,15 +67,9 @@ class OfFloats(Layout):
         outs = [Out(role, one.dtype, one.shape) for role, one in found.items()]
         parts = self.parts(view.name, view.shape, outs)
         moved = zip(found.values(), parts, strict=False)
-        own = zip(parts[2:], self.constants(view.name, view.shape).values(), strict=True)
-        return Repack(
-            (encoding,),
-            (
-                *(one._replace(**part._asdict()) for one, part in moved),
-                *(constant(part, raw, view.codes) for part, raw in own),
-            ),
-            is_cast=is_cast,
-        )
+        made = [one._replace(**part._asdict()) for one, part in moved]
+        whole = completed(made, self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, is_cast=is_cast)
 
     def arranged(self, scales: StoredTensor) -> StoredTensor:
         """Return scales, which are in the order of blocks, as they are stored."""

@@ -20,7 +20,7 @@ from anamnesis.schemes.families.rotated.weight import (
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.integer_casts import in_float32
 from anamnesis.schemes.views.kinds import Rotated
-from anamnesis.schemes.views.views import repeated
+from anamnesis.schemes.views.views import completed, repeated
 
 GROUP = 256  # columns, where nothing else is asked for
 SIZE = _core.W4A8_SIZE  # of groups that levels have a scale for, where nothing else is said
@@ -69,7 +69,8 @@ class ComfyRotated(OfComfyUi):
             return None
         codes = view.spread if self.bits == 8 else view.codes
         parts = self.moved(view.name, {"codes": codes, "scales": self._scales(view)})
-        return Repack((encoding,), self.marked(view, parts), is_cast=codes is not view.codes)
+        whole = completed(parts, self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, is_cast=codes is not view.codes)
 
     def _scales(self, view: Rotated) -> StoredTensor:
         """Return a scale for each row."""
@@ -137,7 +138,7 @@ class ComfyLevels(OfComfyUi):
             part._replace(name=field.named(view.name))
             for field, part in zip(self.fields, view.parts, strict=False)
         ]
-        return Repack((encoding,), self.marked(view, parts))
+        return Repack((encoding,), completed(parts, self.beside(view.name, view.shape)))
 
 
 def int8(group: int = GROUP) -> Encoding:

@@ -32,7 +32,7 @@ from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.integer_casts import by_row, in_float32
 from anamnesis.schemes.views.kinds import Integers
-from anamnesis.schemes.views.views import constant
+from anamnesis.schemes.views.views import completed, constant
 from anamnesis.sources.altered import recoded
 from anamnesis.sources.strided import transposed
 
@@ -66,7 +66,8 @@ class ComfyInt8Layout(OfComfyUi):
             part = self.fields[1].part(view.name, scales.dtype, ())
             scales = constant(part, bytes(raw[:4]), scales)
         parts = self.moved(view.name, {"codes": codes, "scales": scales})
-        return Repack((encoding,), self.marked(view, parts), view.is_exact, view.is_cast)
+        whole = completed(parts, self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, view.is_exact, view.is_cast)
 
 
 class ComfyAwq:

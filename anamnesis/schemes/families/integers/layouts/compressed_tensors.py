@@ -20,7 +20,7 @@ float32, so that the one rounding here gives its bits.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -30,7 +30,6 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import (
@@ -124,13 +123,11 @@ class PackQuantized(OfCompressedTensors):
     def experts_tool(self) -> ExpertsTool | None:
         return super().experts_tool if self.bits == 4 else None
 
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
-        return (*super().parts(name, shape, outs, found), _shape_part(name, shape))
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {_shape_part(name, shape).name: struct.pack(f"<{len(shape)}q", *shape)}
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
+        n = len(shape)
+        return [(Part(f"{name}_shape", DTYPES["I64"], (n,)), struct.pack(f"<{n}q", *shape))]
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         zeros = None if self.is_symmetric else parts[2]
@@ -163,8 +160,8 @@ class PackQuantized(OfCompressedTensors):
         from anamnesis.schemes.families.integers.moving import rows
         from anamnesis.schemes.views.views import constant
 
-        (shape,) = self.constants(words.name, words.shape).values()
-        made = constant(_shape_part(words.name, words.shape), shape, words.codes)
+        ((part, shape),) = self.beside(words.name, words.shape)
+        made = constant(part, shape, words.codes)
         parts = self.moved(words.name, {**rows(words), "shape": made})
         is_act_order = words.listed is not None
         own = replace(self, is_symmetric=words.is_symmetric, is_act_order=is_act_order)
@@ -185,10 +182,6 @@ class PackQuantized(OfCompressedTensors):
             self.bits, "int", strategy, group_size=size, symmetric=symmetric, **more
         )
         return self.config(weights, None, "pack-quantized", layers)
-
-
-def _shape_part(name: str, shape: tuple[int, ...]) -> Part:
-    return Part(f"{name}_shape", DTYPES["I64"], (len(shape),))
 
 
 # --- encodings --------------------------------------------------------------------------------
