@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.core.layout import Field, Layers, Layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class _OfLinearLayers(Layout):
     """The libraries that take layers whose class is nn.Linear, and no Conv1D."""
 
-    conv1d = "left"
+    conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "left"
     tool: ClassVar[Tool]
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:

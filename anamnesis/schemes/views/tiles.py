@@ -81,9 +81,9 @@ class TiledGroups(Blockwise):
         return self.item, Item("scales", self.scale_dtype, ROWS, COLS * self.wide, ROWS * COLS)
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        codes, scales = (item.out(shape) for item in self.items(shape))
+        codes, scales, *more = super().outs(shape, found)
         tall, wide = -(-shape[-2] // ROWS), -(-shape[-1] // (COLS * self.wide))
-        return codes, scales._replace(shape=(tall * ROWS, wide * COLS))
+        return codes, scales._replace(shape=(tall * ROWS, wide * COLS)), *more
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
         if len(shape) != 2:

@@ -19,7 +19,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, unmovable
+from anamnesis.schemes.core.layout import Field, Layers, Repack, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.bnb.encode import NEST, FourBitCodes, Int8Codes
 from anamnesis.schemes.families.bnb.state import (
@@ -36,8 +36,8 @@ from anamnesis.schemes.families.bnb.weight import (
     recovered_absmax,
 )
 from anamnesis.schemes.libraries.endings import as_endings
-from anamnesis.schemes.libraries.linear import left_by_class, linear_refusal, with_head
-from anamnesis.schemes.libraries.mtp import left_drafts
+from anamnesis.schemes.libraries.libraries import OfTransformers
+from anamnesis.schemes.libraries.linear import with_head
 from anamnesis.schemes.views.integer_casts import by_row
 from anamnesis.schemes.views.kinds import Integers
 from anamnesis.schemes.views.views import completed
@@ -53,16 +53,13 @@ _F32 = struct.Struct("<f")
 # --- layouts ------------------------------------------------------------------------------------
 
 
-class _Bnb(Layout):
+class _Bnb(OfTransformers):
     """The weights that transformers has bitsandbytes quantise."""
 
     # Those of a Conv1D are among them: `Bnb4bitQuantize` and `Bnb8bitQuantize` of its
     # integrations/bitsandbytes.py transpose them first.
 
     conv1d = "as linear"
-
-    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        return linear_refusal(name, shape, dtype, "transformers")
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
@@ -71,11 +68,8 @@ class _Bnb(Layout):
         if own is not None:
             return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
         experts = filter(_EXPERT.match, shapes)
-        return {
-            **left_by_class(shapes, "transformers"),
-            **dict.fromkeys(experts, "expert, which transformers stacks"),
-            **left_drafts(shapes, config, "transformers"),
-        }
+        stacked = dict.fromkeys(experts, "expert, which transformers stacks")
+        return {**stacked, **super().leaves(shapes, config)}
 
     def _config(self, layers: Layers, **settings: Any) -> dict[str, Any]:
         """Return `BitsAndBytesConfig.to_dict()`."""

@@ -99,9 +99,6 @@ def _second_scale(second: _Second, dtype: str, found: bytes) -> bytes:
 class ComfyNvfp4(TiledGroups, Fp4):
     """NVFP4 of ComfyUI: scales in tiles, the high nibble first."""
 
-    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        return (*super().outs(shape, found), Out("second", DTYPES["F32"], ()))
-
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
         second = super()._known(found)
         (number,) = _F32.unpack(second)
