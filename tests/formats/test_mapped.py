@@ -17,10 +17,10 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.families.integers import awq_order
 from anamnesis.schemes.families.integers import moving as words
 from anamnesis.schemes.views import bits, tiles, views
-from anamnesis.schemes.views.views import transposed
 from anamnesis.sources import altered, strided
 from anamnesis.sources.altered import Input, MappedSource
 from anamnesis.sources.memory import BufferSource
+from anamnesis.sources.strided import transposed
 
 Array = NDArray[Any]
 

@@ -25,7 +25,9 @@ def is_tiled(scale: StoredTensor, rows: int, cols: int) -> bool:
     return scale.n_bytes == -(-rows // ROWS) * -(-cols // COLS) * ROWS * COLS
 
 
-def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
+def untiled(
+    scale: StoredTensor, rows: int, cols: int, strips: Strips | None = None
+) -> StoredTensor:
     """Return rows x cols of a tensor of bytes in tiles, row-major."""
     tall, wide = -(-rows // ROWS), -(-cols // COLS)
     if not is_tiled(scale, rows, cols):
@@ -55,7 +57,9 @@ def tiled(scale: StoredTensor) -> StoredTensor:
     return tiles._replace(shape=whole.shape)
 
 
-def cropped(stored: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
+def cropped(
+    stored: StoredTensor, rows: int, cols: int, strips: Strips | None = None
+) -> StoredTensor:
     """Return the first rows and columns of a matrix of bytes."""
     if stored.shape == (rows, cols):
         return stored

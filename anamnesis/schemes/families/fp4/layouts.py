@@ -25,7 +25,6 @@ from anamnesis.schemes.families.fp4.weight import nibbles_swapped
 from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.schemes.views.tiles import tiled, untiled
 from anamnesis.schemes.views.views import completed, padded
-from anamnesis.sources.strided import shared_strips
 
 _E4M3, _E8M0 = ("F8_E4M3",), ("U8", "F8_E8M0")
 _ALONE = "each scale is one by itself"  # so that there need be no second one
@@ -146,7 +145,7 @@ class ComfyUi(OfComfyUi, Fp4Layout):
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         rows, cols = shape
-        scales = untiled(parts[1], rows, cols // self.group, shared_strips())
+        scales = untiled(parts[1], rows, cols // self.group)
         return super().weight(name, shape, (parts[0], scales, parts[2]))
 
     def _check(self, view: Fp4Codes) -> None:

@@ -20,7 +20,6 @@ from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.stacks import InRows
 from anamnesis.schemes.views.tiles import cropped
 from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
-from anamnesis.sources.strided import shared_strips
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES = range(5)  # slots of a worker's scratch
 _VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
@@ -75,7 +74,7 @@ class Fp4Weight(InRows, DecodedByTiles):
         for part, per_byte in zip(self.parts[:2], (2, self.group), strict=True):
             stored, wanted = (-(-n // per_byte) for n in (self.stored_cols, self.shape[-1]))
             lines = retyped(part, part.name, "U8", (part.n_bytes // max(stored, 1), stored))
-            found.append(cropped(lines, prod(lead), wanted, shared_strips()))
+            found.append(cropped(lines, prod(lead), wanted))
         codes, scales = found
         codes = nibbles_swapped(codes) if self.format.high_first else codes
         return (

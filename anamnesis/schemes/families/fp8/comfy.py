@@ -28,7 +28,6 @@ from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.grid import MX_BLOCK
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.tiles import tiled, untiled
-from anamnesis.sources.strided import shared_strips
 
 _FORMATS = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}
 _INPUTS = Field("inputs", "{module}input_scale", ("F32",))
@@ -93,7 +92,7 @@ class ComfyMxfp8Layout(OfComfyUi, OfMxfp8):
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         rows, cols = shape
-        scales = untiled(parts[1], rows, cols // _GROUP, shared_strips())
+        scales = untiled(parts[1], rows, cols // _GROUP)
         return super().weight(name, shape, (parts[0], scales))
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:

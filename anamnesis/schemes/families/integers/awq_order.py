@@ -7,7 +7,8 @@ from typing import Any
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.views.views import made_of, transposed
+from anamnesis.schemes.views.views import made_of
+from anamnesis.sources.strided import transposed
 
 _ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in a word
 _PLACES = tuple(_ORDER.index(i) for i in range(8))

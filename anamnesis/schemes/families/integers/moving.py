@@ -29,7 +29,8 @@ from anamnesis.schemes.families.integers.checks import check_listed
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, pieces, repeated, transposed
+from anamnesis.schemes.views.views import made_of, pieces, repeated
+from anamnesis.sources.strided import transposed
 
 NO_ZERO = "a zero point is 0, which has no place where they are stored less 1, as by GPTQ"
 

@@ -21,7 +21,8 @@ from anamnesis.schemes.families.integers.rows import IntegerRows
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated, retyped, transposed
+from anamnesis.schemes.views.views import made_of, repeated, retyped
+from anamnesis.sources.strided import transposed
 
 if TYPE_CHECKING:
     from anamnesis.schemes.families.integers.words import PackedWeight
