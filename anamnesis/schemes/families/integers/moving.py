@@ -25,7 +25,7 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.integers import awq_order
-from anamnesis.schemes.families.integers.checks import check_listed
+from anamnesis.schemes.families.integers.checks import check_listed, middle_words
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Words
@@ -162,10 +162,8 @@ def _is_symmetric(words: Words) -> bool:
         return True
     if words.shape[-2] * words.bits % 32:  # the last word of a group is not full
         return False
-    middle = (1 << words.bits - 1) - words.less_one
-    word = sum(middle << at for at in range(0, 32, words.bits)).to_bytes(4, "little")
-    own = np.frombuffer(word, "<u4")
-    return all((piece.view("<u4") == own).all() for piece in pieces(words.zeros, _PIECE))
+    middle = np.frombuffer(middle_words(words.bits, words.less_one), "<u4")
+    return all((piece.view("<u4") == middle).all() for piece in pieces(words.zeros, _PIECE))
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
@@ -227,8 +225,7 @@ def _plain_zeros(words: Words) -> StoredTensor:
     zeros, n_out, bits = words.zeros, words.shape[0], words.bits
     if zeros is None:
         part = Part(f"{words.name}_zero_point", _I32, (words.n_groups, n_out * bits // 32))
-        half = sum(1 << at + bits - 1 for at in range(0, 32, bits))
-        return repeated(part, half.to_bytes(4, "little"), words.codes)
+        return repeated(part, middle_words(bits, False), words.codes)
     if words.kind == "rows":
         return transposed(zeros)
     if words.kind == "across":
