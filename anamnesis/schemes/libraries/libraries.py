@@ -76,16 +76,11 @@ class OfCompressedTensors(_OfLinearLayers):
 
         A scale that has a scale itself is in E4M3.
         """
-        has_second = scales.name == "F8_E4M3"
-        weights = {
-            "num_bits": bits,
-            "type": "float",
-            "symmetric": True,
-            "group_size": group_size,
-            "strategy": "tensor_group" if has_second else "group",
-            "dynamic": False,
-            "scale_dtype": f"torch.{scales.torch_name}",
-        }
+        from anamnesis.schemes.libraries.compressed_tensors import weight_arguments
+
+        strategy = "tensor_group" if scales.name == "F8_E4M3" else "group"
+        weights = weight_arguments(bits, "float", strategy, group_size=group_size)
+        weights["scale_dtype"] = f"torch.{scales.torch_name}"
         return self.config(weights, None, format, layers)
 
 
