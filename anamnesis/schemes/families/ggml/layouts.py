@@ -1,4 +1,4 @@
-"""GGUF's blocks, under the name of a weight; into those of integers other codes are moved.
+"""GGUF's blocks; into those of integers, other layouts' codes are moved.
 
     Q4_0  d, 16 bytes of codes        (code - 8) * d    compressed-tensors' symmetric 4 bits
     Q4_1  d, m, 16 bytes of codes     code * d + m      MLX's affine 4 bits
