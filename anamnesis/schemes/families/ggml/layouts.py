@@ -1,4 +1,4 @@
-"""GGUF's blocks; into those of integers, other layouts' codes are moved.
+"""GGUF's blocks, some of integers, which other layouts' codes are moved into.
 
     Q4_0  d, 16 bytes of codes        (code - 8) * d    compressed-tensors' symmetric 4 bits
     Q4_1  d, m, 16 bytes of codes     code * d + m      MLX's affine 4 bits
