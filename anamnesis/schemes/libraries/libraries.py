@@ -47,6 +47,22 @@ class OfTransformers(_OfLinearLayers):
     tool = "transformers"
 
 
+# --- compressed-tensors ------------------------------------------------------------------------
+
+_VERSION = "0.20.0"  # whose config it is
+
+
+def weight_arguments(num_bits: int, type: str, strategy: str, **more: Any) -> dict[str, Any]:
+    """Return the arguments of one quantisation, as compressed-tensors lists them."""
+    settings = {"symmetric": True, "group_size": None, **more}
+    return {"num_bits": num_bits, "type": type, **settings, "strategy": strategy, "dynamic": False}
+
+
+def input_arguments(type: str, strategy: str, group_size: int | None = None) -> dict[str, Any]:
+    """Return the arguments of activations, which are quantised as they come."""
+    return {**weight_arguments(8, type, strategy, group_size=group_size), "dynamic": True}
+
+
 class OfCompressedTensors(_OfLinearLayers):
     """What llm-compressor takes, from which compressed-tensors has its codes."""
 
@@ -64,10 +80,30 @@ class OfCompressedTensors(_OfLinearLayers):
         layers: Layers,
     ) -> dict[str, Any]:
         """Return the config of one group of linear layers, by names that fit transformers too."""
-        from anamnesis.schemes.libraries.compressed_tensors import config_of
+        # As `ModelCompressor.update_config` has it.
         from anamnesis.schemes.libraries.endings import as_patterns
+        from anamnesis.schemes.libraries.linear import with_head
 
-        return config_of(weights, inputs, format, as_patterns(layers))
+        group = {
+            "targets": ["Linear"],
+            "weights": weights,
+            "input_activations": inputs,
+            "output_activations": None,
+            "format": format,
+        }
+        return {
+            "version": _VERSION,
+            "quant_method": "compressed-tensors",
+            "sparsity_config": {},
+            "transform_config": {},
+            "config_groups": {"group_0": group},
+            "kv_cache_scheme": None,
+            "format": format,
+            "quantization_status": "compressed",
+            "global_compression_ratio": None,
+            "ignore": with_head(as_patterns(layers)),
+            "moe_sparsity_config": None,
+        }
 
     def config_of_floats(
         self, bits: int, group_size: int, scales: DType, format: str, layers: Layers
@@ -76,12 +112,13 @@ class OfCompressedTensors(_OfLinearLayers):
 
         A scale that has a scale itself is in E4M3.
         """
-        from anamnesis.schemes.libraries.compressed_tensors import weight_arguments
-
         strategy = "tensor_group" if scales.name == "F8_E4M3" else "group"
         weights = weight_arguments(bits, "float", strategy, group_size=group_size)
         weights["scale_dtype"] = f"torch.{scales.torch_name}"
         return self.config(weights, None, format, layers)
+
+
+# --- others ------------------------------------------------------------------------------------
 
 
 class OfModelOpt(_OfLinearLayers):

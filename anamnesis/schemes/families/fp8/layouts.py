@@ -25,6 +25,8 @@ from anamnesis.schemes.libraries.libraries import (
     OfMistral,
     OfModelOpt,
     OfTransformers,
+    input_arguments,
+    weight_arguments,
 )
 from anamnesis.schemes.views.kinds import Floats
 
@@ -159,8 +161,6 @@ class FloatQuantized(InBlocks, OfCompressedTensors):
         return encoding(self.kind, "compressed-tensors", block_size=block_size)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.compressed_tensors import input_arguments, weight_arguments
-
         is_block = self.kind == "block"
         more = {"block_structure": list(self.block_size)} if is_block else {}
         weights = weight_arguments(8, "float", self.kind, **more)

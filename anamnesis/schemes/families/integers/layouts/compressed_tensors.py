@@ -52,7 +52,11 @@ from anamnesis.schemes.families.integers.checks import (
 )
 from anamnesis.schemes.families.integers.rows import bits_of, row_bytes, zero_words
 from anamnesis.schemes.families.integers.weight import IntegerWeight
-from anamnesis.schemes.libraries.libraries import OfCompressedTensors
+from anamnesis.schemes.libraries.libraries import (
+    OfCompressedTensors,
+    input_arguments,
+    weight_arguments,
+)
 from anamnesis.schemes.views.kinds import Integers, Words
 
 _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
@@ -80,8 +84,6 @@ class IntQuantized(OfCompressedTensors):
         return Repack((encoding,), parts, view.is_exact, view.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.compressed_tensors import input_arguments, weight_arguments
-
         weights, inputs = weight_arguments(8, "int", "channel"), input_arguments("int", "token")
         return self.config(weights, inputs, "int-quantized", layers)
 
@@ -173,8 +175,6 @@ class PackQuantized(OfCompressedTensors):
         return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.compressed_tensors import weight_arguments
-
         strategy = "group" if self.group_size else "channel"
         more = {"actorder": "group"} if self.is_act_order else {}
         size, symmetric = self.group_size, self.is_symmetric
