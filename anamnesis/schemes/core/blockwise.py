@@ -152,17 +152,13 @@ _SCALES = {"reciprocal": "F32", "power of two": "F8_E8M0", "mx": "U8", "nv": "F8
 
 @dataclass(frozen=True)
 class Blockwise(FloatCodes):
-    """Codes of some rows and columns with a scale, and a zero point where the rule has one.
+    """Codes of some rows and columns with a scale, and a zero point where the rule has one."""
 
-    `code` is what values become, as `_core.QUANTIZERS` names it, and `rule` how scales come from
-    magnitudes, as `_core.RULES` does. `tall` rows and `wide` columns share a scale: of 0, all.
-    """
-
-    code: str
-    rule: str
-    tall: int = 1
-    wide: int = 0
-    is_fitted: bool = field(default=True, kw_only=True)
+    code: str  # what values become, as `_core.QUANTIZERS` names it
+    rule: str  # how scales come from magnitudes, as `_core.RULES` names it
+    tall: int = 1  # rows that share a scale; of 0, all
+    wide: int = 0  # columns, likewise
+    is_fitted: bool = field(default=True, kw_only=True)  # whether it computes in a weight's dtype
 
     may_end_within: ClassVar[bool] = False  # whether rows may be of no whole blocks
 

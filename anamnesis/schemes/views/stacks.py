@@ -62,10 +62,9 @@ def are_alike(pieces: Sequence[Weight]) -> bool:
 
 
 class InRows(Weight):
-    """A weight of which each row is stored by itself, in the first few of its parts.
+    """A weight of which each row is stored by itself, in the first few of its parts."""
 
-    Others, if any, have a float32 for each matrix, or one for all.
-    """
+    # Others, if any, have a float32 for each matrix, or one for all.
 
     __slots__ = ()
 
