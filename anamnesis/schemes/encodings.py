@@ -62,8 +62,7 @@ _MAKERS = {kind: Maker(*row) for kind, row in _TABLE["makers"].items()}
 
 def _rows(table: str) -> dict[str, Row]:
     """Return rows, each of a maker, settings, and what codes are moved from."""
-    rows = ((name, row[0], row[1:]) for name, row in _TABLE[table].items())
-    return {name: Row(_MAKERS[kind], *more) for name, kind, more in rows}
+    return {name: Row(_MAKERS[kind], *more) for name, (kind, *more) in _TABLE[table].items()}
 
 
 def _block_type(type: str, takes: str) -> Row:
