@@ -113,8 +113,7 @@ class Fp4Weight(InRows, DecodedByTiles):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
-        stop = -(-cols.stop // self.group) * self.group
-        whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
+        whole = cols.around(self.group, self.stored_cols)
         if whole == cols:
             return self._decode_groups(rows, cols, dtype, scratch, out)
         at_once, overflows = max(_VALUES_AT_ONCE // whole.n, 1), 0

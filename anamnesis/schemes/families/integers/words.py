@@ -181,9 +181,7 @@ class PackedWeight(TiledWeight):
 
     def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         rows, cols = band.tile(self.shape[1])
-        step = self.packing.step
-        start, stop = rows.start // step * step, -(-rows.stop // step) * step
-        whole = Run(start, min(stop, self.out_features))
+        whole = rows.around(self.packing.step, self.out_features)
         if whole == rows:
             return self._decode_rows(rows, cols, dtype.name, scratch, out)
         row_bytes = 4 * cols.n
@@ -196,8 +194,7 @@ class PackedWeight(TiledWeight):
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         # Columns that fill whole words are decoded; of others, those are kept that are wanted.
-        left, right = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
-        whole = Run(left, min(right, self.shape[1]))
+        whole = cols.around(TILE_STEP, self.shape[1])
         at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
         overflows = 0
         for some, piece in places(rows, at_once, dtype.n_bytes(cols.n), out):
