@@ -72,9 +72,8 @@ class _OfTiles(GemvWeight):
         """Return n items of a [groups, rows] matrix, row by row of all groups, from `start` on."""
         n_groups, item = self.places, stored.dtype.n_bytes(1)
         rows = Run(start // n_groups, -(-(start + n) // n_groups)).around(self._TILE[0])
-        width = self.shape[0] * item
-        slot, first = _SCALES if stored is self.parts[_SCALES] else _ZEROS, rows.start * item
-        raw = scratch.read_rows(slot, stored, first, width, rows.n * item, n_groups)
+        slot = _SCALES if stored is self.parts[_SCALES] else _ZEROS
+        raw = scratch.read_tile(slot, stored, Run(0, n_groups), rows)
         lines = self._in_order(np.frombuffer(raw, f"u{item}").reshape(n_groups, rows.n))
         first = start - rows.start * n_groups
         return lines.T.reshape(-1)[first : first + n]

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
-from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut, places, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight
@@ -231,15 +230,15 @@ class PackedWeight(TiledWeight):
         packing, qweight, qzeros = self.packing, self.parts[_CODES], self.parts[_ZEROS]
         in_words = Run(packing.words(within.start), packing.words(within.stop))
         if packing.along_rows:
-            codes = _read_block(scratch, _CODES, qweight, cols, in_words)
+            codes = scratch.read_tile(_CODES, qweight, cols, in_words)
         else:
             lines = Run(packing.words(cols.start), packing.words(cols.stop))
-            codes = _read_block(scratch, _CODES, qweight, lines, within)
-        zeros = _read_block(scratch, _ZEROS, qzeros, groups, in_words)
+            codes = scratch.read_tile(_CODES, qweight, lines, within)
+        zeros = scratch.read_tile(_ZEROS, qzeros, groups, in_words)
         if self.symmetric_by:
             self._check_symmetric(zeros)
         stored = self.parts[_SCALES]
-        scales = _read_block(scratch, _SCALES, stored, groups, within)
+        scales = scratch.read_tile(_SCALES, stored, groups, within)
         kernel = _core.PACKINGS[packing.kernel], _core.OUTPUTS[out_dtype]
         scaling = zeros, scales, _core.SCALES[stored.dtype.name], self.zeros_less_one
         of_groups = self.group_size or 1, cols.start, listed
@@ -264,16 +263,6 @@ class PackedWeight(TiledWeight):
                 return Run(0, self.n_groups), listed
         assert size is not None
         return Run(cols.start // size, (cols.stop - 1) // size + 1), memoryview(b"")
-
-
-def _read_block(
-    scratch: Scratch, slot: int, tensor: StoredTensor, lines: Run, across: Run
-) -> memoryview:
-    """Read items `across` of `lines` of a stored matrix."""
-    item = tensor.dtype.n_bytes(1)
-    stride = tensor.shape[1] * item
-    first = lines.start * stride + across.start * item
-    return scratch.read_rows(slot, tensor, first, stride, across.n * item, lines.n)
 
 
 def _runs(cols: Run, size: int) -> bytes:
