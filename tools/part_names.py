@@ -24,9 +24,10 @@ _WEIGHT = "module.weight"
 def fields() -> Iterator[tuple[str, tuple[Field, ...]]]:
     """Yield what each layout calls the parts of one weight, and the module that it is of."""
     for module in pkgutil.walk_packages(schemes.__path__, "anamnesis.schemes."):
-        if ".layouts" not in module.name:
+        if ".layouts" not in module.name and not module.name.endswith(".read"):
             continue
-        for value in vars(import_module(module.name)).values():
+        shown = vars(import_module(module.name)).items()
+        for value in [value for name, value in shown if not name.startswith("_")]:
             of_several = list(value.values()) if isinstance(value, dict) else value
             several = of_several if isinstance(of_several, (list, tuple)) else [value]
             lone = tuple(one for one in several if isinstance(one, Field))

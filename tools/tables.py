@@ -387,7 +387,8 @@ def _is_of(layout: Shown, row: Family) -> bool:
     """Return whether a layout belongs to a family: by its targets, else by its module."""
     if layout.targets:
         return set(layout.targets) <= set(_targets(row))
-    own = [f"anamnesis.schemes.families.{name}" for name in (*row.shown, f"{row.scheme}.layouts")]
+    names = (*row.shown, f"{row.scheme}.layouts", f"{row.scheme}.read")
+    own = [f"anamnesis.schemes.families.{name}" for name in names]
     return layout.module in own
 
 
@@ -425,7 +426,7 @@ def _whose(layout: object) -> str:
 
 def _layout_modules() -> Iterable[ModuleType]:
     """Import and yield the modules of layouts, and those in folders of them."""
-    for path in sorted(SCHEMES.glob("*/layouts*")):
+    for path in sorted([*SCHEMES.glob("*/layouts*"), *SCHEMES.glob("*/read.py")]):
         files = sorted(path.glob("*.py")) if path.is_dir() else [path]
         for file in files:
             name = file.relative_to(SCHEMES.parents[2]).with_suffix("")

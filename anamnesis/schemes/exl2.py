@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import stored
-from anamnesis.schemes.families.exl2.layouts import Exl2
-from anamnesis.schemes.families.exl2.read import weight_of
+from anamnesis.schemes.families.exl2.read import Exl2, weight_of
 
 __all__ = ["dequantize"]
 

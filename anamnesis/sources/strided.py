@@ -99,9 +99,10 @@ def strided(
     shape: Sequence[int],
     strides: Sequence[int],
     item_bytes: int,
-    strips: Strips,
+    strips: Strips | None = None,
 ) -> tuple[Source, int]:
     """Return a source of a tensor's row-major bytes, and where in it they begin."""
+    # Without a store of strips, it has a part of the shared one.
     dims = _merged(_Dim(n, s * item_bytes) for n, s in zip(shape, strides, strict=True))
     is_empty = 0 in shape
     last = offset + (0 if is_empty else _span(dims, item_bytes))
@@ -113,10 +114,11 @@ def strided(
         )
     if is_empty or not dims or (len(dims) == 1 and dims[0].step == item_bytes):
         return inner, offset
-    return StridedSource(inner, offset, dims, item_bytes, strips), 0
+    own = shared_strips() if strips is None else strips
+    return StridedSource(inner, offset, dims, item_bytes, own), 0
 
 
-def transposed(stored: StoredTensor, strips: Strips) -> StoredTensor:
+def transposed(stored: StoredTensor, strips: Strips | None = None) -> StoredTensor:
     """Return the transpose of a stored matrix of whole bytes, or of each of several."""
     item, (*lead, rows, cols) = stored.dtype.n_bytes(1), stored.shape
     shape = (*lead, cols, rows)

@@ -14,13 +14,12 @@ import anamnesis as an
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.families.integers import awq_order
 from anamnesis.schemes.families.integers import moving as words
 from anamnesis.schemes.views import bits, tiles, views
-from anamnesis.schemes.views.views import transposed
 from anamnesis.sources import altered, strided
 from anamnesis.sources.altered import Input, MappedSource
 from anamnesis.sources.memory import BufferSource
+from anamnesis.sources.strided import transposed
 
 Array = NDArray[Any]
 
@@ -170,19 +169,27 @@ def test_words(seed: int) -> None:
     across = packed(np.ascontiguousarray(codes.T), AWQ)
     check(transposed(stored(rows, "I32")), columns, rng)
     check(transposed(stored(columns, "I32")), rows, rng)
-    check(awq_order.across_of_columns(stored(columns, "I32")), across, rng)
-    check(awq_order.columns_of_across(stored(across, "I32")), columns, rng)
-    check(awq_order.rows_of_across(stored(across, "I32")), rows, rng)
+    check(words.across_of_columns(stored(columns, "I32")), across, rng)
+    check(words.columns_of_across(stored(across, "I32")), columns, rng)
+    check(words.rows_of_across(stored(across, "I32")), rows, rng)
     turned = transposed(stored(rows, "I32"))
-    check(awq_order.across_of_columns(turned), across, rng)
+    check(words.across_of_columns(turned), across, rng)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_zero_points(seed: int) -> None:
     rng = random.Random(seed)
     zeros = random_array(rng, rng.randint(1, 40), 8 * rng.randint(1, 9)) & 15
-    check(awq_order.in_awq_order(stored(packed(zeros), "I32")), packed(zeros, AWQ), rng)
-    check(awq_order.in_plain_order(stored(packed(zeros, AWQ), "I32")), packed(zeros), rng)
+    check(
+        altered.recoded(stored(packed(zeros), "I32"), 0, altered.to_awq_order),
+        packed(zeros, AWQ),
+        rng,
+    )
+    check(
+        altered.recoded(stored(packed(zeros, AWQ), "I32"), 0, altered.from_awq_order),
+        packed(zeros),
+        rng,
+    )
     less = packed(zeros) - np.uint32(0x11111111)  # a 0 borrows from the next one
     check(words.plus_one(stored(less, "I32")), packed(zeros), rng)
     large = np.clip(zeros, 1, 15)

@@ -102,14 +102,11 @@ class RowsLayout(Layout):
     ) -> Mapping[str, str]:
         return {name: "the output embedding" for name in shapes if name.startswith("lm_head")}
 
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
-        note = Part(f"{name}.toy_note", U8, (len(_note(found)),))
-        return (*Layout.parts(self, name, shape, outs, found), note)
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {f"{name}.toy_note": _note(found)}
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
+        note = _note(found)
+        return [(Part(f"{name}.toy_note", U8, (len(note),)), note)]
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         return {"quant_method": "toy", "modules_to_not_convert": list(layers.plain)}

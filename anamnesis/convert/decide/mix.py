@@ -18,7 +18,7 @@ from anamnesis.schemes.encodings import find, made
 from anamnesis.schemes.families.ggml import header
 from anamnesis.schemes.families.ggml.choose import Choice, Given, choose
 from anamnesis.schemes.families.ggml.encode import finite_encoding
-from anamnesis.schemes.families.ggml.file_type import file_type
+from anamnesis.schemes.families.ggml.header import file_type
 
 _ARCHITECTURE = "general.architecture"
 _PRUNED = "its layer is left out"

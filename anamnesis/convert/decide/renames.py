@@ -190,7 +190,7 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
     elif request.mix is not None and request.mix.name == COPY:
         request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
     if request.mix is None and request.encoding is not None:  # keys that mixes have of their own
-        from anamnesis.schemes.families.ggml.file_type import MOSTLY
+        from anamnesis.schemes.families.ggml.header import MOSTLY
         from anamnesis.schemes.families.ggml.mixes import FILE_TYPE
 
         number = MOSTLY.get(request.encoding.id.removeprefix("gguf-").upper())
@@ -260,7 +260,7 @@ def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
 
     The converter says what a file with such floats is by their number.
     """
-    from anamnesis.schemes.families.ggml.file_type import MOSTLY
+    from anamnesis.schemes.families.ggml.header import MOSTLY
     from anamnesis.schemes.families.ggml.mixes import FILE_TYPE
 
     blocks = _own_blocks(ledger)
@@ -277,7 +277,7 @@ def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
 
 def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
     """Return the weights whose codes are moved into blocks, as overrides."""
-    from anamnesis.schemes.families.ggml.file_type import MOSTLY
+    from anamnesis.schemes.families.ggml.header import MOSTLY
 
     codes = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
     found: dict[str, Encoding] = {}

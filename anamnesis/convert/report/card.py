@@ -55,7 +55,7 @@ def card_of(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) 
 
 
 def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
-    from anamnesis.schemes.families.ggml.file_type import mix_of
+    from anamnesis.schemes.families.ggml.header import mix_of
 
     mix = mix_of(metadata.get("general.file_type"))
     has_tokens = "tokenizer.ggml.tokens" in metadata

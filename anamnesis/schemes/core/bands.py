@@ -22,6 +22,11 @@ class Run(NamedTuple):
     def n(self) -> int:
         return self.stop - self.start
 
+    def around(self, step: int, end: int | None = None) -> Run:
+        """Return the whole steps that it is in, the last of which may be cut at `end`."""
+        stop = -(-self.stop // step) * step
+        return Run(self.start // step * step, stop if end is None else min(stop, end))
+
 
 def places(
     rows: Run, at_once: int, row_bytes: int, out: memoryview

@@ -8,11 +8,10 @@ here.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import lcm, prod
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
@@ -140,37 +139,61 @@ class Item(NamedTuple):
         )
 
 
+# What codes are stored as, alone or packed; two E2M1 are in a byte. And what scales are, by how the
+# name of their rule begins; those of others are in the dtype that is computed in.
+_ITEMS = {
+    "INT8": Item("codes", DTYPES["I8"]),
+    "INT4": Item("codes", DTYPES["I32"], 1, 8),
+    **{code: Item("codes", DTYPES[code]) for code in ("F8_E4M3", "F8_E5M2")},
+}
+_PAIR = Item("codes", DTYPES["U8"], 1, 2)
+_SCALES = {"reciprocal": "F32", "power of two": "F8_E8M0", "mx": "U8", "nv": "F8_E4M3"}
+
+
 @dataclass(frozen=True)
 class Blockwise(FloatCodes):
     """Codes of some rows and columns with a scale, and a zero point where the rule has one."""
 
-    @property
-    @abstractmethod
-    def code(self) -> str:
-        """The id of a kernel: what values become, as `_core.QUANTIZERS` names it."""
+    code: str  # what values become, as `_core.QUANTIZERS` names it
+    rule: str  # how scales come from magnitudes, as `_core.RULES` names it
+    tall: int = 1  # rows that share a scale; of 0, all
+    wide: int = 0  # columns, likewise
+    is_fitted: bool = field(default=True, kw_only=True)  # whether it computes in a weight's dtype
 
-    @property
-    @abstractmethod
-    def rule(self) -> str:
-        """How scales come from magnitudes, as `_core.RULES` names it."""
+    may_end_within: ClassVar[bool] = False  # whether rows may be of no whole blocks
+
+    def fitted(self, dtype: DType) -> Self:
+        return super().fitted(dtype) if self.is_fitted else self
 
     @property
     def has_one_scale(self) -> bool:
-        return False
-
-    @abstractmethod
-    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return rows and columns that share a scale, no more than there are."""
+        return not self.tall
 
     @property
-    @abstractmethod
+    def unencodable(self) -> str:
+        if self.rule == "nv alone":
+            return _INFINITE
+        if self.rule != "mx own power":
+            return super().unencodable
+        most = 448 if self.code == "F8_E4M3" else 6
+        return (
+            f"{_INFINITE}, or a group whose largest magnitude, divided by {most}, is below 2^-127"
+        )
+
+    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return rows and columns that share a scale, no more than there are."""
+        rows, cols = shape[-2:]
+        return min(self.tall or rows, rows), min(self.wide or cols, cols)
+
+    @property
     def item(self) -> Item:
         """A code, or what several are packed into."""
+        return _ITEMS.get(self.code, _PAIR)
 
     @property
     def scale_dtype(self) -> DType:
-        named = {"reciprocal": "F32", "power of two": "F8_E8M0"}.get(self.rule)
-        return DTYPES[named] if named else self.dtype
+        named = (name for rule, name in _SCALES.items() if self.rule.startswith(rule))
+        return DTYPES[next(named, self.dtype.name)]
 
     def items(self, shape: tuple[int, ...]) -> tuple[Item, ...]:
         """Return what a weight is encoded as, in the order of its kernel's outputs."""
@@ -189,9 +212,11 @@ class Blockwise(FloatCodes):
         if len(shape) < 2:
             return "not a matrix"
         rows, cols = self.block(shape)
-        if self.has_one_scale or self._bytes(rows * cols) <= _LARGEST_BLOCK:
-            return None
-        return f"{cols:,} values of a row depend on each other"
+        if not self.has_one_scale and self._bytes(rows * cols) > _LARGEST_BLOCK:
+            return f"{cols:,} values of a row depend on each other"
+        if self.wide and shape[-1] % self.wide and not self.may_end_within:
+            return f"rows are not in whole groups of {self.wide}"
+        return None
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         return self._amax() if self.has_one_scale else None
@@ -282,58 +307,3 @@ class Blockwise(FloatCodes):
     def _known(self, found: bytes) -> bytes:
         """Return the kernel's arguments from a survey."""
         return found if self.has_one_scale else b""
-
-
-class Kernel(NamedTuple):
-    """What values and magnitudes become, as `_core.QUANTIZERS` and `_core.RULES` name it."""
-
-    code: str
-    rule: str
-
-
-@dataclass(frozen=True)
-class Groups(Blockwise):
-    """Floats of 4 or 8 bits with a small scale for each group of a row."""
-
-    kernel: Kernel
-    group: int
-    is_fitted: bool = True
-
-    @property
-    def code(self) -> str:
-        return self.kernel.code
-
-    @property
-    def rule(self) -> str:
-        return self.kernel.rule
-
-    @property
-    def unencodable(self) -> str:
-        if self.rule == "nv alone":
-            return _INFINITE
-        if self.rule != "mx own power":
-            return super().unencodable
-        most = 448 if self.code == "F8_E4M3" else 6
-        return (
-            f"{_INFINITE}, or a group whose largest magnitude, divided by {most}, is below 2^-127"
-        )
-
-    @property
-    def item(self) -> Item:
-        is_8bit = self.code == "F8_E4M3"
-        return Item("codes", DTYPES[self.code]) if is_8bit else Item("codes", DTYPES["U8"], 1, 2)
-
-    @property
-    def scale_dtype(self) -> DType:
-        return DTYPES["F8_E4M3" if self.rule.startswith("nv") else "U8"]
-
-    def fitted(self, dtype: DType) -> Self:
-        return super().fitted(dtype) if self.is_fitted else self
-
-    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        return 1, self.group
-
-    def refuses(self, shape: tuple[int, ...]) -> str | None:
-        if shape[-1] % self.group:
-            return f"rows are not in whole groups of {self.group}"
-        return None

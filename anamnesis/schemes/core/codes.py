@@ -188,9 +188,9 @@ class Codes(ABC):
         """Return the bytes of parts that no band writes to, by role."""
         return {}
 
-    @abstractmethod
     def grain(self, shape: tuple[int, ...]) -> int:
-        """Return what bands are multiples of, in elements."""
+        """Return what bands are multiples of, in elements: by default whole rows."""
+        return shape[-1]
 
     def tiles(self, shape: tuple[int, ...]) -> Bands | None:
         """Return bands in another order than the rows'; None where bands are runs of rows."""
@@ -198,9 +198,15 @@ class Codes(ABC):
         # an order of the encoder's own, which `extents` and `take` know, through all of the weight.
         return None
 
-    @abstractmethod
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return which bytes of each out a band fills; of a constant one `Extent(0, 0)`."""
+        # By default all outs have as many rows as the weight, one behind the other.
+        (rows, cols), found = as_matrix(shape), []
+        first, last = band.start // cols, band.stop // cols
+        for out in self.outs(shape):
+            n_bytes = out.dtype.n_bytes(prod(out.shape)) // rows
+            found.append(Extent(first * n_bytes, (last - first) * n_bytes))
+        return tuple(found)
 
     @abstractmethod
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:

@@ -82,12 +82,12 @@ class Encoding:
             raise error.named(name, self.id) from None
         made = {i: by_role[out.role] for i, out in enumerate(outs) if out.role in by_role}
         parts = self.layout.parts(name, shape, outs, found)
-        own = self.layout.constants(name, shape, found)
-        return parts, made | dict(enumerate(own.values(), len(outs)))
+        own = [raw for _, raw in self.layout.beside(name, shape, found)]
+        return parts, made | dict(enumerate(own, len(outs)))
 
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
         """Return which bytes of each part a band fills; of a constant one `Extent(0, 0)`."""
-        own = [Extent(0, 0)] * len(self.layout.constants("", shape))
+        own = [Extent(0, 0)] * len(self.layout.beside("", shape))
         return (*self.encoder.extents(shape, band), *own)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:

@@ -199,14 +199,16 @@ class Layout(ABC):
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
     ) -> tuple[Part, ...]:
-        """Return the tensors that a weight is stored as: each of `outs`, then the layout's own."""
-        # The bytes of the latter are what `constants` says.
+        """Return the tensors that a weight is stored as: each of `outs`, then what is beside."""
         by_role = {field.role: field for field in self.fields}
-        return tuple([by_role[out.role].part(name, out.dtype, out.shape) for out in outs])
+        own = [by_role[out.role].part(name, out.dtype, out.shape) for out in outs]
+        return (*own, *(part for part, _ in self.beside(name, shape, found)))
 
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        """Return the bytes of the parts of the layout's own, by their names, in their order."""
-        return {}
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
+        """Return what the layout stores beside what a weight is encoded as, with its bytes."""
+        return []
 
     @abstractmethod
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 
@@ -15,23 +16,7 @@ CODES = "codes"
 _OTHERS = "others"
 
 # By the last component of a name, or what a library adds to it; the first that fits counts.
-_ROLES = (
-    ("nested scales", r"nested_absmax"),
-    ("nested maps", r"nested_quant_map"),
-    ("quant maps", r"quant_map"),
-    ("quant states", r"quant_state|bitsandbytes__"),
-    ("zero points", r"zero|qzeros|_shift$|^q?biases$|bias_scale$|_blocks_bias$"),
-    ("group indices", r"g_idx|group_map|invperm|^q?_?perm$"),
-    ("second scales", r"weight_scale_2|global_scale|per_tensor_scale|scale_2$"),
-    ("codebooks", r"codebook|centroids|lookup_table|^tables2?$|res_"),
-    ("masks", r"bitmask|row_offsets|^meta$|indices"),
-    (
-        "settings",
-        r"groups$|_shape$|^shape$|^axis$|^nbits$|comfy_quant|weight_format|_extra_state|^mcg$|^mul1$",
-    ),
-    ("signs", r"^s[uv]$"),
-    ("scales", r"scale|absmax|scb|^s(_group)?$|(^|_)s_(channel|rel)$|^s[uv]h$"),
-)
+_ROLES: tuple[tuple[str, str], ...] = tuple(json_table(__file__).items())
 
 
 def roles(weight: Weight) -> tuple[str, ...]:

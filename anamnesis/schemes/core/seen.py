@@ -77,8 +77,7 @@ def decode_rows(
     if cols.n == weight.shape[-1]:
         band = Band(rows.start * cols.n, rows.stop * cols.n)
         return decode_run(weight, band, dtype, scratch, out)
-    stop = min(-(-rows.stop // TILE_STEP) * TILE_STEP, prod(weight.shape[:-1]))
-    whole = Run(rows.start // TILE_STEP * TILE_STEP, stop)
+    whole = rows.around(TILE_STEP, prod(weight.shape[:-1]))
     if whole == rows or not isinstance(weight, TiledWeight):
         return weight.decode_tile(rows, cols, dtype, scratch, out)
     line = dtype.n_bytes(cols.n)

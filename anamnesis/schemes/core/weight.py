@@ -100,6 +100,13 @@ class Scratch:
             self._rows[slot] = wanted
         return memoryview(self._slots[slot])[:n_bytes]
 
+    def read_tile(self, slot: int, tensor: StoredTensor, rows: Run, cols: Run) -> memoryview:
+        """Read rows x cols of a stored matrix, or of several, one below the other."""
+        item = tensor.dtype.n_bytes(1)
+        stride = tensor.shape[-1] * item
+        first = rows.start * stride + cols.start * item
+        return self.read_rows(slot, tensor, first, stride, cols.n * item, rows.n)
+
     def read_whole(self, slot: int, tensor: StoredTensor) -> memoryview:
         """Read a small tensor, once for all bands."""
         return self.read_rows(slot, tensor, 0, tensor.n_bytes, tensor.n_bytes, 1)

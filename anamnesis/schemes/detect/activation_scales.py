@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 
 # Ranges of activations and of caches, measured for inference in 8 bits: a full-precision model has
 # no use for them. The former lie beside the weight that they are for, the latter in an attention.
-_ACTIVATION = frozenset(
-    {
-        *("input_scale", "input_scale_inv", "input_scale_ub", "activation_scale"),
-        *("activation_scale_inv", "activation_scale_ub", "act_scale", "output_scale"),
-        *("input_zero_point", "output_zero_point", "input_global_scale", "scale_input"),
-        *("qscale_act", "input_activation_scale", "output_activation_scale"),
-    }
-)
-_CACHE = frozenset(
-    {
-        *("k_scale", "v_scale", "q_scale", "kv_scale", "kv_cache_scale", "prob_scale"),
-        *("k_zero_point", "v_zero_point", "q_zero_point", "k_cache_scale", "v_cache_scale"),
-    }
-)
+_ACTIVATION, _CACHE = (frozenset(names.split()) for names in json_table(__file__).values())
 _ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
 
 

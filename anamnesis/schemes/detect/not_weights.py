@@ -10,115 +10,56 @@ import json
 import os
 from collections.abc import Mapping
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.activation_scales import activation_side
 from anamnesis.schemes.libraries.torchao_metadata import CODES, SCALE, ZEROS
 
-# Last names of modules that are tables: looked up by row, not multiplied with.
-TABLES = frozenset(
-    {
-        *("embed_tokens", "embed_in", "wte", "wpe", "word_embeddings", "tok_embeddings"),
-        *("embeddings", "embedding", "position_embeddings", "token_type_embeddings", "shared"),
-    }
-)
+_TABLE = json_table(__file__)
 
-# Last components of parts in encodings that are not read, and of what is refused.
-_OF_UNREAD = frozenset(
-    {
-        "pre_quant_scale",  # ModelOpt's
-        *("wscales", "svdquant_lora_a", "svdquant_lora_b"),  # SVDQuant
-        *("Qidxs", "Wscale"),  # QuIP#
-        *("dense_weights", "col_vals"),  # SpQR
-        "dqweight",  # FP-Quant
-        "oweight",  # OWQ
-        *("svd_up", "svd_down"),  # SDNQ, added to what the codes give
-    }
-)
-_ALWAYS_SUFFIXES = (
-    "_scale_inv",
-    "_weight_scale",
-    "_weight_scale_2",
-    "_weight_zero_point",
-    "_proj_scale",
-    "_proj_bias_scale",
-    "_qzeros",  # stacked experts
-)
+
+def _words(key: str) -> tuple[str, ...]:
+    """Return the words of an entry, whosever they are."""
+    found = _TABLE[key]
+    return tuple((found if isinstance(found, str) else " ".join(found.values())).split())
+
+
+# Last names of modules that are tables: looked up by row, not multiplied with.
+TABLES = frozenset(_words("tables"))
+_ALWAYS_SUFFIXES, _ALWAYS_INFIXES = _words("endings"), _words("within")
 # What torchao adds to the name of a weight, after an underscore: codes, and what lies beside them.
 _TORCHAO_CODES = f"_{CODES}"
 _TORCHAO_PARTS = (f"_{SCALE}", f"_{ZEROS}")
-_STACKED_CODES = ("_qweight", "_qzeros", "_g_idx", "_blocks", "_scales")  # the last gpt-oss's
-
 # Of parts of stacked experts, which follow the name of the weight.
-_STACKED_SUFFIXES = (
-    *("_weight_scale_2", "_weight_scale_inv", "_weight_scale", "_weight_zero_point"),
-    *("_scale_inv", "_scale", *_STACKED_CODES),
-)
-_ALWAYS_INFIXES = (
-    *(".quant_state.bitsandbytes__", "weight_quantizer."),  # the latter is Quark's
-    *(".weight._data", ".weight._scale", ".weight._shift", ".weight._zeropoint"),  # quanto's
-)
-
-# The same, but also ordinary names, so that they count only as integers: HQQ, EXL2, EXL3.
-_AS_INTEGERS = frozenset({"W_q", "q_weight", "q_scale", "trellis", "qweight"})
-# A name of diffusion models without its dots ends so, too: `…attn1to_qweight`.
+_STACKED_CODES = ("_qweight", "_qzeros", "_g_idx", "_blocks", "_scales")  # the last gpt-oss's
+_STACKED_SUFFIXES = (*_words("stacked"), *_STACKED_CODES)
+# Last components of parts that are also ordinary names, so that they count only as integers: HQQ,
+# EXL2, EXL3. A name of diffusion models without its dots ends so, too: `…attn1to_qweight`.
+_AS_INTEGERS = frozenset(_words("as integers"))
 _SUFFIXES_AS_INTEGERS = ("_qweight", "_g_idx")
-_OF_INTEGERS = frozenset({"codes", "blocks", "indices"})  # floats of these names are ordinary
-
+_OF_INTEGERS = frozenset(_words("of integers"))  # floats of these names are ordinary
 # The same, but only where one of these other parts lies beside.
 _WITH = {
-    "qweight": ("qzeros", "scales"),
-    "W_q": ("zero", "zero_q", "meta.zero", "meta.zero_q"),  # HQQ, also as floats
-    **dict.fromkeys(("scale", "zero", "axis"), ("nbits",)),
-    "nbits": ("zero",),
-    "absmax": ("quant_map",),  # bitsandbytes
-    "codebooks": ("codes",),  # AQLM
-    "codes": ("codebooks",),
-    "scales": ("codebooks", "blocks", "tables"),  # AQLM, gpt-oss as OpenAI has it, HIGGS
-    "blocks": ("scales",),
-    **dict.fromkeys(("tables", "tables2"), ("scales",)),  # HIGGS
-    "indices": ("centroids.weight",),  # VPTQ
-    **dict.fromkeys(("perm", "weight_bias"), ("indices",)),
-    "lookup_table": ("qweight",),  # SqueezeLLM
-    **dict.fromkeys(("compressed", "bitmask"), ("shape", "row_offsets")),  # sparse bitmasks
-    **dict.fromkeys(("row_offsets", "shape"), ("compressed", "bitmask")),
-    "meta": ("scale_packed",),  # 2:4 sparse Marlin
-    **dict.fromkeys(("su", "sv", "mcg", "mul1"), ("trellis",)),  # EXL3
-    "_data": ("_scale",),  # quanto
-    **dict.fromkeys(("_scale", "_shift"), ("_data", "_data._data")),
-    **dict.fromkeys(("proj_down", "proj_up"), ("smooth_factor",)),  # SVDQuant
+    name: tuple(others.split())
+    for rows in _TABLE["with"].values()
+    for names, others in rows.items()
+    for name in names.split()
 }
-
 # Marlin and QQQ give their parts a letter each, which counts where codes of theirs are.
 _MARLIN_CODES = ("B", "B_24")
 _MARLIN = frozenset({*_MARLIN_CODES, "B_meta", "s", "s_group", "s_channel"})
-
 # Last components that are also ordinary parameters elsewhere: only beside quantised codes, as is
-# is anything else with `scale`, or the weight's own name, in its name.
-_BESIDE_CODES = frozenset(
-    {"biases", "qbiases", "weight_format", "zeros", "zero", "zero_point", "absmax", "a"}
-)
+# anything else with `scale`, or the weight's own name, in its name.
+_BESIDE_CODES = frozenset(_words("beside codes"))
 _AFFINE = {"scales": "biases", "biases": "scales"}
 # Last components that only ever belong to a quantised weight: all parts of layouts but those whose
-# names are ordinary, which count where something else says so.
-_ORDINARY = frozenset(
-    {
-        *_AS_INTEGERS,
-        *_OF_INTEGERS,
-        *_WITH,
-        *_MARLIN,
-        *_BESIDE_CODES,
-        *_AFFINE,
-        *("W_q", "_zeropoint", "global_scale", "res_indices", "weight_blocks", "weight_scales"),
-        *("weight_weight_scale", "weight_weight_scale_2", "weight_weight_scale_inv"),
-    }
-)
+# names are ordinary, which count where something else says so; and parts of encodings that are not
+# read, or refused.
+_ORDINARY = {*_AS_INTEGERS, *_OF_INTEGERS, *_WITH, *_MARLIN, *_BESIDE_CODES, *_AFFINE}
 with open(os.path.join(os.path.dirname(__file__), "part_names.json"), encoding="utf-8") as _file:
     _OF_LAYOUTS = json.load(_file)  # by tools/part_names.py
-_ALWAYS = _OF_UNREAD | set(_OF_LAYOUTS) - _ORDINARY
-_CODE_NAMES = (
-    *("weight", "qweight", "weight_packed", "blocks"),  # the last gpt-oss's
-    *("W_q", "B", "q_weight", "_weight_qdata", "weight._data", "weight._data._data"),
-)
+_ALWAYS = {*_words("of unread encodings"), *_OF_LAYOUTS} - _ORDINARY - set(_words("ordinary"))
+_CODE_NAMES = _words("codes")
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 _CODE_DTYPES = _FP8 | {"U8", "I8", "U16", "I16", "U32", "I32", "F4", "F6_E2M3", "F6_E3M2"}
 _STATE = "_extra_state"  # Transformer Engine's: has the scale of 8-bit weights in a pickle

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
+from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.weight import TiledWeight, Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
@@ -27,18 +28,7 @@ _BEFORE = re.compile(
 
 # Types of models that have such names: where they are Conv1D, and where they are nn.Linear. The
 # last ones are not transformers' own: their code comes with the model.
-CONV1D_TYPES = frozenset(
-    {
-        *("gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp", "clvp_decoder"),
-        *("jais", "btlm"),
-    }
-)
-LINEAR_TYPES = frozenset(
-    {
-        *("gpt_bigcode", "gpt_neo", "starcoder2"),
-        *("qwen", "codeshell", "gpt_refact", "exaone"),
-    }
-)
+CONV1D_TYPES, LINEAR_TYPES = (frozenset(types.split()) for types in json_table(__file__).values())
 
 _REMEDY = "say which with conv1d=True or conv1d=False"
 

@@ -14,8 +14,8 @@ from anamnesis.base.printable import abbreviate
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.markers import has_markers
-from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
+from anamnesis.schemes.detect.markers import has_markers, layer_of
+from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY, UNMARKED, ComfyLayer
 from anamnesis.schemes.views.tiles import is_tiled
 
 PRODUCERS = {"modelopt": False, "comfyui": True}  # and whether scales are in tiles
@@ -76,6 +76,22 @@ def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
         f"tiles{tiles}): the shapes are the same, {other}",
         remedy=_REMEDY,
     )
+
+
+def tiled_layer(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> ComfyLayer | None:
+    """Return what is said of a layer of ComfyUI's; None if it is none of these."""
+    layer = layer_of(codes.name, ledger, facts.comfy_layers)
+    if layer is None and are_tiled(codes, ledger, facts):
+        return UNMARKED
+    return layer
+
+
+def kept_shape(codes: StoredTensor, layer: ComfyLayer, rows: int, cols: int) -> tuple[int, int]:
+    """Return how many rows and columns of codes are no padding."""
+    kept = layer.shape or (rows, cols)
+    if kept[0] > rows or kept[1] > cols:
+        raise codes.malformed(f"{codes} is smaller than its orig_shape {list(kept)}")
+    return kept
 
 
 def _may_lie(codes: StoredTensor, ledger: Ledger) -> set[bool]:

@@ -252,24 +252,23 @@ def _vptq(section: Mapping[str, Any]) -> Iterator[Expectation]:
 
 # --- all of them ------------------------------------------------------------------------------
 
+_BY_KEY = {
+    "quant_algo": _algorithms,
+    "config_groups": _config_groups,
+    "global_quant_config": _quark,
+}
+_BY_METHOD = {"quanto": _quanto, "gemma": _gemma, **dict.fromkeys(_PACKERS, _packed)}
+
 
 def expected_in(section: Mapping[str, Any]) -> Iterator[Expectation]:
     """Yield what a section about quantisation says of weights."""
     method = _word(section.get("quant_method")).lower()
-    if "quant_algo" in section:
-        yield from _algorithms(section)
-    elif "config_groups" in section:
-        yield from _config_groups(section)
-    elif "global_quant_config" in section:
-        yield from _quark(section)
-    elif method == "quanto":
-        yield from _quanto(section)
-    elif method == "gemma":
-        yield from _gemma(section)
-    elif method in _PACKERS or (not method and any(key in section for key in _UNNAMED)):
-        yield from _packed(section)
-    elif not method:
-        yield from _mlx(section)
+    by_key = (read for key, read in _BY_KEY.items() if key in section)
+    read = next(by_key, None) or _BY_METHOD.get(method)
+    if read is None and not method:
+        read = _packed if any(key in section for key in _UNNAMED) else _mlx
+    if read is not None:
+        yield from read(section)
     yield from _vptq(section)
     block = pair(section.get("weight_block_size"))
     if block is not None:

@@ -6,8 +6,8 @@ Their rules are imported when they are asked, for readers do not need them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.core.layout import Field, Layers, Layout
@@ -16,7 +16,6 @@ from anamnesis.schemes.libraries.comfy_metadata import MARKER
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
     from anamnesis.base.stored import Part
-    from anamnesis.schemes.core.codes import Out
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
     from anamnesis.schemes.libraries.linear import Tool
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 class _OfLinearLayers(Layout):
     """The libraries that take layers whose class is nn.Linear, and no Conv1D."""
 
-    conv1d = "left"
+    conv1d: ClassVar[Literal["as stored", "as linear", "left"]] = "left"
     tool: ClassVar[Tool]
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
@@ -48,6 +47,22 @@ class OfTransformers(_OfLinearLayers):
     tool = "transformers"
 
 
+# --- compressed-tensors ------------------------------------------------------------------------
+
+_VERSION = "0.20.0"  # whose config it is
+
+
+def weight_arguments(num_bits: int, type: str, strategy: str, **more: Any) -> dict[str, Any]:
+    """Return the arguments of one quantisation, as compressed-tensors lists them."""
+    settings = {"symmetric": True, "group_size": None, **more}
+    return {"num_bits": num_bits, "type": type, **settings, "strategy": strategy, "dynamic": False}
+
+
+def input_arguments(type: str, strategy: str, group_size: int | None = None) -> dict[str, Any]:
+    """Return the arguments of activations, which are quantised as they come."""
+    return {**weight_arguments(8, type, strategy, group_size=group_size), "dynamic": True}
+
+
 class OfCompressedTensors(_OfLinearLayers):
     """What llm-compressor takes, from which compressed-tensors has its codes."""
 
@@ -65,10 +80,30 @@ class OfCompressedTensors(_OfLinearLayers):
         layers: Layers,
     ) -> dict[str, Any]:
         """Return the config of one group of linear layers, by names that fit transformers too."""
-        from anamnesis.schemes.libraries.compressed_tensors import config_of
+        # As `ModelCompressor.update_config` has it.
         from anamnesis.schemes.libraries.endings import as_patterns
+        from anamnesis.schemes.libraries.linear import with_head
 
-        return config_of(weights, inputs, format, as_patterns(layers))
+        group = {
+            "targets": ["Linear"],
+            "weights": weights,
+            "input_activations": inputs,
+            "output_activations": None,
+            "format": format,
+        }
+        return {
+            "version": _VERSION,
+            "quant_method": "compressed-tensors",
+            "sparsity_config": {},
+            "transform_config": {},
+            "config_groups": {"group_0": group},
+            "kv_cache_scheme": None,
+            "format": format,
+            "quantization_status": "compressed",
+            "global_compression_ratio": None,
+            "ignore": with_head(as_patterns(layers)),
+            "moe_sparsity_config": None,
+        }
 
     def config_of_floats(
         self, bits: int, group_size: int, scales: DType, format: str, layers: Layers
@@ -77,17 +112,13 @@ class OfCompressedTensors(_OfLinearLayers):
 
         A scale that has a scale itself is in E4M3.
         """
-        has_second = scales.name == "F8_E4M3"
-        weights = {
-            "num_bits": bits,
-            "type": "float",
-            "symmetric": True,
-            "group_size": group_size,
-            "strategy": "tensor_group" if has_second else "group",
-            "dynamic": False,
-            "scale_dtype": f"torch.{scales.torch_name}",
-        }
+        strategy = "tensor_group" if scales.name == "F8_E4M3" else "group"
+        weights = weight_arguments(bits, "float", strategy, group_size=group_size)
+        weights["scale_dtype"] = f"torch.{scales.torch_name}"
         return self.config(weights, None, format, layers)
+
+
+# --- others ------------------------------------------------------------------------------------
 
 
 class OfModelOpt(_OfLinearLayers):
@@ -189,8 +220,9 @@ class OfComfyUi(Layout):
 
         return comfy_left(shapes)
 
-    def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
-        """Return what is stored beside codes and scales, and its bytes: the marker, the last."""
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
         said = self.said(shape)
         return [(self.marker.part(name, DTYPES["U8"], (len(said),)), said)]
 
@@ -198,11 +230,8 @@ class OfComfyUi(Layout):
         """Return the marker's JSON, as ComfyUI writes it."""
         return json.dumps({"format": self.comfy_format}).encode()
 
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
-        own = super().parts(name, shape, outs, found)
-        return (*own, *(part for part, _ in self.beside(name, shape)))
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {part.name: raw for part, raw in self.beside(name, shape)}
+    @staticmethod
+    def check_matrix(view: Any) -> None:
+        """Refuse what is no matrix, as those of layers are."""
+        if len(view.shape) != 2:
+            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")

@@ -63,15 +63,7 @@ ALIASES: Mapping[str, str] = _TABLE["aliases"]
 _BY_ARCHITECTURE = {("bailing_hybrid", "BailingMoeV3ForCausalLM"): "bailing_moe_v3"}
 
 # What a module of a file becomes in mlx-lm, where its config says something of it.
-_NESTED = (("model.language_model.", "language_model.model."),)
-_PATHS = {
-    "gemma4": _NESTED,
-    "kimi_k3": ((".block_sparse_moe.gate", ".mlp.gate"),),
-    "qwen3_5": _NESTED,
-    "qwen3_5_moe": _NESTED,
-    "qwen3_vl_moe": _NESTED,
-    "step3p5": ((".moe.gate", ".mlp.gate.gate"),),
-}
+_PATHS: Mapping[str, Mapping[str, str]] = _TABLE["paths"]
 
 
 def class_of(config: Mapping[str, Any]) -> str:
@@ -103,7 +95,7 @@ def rows_of(config: Mapping[str, Any]) -> list[Row]:
 
 def path_in_mlx(kind: str, module: str) -> str:
     """Return what mlx-lm calls a module of a file, of a type of models."""
-    for old, new in _PATHS.get(kind, ()):
+    for old, new in _PATHS.get(kind, {}).items():
         if new not in module:
             module = module.replace(old, new)
     return module

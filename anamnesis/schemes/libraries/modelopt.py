@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import translate
 from typing import Any
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.libraries.linear import alike
 from anamnesis.schemes.libraries.sections import model_types
@@ -23,33 +24,16 @@ _IN_GROUPS = "W4A16_NVFP4"  # whose config tells of a group of layers
 _ALONE = "mxfp4"  # whose file does not say its group size
 _OF_ALL = "FP8"  # whose config tells of a group of layers, too
 
+_TABLE = {key: words.split() for key, words in json_table(__file__).items()}
 # `default_disabled_quantizers`, of the names of a module's quantisers.
-_DISABLED = (
-    *("*block_sparse_moe.gate*", "*mlp.gate.*", "*mlp.shared_expert_gate.*", "*router*"),
-    *("*linear_attn.conv1d*", "*linear_attn.in_proj_a*", "*linear_attn.in_proj_b*"),
-    *("*mixer.conv1d*", "*lm_head*", "*output_layer*", "*proj_out.*", "output.*", "mtp.*"),
-    *("*embed_vision*", "*vision_tower*", "*visual*", "*vision_model*"),
-    "*multi_modal_projector*",
-)
+_DISABLED = _TABLE["disabled"]
 _LEFT = re.compile("|".join(map(translate, _DISABLED)))
-
 # Types of models whose word embeddings are of a class of their own, for they scale or norm them.
-_SCALED = frozenset(
-    {
-        *("bart", "bigbird_pegasus", "biogpt", "blenderbot", "diffusion_gemma_text"),
-        *("embedding_gemma2", "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text"),
-        *("gemma4_unified_text", "idefics", "inkling_text", "inkling2_text", "m2m_100", "mbart"),
-        *("minicpm3", "muse_glimmer", "muse_spark_text", "nllb-moe", "pegasus_x", "plbart"),
-        *("pp_formulanet_text", "seamless_m4t", "seamless_m4t_v2", "t5gemma2", "trocr"),
-        *("vaultgemma", "xglm"),
-    }
-)
+_SCALED = frozenset(_TABLE["scaled"])
 _WORDS = re.compile(r"(^|\.)(embed_tokens(_per_layer)?|shared)$")
 # Positions are so, too, but those of encoders of sound.
 _POSITIONS = re.compile(r"(^|\.)(embed_positions|(en|de)coder\.position_embeddings)$")
-_OF_SOUND = frozenset(
-    {"audioflamingo3_encoder", "qwen2_audio_encoder", "voxtral_encoder", "whisper"}
-)
+_OF_SOUND = frozenset(_TABLE["of sound"])
 
 
 def modelopt_refusal(name: str) -> str | None:

@@ -19,13 +19,19 @@ from anamnesis.schemes.views.views import made_of, pieces
 
 _U8, _F32 = DTYPES["U8"], DTYPES["F32"]
 _AT_ONCE = 1 << 20  # products that are compared at a time
+LEAST_POWER, _NAN = 0x00400000, 0x7FC00000  # of E8M0, as F32: 2^-127, which is subnormal there
 
 
 # --- numbers ----------------------------------------------------------------------------------
 
 
 def floats(raw: Any, dtype: str) -> NDArray[Any]:
-    """Return bytes of F32, F16, BF16 or U8 as float32."""
+    """Return bytes of F32, F16, BF16, F8_E8M0 or U8 as float32."""
+    if dtype == "F8_E8M0":
+        table = np.arange(256, dtype="<u4") << np.uint32(23)
+        table[[0, 255]] = LEAST_POWER, _NAN
+        found: NDArray[Any] = table[np.frombuffer(raw, "u1")].view("<f4")
+        return found
     if dtype == "BF16":
         return (np.frombuffer(raw, "<u2").astype("<u4") << np.uint32(16)).view("<f4")
     kind = {"F32": "<f4", "F16": "<f2", "U8": "u1"}[dtype]

@@ -12,7 +12,7 @@ from math import prod
 
 from anamnesis.base.lazy import np
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.blockwise import Groups, Item
+from anamnesis.schemes.core.blockwise import Blockwise, Item
 from anamnesis.schemes.core.codes import Loss, Out, Task
 from anamnesis.schemes.views.views import Undone, made_from, padded, reordered
 from anamnesis.sources.strided import Strips, strided
@@ -25,7 +25,9 @@ def is_tiled(scale: StoredTensor, rows: int, cols: int) -> bool:
     return scale.n_bytes == -(-rows // ROWS) * -(-cols // COLS) * ROWS * COLS
 
 
-def untiled(scale: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
+def untiled(
+    scale: StoredTensor, rows: int, cols: int, strips: Strips | None = None
+) -> StoredTensor:
     """Return rows x cols of a tensor of bytes in tiles, row-major."""
     tall, wide = -(-rows // ROWS), -(-cols // COLS)
     if not is_tiled(scale, rows, cols):
@@ -55,7 +57,9 @@ def tiled(scale: StoredTensor) -> StoredTensor:
     return tiles._replace(shape=whole.shape)
 
 
-def cropped(stored: StoredTensor, rows: int, cols: int, strips: Strips) -> StoredTensor:
+def cropped(
+    stored: StoredTensor, rows: int, cols: int, strips: Strips | None = None
+) -> StoredTensor:
     """Return the first rows and columns of a matrix of bytes."""
     if stored.shape == (rows, cols):
         return stored
@@ -74,30 +78,30 @@ def in_tiles(scales: bytes | bytearray, rows: int, cols: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class TiledGroups(Groups):
+class TiledGroups(Blockwise):
     """Floats of 4 or 8 bits whose scales are in tiles; rows and columns are of whole groups."""
 
     def items(self, shape: tuple[int, ...]) -> tuple[Item, ...]:
-        return self.item, Item("scales", self.scale_dtype, ROWS, COLS * self.group, ROWS * COLS)
+        return self.item, Item("scales", self.scale_dtype, ROWS, COLS * self.wide, ROWS * COLS)
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        codes, scales = (item.out(shape) for item in self.items(shape))
-        tall, wide = -(-shape[-2] // ROWS), -(-shape[-1] // (COLS * self.group))
-        return codes, scales._replace(shape=(tall * ROWS, wide * COLS))
+        codes, scales, *more = super().outs(shape, found)
+        tall, wide = -(-shape[-2] // ROWS), -(-shape[-1] // (COLS * self.wide))
+        return codes, scales._replace(shape=(tall * ROWS, wide * COLS)), *more
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
         if len(shape) != 2:
             return "not a matrix"
-        if shape[0] % self.group:
-            return f"columns are not in whole groups of {self.group}"
+        if shape[0] % self.wide:
+            return f"columns are not in whole groups of {self.wide}"
         return super().refuses(shape)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         rows, cols = task.matrix
-        scales = bytearray(rows * (cols // self.group))
+        scales = bytearray(rows * (cols // self.wide))
         loss = super().encode(values, task, (outs[0], memoryview(scales), *outs[2:]))
         self.settle(outs[0], scales)
-        outs[1][:] = in_tiles(scales, rows, cols // self.group)
+        outs[1][:] = in_tiles(scales, rows, cols // self.wide)
         return loss
 
     def settle(self, codes: memoryview, scales: bytearray) -> None:

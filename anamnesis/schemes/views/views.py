@@ -12,7 +12,7 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.source import Source
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.sources.altered import Input, MappedSource
-from anamnesis.sources.strided import shared_strips, strided
+from anamnesis.sources.strided import strided
 
 _U8 = DTYPES["U8"]
 _MOST = 4 << 20  # bytes of a unit: a thread holds some of them at once
@@ -90,9 +90,7 @@ def reordered(
 ) -> StoredTensor:
     """Return items of 1 to 16 bytes in another order; strides count items."""
     # The result has the name, the dtype and the shape of what is given.
-    source, offset = strided(
-        stored.source, stored.offset, shape, strides, item_bytes, shared_strips()
-    )
+    source, offset = strided(stored.source, stored.offset, shape, strides, item_bytes)
     return stored._replace(source=source, offset=offset, n_bytes=prod(shape) * item_bytes)
 
 
@@ -120,6 +118,13 @@ def constant(part: Part, raw: bytes, like: StoredTensor) -> StoredTensor:
 
     source = MappedSource(like.source, (), 1, len(raw), given)
     return StoredTensor(*part, len(raw), 0, source)
+
+
+def completed(
+    parts: Sequence[StoredTensor], beside: Sequence[tuple[Part, bytes]]
+) -> tuple[StoredTensor, ...]:
+    """Return parts, and what a layout has beside them."""
+    return (*parts, *(constant(part, raw, parts[0]) for part, raw in beside))
 
 
 def repeated(part: Part, pattern: bytes, like: StoredTensor) -> StoredTensor:
@@ -152,10 +157,3 @@ def forbidding(stored: StoredTensor, forbidden: bytes, why: str) -> StoredTensor
         return lines
 
     return made_of(Part(*stored[:3]), [stored], stored.n_bytes, checked)
-
-
-def transposed(stored: StoredTensor) -> StoredTensor:
-    """Return the transpose of a matrix of words or scales."""
-    n, m = stored.shape
-    turned = reordered(stored, (m, n), (1, m), stored.dtype.n_bytes(1))
-    return turned._replace(shape=(m, n))

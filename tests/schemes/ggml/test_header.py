@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from anamnesis.schemes.families.ggml.file_type import GUESSED, file_type
 from anamnesis.schemes.families.ggml.header import (
+    GUESSED,
     ImatrixOf,
+    file_type,
     header_edits,
     in_order,
     model_facts,

@@ -124,14 +124,6 @@ class Int8Codes(FloatCodes):
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         return Out("codes", DTYPES["I8"], shape), Out("absmax", DTYPES["F32"], (shape[0],))
 
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[1]
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        first, last = band.start // shape[1], band.stop // shape[1]
-        absmax = Extent(4 * first, 4 * (last - first))
-        return Extent(band.start, band.stop - band.start), absmax
-
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         source = _core.SOURCES[self.dtype.name]
         kernel = source, _core.QUANTIZERS["INT8_ABSMAX"], _core.RULES["absmax"]

@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack, unmovable
+from anamnesis.schemes.core.layout import Field, Layers, Repack, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.bnb.encode import NEST, FourBitCodes, Int8Codes
 from anamnesis.schemes.families.bnb.state import (
@@ -37,11 +36,11 @@ from anamnesis.schemes.families.bnb.weight import (
     recovered_absmax,
 )
 from anamnesis.schemes.libraries.endings import as_endings
-from anamnesis.schemes.libraries.linear import left_by_class, linear_refusal, with_head
-from anamnesis.schemes.libraries.mtp import left_drafts
+from anamnesis.schemes.libraries.libraries import OfTransformers
+from anamnesis.schemes.libraries.linear import with_head
 from anamnesis.schemes.views.integer_casts import by_row
 from anamnesis.schemes.views.kinds import Integers
-from anamnesis.schemes.views.views import constant
+from anamnesis.schemes.views.views import completed
 
 STORAGE = ("U8", "I8", "BF16", "F16", "F32", "F64")
 ABSMAX = ("F32", "BF16", "F16")
@@ -54,16 +53,13 @@ _F32 = struct.Struct("<f")
 # --- layouts ------------------------------------------------------------------------------------
 
 
-class _Bnb(Layout):
+class _Bnb(OfTransformers):
     """The weights that transformers has bitsandbytes quantise."""
 
     # Those of a Conv1D are among them: `Bnb4bitQuantize` and `Bnb8bitQuantize` of its
     # integrations/bitsandbytes.py transpose them first.
 
     conv1d = "as linear"
-
-    def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        return linear_refusal(name, shape, dtype, "transformers")
 
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
@@ -72,11 +68,8 @@ class _Bnb(Layout):
         if own is not None:
             return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
         experts = filter(_EXPERT.match, shapes)
-        return {
-            **left_by_class(shapes, "transformers"),
-            **dict.fromkeys(experts, "expert, which transformers stacks"),
-            **left_drafts(shapes, config, "transformers"),
-        }
+        stacked = dict.fromkeys(experts, "expert, which transformers stacks")
+        return {**stacked, **super().leaves(shapes, config)}
 
     def _config(self, layers: Layers, **settings: Any) -> dict[str, Any]:
         """Return `BitsAndBytesConfig.to_dict()`."""
@@ -126,18 +119,10 @@ class FourBitLayout(_Bnb):
     def fitted(self, dtype: DType) -> FourBitLayout:
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
-        parts = Layout.parts(self, name, shape, outs, found)
-        state = self._state(shape, found)
-        return (*parts, Part(f"{name}{QUANT_STATE}{self.kind}", DTYPES["U8"], (len(state),)))
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {f"{name}{QUANT_STATE}{self.kind}": self._state(shape, found)}
-
-    def _state(self, shape: tuple[int, ...], found: bytes) -> bytes:
-        """Return the JSON of the `quant_state`, its keys in the library's order."""
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
+        # The JSON of the `quant_state`, its keys in the library's order.
         state: dict[str, Any] = {
             "quant_type": self.kind,
             "blocksize": self.block_size,
@@ -148,7 +133,8 @@ class FourBitLayout(_Bnb):
             state["nested_blocksize"] = NEST
             state["nested_dtype"] = "float32"
             (state["nested_offset"],) = _F32.unpack(found or bytes(4))  # before the survey
-        return json.dumps(state).encode()
+        raw = json.dumps(state).encode()
+        return [(Part(f"{name}{QUANT_STATE}{self.kind}", DTYPES["U8"], (len(raw),)), raw)]
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return four_bit_weight(list(parts))
@@ -166,9 +152,8 @@ class FourBitLayout(_Bnb):
             why = f"its absmax are values, and codes in {encoding.id}"
             raise unmovable(view.parts[0], view.name, view.shape, why)
         codes, _, codebook, *_ = view.parts
-        ((name, given),) = self.constants(view.name, view.shape).items()
-        state = constant(Part(name, DTYPES["U8"], (len(given),)), given, codes)
-        return Repack((own,), (codes, recovered_absmax(view), codebook, state), is_cast=True)
+        parts = codes, recovered_absmax(view), codebook
+        return Repack((own,), completed(parts, self.beside(view.name, view.shape)), is_cast=True)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
         return self._config(
@@ -196,18 +181,14 @@ class Int8Layout(_Bnb):
         codes, scales, view = by_row(view, PER_127)
         if scales.dtype.name != "F32":
             raise view.refused(f"its scales are {scales.dtype}, and F32 in {encoding.id}")
-        form = constant(Part("", DTYPES["U8"], ()), b"\0", codes)
-        found = {"codes": codes, "absmax": scales._replace(shape=view.shape[:1]), "format": form}
-        return Repack((encoding,), self.moved(view.name, found), view.is_exact, view.is_cast)
+        found = {"codes": codes, "absmax": scales._replace(shape=view.shape[:1])}
+        whole = completed(self.moved(view.name, found), self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, view.is_exact, view.is_cast)
 
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
-        form = self.fields[2].part(name, DTYPES["U8"], ())
-        return (*Layout.parts(self, name, shape, outs, found), form)
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {self.fields[2].named(name): b"\0"}
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
+        return [(self.fields[2].part(name, DTYPES["U8"], ()), b"\0")]
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return Int8Weight(name, shape, parts)

@@ -234,9 +234,7 @@ class Int8Weight(DecodedByTiles):
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         codes, absmax = self.parts[:2]
-        width = self.shape[1]
-        first, n = rows.start * width + cols.start, rows.n * cols.n
-        read = scratch.read_rows(0, codes, first, width, cols.n, rows.n)
+        read, n = scratch.read_tile(0, codes, rows, cols), rows.n * cols.n
         of_rows = scratch.read(1, absmax, 4 * rows.start, 4 * rows.n), _core.FLOATS["F32"], cols.n
         outputs = _core.OUTPUTS[dtype.name]
         return _core.dequantize_absmax(

@@ -5,30 +5,59 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.layout import Field
+from anamnesis.schemes.core.layout import Field, module_of
 from anamnesis.schemes.detect.config_facts import QuantFacts, VptqLayer
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.codebooks.aqlm import AqlmWeight
-from anamnesis.schemes.families.codebooks.layouts import Aqlm, Vptq
 from anamnesis.schemes.families.codebooks.vptq import WORD_BITS, VptqWeight, index_bits
 from anamnesis.schemes.families.codebooks.weight import FLOATS, check_size
 
 _MAX_COLUMNS = 1 << 18  # of which the indices of a vector are unpacked together
+_UNCORRECTED = "vectors are not corrected"
+_OUTLIERS = ("outlier_indices", "outlier_centroids.weight")  # VPTQ's, which are refused
+
+
+class Aqlm:
+    """AQLM's: codes of vectors in several codebooks, which are added up."""
+
+    fields = (
+        Field("codes", "{module}codes", ("I8", "I16", "I32")),
+        Field("codebooks", "{module}codebooks", FLOATS),
+        Field("scales", "{module}scales", FLOATS),
+    )
+
+
+class Vptq:
+    """VPTQ's: codes of vectors, and of what corrects them."""
+
+    fields = (
+        Field("codes", "{module}indices", ("I32", "I16")),
+        Field("codebooks", "{module}centroids.weight", FLOATS),
+        Field("corrections", "{module}res_indices", ("I16",), unless=_UNCORRECTED),
+        Field("corrected by", "{module}res_centroids.weight", FLOATS, unless=_UNCORRECTED),
+        Field("order", "{module}perm", ("I16", "I64"), unless="columns are in order"),
+        Field("scales", "{module}weight_scale", FLOATS, unless="columns have no scales"),
+        Field("biases", "{module}weight_bias", FLOATS, unless="columns have no biases"),
+    )
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     """Take all weights of AQLM and VPTQ; what lacks a part is refused by its names later on."""
     for codes in ledger.free():
-        for layout, find in ((Aqlm, _aqlm), (Vptq, _vptq)):
-            name = layout.fields[0].weight_of(codes.name)
+        for fields, find in ((Aqlm.fields, _aqlm), (Vptq.fields, _vptq)):
+            name = fields[0].weight_of(codes.name)
             if name is None or codes.dtype.kind == "float":
                 continue
-            fields = (*layout.fields, *layout.refused)
-            with ledger.refusing(field.named(name) for field in fields):
+            names = (field.named(name) for field in fields)
+            with ledger.refusing([*names, *_outliers(name)]):
                 weight = find(codes, name, ledger, facts)
                 if weight is not None:
                     ledger.take(weight)
+
+
+def _outliers(name: str) -> list[str]:
+    return [f"{module_of(name)}{end}" for end in _OUTLIERS]
 
 
 def _stored(fields: Iterable[Field], name: str, ledger: Ledger) -> Iterator[StoredTensor | None]:
@@ -72,7 +101,7 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
         return None
     if len(codes.shape) != 3:
         raise codes.misshapen("[groups, vectors, words]")
-    if any(field.named(name) in ledger.stored for field in Vptq.refused):
+    if any(outlier in ledger.stored for outlier in _outliers(name)):
         raise refuse_encoding(codes, "VPTQ with outliers", facts)
     layer = facts.vptq_layers.get(name.removesuffix("weight").removesuffix("."))
     if layer is None:

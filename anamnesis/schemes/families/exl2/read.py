@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.layout import missing, stored_parts
+from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.not_weights import without_padding
-from anamnesis.schemes.families.exl2.layouts import Exl2
 from anamnesis.schemes.families.exl2.weight import IN_WORD, MAX_IN_FEATURES, Exl2Weight
 
 _PADDED_TO = 32  # exllamav2 fills out features up to a multiple of it
+
+
+class Exl2:
+    """exllamav2's, which makes the last two parts itself as it loads the others."""
+
+    fields = (
+        Field("codes", "{module}q_weight", ("I32",)),
+        Field("scales", "{module}q_scale", ("I32",)),
+        Field("largest scales", "{module}q_scale_max", ("F16",)),
+        Field("groups", "{module}q_groups", ("I16",)),
+        Field("order", "{module}q_invperm", ("I32",)),
+        # The others are claimed, and not looked into.
+        Field(
+            "inverse order", "{module}q_perm", ("I32", "I16"), unless="the order alone is stored"
+        ),
+        Field(
+            "groups of rows", "{module}q_group_map", ("I16",), unless="the groups alone are stored"
+        ),
+    )
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:

@@ -138,7 +138,8 @@ class Exl2Weight(DecodedByTiles):
         stored = np.frombuffer(tile, f"u{item}").reshape(n_rows, n_cols)
         overflows = 0
         rows, within = piece.rows, piece.within
-        words = _read_lines(scratch, _CODES, self.parts[_CODES], within)
+        packed = self.parts[_CODES]
+        words = scratch.read_tile(_CODES, packed, Run(0, packed.shape[0]), within)
         stride, n_bytes = within.n * _WORD_BYTES, n_rows * _WORD_BYTES
         for run in self.runs:
             first = run.lines.start * stride + (rows.start - within.start) * _WORD_BYTES
@@ -171,7 +172,8 @@ class Exl2Weight(DecodedByTiles):
         rows, within = piece.rows, piece.within
         packed = self.parts[_SCALES]
         around = Run(within.start // IN_WORD, -(-within.stop // IN_WORD))
-        raw = np.frombuffer(_read_lines(scratch, _SCALES, packed, around), "<u4")
+        read = scratch.read_tile(_SCALES, packed, Run(0, packed.shape[0]), around)
+        raw = np.frombuffer(read, "<u4")
         own = Run(rows.start // IN_WORD, -(-rows.stop // IN_WORD))
         stored = raw.reshape(packed.shape[0], -1)[
             :, own.start - around.start : own.stop - around.start
@@ -242,12 +244,6 @@ def _whole_units(rows: int) -> int:
     """Return about as many rows, which the kernels can do at once."""
     unit = TILE_STEP if rows >= TILE_STEP else _LEAST_ROWS
     return max(rows - rows % unit, unit)
-
-
-def _read_lines(scratch: Scratch, slot: int, stored: StoredTensor, items: Run) -> memoryview:
-    n_lines, stride = stored.shape[0], stored.shape[1] * _WORD_BYTES
-    first, n_bytes = items.start * _WORD_BYTES, items.n * _WORD_BYTES
-    return scratch.read_rows(slot, stored, first, stride, n_bytes, n_lines)
 
 
 @lru_cache(maxsize=64)

@@ -9,10 +9,26 @@ from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.detect.not_weights import without_padding
-from anamnesis.schemes.families.exl3.layouts import Exl3
 from anamnesis.schemes.families.exl3.weight import BLOCK, MULTIPLIERS, TILE, Exl3Weight
 
 Find = Callable[[str], "StoredTensor | None"]
+
+_AS_SIGNS, _AS_SCALES = "signs are there instead", "scales are there instead"
+
+
+class Exl3:
+    """EXL3's: tiles of codes, scales or signs of both sides, and what marks another codebook."""
+
+    fields = (
+        Field("codes", "{module}trellis", ("I16",)),
+        Field("in scales", "{module}suh", ("F16",), unless=_AS_SIGNS),
+        Field("out scales", "{module}svh", ("F16",), unless=_AS_SIGNS),
+        Field("in signs", "{module}su", ("I16",), unless=_AS_SCALES),
+        Field("out signs", "{module}sv", ("I16",), unless=_AS_SCALES),
+        Field("multiplier", "{module}mcg", ("I32",), (), unless="the codebook is another"),
+        Field("multiplier", "{module}mul1", ("I32",), (), unless="the codebook is another"),
+    )
+
 
 _CODES, _SUH, _SVH, _SU, _SV, *_MARKERS = Exl3.fields
 _FACTORS = ((_SUH, _SU), (_SVH, _SV))

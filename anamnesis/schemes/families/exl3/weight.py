@@ -66,7 +66,7 @@ class Exl3Weight(DecodedByTiles):
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         self._check_multiplier(scratch)
-        around = Run(cols.start // BLOCK * BLOCK, -(-cols.stop // BLOCK) * BLOCK)
+        around = cols.around(BLOCK)
         in_scales = self._scales(_IN, around, scratch)
         trellis = _core.TRELLISES[f"EXL3_{self.codebook.upper()}"]
         kernel, overflows = (trellis, _core.OUTPUTS[dtype.name]), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -10,25 +11,20 @@ from numpy.typing import ArrayLike, NDArray
 from anamnesis.schemes.core import in_memory as memory
 from anamnesis.schemes.core.arrays import as_scale, stored
 from anamnesis.schemes.core.encoding import Encoding
+from anamnesis.schemes.families.fp4.encode import CODES
 from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS
 from anamnesis.schemes.families.fp4.layouts import encoding
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 
-# What encodes arrays as a producer does: names of `CODES`, in a layout where a byte has two.
-_ENCODERS = {
-    ("NVFP4", "compressed-tensors"): ("nvfp4", "nvfp4"),
-    ("NVFP4", "ModelOpt"): ("nvfp4-modelopt", "nvfp4-modelopt"),
-    ("MXFP4", "compressed-tensors"): ("mxfp4", "mxfp4"),
-    ("MXFP4", "ModelOpt"): ("mxfp4-modelopt", "mxfp4-modelopt"),
-    ("MXFP4", "MLX"): ("mxfp4", "mlx-mxfp4"),
-}
-
 
 def encoder(kind: str, producer: str) -> Encoding:
-    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer."""
-    if (kind, producer) not in _ENCODERS:
+    """Return what encodes arrays as `NVFP4` or `MXFP4` of one producer, two codes in a byte."""
+    ends = {"compressed-tensors": "", "ModelOpt": "-modelopt"}
+    if (kind, producer) == ("MXFP4", "MLX"):
+        return replace(encoding("mxfp4"), codes=CODES["mlx-mxfp4"])
+    if producer not in ends:
         raise ValueError(f"there is no {kind!r} of {producer!r}")
-    return encoding(*_ENCODERS[kind, producer])
+    return encoding(f"{kind.lower()}{ends[producer]}")
 
 
 def of_arrays(

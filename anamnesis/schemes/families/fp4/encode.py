@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.blockwise import Groups, Kernel
+from anamnesis.schemes.core.blockwise import Blockwise
 from anamnesis.schemes.core.codes import Extent, NotFinite, Out, Survey
 from anamnesis.schemes.families.fp4.formats import GROUPS, LARGEST_NVFP4
 from anamnesis.schemes.views.bits import swapped
@@ -38,10 +38,10 @@ _Second = Literal["", "divides", "multiplies"]
 
 
 @dataclass(frozen=True)
-class Fp4(Groups):
+class Fp4(Blockwise):
     """Floats of 4 bits with a scale for each 16 or 32 of a row."""
 
-    second: _Second = ""
+    second: _Second = field(default="", kw_only=True)
 
     def survey(self, shape: tuple[int, ...]) -> Survey | None:
         return self._amax() if self.second else None
@@ -95,20 +95,9 @@ def _second_scale(second: _Second, dtype: str, found: bytes) -> bytes:
     return number.astype("<f4").tobytes()
 
 
-def _nvfp4(code: str, rule: str, second: _Second = "") -> Fp4:
-    return Fp4(Kernel(code, rule), GROUPS["NVFP4"], second=second)
-
-
-def _mxfp4(code: str, rule: str, *, is_fitted: bool = True) -> Fp4:
-    return Fp4(Kernel(code, rule), GROUPS["MXFP4"], is_fitted)
-
-
 @dataclass(frozen=True)
 class ComfyNvfp4(TiledGroups, Fp4):
     """NVFP4 of ComfyUI: scales in tiles, the high nibble first."""
-
-    def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
-        return (*super().outs(shape, found), Out("second", DTYPES["F32"], ()))
 
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
         second = super()._known(found)
@@ -127,16 +116,16 @@ class ComfyNvfp4(TiledGroups, Fp4):
         made[:] = swapped(made)
 
 
+_NV, _MX = (1, GROUPS["NVFP4"]), (1, GROUPS["MXFP4"])
+
 # By the encoding that has them first.
 CODES = {
-    "nvfp4": _nvfp4("E2M1", "nv divided", "divides"),
-    "nvfp4-modelopt": _nvfp4("E2M1", "nv multiplied", "multiplies"),
-    "mlx-nvfp4": _nvfp4("E2M1_FIRST", "nv alone"),
-    "comfy-nvfp4": ComfyNvfp4(
-        Kernel("E2M1_SIGNED", "nv quotient"), GROUPS["NVFP4"], second="multiplies"
-    ),
-    "mxfp4": _mxfp4("E2M1", "mx"),
-    "mxfp4-modelopt": _mxfp4("E2M1_DOWN", "mx up"),
-    "mlx-mxfp4": _mxfp4("E2M1_FIRST", "mx own power"),
-    "gptoss-mxfp4": _mxfp4("E2M1_AWAY", "mx power", is_fitted=False),
+    "nvfp4": Fp4("E2M1", "nv divided", *_NV, second="divides"),
+    "nvfp4-modelopt": Fp4("E2M1", "nv multiplied", *_NV, second="multiplies"),
+    "mlx-nvfp4": Fp4("E2M1_FIRST", "nv alone", *_NV),
+    "comfy-nvfp4": ComfyNvfp4("E2M1_SIGNED", "nv quotient", *_NV, second="multiplies"),
+    "mxfp4": Fp4("E2M1", "mx", *_MX),
+    "mxfp4-modelopt": Fp4("E2M1_DOWN", "mx up", *_MX),
+    "mlx-mxfp4": Fp4("E2M1_FIRST", "mx own power", *_MX),
+    "gptoss-mxfp4": Fp4("E2M1_AWAY", "mx power", *_MX, is_fitted=False),
 }

@@ -24,8 +24,7 @@ from anamnesis.schemes.families.fp4.view import Fp4Codes, to_ggml
 from anamnesis.schemes.families.fp4.weight import nibbles_swapped
 from anamnesis.schemes.libraries.libraries import OfComfyUi, OfCompressedTensors, OfMlx, OfModelOpt
 from anamnesis.schemes.views.tiles import tiled, untiled
-from anamnesis.schemes.views.views import constant, padded
-from anamnesis.sources.strided import shared_strips
+from anamnesis.schemes.views.views import completed, padded
 
 _E4M3, _E8M0 = ("F8_E4M3",), ("U8", "F8_E8M0")
 _ALONE = "each scale is one by itself"  # so that there need be no second one
@@ -146,12 +145,11 @@ class ComfyUi(OfComfyUi, Fp4Layout):
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         rows, cols = shape
-        scales = untiled(parts[1], rows, cols // self.group, shared_strips())
+        scales = untiled(parts[1], rows, cols // self.group)
         return super().weight(name, shape, (parts[0], scales, parts[2]))
 
     def _check(self, view: Fp4Codes) -> None:
-        if len(view.shape) != 2:
-            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
+        self.check_matrix(view)
 
     def tensors(self, view: Fp4Codes, second: bytes) -> list[StoredTensor]:
         rows, cols = view.shape
@@ -160,8 +158,7 @@ class ComfyUi(OfComfyUi, Fp4Layout):
         name = f"{module_of(view.name_as_stored)}weight"
         own = view._replace(codes=codes, scales=tiled(view.scales))
         parts = self._under(self.fields, name, own, second)
-        beside = self.beside(name, view.shape)
-        return [*parts, *(constant(part, raw, view.codes) for part, raw in beside)]
+        return [*completed(parts, self.beside(name, view.shape))]
 
 
 class Gguf(Fp4Layout):
@@ -253,8 +250,8 @@ READ_ONLY = (
 )
 
 
-def encoding(layout: str, codes: str = "") -> Encoding:
-    """Return 4-bit floats in a layout."""
+def encoding(name: str) -> Encoding:
+    """Return 4-bit floats in the layout of a name, whose codes, if any, are called alike."""
     from anamnesis.schemes.families.fp4.encode import CODES
 
-    return Encoding(layout, LAYOUTS[layout], CODES[codes] if codes else None)
+    return Encoding(name, LAYOUTS[name], CODES.get(name))

@@ -14,7 +14,7 @@ Scales are read before anything is written: codes only where scales leave open w
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import ldexp, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,7 +57,7 @@ def to_nvfp4(views: Sequence[Fp4Codes], new: Fp4Format) -> list[Cast]:
     """Return MXFP4 as NVFP4, with one second scale for all of these weights."""
     for view in views:
         _check(view)
-    low, high = _joint([_span(view) for view in views])
+    low, high = _joint([_span(pieces(view.scales, _PIECE)) for view in views])
     if high - low > _SPAN:
         low, high = _joint([_span_of_nonzero(view, high - _SPAN) for view in views])
     if high == _NO_POWER:
@@ -209,53 +209,36 @@ class _Halves(NamedTuple):
 # --- which exponents there are ----------------------------------------------------------------
 
 
-def _span(view: Fp4Codes) -> tuple[int, int]:
-    """Return the least and the largest byte of all scales."""
-    found = [(int(some.min()), int(some.max())) for some in pieces(view.scales, _PIECE)]
-    return min((low for low, _ in found), default=1), max((high for _, high in found), default=0)
+def _span(scales: Iterable[Bytes]) -> tuple[int, int]:
+    """Return the least and the largest byte of scales; of none, 255 and 0."""
+    low, high = 255, 0
+    for some in scales:
+        if len(some):
+            low, high = min(low, int(some.min())), max(high, int(some.max()))
+    return low, high
 
 
 def _span_of_nonzero(view: Fp4Codes, least: int) -> tuple[int, int]:
     """Return the least and the largest byte of scales of groups that are not all zeros."""
     # Codes are read where scales are less than a byte; of all, if one of these is not of zeros, and
-    # all of those with the largest scale are.
-    low, high = 255, 0
-    for some, is_zero in _known_zeros(view, least):
-        kept = some[~is_zero]
-        if len(kept):
-            low, high = min(low, int(kept.min())), max(high, int(kept.max()))
-    if low >= least or _has_nonzero(view, high):
+    # all of those with the largest scale are. 255, which may be infinity, is never that of zeros.
+    low, high = _span(_of_nonzero(view, range(min(least, _NO_POWER))))
+    if low >= least or any(
+        (some == high).any() for some in _of_nonzero(view, range(high, high + 1))
+    ):
         return low, high
-    low, high = 255, 0
-    for some, is_zero in _known_zeros(view, 256):
-        kept = some[~is_zero]
-        if len(kept):
-            low, high = min(low, int(kept.min())), max(high, int(kept.max()))
-    return low, high
+    return _span(_of_nonzero(view, range(_NO_POWER)))
 
 
-def _has_nonzero(view: Fp4Codes, scale: int) -> bool:
+def _of_nonzero(view: Fp4Codes, asked: range) -> Iterator[Bytes]:
+    """Yield scales, without those in a range whose codes are nothing but zeros."""
     start = 0
     for some in pieces(view.scales, _FINE):
-        is_one = some == scale
-        if is_one.any():
-            codes = stored_bytes(view.codes, start * _CODE_BYTES, (start + len(some)) * _CODE_BYTES)
-            if (_nonzero(codes, 2) & is_one).any():
-                return True
-        start += len(some)
-    return False
-
-
-def _known_zeros(view: Fp4Codes, least: int) -> Iterator[tuple[Bytes, NDArray[np.bool_]]]:
-    """Yield scales, and which of them are of nothing but zeros."""
-    # It is not asked of those that are not less than a byte; 255, which may be infinity, is none.
-    start = 0
-    for some in pieces(view.scales, _FINE):
-        is_zero: NDArray[np.bool_] = (some < least) & (some != _NO_POWER)
+        is_zero = (some >= asked.start) & (some < asked.stop)
         if is_zero.any():
             codes = stored_bytes(view.codes, start * _CODE_BYTES, (start + len(some)) * _CODE_BYTES)
             is_zero &= ~_nonzero(codes, 2)
-        yield some, is_zero
+        yield some[~is_zero]
         start += len(some)
 
 

@@ -13,15 +13,14 @@ from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Finder, Ledger
-from anamnesis.schemes.detect.markers import drop_marker, layer_of
+from anamnesis.schemes.detect.markers import drop_marker
 from anamnesis.schemes.detect.not_weights import sibling
-from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
+from anamnesis.schemes.detect.tiled import kept_shape, tiled_layer, with_tiles
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.fp4 import layouts
 from anamnesis.schemes.families.fp4.formats import GROUPS, Fp4Format
 from anamnesis.schemes.families.fp4.layout import Fp4Layout
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
-from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
 from anamnesis.schemes.libraries.targets import Targets
 from anamnesis.schemes.views.tiles import untiled
 from anamnesis.schemes.views.transposed import transposed
@@ -131,17 +130,13 @@ def _comfy(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     codes = found.codes
     if found.second is None or len(codes.shape) != 2:
         return None
-    layer = layer_of(codes.name, ledger, facts.comfy_layers)
+    layer = tiled_layer(codes, ledger, facts)
     if layer is None:
-        if not are_tiled(codes, ledger, facts):
-            return None
-        layer = UNMARKED
+        return None
     if layer.format not in ("nvfp4", ""):
         raise refuse_encoding(codes, f"{layer.format} (ComfyUI)", facts)
     rows, cols = codes.shape[0], 2 * codes.shape[1]
-    kept = layer.shape or (rows, cols)
-    if kept[0] > rows or kept[1] > cols:
-        raise codes.malformed(f"{codes} is smaller than its orig_shape {list(kept)}")
+    kept = kept_shape(codes, layer, rows, cols)
     grid = untiled(found.scale, rows, -(-cols // GROUPS["NVFP4"]), ledger.strips)
     weight = found._replace(scale=grid).made()
     if weight is not None:

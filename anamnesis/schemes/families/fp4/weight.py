@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from struct import pack
@@ -11,18 +10,16 @@ from typing import ClassVar, Self
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.bands import Bands, Cut, Run, cut, places
+from anamnesis.schemes.core.bands import Bands, Run, cut, places
 from anamnesis.schemes.core.settings import Shown
-from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, Stretch, Weight
+from anamnesis.schemes.core.weight import DecodedByTiles, Scratch, Stretch
 from anamnesis.schemes.families.fp4.formats import Fp4Format
 from anamnesis.schemes.views.bits import swapped
 from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
-from anamnesis.schemes.views.stacks import are_alike, rows_of, stack_of
+from anamnesis.schemes.views.stacks import InRows
 from anamnesis.schemes.views.tiles import cropped
 from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
-from anamnesis.sources.gathered import RowOrder
-from anamnesis.sources.strided import shared_strips
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES = range(5)  # slots of a worker's scratch
 _VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
@@ -32,7 +29,7 @@ _SCALE_DTYPES = {"MXFP4": "F8_E8M0", "NVFP4": "F8_E4M3"}
 
 
 @dataclass(slots=True, eq=False)
-class Fp4Weight(DecodedByTiles):
+class Fp4Weight(InRows, DecodedByTiles):
     """Codes, scales, and the second scale if there is one: one for all, or one for each matrix."""
 
     format: Fp4Format
@@ -65,60 +62,10 @@ class Fp4Weight(DecodedByTiles):
     def column_step(self) -> int:
         return self.group
 
-    def cut_out(self, name: str, rows: Cut) -> Self | None:
-        if len(self.shape) != 3 or 0 in self.shape:
-            return None
-        n, height, width = self.shape
-        codes, scales, *more = self.parts
-        parts = [rows_of(part, n, height, rows) for part in (codes, scales)]
-        parts[0] = parts[0]._replace(shape=(rows.n, codes.n_bytes // (n * height)))
-        parts[1] = parts[1]._replace(shape=(rows.n, scales.n_bytes // (n * height)))
-        for second in more:
-            lone = Cut(rows.matrix, 0, 1)
-            own = rows_of(second, n, 1, lone) if second.n_elements > 1 else second
-            parts.append(own._replace(shape=()))
-        return replace(self, name=name, shape=(rows.n, width), parts=tuple(parts))
-
-    def stacked(
-        self, name: str, pieces: Sequence[Weight], per_matrix: int, *, alternates: bool
-    ) -> Self | None:
-        if not are_alike(pieces) or len(self.shape) != 2:
-            return None
-        n = len(pieces) // per_matrix
-        shape = (n, per_matrix * self.shape[0], self.shape[1])
-        seconds = [part._replace(shape=(1,)) for piece in pieces for part in piece.parts[2:]]
-        if seconds and not _are_of_matrices(seconds, per_matrix):
-            return None
-        rows = [[piece.parts[i] for piece in pieces] for i in range(2)]
-        parts = [stack_of(some, per_matrix, alternates=alternates) for some in rows]
-        if seconds:
-            parts.append(stack_of(seconds[::per_matrix], 1)._replace(shape=(n,)))
-        return replace(self, name=name, shape=shape, parts=tuple(parts))
-
-    def with_rows(
-        self, name: str, shape: tuple[int, ...], pieces: Sequence[Weight], rows: RowOrder
-    ) -> Self | None:
-        own = [p.parts for p in pieces if isinstance(p, Fp4Weight) and self._is_like(p)]
-        if len(own) < len(pieces) or min(len(self.shape), len(shape)) < 2 or 0 in self.shape:
-            return None
-        seconds = own[0][2:]
-        for n in [second.n_elements for second in seconds]:  # which belong to the same rows
-            is_kept = n == prod(shape[:-2]) == prod(self.shape[:-2]) and rows.keeps_matrices(n)
-            if len(own) > 1 or not (n == 1 or is_kept):
-                return None
-        n_rows = prod(self.shape[:-1])
-        parts = []
-        for i in range(2):
-            row_bytes = own[0][i].n_bytes // n_rows
-            taken = rows.taken([part[i] for part in own], row_bytes)
-            parts.append(taken._replace(shape=(*shape[:-1], row_bytes)))
-        return replace(self, name=name, shape=shape, parts=(*parts, *seconds))
-
-    def _is_like(self, other: Fp4Weight) -> bool:
-        """Return whether a row of another weight is stored as those of this one are."""
-        are_alike = [part.dtype for part in self.parts] == [part.dtype for part in other.parts]
-        widths = [(w.shape[-1], w.stored_cols) for w in (self, other)]
-        return self.id == other.id and are_alike and widths[0] == widths[1]
+    @property
+    def n_by_rows(self) -> int:
+        stored = 2 * self.parts[0].n_bytes  # rows of padding may follow the weight's own
+        return 2 if 0 < stored == prod(self.shape[:-1]) * self.stored_cols else 0
 
     @property
     def in_rows(self) -> tuple[StoredTensor, StoredTensor]:
@@ -127,7 +74,7 @@ class Fp4Weight(DecodedByTiles):
         for part, per_byte in zip(self.parts[:2], (2, self.group), strict=True):
             stored, wanted = (-(-n // per_byte) for n in (self.stored_cols, self.shape[-1]))
             lines = retyped(part, part.name, "U8", (part.n_bytes // max(stored, 1), stored))
-            found.append(cropped(lines, prod(lead), wanted, shared_strips()))
+            found.append(cropped(lines, prod(lead), wanted))
         codes, scales = found
         codes = nibbles_swapped(codes) if self.format.high_first else codes
         return (
@@ -166,8 +113,7 @@ class Fp4Weight(DecodedByTiles):
     def decode_tile(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
-        stop = -(-cols.stop // self.group) * self.group
-        whole = Run(cols.start // self.group * self.group, min(stop, self.stored_cols))
+        whole = cols.around(self.group, self.stored_cols)
         if whole == cols:
             return self._decode_groups(rows, cols, dtype, scratch, out)
         at_once, overflows = max(_VALUES_AT_ONCE // whole.n, 1), 0
@@ -221,14 +167,6 @@ class Fp4Weight(DecodedByTiles):
         second = self.parts[2]
         matrix = rows.start // self.shape[-2] if second.n_elements > 1 else 0
         return bytes(scratch.read(_SECOND, second, 4 * matrix, 4))
-
-
-def _are_of_matrices(seconds: Sequence[StoredTensor], per_matrix: int) -> bool:
-    """Return whether the pieces of each matrix have the same second scale."""
-    if any(second.dtype.name != "F32" or second.n_bytes != 4 for second in seconds):
-        return False
-    found = [second.read() for second in seconds] if per_matrix > 1 else []
-    return all(len(set(found[i : i + per_matrix])) == 1 for i in range(0, len(found), per_matrix))
 
 
 def nibbles_swapped(codes: StoredTensor) -> StoredTensor:

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.families.fp6.layouts import LAYOUTS
 from anamnesis.schemes.families.fp6.weight import BYTES_PER_SCALE, KINDS, Mxfp6Weight, mxfp6
+
+_POWERS = ("U8", "F8_E8M0")
+
+
+class Mxfp6Layout(NamedTuple):
+    """One producer's way."""
+
+    producer: str
+    fields: tuple[Field, Field]
+    kind: str = ""
+
+
+LAYOUTS = (
+    Mxfp6Layout(
+        "Quark",
+        (
+            Field("codes", "{module}weight", ("U8",)),
+            Field("scales", "{module}weight_scale", _POWERS),
+        ),
+    ),
+    Mxfp6Layout(
+        "compressed-tensors",
+        (
+            Field("codes", "{module}weight_packed", ("U8",)),
+            Field("scales", "{module}weight_scale", _POWERS),
+        ),
+        "fp6_e2m3",
+    ),
+)
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import prod
 from struct import pack
 from typing import ClassVar
 
@@ -26,10 +25,9 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp8.layout import OfFloats
 from anamnesis.schemes.families.fp8.mx_layouts import OfMxfp8
 from anamnesis.schemes.libraries.libraries import OfComfyUi
-from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.views.grid import MX_BLOCK
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.tiles import tiled, untiled
-from anamnesis.sources.strided import shared_strips
 
 _FORMATS = {"E4M3": "float8_e4m3fn", "E5M2": "float8_e5m2"}
 _INPUTS = Field("inputs", "{module}input_scale", ("F32",))
@@ -48,6 +46,7 @@ class ComfyUi(OfComfyUi, OfFloats):
         Field("scales", "{weight}_scale", ("F32",)),
         OfComfyUi.marker,
     )
+    kind = "tensor"
 
     @property
     def comfy_format(self) -> str:
@@ -57,7 +56,9 @@ class ComfyUi(OfComfyUi, OfFloats):
         given = {"format": self.comfy_format, "full_precision_matrix_mult": True}
         return json.dumps(given, separators=(",", ":")).encode()
 
-    def beside(self, name: str, shape: tuple[int, ...]) -> list[tuple[Part, bytes]]:
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
         inputs = _INPUTS.part(name, DTYPES["F32"], ())
         return [(inputs, _ONE), *super().beside(name, shape)]
 
@@ -65,15 +66,11 @@ class ComfyUi(OfComfyUi, OfFloats):
     def element(self) -> str:  # type: ignore[override]  # of others it is always E4M3
         return f"F8_{self.format}"
 
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        n = prod(shape)
-        return ScaleGrid("tensor", 1, 1, n, 1, max(n, 1))
-
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return super().weight(name, shape, parts[:2])
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        _check(view)
+        self.check_matrix(view)
         format = view.element.removeprefix("F8_")
         if format in _FORMATS and format != self.format:
             other = scaled(format)
@@ -95,23 +92,17 @@ class ComfyMxfp8Layout(OfComfyUi, OfMxfp8):
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         rows, cols = shape
-        scales = untiled(parts[1], rows, cols // _GROUP, shared_strips())
+        scales = untiled(parts[1], rows, cols // _GROUP)
         return super().weight(name, shape, (parts[0], scales))
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
-        _check(view)
+        self.check_matrix(view)
         if view.shape[0] % _GROUP:
             raise view.refused(f"columns end within a group of {_GROUP}")
         return super().write(view, encoding)
 
     def arranged(self, scales: StoredTensor) -> StoredTensor:
         return tiled(scales)
-
-
-def _check(view: Floats) -> None:
-    """Refuse what is no matrix, as those of layers are."""
-    if len(view.shape) != 2:
-        raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
 
 
 SETTINGS = (Setting("format", "E4M3", {"E5M2": "e5m2"}),)
@@ -124,7 +115,8 @@ def scaled(format: str = "E4M3") -> Encoding:
     if format not in _FORMATS:
         raise ValueError(f"format must be E4M3 or E5M2; got {format!r}")
     name = spelt("comfy-fp8", {"format": format}, SETTINGS)
-    return Encoding(name, ComfyUi(format), ComfyFp8(format=format))
+    codes = ComfyFp8(f"F8_{format}", "divided", 0, is_fitted=False, dtype=DTYPES["F32"])
+    return Encoding(name, ComfyUi(format), codes)
 
 
 def mxfp8() -> Encoding:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import Self
+from typing import ClassVar, Self
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.lazy import np
-from anamnesis.schemes.core.blockwise import Blockwise, Groups, Item, Kernel
+from anamnesis.schemes.core.blockwise import Blockwise
 from anamnesis.schemes.core.codes import Loss, NotFinite, Task
 from anamnesis.schemes.views.grid import MX_BLOCK
 from anamnesis.schemes.views.tiles import TiledGroups
@@ -25,7 +25,7 @@ _AMAX = Struct("<f")
 _LEAST_SCALE = 1e-12  # of ComfyUI's
 _ZERO = bytes(4)  # a scale, which is small enough to be none
 _NANS = (b"\x7f", b"\xff")  # as torch makes them
-_LARGEST = {"E4M3": 448.0, "E5M2": 57344.0}
+_LARGEST = {"F8_E4M3": 448.0, "F8_E5M2": 57344.0}
 _LARGEST_F32 = 2.0**128
 _LEAST = {"F32": 2.0**-126, "BF16": 2.0**-126, "F16": 2.0**-14}  # that is normal
 _OF_ZEROS = 2.0**-23  # by which zeros are divided
@@ -33,34 +33,9 @@ _OF_ZEROS = 2.0**-23  # by which zeros are divided
 
 @dataclass(frozen=True)
 class Fp8(Blockwise):
-    """8-bit floats with a scale for each block, each row ("channel") or in all ("tensor")."""
+    """8-bit floats with a scale for each block, each row or in all."""
 
-    kind: str = "block"
-    scaling: str = "reciprocal"
-    format: str = "E4M3"
-    block_size: tuple[int, int] = (128, 128)
-
-    @property
-    def code(self) -> str:
-        return f"F8_{self.format}"
-
-    @property
-    def rule(self) -> str:
-        return self.scaling
-
-    @property
-    def item(self) -> Item:
-        return Item("codes", DTYPES[self.code])
-
-    @property
-    def has_one_scale(self) -> bool:
-        return self.kind == "tensor"
-
-    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        rows, cols = shape[-2:]
-        if self.kind == "block":
-            return min(self.block_size[0], rows), min(self.block_size[1], cols)
-        return (1, cols) if self.kind == "channel" else (rows, cols)
+    may_end_within: ClassVar[bool] = True
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         loss = super().encode(values, task, outs)
@@ -78,48 +53,32 @@ class Fp8(Blockwise):
             return
         row, col = divmod(task.band.start + first, task.shape[-1])
         row, col = row + task.origin[0], col + task.origin[1]
-        rows, cols = self.block_size
-        where = {
-            "block": f"block [{row // rows}, {col // cols}]",
-            "channel": f"row {row}",
-            "tensor": "it",
-        }
-        least = _LARGEST[self.format] / _LARGEST_F32
-        raise NotFinite(
-            f"{where[self.kind]} has zeros, and beside them only values below {least:.2g}"
-        )
+        where = "it" if self.has_one_scale else f"row {row}"
+        if self.wide:
+            where = f"block [{row // self.tall}, {col // self.wide}]"
+        least = _LARGEST[self.code] / _LARGEST_F32
+        raise NotFinite(f"{where} has zeros, and beside them only values below {least:.2g}")
 
 
 @dataclass(frozen=True)
 class ComfyFp8(Fp8):
-    """ComfyUI's, with one scale for all, in float32 whatever the weight is in."""
-
-    # A scale is no less than 1e-12; that of zeros is 1.
-
-    kind: str = "tensor"
-    scaling: str = "divided"
-    dtype: DType = field(default=DTYPES["F32"], kw_only=True)
-
-    def fitted(self, dtype: DType) -> Self:
-        return self
+    """ComfyUI's, with one scale for all: it is no less than 1e-12, and that of zeros is 1."""
 
     def _known(self, found: bytes) -> bytes:
         (amax,) = _AMAX.unpack(found or _AMAX.pack(0))
         if amax == 0:
-            return _AMAX.pack(_LARGEST[self.format])
-        least = _LEAST_SCALE * _LARGEST[self.format]
+            return _AMAX.pack(_LARGEST[self.code])
+        least = _LEAST_SCALE * _LARGEST[self.code]
         return _AMAX.pack(least) if amax < least else found
 
 
 @dataclass(frozen=True)
 class ModelOptFp8(Fp8):
-    """ModelOpt's, of blocks and channels: E4M3 in float32, whatever the weight is in."""
+    """ModelOpt's, of blocks and channels, in float32."""
 
     # The scale of zeros is 1, and no magnitude counts for less than the least normal number of the
     # weight's own dtype.
 
-    scaling: str = "divided"
-    dtype: DType = field(default=DTYPES["F32"], kw_only=True)
     own: DType = field(default=DTYPES["BF16"], kw_only=True)
 
     def fitted(self, dtype: DType) -> Self:
@@ -132,7 +91,7 @@ class ModelOptFp8(Fp8):
         loss = super().encode(values, task, outs)
         (rows, cols), (tall, wide) = task.matrix, self.block(task.shape)
         scales = np.frombuffer(outs[1], np.float32).reshape(-(-rows // tall), -(-cols // wide))
-        largest = np.float32(_LARGEST[self.format])
+        largest = np.float32(_LARGEST[self.code])
         few = np.argwhere((scales == _OF_ZEROS) | (scales < _LEAST[self.own.name] / largest))
         given = np.frombuffer(values, np.float32).reshape(rows, cols)
         codes = np.frombuffer(outs[0], np.uint8).reshape(rows, cols)
@@ -149,9 +108,9 @@ class ModelOptFp8(Fp8):
 
 # By whose bytes they are; ComfyUI's are `COMFY_MXFP8`.
 MXFP8 = {
-    "compressed-tensors": Groups(Kernel("F8_E4M3", "mx"), MX_BLOCK[1]),
-    "ModelOpt": Groups(Kernel("F8_E4M3", "mx up"), MX_BLOCK[1]),
-    "MLX": Groups(Kernel("F8_E4M3", "mx own power"), MX_BLOCK[1]),
+    "compressed-tensors": Blockwise("F8_E4M3", "mx", *MX_BLOCK),
+    "ModelOpt": Blockwise("F8_E4M3", "mx up", *MX_BLOCK),
+    "MLX": Blockwise("F8_E4M3", "mx own power", *MX_BLOCK),
 }
 
 
@@ -161,10 +120,10 @@ class ComfyMxfp8(TiledGroups):
     def settle(self, codes: memoryview, scales: bytearray) -> None:
         at = scales.find(0)
         while at >= 0:
-            group = bytes(codes[at * self.group : (at + 1) * self.group])
+            group = bytes(codes[at * self.wide : (at + 1) * self.wide])
             if group.strip(b"\0\x80"):
                 raise NotFinite("a group has values below 2.7e-36 alone, which are not all zeros")
             at = scales.find(0, at + 1)
 
 
-COMFY_MXFP8 = ComfyMxfp8(Kernel("F8_E4M3", "mx up"), MX_BLOCK[1])
+COMFY_MXFP8 = ComfyMxfp8("F8_E4M3", "mx up", *MX_BLOCK)

@@ -18,39 +18,13 @@ from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp8.moving import scales_as
 from anamnesis.schemes.families.fp8.of_fp4 import as_eights
 from anamnesis.schemes.families.fp8.weight import Fp8Weight
-from anamnesis.schemes.views.grid import ScaleGrid, resolve
+from anamnesis.schemes.views.grid import Block, ScaleGrid, resolve
 from anamnesis.schemes.views.kinds import Floats
-from anamnesis.schemes.views.views import constant
+from anamnesis.schemes.views.views import completed
 
 CODES = Field("codes", "{weight}")
 SCALE = Field("scales", "{weight}_scale")
 POWERS = ("U8", "F8_E8M0")
-
-
-def grid_of(shape: tuple[int, ...], kind: str, block: tuple[int, int]) -> ScaleGrid:
-    """Return where scales are: one for each block or row of each matrix, or one for all."""
-    if kind == "tensor":
-        n = prod(shape)
-        return ScaleGrid(kind, 1, 1, n, 1, max(n, 1))
-    (rows, cols), (tall, wide) = shape[-2:], block
-    size = (1, cols) if kind == "channel" else (min(tall, rows), min(wide, cols))
-    return ScaleGrid(kind, prod(shape[:-2]), rows, cols, *size)
-
-
-def undetermined_block(
-    shapes: Mapping[str, tuple[int, ...]], kind: str, block: tuple[int, int]
-) -> dict[str, Any]:
-    """Return the size of blocks, if the shapes of codes and scales do not show it."""
-    codes, scales = shapes["codes"], shapes["scales"]
-    if kind != "block" or prod(scales) == 1:
-        return {}
-    own = grid_of(codes, kind, block)
-    try:
-        found = resolve(codes, scales)
-    except ValueError:  # several would fit
-        found = None
-    is_shown = found is not None and found[-2:] == own[-2:]
-    return {} if is_shown else {"weight_block_size": list(block)}
 
 
 class OfFloats(Layout):
@@ -60,9 +34,17 @@ class OfFloats(Layout):
     element = "F8_E4M3"
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32",)
 
-    @abstractmethod
+    kind: str  # `block`, `channel` or `tensor`
+    block_size: Block
+
     def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        """Return where scales are."""
+        """Return where scales are: one for each block or row of each matrix, or one for all."""
+        if self.kind == "tensor":
+            n = prod(shape)
+            return ScaleGrid(self.kind, 1, 1, n, 1, max(n, 1))
+        (rows, cols), (tall, wide) = shape[-2:], self.block_size
+        size = (1, cols) if self.kind == "channel" else (min(tall, rows), min(wide, cols))
+        return ScaleGrid(self.kind, prod(shape[:-2]), rows, cols, *size)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return Fp8Weight(name, shape, parts, self.grid(shape))
@@ -85,37 +67,41 @@ class OfFloats(Layout):
         outs = [Out(role, one.dtype, one.shape) for role, one in found.items()]
         parts = self.parts(view.name, view.shape, outs)
         moved = zip(found.values(), parts, strict=False)
-        own = zip(parts[2:], self.constants(view.name, view.shape).values(), strict=True)
-        return Repack(
-            (encoding,),
-            (
-                *(one._replace(**part._asdict()) for one, part in moved),
-                *(constant(part, raw, view.codes) for part, raw in own),
-            ),
-            is_cast=is_cast,
-        )
+        made = [one._replace(**part._asdict()) for one, part in moved]
+        whole = completed(made, self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, is_cast=is_cast)
 
     def arranged(self, scales: StoredTensor) -> StoredTensor:
         """Return scales, which are in the order of blocks, as they are stored."""
         return scales
 
 
-@dataclass(frozen=True)
-class InBlocks(OfFloats):
+class OfAnyKind(OfFloats):
     """Scales of blocks, rows or whole weights."""
 
+    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+        """Return the size of blocks, if the shapes of codes and scales do not show it."""
+        codes, scales = shapes["codes"], shapes["scales"]
+        if self.kind != "block" or prod(scales) == 1:
+            return {}
+        try:
+            found = resolve(codes, scales)
+        except ValueError:  # several would fit
+            found = None
+        is_shown = found is not None and found[-2:] == self.grid(codes)[-2:]
+        return {} if is_shown else {"weight_block_size": list(self.block_size)}
+
+
+@dataclass(frozen=True)
+class InBlocks(OfAnyKind):
+    """Those whose blocks may be of any size."""
+
     kind: str
-    block_size: tuple[int, int]
+    block_size: Block
 
     @abstractmethod
     def encoding(self, block_size: tuple[int, int]) -> Encoding:
         """Return the encoding of this layout in blocks of a size."""
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return grid_of(shape, self.kind, self.block_size)
-
-    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        return undetermined_block(shapes, self.kind, self.block_size)
 
     def write_all(self, views: Mapping[str, Floats], encoding: Encoding) -> Moves:
         ways = [super().write_all(views, encoding)]

@@ -12,28 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from anamnesis.base.dtypes import DType
+from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
-from anamnesis.schemes.families.fp8.layout import (
-    CODES,
-    SCALE,
-    InBlocks,
-    OfFloats,
-    grid_of,
-    undetermined_block,
-)
+from anamnesis.schemes.families.fp8.layout import CODES, SCALE, InBlocks, OfAnyKind, OfFloats
 from anamnesis.schemes.libraries.libraries import (
     OfCompressedTensors,
     OfMistral,
     OfModelOpt,
     OfTransformers,
+    input_arguments,
+    weight_arguments,
 )
-from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
 
 if TYPE_CHECKING:
@@ -167,8 +161,6 @@ class FloatQuantized(InBlocks, OfCompressedTensors):
         return encoding(self.kind, "compressed-tensors", block_size=block_size)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.compressed_tensors import input_arguments, weight_arguments
-
         is_block = self.kind == "block"
         more = {"block_structure": list(self.block_size)} if is_block else {}
         weights = weight_arguments(8, "float", self.kind, **more)
@@ -177,7 +169,7 @@ class FloatQuantized(InBlocks, OfCompressedTensors):
 
 
 @dataclass(frozen=True)
-class Fp8OfModelOpt(OfFloats, OfModelOpt):
+class Fp8OfModelOpt(OfAnyKind, OfModelOpt):
     """ModelOpt's `FP8`, `FP8_PER_CHANNEL_PER_TOKEN` and `fp8_pb_wo`."""
 
     # `FP8` also has scales of activations, which no weights tell: it only takes codes, and what
@@ -186,17 +178,12 @@ class Fp8OfModelOpt(OfFloats, OfModelOpt):
     kind: str
 
     fields: ClassVar[tuple[Field, ...]] = (CODES, SCALE)
+    block_size = _BLOCK
     group = 0
 
     @property
     def algorithm(self) -> str:
         return _MODELOPT[self.kind]
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return grid_of(shape, self.kind, _BLOCK)
-
-    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
-        return undetermined_block(shapes, self.kind, _BLOCK)
 
     def parts(
         self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
@@ -215,9 +202,7 @@ class Fp8OfMistral(OfFloats, OfMistral):
 
     fields: ClassVar[tuple[Field, ...]] = (CODES, _QSCALE)
     scale_dtypes: ClassVar[tuple[str, ...]] = ("F32", "BF16", "F16")
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return grid_of(shape, "tensor", _BLOCK)
+    kind = "tensor"
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
         made = super().write(view, encoding)
@@ -256,7 +241,8 @@ def encoding(
     from anamnesis.schemes.families.fp8 import encode
 
     is_ct = flavour == "compressed-tensors"
-    if kind not in ("block", "channel", "tensor"):
+    shared = {"block": block_size, "channel": (1, 0), "tensor": (0, 0)}.get(kind)
+    if shared is None:
         raise ValueError(f"kind must be block, channel or tensor; got {kind!r}")
     is_modelopt = flavour == "ModelOpt"
     if flavour not in ("transformers", "compressed-tensors", "ModelOpt", "Mistral"):
@@ -272,7 +258,9 @@ def encoding(
             raise ValueError("Mistral has E4M3 with one scale for each weight")
         return Encoding("fp8-tensor-mistral", Fp8OfMistral())
     if is_modelopt:
-        codes_of = None if kind == "tensor" else encode.ModelOptFp8(kind)
+        codes_of = None
+        if kind != "tensor":
+            codes_of = encode.ModelOptFp8("F8_E4M3", "divided", *shared, dtype=DTYPES["F32"])
         return Encoding(f"fp8-{kind}-modelopt", Fp8OfModelOpt(kind), codes_of)
     if min(block_size) < 1:
         raise ValueError(f"block_size must be positive; got {block_size}")
@@ -284,5 +272,5 @@ def encoding(
     layout: Layout = FineGrained(kind, block_size, format, powers_of_two)
     if is_ct:
         scaling, layout = "divided", FloatQuantized(kind, block_size)
-    codes = encode.Fp8(kind, scaling, format, block_size)
+    codes = encode.Fp8(f"F8_{format}", scaling, *shared)
     return Encoding(spelt(name, settings, SETTINGS), layout, codes)

@@ -6,20 +6,19 @@ blocks are equal, or all are powers of two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.lazy import NDArray, np
+from anamnesis.base.lazy import np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.views.grid import ScaleGrid
+from anamnesis.schemes.views.integer_casts import LEAST_POWER, in_float32
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.views import made_of, pieces, reordered, repeated
 
 _E8M0 = "F8_E8M0"
 _ONES = {"F32": b"\x00\x00\x80\x3f", "F16": b"\x00\x3c", "BF16": b"\x80\x3f", _E8M0: b"\x7f"}
-_LEAST_POWER, _NAN = 0x00400000, 0x7FC00000  # of E8M0, as F32: 2^-127, which is subnormal there
 _READ_BYTES = 1 << 20  # at a time
 
 Sizes = tuple[int, int, int]
@@ -61,7 +60,7 @@ def scales_as(view: Floats, grid: ScaleGrid, dtypes: tuple[str, ...]) -> StoredT
     is_joined = any(wide > narrow for wide, narrow in zip(asked.each, own.each, strict=True))
     if is_joined and not _are_equal(view.scales, _rearranged(scales, asked, own)):
         raise view.refused(f"its scales for {own} differ where one is for {asked}")
-    return _in_dtype(view, scales, dtypes)._replace(shape=shape)
+    return _in_dtype(view, scales._replace(shape=shape), dtypes)
 
 
 def _blocks(view: Floats) -> _Blocks:
@@ -128,31 +127,16 @@ def _in_dtype(view: Floats, scales: StoredTensor, dtypes: tuple[str, ...]) -> St
         return scales
     if own not in _ONES or first not in ("F32", _E8M0):
         raise view.refused(f"its scales are {own}, which does not become {first}")
-    wide = scales if own == "F32" else _as_f32(scales)
+    wide = in_float32(scales)
     if first == "F32":
         return wide
     assert view.scales is not None
-    for piece in pieces(view.scales if own == "F32" else _as_f32(view.scales), _READ_BYTES):
+    for piece in pieces(in_float32(view.scales), _READ_BYTES):
         bits = piece.view("<u4")
         is_normal = (bits & 0x7FFFFF == 0) & (bits >= 0x800000) & (bits < 0x7F800000)
-        if not (is_normal | (bits == _LEAST_POWER)).all():
+        if not (is_normal | (bits == LEAST_POWER)).all():
             raise view.refused("its scales are not all powers of two")
-    return _made(wide, _E8M0, lambda _, raw: (raw.view("<u4") >> 23).astype("u1"))
-
-
-def _as_f32(scales: StoredTensor) -> StoredTensor:
-    """Return scales of 8 or 16 bits in F32, which has all of them."""
-    if scales.dtype.name == _E8M0:
-        table = np.arange(256, dtype="<u4") << 23
-        table[[0, 255]] = _LEAST_POWER, _NAN
-        return _made(scales, "F32", lambda _, raw: table[raw])
-    if scales.dtype.name == "BF16":
-        return _made(scales, "F32", lambda _, raw: raw.view("<u2").astype("<u4") << 16)
-    return _made(scales, "F32", lambda _, raw: raw.view("<f2").astype("<f4"))
-
-
-def _made(
-    scales: StoredTensor, dtype: str, make: Callable[[range, NDArray[Any]], NDArray[Any]]
-) -> StoredTensor:
-    n = scales.n_bytes * 8 // scales.dtype.bits
-    return made_of(Part(scales.name, DTYPES[dtype], (n,)), [scales], n, make)
+    part = Part(wide.name, DTYPES[_E8M0], wide.shape)
+    return made_of(
+        part, [wide], wide.n_elements, lambda _, raw: (raw.view("<u4") >> 23).astype("u1")
+    )

@@ -9,9 +9,9 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.fp8.layout import CODES, POWERS, SCALE, OfFloats, grid_of
+from anamnesis.schemes.families.fp8.layout import CODES, POWERS, SCALE, OfFloats
 from anamnesis.schemes.libraries.libraries import OfCompressedTensors, OfMlx, OfModelOpt
-from anamnesis.schemes.views.grid import MX_BLOCK, ScaleGrid
+from anamnesis.schemes.views.grid import MX_BLOCK
 from anamnesis.schemes.views.kinds import Floats
 
 _GROUP = MX_BLOCK[1]
@@ -25,10 +25,8 @@ class OfMxfp8(OfFloats):
         SCALE._replace(dtypes=POWERS),
     )
     scale_dtypes = ("F8_E8M0",)
+    kind, block_size = "block", MX_BLOCK
     needs_method = True  # ComfyUI's is called alike
-
-    def grid(self, shape: tuple[int, ...]) -> ScaleGrid:
-        return grid_of(shape, "block", MX_BLOCK)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return super().weight(name, shape, (self.as_bytes(parts[0], shape), parts[1]))

@@ -18,13 +18,12 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.markers import drop_marker, has_markers, layer_of
+from anamnesis.schemes.detect.markers import drop_marker, has_markers
 from anamnesis.schemes.detect.not_weights import TABLES, is_auxiliary, sibling
-from anamnesis.schemes.detect.tiled import are_tiled, with_tiles
+from anamnesis.schemes.detect.tiled import kept_shape, tiled_layer, with_tiles
 from anamnesis.schemes.detect.unread import refuse_encoding
 from anamnesis.schemes.families.fp8 import layouts, mx_layouts
 from anamnesis.schemes.families.fp8.weight import Fp8Weight
-from anamnesis.schemes.libraries.comfy_metadata import UNMARKED
 from anamnesis.schemes.views.grid import MX_BLOCK, AmbiguousBlock, ScaleGrid, resolve, resolve_even
 from anamnesis.schemes.views.scaled import scale_dtype
 from anamnesis.schemes.views.tiles import cropped, untiled
@@ -188,11 +187,9 @@ def _scale_of(name: str, ledger: Ledger, ends: _Ends) -> StoredTensor | None:
 def _comfy(pair: Pair, ledger: Ledger, facts: QuantFacts) -> Pair:
     """Return the pair of a ComfyUI layer without tiles and padding, and drop its marker."""
     codes, scale, name = pair[:3]
-    layer = layer_of(codes.name, ledger, facts.comfy_layers)
+    layer = tiled_layer(codes, ledger, facts)
     if layer is None:
-        if not are_tiled(codes, ledger, facts):
-            return pair
-        layer = UNMARKED
+        return pair
     tells = _COMFY_TILED if scale is not None and scale.dtype.name in _POWERS else "float8_e4m3fn"
     format = layer.format or tells
     if format not in _COMFY_FORMATS and format != _COMFY_TILED:
@@ -201,9 +198,7 @@ def _comfy(pair: Pair, ledger: Ledger, facts: QuantFacts) -> Pair:
         raise _unscaled(codes, f"ComfyUI's marker says {format}")
     if format == _COMFY_TILED and len(codes.shape) == 2:
         rows, cols = codes.shape
-        kept = layer.shape or codes.shape
-        if kept[0] > rows or kept[1] > cols:
-            raise codes.malformed(f"{codes} is smaller than its orig_shape {list(kept)}")
+        kept = kept_shape(codes, layer, rows, cols)
         grid = untiled(scale, rows, -(-cols // MX_BLOCK[1]), ledger.strips)
         pair = Pair(
             cropped(codes, kept[0], kept[1], ledger.strips),

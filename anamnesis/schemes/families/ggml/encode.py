@@ -15,17 +15,7 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import BLOCK_DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.lazy import np
-from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.codes import (
-    Codes,
-    Extent,
-    Importance,
-    Loss,
-    NotFinite,
-    Out,
-    Task,
-    place_of,
-)
+from anamnesis.schemes.core.codes import Codes, Importance, Loss, NotFinite, Out, Task, place_of
 from anamnesis.schemes.core.plain_encoding import PlainCodes, PlainEncoding, PlainLayout
 from anamnesis.schemes.core.weight import Scratch, Weight
 
@@ -74,13 +64,6 @@ class BlockCodes(Codes):
 
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         return (Out("codes", self.dtype, shape),)
-
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[-1]
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        start, stop = (self.dtype.n_bytes(n) for n in band)
-        return (Extent(start, stop - start),)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         cols, dtype = task.shape[-1], self.dtype

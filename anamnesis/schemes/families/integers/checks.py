@@ -81,7 +81,7 @@ def check_symmetric(
 ) -> None:
     """Raise what names the first zero point that is not the middle code."""
     # `less_one` is None where the config says `symmetric`, not `sym`, of what is stored as it is.
-    middle, data = _middle_words(bits, bool(less_one)), bytes(words)
+    middle, data = middle_words(bits, bool(less_one)), bytes(words)
     n = len(middle)
     if data == middle * (len(data) // n):
         return
@@ -99,7 +99,7 @@ def check_symmetric(
 
 
 @cache
-def _middle_words(bits: int, less_one: bool) -> bytes:
+def middle_words(bits: int, less_one: bool) -> bytes:
     """Return the fewest words whose codes are all the middle one, as it is stored."""
     width = lcm(bits, _WORD_BITS)
     stored = (1 << bits - 1) - less_one

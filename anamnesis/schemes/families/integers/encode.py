@@ -24,73 +24,31 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import anamnesis._core as _core
-from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.blockwise import Blockwise, Item
+from anamnesis.schemes.core.blockwise import Blockwise
 from anamnesis.schemes.core.codes import Extent, FloatCodes, Loss, Out, Task
 
 _I32 = DTYPES["I32"]
 
 
-@dataclass(frozen=True)
-class Int8(Blockwise):
-    """8-bit integers with a scale for each row."""
-
-    code: ClassVar[str] = "INT8"
-    rule: ClassVar[str] = "divided"
-    item: ClassVar[Item] = Item("codes", DTYPES["I8"])
-
-    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        return 1, shape[-1]
+INT8 = Blockwise("INT8", "divided")
 
 
-@dataclass(frozen=True)
-class ComfyInt8(Blockwise):
-    """8-bit integers of ComfyUI, in float32 whatever the weight is in."""
-
-    has_one_scale: bool = False
-    dtype: DType = field(default=DTYPES["F32"], kw_only=True)
-
-    code: ClassVar[str] = "INT8"
-    rule: ClassVar[str] = "whole"
-    item: ClassVar[Item] = Item("codes", DTYPES["I8"])
-
-    def fitted(self, dtype: DType) -> Self:
-        return self
-
-    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        return (shape[-2] if self.has_one_scale else 1), shape[-1]
+def comfy_int8(has_one_scale: bool) -> Blockwise:
+    """Return 8-bit integers of ComfyUI, in float32 whatever the weight is in."""
+    tall = 0 if has_one_scale else 1
+    return Blockwise("INT8", "whole", tall, is_fitted=False, dtype=DTYPES["F32"])
 
 
-@dataclass(frozen=True)
-class Int4(Blockwise):
-    """4-bit integers in words, in groups of a row."""
-
-    group_size: int | None = 128
-    is_symmetric: bool = True
-    is_lattice: bool = False
-
-    code: ClassVar[str] = "INT4"
-    item: ClassVar[Item] = Item("codes", _I32, 1, 8)
-
-    @property
-    def rule(self) -> str:
-        if self.is_lattice:
-            return "lattice"
-        return "divided" if self.is_symmetric else "asymmetric"
-
-    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        return 1, min(self.group_size or shape[-1], shape[-1])
-
-    def refuses(self, shape: tuple[int, ...]) -> str | None:
-        why = super().refuses(shape)
-        if why is None and self.group_size and shape[-1] % self.group_size:
-            return f"rows are not in whole groups of {self.group_size}"
-        return why
+def int4(group_size: int | None, is_symmetric: bool, is_lattice: bool) -> Blockwise:
+    """Return 4-bit integers in words, in groups of a row."""
+    rule = "divided" if is_symmetric else "asymmetric"
+    return Blockwise("INT4", "lattice" if is_lattice else rule, 1, group_size or 0)
 
 
 _LARGEST_GRAIN = 1 << 24  # values: what a thread holds at once is bounded
@@ -140,14 +98,6 @@ class Affine(PackedCodes):
             Out("scales", self.dtype, grid),
             Out("biases", self.dtype, grid),
         )
-
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[-1]
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        row_bytes = [out.dtype.n_bytes(out.shape[-1]) for out in self.outs(shape)]
-        first, last = band.start // shape[-1], band.stop // shape[-1]
-        return tuple([Extent(first * n, (last - first) * n) for n in row_bytes])
 
 
 _UNIT = 32  # both libraries want whole ones of features

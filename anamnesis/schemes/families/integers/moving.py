@@ -24,13 +24,16 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
-from anamnesis.schemes.families.integers import awq_order
-from anamnesis.schemes.families.integers.checks import check_listed
+from anamnesis.schemes.families.integers.checks import check_listed, middle_words
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, pieces, repeated, transposed
+from anamnesis.schemes.views.views import made_of, pieces, repeated
+from anamnesis.sources.altered import from_awq_order, recoded, to_awq_order
+from anamnesis.sources.strided import transposed
 
+_U8, _I32 = DTYPES["U8"], DTYPES["I32"]
+_PIECE = 1 << 20  # bytes of zero points that are read at once
 NO_ZERO = "a zero point is 0, which has no place where they are stored less 1, as by GPTQ"
 
 
@@ -71,9 +74,60 @@ def less_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
     return made_of(Part(*words[:3]), [words], words.n_bytes // 4, lessened)
 
 
-_U8 = DTYPES["U8"]
-_I32 = DTYPES["I32"]
-_PIECE = 1 << 20  # bytes of zero points that are read at once
+# --- AWQ's words, of eight out features ---------------------------------------------------------
+
+_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in a word
+_PLACES = tuple(_ORDER.index(i) for i in range(8))
+_STEPS = ((4, 16, 0x0000FFFF), (2, 8, 0x00FF00FF), (1, 4, 0x0F0F0F0F))
+
+
+def across_of_columns(columns: StoredTensor) -> StoredTensor:
+    """Return words [in / 8, out] as [in, out / 8], in AWQ's order."""
+    n, out = columns.shape
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        words = lines.view("<u4").reshape(len(lines), out // 8, 8)
+        return np.moveaxis(_turned(words.transpose(2, 0, 1)[list(_ORDER)]), 0, 1)
+
+    return made_of(Part(columns.name, _I32, (8 * n, out // 8)), [columns], n, turned)
+
+
+def columns_of_across(across: StoredTensor) -> StoredTensor:
+    """Return words [in, out / 8] in AWQ's order as columns of GPTQ's, [in / 8, out]."""
+    n, out = across.shape[0] // 8, 8 * across.shape[1]
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        words = lines.view("<u4").reshape(len(lines), 8, out // 8)
+        return np.moveaxis(_turned(words.transpose(1, 0, 2))[list(_PLACES)], 0, 2)
+
+    return made_of(Part(across.name, _I32, (n, out)), [across], n, turned)
+
+
+def rows_of_across(across: StoredTensor) -> StoredTensor:
+    """Return words [in, out / 8] in AWQ's order as [out, in / 8]."""
+    turned_words = transposed(across)  # [out / 8, in]
+    n, n_in = turned_words.shape
+
+    def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        words = lines.view("<u4").reshape(len(lines), n_in // 8, 8)
+        return np.moveaxis(_turned(words.transpose(2, 0, 1))[list(_PLACES)], 0, 1)
+
+    return made_of(Part(across.name, _I32, (8 * n, n_in // 8)), [turned_words], n, turned)
+
+
+def _turned(words: NDArray[Any]) -> NDArray[Any]:
+    """Return words [8, ...] whose codes are transposed: code i of word j is code j of word i."""
+    made = np.array(words, "<u4", order="C")
+    for apart, bits, mask in _STEPS:
+        pairs = made.reshape(-1, 2, apart, *made.shape[1:])
+        low, high = pairs[:, 0], pairs[:, 1]
+        swapped = ((low >> np.uint32(bits)) ^ high) & np.uint32(mask)
+        high ^= swapped
+        low ^= swapped << np.uint32(bits)
+    return made
+
+
+# --- words of a weight --------------------------------------------------------------------------
 
 
 def worded(weight: Weight, bits: int) -> Words | Integers | None:
@@ -161,10 +215,8 @@ def _is_symmetric(words: Words) -> bool:
         return True
     if words.shape[-2] * words.bits % 32:  # the last word of a group is not full
         return False
-    middle = (1 << words.bits - 1) - words.less_one
-    word = sum(middle << at for at in range(0, 32, words.bits)).to_bytes(4, "little")
-    own = np.frombuffer(word, "<u4")
-    return all((piece.view("<u4") == own).all() for piece in pieces(words.zeros, _PIECE))
+    middle = np.frombuffer(middle_words(words.bits, words.less_one), "<u4")
+    return all((piece.view("<u4") == middle).all() for piece in pieces(words.zeros, _PIECE))
 
 
 def rows(words: Words) -> dict[str, StoredTensor]:
@@ -175,7 +227,7 @@ def rows(words: Words) -> dict[str, StoredTensor]:
         in_word = 32 // words.bits
         if any(n % in_word for n in words.shape):
             raise words.refused(f"in and out features must be multiples of {in_word}")
-        codes = transposed(codes) if words.kind == "columns" else awq_order.rows_of_across(codes)
+        codes = transposed(codes) if words.kind == "columns" else rows_of_across(codes)
         scales = transposed(scales)
         zeros = None if zeros is None else transposed(_plain_zeros(words))
     found = {"codes": codes, "scales": scales, "zeros": zeros, "groups": words.listed}
@@ -187,7 +239,7 @@ def columns(words: Words) -> dict[str, StoredTensor]:
     _check(words, "GPTQ")
     codes, zeros = words.codes, words.zeros
     if words.kind != "columns":
-        codes = transposed(codes) if words.kind == "rows" else awq_order.columns_of_across(codes)
+        codes = transposed(codes) if words.kind == "rows" else columns_of_across(codes)
     if zeros is None or not words.less_one:
         plain = _plain_zeros(words)
         read = () if zeros is None else pieces(plain, _PIECE)
@@ -205,9 +257,9 @@ def across(words: Words) -> dict[str, StoredTensor]:
         raise words.refused("its groups are in act-order, which AWQ has not")
     codes, zeros = words.codes, words.zeros
     if words.kind != "across":
-        codes = awq_order.across_of_columns(transposed(codes) if words.kind == "rows" else codes)
+        codes = across_of_columns(transposed(codes) if words.kind == "rows" else codes)
     if zeros is None or words.kind != "across":
-        zeros = awq_order.in_awq_order(_plain_zeros(words))
+        zeros = recoded(_plain_zeros(words), 0, to_awq_order)
     return {"codes": codes, "zeros": zeros, "scales": _scales(words, "AWQ")}
 
 
@@ -226,12 +278,11 @@ def _plain_zeros(words: Words) -> StoredTensor:
     zeros, n_out, bits = words.zeros, words.shape[0], words.bits
     if zeros is None:
         part = Part(f"{words.name}_zero_point", _I32, (words.n_groups, n_out * bits // 32))
-        half = sum(1 << at + bits - 1 for at in range(0, 32, bits))
-        return repeated(part, half.to_bytes(4, "little"), words.codes)
+        return repeated(part, middle_words(bits, False), words.codes)
     if words.kind == "rows":
         return transposed(zeros)
     if words.kind == "across":
-        zeros = awq_order.in_plain_order(zeros)
+        zeros = recoded(zeros, 0, from_awq_order)
     return plus_one(zeros, words.bits) if words.less_one else zeros
 
 

@@ -71,20 +71,15 @@ class _OfTiles(GemvWeight):
     def _columns(self, stored: StoredTensor, start: int, n: int, scratch: Scratch) -> NDArray[Any]:
         """Return n items of a [groups, rows] matrix, row by row of all groups, from `start` on."""
         n_groups, item = self.places, stored.dtype.n_bytes(1)
-        rows = self._tiled(Run(start // n_groups, -(-(start + n) // n_groups)), self._TILE[0])
-        width = self.shape[0] * item
-        slot, first = _SCALES if stored is self.parts[_SCALES] else _ZEROS, rows.start * item
-        raw = scratch.read_rows(slot, stored, first, width, rows.n * item, n_groups)
+        rows = Run(start // n_groups, -(-(start + n) // n_groups)).around(self._TILE[0])
+        slot = _SCALES if stored is self.parts[_SCALES] else _ZEROS
+        raw = scratch.read_tile(slot, stored, Run(0, n_groups), rows)
         lines = self._in_order(np.frombuffer(raw, f"u{item}").reshape(n_groups, rows.n))
         first = start - rows.start * n_groups
         return lines.T.reshape(-1)[first : first + n]
 
     def _in_order(self, lines: NDArray[Any]) -> NDArray[Any]:
         return lines
-
-    @staticmethod
-    def _tiled(run: Run, step: int) -> Run:
-        return Run(run.start // step * step, -(-run.stop // step) * step)
 
 
 class FastWeight(_OfTiles):
@@ -95,7 +90,7 @@ class FastWeight(_OfTiles):
     _TILE = (4, 64)
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
-        whole, across = self._tiled(rows, 4), self._tiled(cols, 64)
+        whole, across = rows.around(4), cols.around(64)
         width = 2 * self.shape[1]  # of a line of four rows
         first = whole.start // 4 * width + 2 * across.start
         codes = self.parts[_CODES]
@@ -151,7 +146,7 @@ class MarlinWeight(_OfTiles):
         return Bands(rows, cols, 64 * tiles, cols)
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
-        whole, across = self._tiled(rows, self._TILE[0]), self._tiled(cols, self._TILE[1])
+        whole, across = rows.around(self._TILE[0]), cols.around(self._TILE[1])
         raw = self._lines_of(_CODES, 0, 2 * self._bits, whole, across, scratch)
         ordered = scratch.room(_ORDERED, whole.n * across.n * self._bits // 8)
         self._order(raw, whole, across, ordered, scratch)

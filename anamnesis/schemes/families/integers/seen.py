@@ -17,13 +17,14 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.bands import Band, Run
 from anamnesis.schemes.core.weight import Scratch, decode_run
 from anamnesis.schemes.families.integers.moving import rows, settled
-from anamnesis.schemes.families.integers.rows import IntegerRows
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated, retyped, transposed
+from anamnesis.schemes.views.views import made_of, repeated, retyped
+from anamnesis.sources.strided import transposed
 
 if TYPE_CHECKING:
+    from anamnesis.schemes.families.integers.weight import IntegerWeight
     from anamnesis.schemes.families.integers.words import PackedWeight
 
 _F32, _U8 = DTYPES["F32"], DTYPES["U8"]
@@ -33,7 +34,7 @@ _ONE, _LESS = b"\0\0\x80\x3f", b"\0\0\x80\xbf"  # 1 and -1 in float32
 # --- rows -------------------------------------------------------------------------------------
 
 
-def of_rows(weight: IntegerRows) -> Integers:
+def of_rows(weight: IntegerWeight) -> Integers:
     """Return integers of rows."""
     kernel, shape, bits = weight.kernel, weight.shape, weight.bits
     codes = weight.parts[0]
@@ -60,7 +61,7 @@ def of_rows(weight: IntegerRows) -> Integers:
     )
 
 
-def _biases(weight: IntegerRows, biases: StoredTensor) -> StoredTensor:
+def _biases(weight: IntegerWeight, biases: StoredTensor) -> StoredTensor:
     """Return what code 0 stands for, if codes have a zero point beside biases."""
     if not weight.constant:
         return biases
@@ -79,7 +80,7 @@ def _biases(weight: IntegerRows, biases: StoredTensor) -> StoredTensor:
 class _Grid:
     """Where the numbers of a weight's groups are, seen as groups of its rows."""
 
-    def __init__(self, weight: IntegerRows, view: Integers) -> None:
+    def __init__(self, weight: IntegerWeight, view: Integers) -> None:
         self._weight, self.view = weight, view
         *_, n_rows, width = weight.matrix or weight.shape
         *lead, cols = weight.shape
@@ -149,7 +150,7 @@ def _each_run(units: range, length: int) -> Iterator[Run]:
         start = stop
 
 
-def _codes(weight: IntegerRows, bits: int, half: int) -> StoredTensor:
+def _codes(weight: IntegerWeight, bits: int, half: int) -> StoredTensor:
     stored, kernel = weight.parts[0], weight.kernel
     *lead, cols = weight.matrix or weight.shape
     n = prod(lead)
@@ -168,7 +169,7 @@ def _codes(weight: IntegerRows, bits: int, half: int) -> StoredTensor:
     return made_of(Part(stored.name, _U8, weight.shape), [], n, made, stored.source)
 
 
-def _zeros(weight: IntegerRows, grid: _Grid, half: int) -> StoredTensor:
+def _zeros(weight: IntegerWeight, grid: _Grid, half: int) -> StoredTensor:
     """Return zero points: bytes, or floats."""
     stored = weight.zeros
     assert stored is not None

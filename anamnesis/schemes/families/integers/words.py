@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DType
-from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Band, Bands, Run, band_bytes, cut, places, stripe_bytes
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import TILE_STEP, Scratch, TiledWeight
@@ -181,9 +180,7 @@ class PackedWeight(TiledWeight):
 
     def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         rows, cols = band.tile(self.shape[1])
-        step = self.packing.step
-        start, stop = rows.start // step * step, -(-rows.stop // step) * step
-        whole = Run(start, min(stop, self.out_features))
+        whole = rows.around(self.packing.step, self.out_features)
         if whole == rows:
             return self._decode_rows(rows, cols, dtype.name, scratch, out)
         row_bytes = 4 * cols.n
@@ -196,8 +193,7 @@ class PackedWeight(TiledWeight):
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
     ) -> int:
         # Columns that fill whole words are decoded; of others, those are kept that are wanted.
-        left, right = cols.start // TILE_STEP * TILE_STEP, -(-cols.stop // TILE_STEP) * TILE_STEP
-        whole = Run(left, min(right, self.shape[1]))
+        whole = cols.around(TILE_STEP, self.shape[1])
         at_once = max(self._rows_in_stripe() // TILE_STEP, 1) * TILE_STEP
         overflows = 0
         for some, piece in places(rows, at_once, dtype.n_bytes(cols.n), out):
@@ -234,15 +230,15 @@ class PackedWeight(TiledWeight):
         packing, qweight, qzeros = self.packing, self.parts[_CODES], self.parts[_ZEROS]
         in_words = Run(packing.words(within.start), packing.words(within.stop))
         if packing.along_rows:
-            codes = _read_block(scratch, _CODES, qweight, cols, in_words)
+            codes = scratch.read_tile(_CODES, qweight, cols, in_words)
         else:
             lines = Run(packing.words(cols.start), packing.words(cols.stop))
-            codes = _read_block(scratch, _CODES, qweight, lines, within)
-        zeros = _read_block(scratch, _ZEROS, qzeros, groups, in_words)
+            codes = scratch.read_tile(_CODES, qweight, lines, within)
+        zeros = scratch.read_tile(_ZEROS, qzeros, groups, in_words)
         if self.symmetric_by:
             self._check_symmetric(zeros)
         stored = self.parts[_SCALES]
-        scales = _read_block(scratch, _SCALES, stored, groups, within)
+        scales = scratch.read_tile(_SCALES, stored, groups, within)
         kernel = _core.PACKINGS[packing.kernel], _core.OUTPUTS[out_dtype]
         scaling = zeros, scales, _core.SCALES[stored.dtype.name], self.zeros_less_one
         of_groups = self.group_size or 1, cols.start, listed
@@ -267,16 +263,6 @@ class PackedWeight(TiledWeight):
                 return Run(0, self.n_groups), listed
         assert size is not None
         return Run(cols.start // size, (cols.stop - 1) // size + 1), memoryview(b"")
-
-
-def _read_block(
-    scratch: Scratch, slot: int, tensor: StoredTensor, lines: Run, across: Run
-) -> memoryview:
-    """Read items `across` of `lines` of a stored matrix."""
-    item = tensor.dtype.n_bytes(1)
-    stride = tensor.shape[1] * item
-    first = lines.start * stride + across.start * item
-    return scratch.read_rows(slot, tensor, first, stride, across.n * item, lines.n)
 
 
 def _runs(cols: Run, size: int) -> bytes:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import anamnesis._core as _core
-from anamnesis.base.dtypes import DTYPES, DType
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.core.bands import Band
-from anamnesis.schemes.core.blockwise import Blockwise, Item
+from anamnesis.schemes.core.blockwise import Blockwise
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Survey, Task, as_matrix
 from anamnesis.schemes.families.rotated import codebook
 from anamnesis.schemes.families.rotated.weight import group_in
@@ -34,24 +34,18 @@ _AT_ONCE = 1 << 17  # values, which stay in cache with all that is made of them
 class RotatedInt8(Blockwise):
     """8-bit integers with a scale for each row."""
 
-    group: int
-    dtype: DType = field(default=_F32, kw_only=True)
-
-    code: ClassVar[str] = "INT8"
-    rule: ClassVar[str] = "whole"
-    item: ClassVar[Item] = Item("codes", _I8)
-
-    def fitted(self, dtype: DType) -> Self:
-        return self
-
-    def block(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        return 1, shape[-1]
+    group: int = field(kw_only=True)
 
     def refuses(self, shape: tuple[int, ...]) -> str | None:
         return super().refuses(shape) or _refuses(shape, group_in(shape[-1], self.group))
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         return super().encode(_rotated(values, task.shape[-1], self.group, task.level), task, outs)
+
+
+def rotated_int8(group: int) -> RotatedInt8:
+    """Return 8-bit integers whose columns are rotated in groups, in float32."""
+    return RotatedInt8("INT8", "whole", is_fitted=False, dtype=_F32, group=group)
 
 
 @dataclass(frozen=True)
@@ -68,13 +62,6 @@ class RotatedInt4(Codes):
     def outs(self, shape: tuple[int, ...], found: bytes = b"") -> tuple[Out, ...]:
         *rows, cols = shape
         return Out("codes", _I8, (*rows, cols // 2)), Out("scales", _F32, tuple(rows))
-
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[-1]
-
-    def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        first, last = band.start // shape[-1], band.stop // shape[-1]
-        return tuple([Extent(first * n, (last - first) * n) for n in (shape[-1] // 2, 4)])
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         rows = np.frombuffer(
@@ -126,13 +113,9 @@ class RotatedLevels(Codes):
     def constants(self, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
         return {"codebook": found or codebook.usual().tobytes()} if self.bits == 4 else {}
 
-    def grain(self, shape: tuple[int, ...]) -> int:
-        return shape[-1]
-
     def extents(self, shape: tuple[int, ...], band: Band) -> tuple[Extent, ...]:
-        first, last = band.start // shape[-1], band.stop // shape[-1]
-        own = [Extent(first * n, (last - first) * n) for n in self._sizes(shape[-1])]
-        return (*own, Extent(0, 0)) if self.bits == 4 else tuple(own)
+        own = super().extents(shape, band)
+        return (*own[:3], Extent(0, 0)) if self.bits == 4 else own
 
     def _sizes(self, cols: int) -> tuple[int, int, int]:
         """Return the bytes of a row's codes, of its scale and of those of its groups."""

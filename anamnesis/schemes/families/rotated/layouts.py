@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import anamnesis._core as _core
@@ -20,7 +20,7 @@ from anamnesis.schemes.families.rotated.weight import (
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.integer_casts import in_float32
 from anamnesis.schemes.views.kinds import Rotated
-from anamnesis.schemes.views.views import constant, repeated
+from anamnesis.schemes.views.views import completed, repeated
 
 GROUP = 256  # columns, where nothing else is asked for
 SIZE = _core.W4A8_SIZE  # of groups that levels have a scale for, where nothing else is said
@@ -34,9 +34,14 @@ class ComfyRotated(OfComfyUi):
 
     group: int = GROUP
 
-    takes = Rotated
     encoding_name: ClassVar[str]
     bits: ClassVar[int]
+    takes = Rotated
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("codes", "{weight}", ("I8",)),
+        Field("scales", "{weight}_scale", FLOATS),
+        OfComfyUi.marker,
+    )
 
     def said(self, shape: tuple[int, ...]) -> bytes:
         rotated = {"convrot": True} if self.bits == 8 else {}
@@ -49,70 +54,44 @@ class ComfyRotated(OfComfyUi):
         return RotatedWeight(name, shape, parts[:2], self.bits, group_in(shape[-1], self.group))
 
     def encoding(self) -> Encoding:
-        from anamnesis.schemes.families.rotated.encode import RotatedInt4, RotatedInt8
+        from anamnesis.schemes.families.rotated.encode import RotatedInt4, rotated_int8
 
         name = spelt(self.encoding_name, {"group": self.group}, SETTINGS)
-        codes = RotatedInt8(self.group) if self.bits == 8 else RotatedInt4(self.group)
+        codes = rotated_int8(self.group) if self.bits == 8 else RotatedInt4(self.group)
         return Encoding(name, self, codes)
 
     def write(self, view: Rotated, encoding: Encoding) -> Repack | None:
-        if len(view.shape) != 2:
-            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
+        self.check_matrix(view)
         if view.group != group_in(view.shape[-1], self.group):
-            other = type(self)(view.group).encoding()
+            other = replace(self, group=view.group).encoding()
             return other.layout.write(view, other)
-        codes, scales = self.codes_of(view), self._scales(view)
-        if codes is None:
+        if self.bits < view.bits:
             return None
-        parts = self.moved(view.name, {"codes": codes, "scales": scales})
-        own = [constant(part, raw, codes) for part, raw in self.beside(view.name, view.shape)]
-        return Repack((encoding,), (*parts, *own), is_cast=codes is not view.codes)
-
-    def codes_of(self, view: Rotated) -> StoredTensor | None:
-        """Return codes as they are stored here; None if they are wider."""
-        return view.spread
+        codes = view.spread if self.bits == 8 else view.codes
+        parts = self.moved(view.name, {"codes": codes, "scales": self._scales(view)})
+        whole = completed(parts, self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, is_cast=codes is not view.codes)
 
     def _scales(self, view: Rotated) -> StoredTensor:
         """Return a scale for each row."""
         rows, scales = view.shape[0], in_float32(view.scales)
-        own = self.scale_shape(rows)
+        own = (rows, 1) if self.bits == 8 else (rows,)
         if scales.n_elements == rows:
             return scales._replace(shape=own)
         raw = bytes(scales.source.read(scales.offset, scales.n_bytes))
         return repeated(self.fields[1].part(view.name, scales.dtype, own), raw, scales)
 
-    @staticmethod
-    def scale_shape(rows: int) -> tuple[int, ...]:
-        return rows, 1
-
 
 class ComfyInt8Rotated(ComfyRotated):
     """ComfyUI's `int8_tensorwise`, rotated."""
 
-    fields: ClassVar[tuple[Field, ...]] = (
-        Field("codes", "{weight}", ("I8",)),
-        Field("scales", "{weight}_scale", FLOATS),
-        OfComfyUi.marker,
-    )
     comfy_format, encoding_name, bits = "int8_tensorwise", "comfy-int8-convrot", 8
 
 
 class ComfyInt4Rotated(ComfyRotated):
     """ComfyUI's `convrot_w4a4`."""
 
-    fields: ClassVar[tuple[Field, ...]] = (
-        Field("codes", "{weight}", ("I8",)),
-        Field("scales", "{weight}_scale", FLOATS),
-        OfComfyUi.marker,
-    )
     comfy_format, encoding_name, bits = "convrot_w4a4", "comfy-convrot-w4a4", 4
-
-    def codes_of(self, view: Rotated) -> StoredTensor | None:
-        return view.codes if view.bits == self.bits else None
-
-    @staticmethod
-    def scale_shape(rows: int) -> tuple[int, ...]:
-        return (rows,)
 
 
 @dataclass(frozen=True)
@@ -153,14 +132,13 @@ class ComfyLevels(OfComfyUi):
         if (view.bits, view.size) != (self.bits, SIZE) or view.correction is not None:
             return None
         if view.group != group_in(view.shape[-1], self.group):
-            other = type(self)(view.group, self.bits).encoding()
+            other = replace(self, group=view.group).encoding()
             return other.layout.write(view, other)
         parts = [
             part._replace(name=field.named(view.name))
             for field, part in zip(self.fields, view.parts, strict=False)
         ]
-        own = [constant(part, raw, parts[0]) for part, raw in self.beside(view.name, view.shape)]
-        return Repack((encoding,), (*parts, *own))
+        return Repack((encoding,), completed(parts, self.beside(view.name, view.shape)))
 
 
 def int8(group: int = GROUP) -> Encoding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 
 from anamnesis.base.dtypes import DTYPES
@@ -45,14 +46,6 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> RotatedWeig
     return weight
 
 
-def _int8(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
-    return _integers(layouts.ComfyInt8Rotated, codes, layer, ledger)
-
-
-def _int4(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> RotatedWeight:
-    return _integers(layouts.ComfyInt4Rotated, codes, layer, ledger)
-
-
 def _integers(
     kind: type[layouts.ComfyRotated], codes: StoredTensor, layer: ComfyLayer, ledger: Ledger
 ) -> RotatedWeight:
@@ -90,8 +83,8 @@ def _levels(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LevelsWei
 
 
 _KINDS: Mapping[str, Callable[[StoredTensor, ComfyLayer, Ledger], RotatedWeight]] = {
-    **dict.fromkeys(("int8_tensorwise", ""), _int8),
-    "convrot_w4a4": _int4,
+    **dict.fromkeys(("int8_tensorwise", ""), partial(_integers, layouts.ComfyInt8Rotated)),
+    "convrot_w4a4": partial(_integers, layouts.ComfyInt4Rotated),
     "asym_w4a8_int8": _levels,
 }
 

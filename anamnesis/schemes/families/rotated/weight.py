@@ -95,8 +95,7 @@ class RotatedWeight(Weight):
 
     def decode(self, band: Band, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         rows, cols = band.tile(self.shape[-1])
-        step = self._step
-        around = Run(cols.start // step * step, -(-cols.stop // step) * step)
+        around = cols.around(self._step)
         if around == cols:
             return self._decode(rows, cols, dtype, scratch, out)
         item = dtype.n_bytes(1)

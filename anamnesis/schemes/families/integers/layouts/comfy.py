@@ -32,7 +32,7 @@ from anamnesis.schemes.libraries.comfy_metadata import ComfyLayer
 from anamnesis.schemes.libraries.libraries import OfComfyUi
 from anamnesis.schemes.views.integer_casts import by_row, in_float32
 from anamnesis.schemes.views.kinds import Integers
-from anamnesis.schemes.views.views import constant
+from anamnesis.schemes.views.views import completed, constant
 from anamnesis.sources.altered import recoded
 from anamnesis.sources.strided import transposed
 
@@ -56,8 +56,7 @@ class ComfyInt8Layout(OfComfyUi):
         return IntegerWeight(name, shape, parts[:2], "INT8", block, producer="ComfyUI")
 
     def write(self, view: Integers, encoding: Encoding) -> Repack | None:
-        if len(view.shape) != 2:
-            raise view.refused(f"ComfyUI has matrices, not {list(view.shape)}")
+        self.check_matrix(view)
         codes, found, view = by_row(view, 1.0)
         scales = in_float32(found)
         if self.has_one_scale:
@@ -67,9 +66,8 @@ class ComfyInt8Layout(OfComfyUi):
             part = self.fields[1].part(view.name, scales.dtype, ())
             scales = constant(part, bytes(raw[:4]), scales)
         parts = self.moved(view.name, {"codes": codes, "scales": scales})
-        beside = self.beside(view.name, view.shape)
-        own = [constant(part, raw, codes) for part, raw in beside]
-        return Repack((encoding,), (*parts, *own), view.is_exact, view.is_cast)
+        whole = completed(parts, self.beside(view.name, view.shape))
+        return Repack((encoding,), whole, view.is_exact, view.is_cast)
 
 
 class ComfyAwq:
@@ -114,8 +112,7 @@ def find_awq(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> IntegerW
 
 def encoding(has_one_scale: bool = False) -> Encoding:
     """Return `comfy-int8`, or `comfy-int8-tensor`, of which all of a weight share a scale."""
-    from anamnesis.schemes.families.integers.encode import ComfyInt8
+    from anamnesis.schemes.families.integers.encode import comfy_int8
 
     name = "comfy-int8-tensor" if has_one_scale else "comfy-int8"
-    codes = ComfyInt8(has_one_scale=has_one_scale)
-    return Encoding(name, ComfyInt8Layout(has_one_scale), codes)
+    return Encoding(name, ComfyInt8Layout(has_one_scale), comfy_int8(has_one_scale))

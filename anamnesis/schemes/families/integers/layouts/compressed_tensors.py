@@ -20,7 +20,7 @@ float32, so that the one rounding here gives its bits.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -30,7 +30,6 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import (
@@ -53,7 +52,11 @@ from anamnesis.schemes.families.integers.checks import (
 )
 from anamnesis.schemes.families.integers.rows import bits_of, row_bytes, zero_words
 from anamnesis.schemes.families.integers.weight import IntegerWeight
-from anamnesis.schemes.libraries.libraries import OfCompressedTensors
+from anamnesis.schemes.libraries.libraries import (
+    OfCompressedTensors,
+    input_arguments,
+    weight_arguments,
+)
 from anamnesis.schemes.views.kinds import Integers, Words
 
 _KERNELS = tuple(name for name in _core.INTEGERS if name.startswith("PA"))
@@ -81,8 +84,6 @@ class IntQuantized(OfCompressedTensors):
         return Repack((encoding,), parts, view.is_exact, view.is_cast)
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.compressed_tensors import input_arguments, weight_arguments
-
         weights, inputs = weight_arguments(8, "int", "channel"), input_arguments("int", "token")
         return self.config(weights, inputs, "int-quantized", layers)
 
@@ -124,13 +125,11 @@ class PackQuantized(OfCompressedTensors):
     def experts_tool(self) -> ExpertsTool | None:
         return super().experts_tool if self.bits == 4 else None
 
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
-        return (*super().parts(name, shape, outs, found), _shape_part(name, shape))
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {_shape_part(name, shape).name: struct.pack(f"<{len(shape)}q", *shape)}
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
+        n = len(shape)
+        return [(Part(f"{name}_shape", DTYPES["I64"], (n,)), struct.pack(f"<{n}q", *shape))]
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         zeros = None if self.is_symmetric else parts[2]
@@ -163,8 +162,8 @@ class PackQuantized(OfCompressedTensors):
         from anamnesis.schemes.families.integers.moving import rows
         from anamnesis.schemes.views.views import constant
 
-        (shape,) = self.constants(words.name, words.shape).values()
-        made = constant(_shape_part(words.name, words.shape), shape, words.codes)
+        ((part, shape),) = self.beside(words.name, words.shape)
+        made = constant(part, shape, words.codes)
         parts = self.moved(words.name, {**rows(words), "shape": made})
         is_act_order = words.listed is not None
         own = replace(self, is_symmetric=words.is_symmetric, is_act_order=is_act_order)
@@ -176,8 +175,6 @@ class PackQuantized(OfCompressedTensors):
         return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
-        from anamnesis.schemes.libraries.compressed_tensors import weight_arguments
-
         strategy = "group" if self.group_size else "channel"
         more = {"actorder": "group"} if self.is_act_order else {}
         size, symmetric = self.group_size, self.is_symmetric
@@ -185,10 +182,6 @@ class PackQuantized(OfCompressedTensors):
             self.bits, "int", strategy, group_size=size, symmetric=symmetric, **more
         )
         return self.config(weights, None, "pack-quantized", layers)
-
-
-def _shape_part(name: str, shape: tuple[int, ...]) -> Part:
-    return Part(f"{name}_shape", DTYPES["I64"], (len(shape),))
 
 
 # --- encodings --------------------------------------------------------------------------------
@@ -208,16 +201,16 @@ def _encoding(layout: PackQuantized) -> Encoding:
 
 def int_quantized() -> Encoding:
     """Return 8-bit integers with a scale for each row."""
-    from anamnesis.schemes.families.integers.encode import Int8
+    from anamnesis.schemes.families.integers.encode import INT8
 
-    return Encoding("int8", IntQuantized(), Int8())
+    return Encoding("int8", IntQuantized(), INT8)
 
 
 def pack_quantized(
     group_size: int | None = 128, is_symmetric: bool = True, is_lattice: bool = False
 ) -> Encoding:
     """Return 4-bit integers in groups."""
-    from anamnesis.schemes.families.integers.encode import Int4
+    from anamnesis.schemes.families.integers.encode import int4
 
     if group_size is not None and group_size < 1:
         raise ValueError(f"group_size must be positive; got {group_size}")
@@ -225,7 +218,7 @@ def pack_quantized(
         raise ValueError("qat is for symmetric codes in groups of at most 1,024")
     layout = PackQuantized(4, group_size, is_symmetric)
     name = spelt("int4", vars(layout) | {"is_lattice": is_lattice}, SETTINGS)
-    return Encoding(name, layout, Int4(group_size, is_symmetric, is_lattice))
+    return Encoding(name, layout, int4(group_size, is_symmetric, is_lattice))
 
 
 def pack_quantized_8bit() -> Encoding:

@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import Layers
@@ -67,14 +65,11 @@ class Gptq(gptq_and_awq.InModules):
     is_symmetric: bool = True
     is_act_order: bool = False
 
-    def parts(
-        self, name: str, shape: tuple[int, ...], outs: Sequence[Out], found: bytes = b""
-    ) -> tuple[Part, ...]:
+    def beside(
+        self, name: str, shape: tuple[int, ...], found: bytes = b""
+    ) -> list[tuple[Part, bytes]]:
         listed = self.fields[3].part(name, DTYPES["I32"], shape[1:])
-        return (*super().parts(name, shape, outs, found), listed)
-
-    def constants(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> dict[str, bytes]:
-        return {self.fields[3].named(name): _runs(shape[1], self.group_size)} if shape else {}
+        return [(listed, _runs(shape[1], self.group_size))]
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
         return PackedWeight(name, shape, parts, PACKINGS[self.bits], True, self.group_size)

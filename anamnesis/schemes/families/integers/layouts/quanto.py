@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from math import prod
 
+from anamnesis.base.plain_json import json_table
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field, missing, stored_parts
 from anamnesis.schemes.core.rounding import Rounding
@@ -38,19 +39,7 @@ _BITS = (4, 2)
 _SIGNS = {"F32": 0x80000000, "F16": 0x80008000, "BF16": 0x80008000}
 
 # Layers between the stream of a transformer and something else, as transformers calls them.
-_FROM_HIDDEN = frozenset(
-    {
-        *("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj", "gate_up_proj"),
-        *("fc1", "query", "key", "value", "query_key_value", "dense_h_to_4h", "lm_head"),
-        *("q", "k", "v", "wi", "wi_0", "wi_1", "w1", "w3", "wq", "wk", "wv", "c_fc", "fc_in"),
-    }
-)
-_TO_HIDDEN = frozenset(
-    {
-        *("o_proj", "out_proj", "down_proj", "fc2", "dense_4h_to_h", "o", "wo", "w2", "c_proj"),
-        "fc_out",
-    }
-)
+_FROM_HIDDEN, _TO_HIDDEN = (frozenset(layers.split()) for layers in json_table(__file__).values())
 
 _Shape = tuple[int, int]
 
