@@ -110,7 +110,7 @@ def save(
 
 def _container(path: Any, usual: str | None) -> str:
     """Return the container that the ending of a path says; if none does, the usual one."""
-    from anamnesis.formats.base import WRITERS, asked_format
+    from anamnesis.formats.written import WRITERS, asked_format
 
     if isinstance(path, (str, os.PathLike)):
         asked = asked_format(os.fspath(path))

@@ -12,7 +12,7 @@ from structured_write import check_written, model
 from traced import fuzz
 
 import anamnesis as an
-from anamnesis.formats.base import make_writer
+from anamnesis.formats.written import make_writer
 from helpers.written import written
 
 

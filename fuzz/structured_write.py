@@ -10,7 +10,7 @@ from typing import Any
 from structured import Choices
 
 import anamnesis as an
-from anamnesis.formats.base import make_writer
+from anamnesis.formats.written import make_writer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -25,8 +25,8 @@ from anamnesis.convert.loaders.table import ANY, CELLS, KINDS, PROGRAMS
 from anamnesis.convert.loaders.verdicts import loaders
 from anamnesis.convert.request import targets
 from anamnesis.convert.request.options import OPTIONS
-from anamnesis.formats.base import WRITERS
 from anamnesis.formats.gguf.read import _BLOCK_NUMBERS
+from anamnesis.formats.written import WRITERS
 from anamnesis.schemes.core.layout import Field
 from anamnesis.schemes.detect import unread
 from anamnesis.schemes.detect.registry import FAMILIES

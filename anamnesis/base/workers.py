@@ -39,7 +39,6 @@ def stop_if(cancel: Cancel | None) -> None:
 Job = TypeVar("Job")
 
 MAX_DEFAULT_THREADS = 8  # the page cache takes no more; threads=N overrides
-THREAD_BYTES = 16 << 20  # the most that each takes of a conversion
 
 
 def default_threads() -> int:

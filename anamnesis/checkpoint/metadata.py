@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from anamnesis.base.stored import Dropped
-from anamnesis.formats.base import CARRIED_HEADER, WRITERS, Container, TypedMetadata
+from anamnesis.formats.base import CARRIED_HEADER, Container, TypedMetadata
+from anamnesis.formats.written import WRITERS
 
 if TYPE_CHECKING:
     from anamnesis.formats.gguf.metadata import GgufMetadata

@@ -180,7 +180,7 @@ class _Commands(click.Group):
 def _is_path(word: str) -> bool:
     """Whether a word in the place of a command names a model."""
     from anamnesis.checkpoint.file_names import OLLAMA_PREFIX
-    from anamnesis.formats.base import promised_format
+    from anamnesis.formats.written import promised_format
 
     is_path = word == "-" or os.sep in word or "/" in word or word.startswith(OLLAMA_PREFIX)
     return is_path or promised_format(word) is not None or os.path.lexists(word)

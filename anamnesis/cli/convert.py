@@ -41,7 +41,7 @@ def command(paths: tuple[str, ...], to: Target | None, lists: bool, **given: Any
 def _why_none(out: str | None) -> str:
     """Return why there is no target: the output's extension names no container."""
     from anamnesis.cli.streams import is_stdout
-    from anamnesis.formats.base import WRITERS
+    from anamnesis.formats.written import WRITERS
 
     if out is None or is_stdout(out):
         return "Name an output or a target: amn convert MODEL OUT.gguf, amn convert MODEL Q8_0"

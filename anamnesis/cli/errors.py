@@ -11,7 +11,7 @@ from typing import Any
 
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, OutputError, UnsupportedError
 from anamnesis.base.printable import printable
-from anamnesis.formats.base import promised_format
+from anamnesis.formats.written import promised_format
 from anamnesis.sources.urls import shown_url
 
 TRACEBACK_VARIABLE = "ANAMNESIS_TRACEBACK"

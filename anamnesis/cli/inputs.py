@@ -14,7 +14,7 @@ from anamnesis.checkpoint.pipelines import components, is_pipeline
 from anamnesis.cli.errors import complain, describe_error, error_dict, wants_traceback
 from anamnesis.cli.exit_codes import FAILED
 from anamnesis.cli.streams import StdoutError, print_json
-from anamnesis.formats.base import WRITERS, promised_format
+from anamnesis.formats.written import WRITERS, promised_format
 
 _PARTIAL = ".amn-partial"
 

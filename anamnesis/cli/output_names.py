@@ -21,7 +21,7 @@ from anamnesis.checkpoint.folder import repository_of
 from anamnesis.checkpoint.ollama import OllamaName
 from anamnesis.checkpoint.pipelines import is_pipeline, is_read
 from anamnesis.convert.request.form import Form, check_directory, check_named
-from anamnesis.formats.base import asked_format
+from anamnesis.formats.written import asked_format
 from anamnesis.sources.urls import file_name, kind_of_url, url_beside
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import click
 
 from anamnesis.base.nearest import UnknownWord
 from anamnesis.cli.grouped import ARGUMENTS
-from anamnesis.formats.base import asked_format
+from anamnesis.formats.written import asked_format
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target

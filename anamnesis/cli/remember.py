@@ -36,7 +36,7 @@ def command(
     """Dequantise: write weights at full precision, exactly."""
     options = {name: given.pop(name) for name in options_of("remember", "remember")}
     container = None if to is None else to.container
-    from anamnesis.formats.base import asked_format
+    from anamnesis.formats.written import asked_format
 
     is_folder = given["out"] is not None and asked_format(given["out"]) is None
     run(_Remember(container, _asked(to, dtype), options, is_folder), paths, **given)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import anamnesis as an
 from anamnesis.cli.app import cli
-from anamnesis.formats.base import WRITERS
+from anamnesis.formats.written import WRITERS
 from helpers.handmade import Entry, write_index, write_safetensors
 
 WriteModel = Callable[..., Path]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anamnesis as an
-from anamnesis.formats import base
+from anamnesis.formats import written
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.bands import cut_into
 from anamnesis.schemes.core.encoding import Encoding
@@ -19,7 +19,7 @@ from helpers.toys import SUMMED, in_rows
 @pytest.fixture(autouse=True)
 def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Know the toys by name, and make bands of a few kilobytes."""
-    monkeypatch.setitem(base.WRITERS, "toy", SUMMED)
+    monkeypatch.setitem(written.WRITERS, "toy", SUMMED)
     monkeypatch.setitem(
         encodings.ENCODINGS, "toy-rows", encodings.Row(encodings.Maker("helpers.toys", "in_rows"))
     )

@@ -12,7 +12,7 @@ import pytest
 import anamnesis as an
 from anamnesis.base.dtypes import ALL_DTYPES, BLOCK_DTYPES, DTYPES
 from anamnesis.base.stored import Part
-from anamnesis.formats.base import WRITERS, make_writer, written_as
+from anamnesis.formats.written import WRITERS, make_writer, written_as
 from helpers.written import (
     EVERY_DTYPE,
     Stored,

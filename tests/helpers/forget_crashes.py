@@ -13,7 +13,7 @@ from operator import methodcaller
 from pathlib import Path
 
 import anamnesis as an
-from anamnesis.formats import base
+from anamnesis.formats import written
 from anamnesis.schemes import encodings
 from anamnesis.schemes.core.bands import cut_into
 from helpers.crash_points import dies
@@ -25,7 +25,7 @@ from helpers.toys import SUMMED
 
 @cut_into(20_000)
 def main(to: str, before: str, folder: Path) -> None:
-    base.WRITERS["toy"] = SUMMED
+    written.WRITERS["toy"] = SUMMED
     encodings.ENCODINGS["toy-rows"] = encodings.Row(encodings.Maker("helpers.toys", "in_rows"))
     kept = {name: entry for name, entry in tensors().items() if name[0] in "abn"}
     source, out = write_safetensors(folder / "in.safetensors", kept), folder / "out"

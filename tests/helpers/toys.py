@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.formats.base import FileLayout, Writer, Written
+from anamnesis.formats.base import FileLayout, Writer
+from anamnesis.formats.written import Written
 from anamnesis.schemes.core.bands import Band, Bands, cut
 from anamnesis.schemes.core.codes import Codes, Extent, Loss, Out, Survey, Task
 from anamnesis.schemes.core.encoding import Encoding

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.convert.decide.possible import Piece
-from anamnesis.formats.base import WRITERS
+from anamnesis.formats.written import WRITERS
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import Layers
 from anamnesis.schemes.libraries.tied_heads import tied_head

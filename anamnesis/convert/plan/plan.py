@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.printable import numbered
 from anamnesis.base.sizes import format_size
-from anamnesis.base.workers import THREAD_BYTES
 from anamnesis.checkpoint.file_names import PARAMS_NAME
 from anamnesis.convert.decide.decided import Account, Decided
 from anamnesis.convert.plan.files import DirectoryOutput, Job, OutputFile, OutputWeight
 from anamnesis.convert.report.report import Measured
-from anamnesis.schemes.core.bands import band_bytes, encoded_band_bytes
+from anamnesis.schemes.core.bands import THREAD_BYTES, band_bytes, encoded_band_bytes
 from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.plain import Edited
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
-from anamnesis.formats.base import WRITERS, Writer, make_writer
+from anamnesis.formats.base import Writer
+from anamnesis.formats.written import WRITERS, make_writer
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Weight
 

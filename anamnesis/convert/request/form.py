@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anamnesis.base.errors import OutputError
-from anamnesis.formats.base import WRITERS, asked_format, written_as
+from anamnesis.formats.written import WRITERS, asked_format, written_as
 
 if TYPE_CHECKING:
     from anamnesis.convert.request.targets import Target

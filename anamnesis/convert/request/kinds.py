@@ -257,7 +257,7 @@ def _encoding(text: str) -> Target:
 def _plain(text: str) -> Target:
     from anamnesis.base.dtypes import OUTPUT_DTYPES
     from anamnesis.convert.request.targets import no_such
-    from anamnesis.formats.base import WRITERS
+    from anamnesis.formats.written import WRITERS
 
     try:
         found = read_target(text)

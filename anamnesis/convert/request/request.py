@@ -20,7 +20,8 @@ from anamnesis.convert.request.form import Form
 from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.share import check_executor
 from anamnesis.convert.request.spellings import Named
-from anamnesis.formats.base import Writer, make_writer
+from anamnesis.formats.base import Writer
+from anamnesis.formats.written import make_writer
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.rounding import MathName
 

@@ -17,7 +17,7 @@ from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.request.form import check_ending, check_named
 from anamnesis.convert.request.spellings import CONTAINERS, FOLDERS, Named, several, spelt, worded
-from anamnesis.formats.base import WRITERS, asked_format
+from anamnesis.formats.written import WRITERS, asked_format
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.plain_encoding import plain_encoding
 from anamnesis.schemes.encodings import ENCODINGS, GGUF, LAYOUTS, find, made

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from anamnesis.base.crc import crc32, share
-from anamnesis.base.workers import THREAD_BYTES, run
+from anamnesis.base.workers import run
 from anamnesis.convert.plan.files import Job, OutputFile, OutputWeight
 from anamnesis.convert.plan.plan import Plan
 from anamnesis.convert.request.request import How
 from anamnesis.convert.write.sinks import Sink
 from anamnesis.convert.write.tally import Tally
-from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.bands import THREAD_BYTES, Band
 from anamnesis.schemes.core.codes import VALUES_SLOT, Survey, Task
 from anamnesis.schemes.core.weight import Scratch, decode_run
 

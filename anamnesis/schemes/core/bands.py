@@ -178,6 +178,8 @@ class _Sizes(NamedTuple):
 
 _BANDS_IN_A_STRIPE = 8
 
+THREAD_BYTES = 16 << 20  # the most memory that a thread of a conversion takes
+
 # Output of one band: small enough to be in cache still when it is written, large enough that the
 # interpreter's part in it does not show.
 _USUAL = _Sizes(1 << 20, _BANDS_IN_A_STRIPE << 20)

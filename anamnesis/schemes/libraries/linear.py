@@ -91,12 +91,6 @@ def _left_as(module: str, tool: Tool | None) -> str | None:
     return next((what for what in kinds if not (is_layer and what == "embedding")), None)
 
 
-def left_outside_blocks(names: Collection[str]) -> dict[str, str]:
-    """Return the weights that GPTQ's and AWQ's tools leave, as `lm_head`, and why."""
-    outside = [name for name in names if not IN_BLOCK.match(name)]
-    return {} if len(outside) == len(names) else dict.fromkeys(outside, "in no block")
-
-
 def left_by_class(shapes: Mapping[str, tuple[int, ...]], tool: Tool) -> dict[str, str]:
     """Return the weights that a tool leaves, and why, by what other weights a model has."""
     # torch's MultiheadAttention has a class of its own for one of its layers. transformers leaves

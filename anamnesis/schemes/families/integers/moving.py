@@ -24,12 +24,13 @@ from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable
 from anamnesis.schemes.core.weight import Weight
+from anamnesis.schemes.families.integers.awq_order import AWQ_ORDER, from_awq_order, to_awq_order
 from anamnesis.schemes.families.integers.checks import check_listed, middle_words
 from anamnesis.schemes.views.bits import dense, stacked
 from anamnesis.schemes.views.integer_casts import centred, in_dtype, with_zeros
 from anamnesis.schemes.views.kinds import Integers, Words
 from anamnesis.schemes.views.views import made_of, pieces, repeated
-from anamnesis.sources.altered import from_awq_order, recoded, to_awq_order
+from anamnesis.sources.altered import recoded
 from anamnesis.sources.strided import transposed
 
 _U8, _I32 = DTYPES["U8"], DTYPES["I32"]
@@ -76,8 +77,7 @@ def less_one(words: StoredTensor, bits: int = 4) -> StoredTensor:
 
 # --- AWQ's words, of eight out features ---------------------------------------------------------
 
-_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # of the out features in a word
-_PLACES = tuple(_ORDER.index(i) for i in range(8))
+_PLACES = tuple(AWQ_ORDER.index(i) for i in range(8))
 _STEPS = ((4, 16, 0x0000FFFF), (2, 8, 0x00FF00FF), (1, 4, 0x0F0F0F0F))
 
 
@@ -87,7 +87,7 @@ def across_of_columns(columns: StoredTensor) -> StoredTensor:
 
     def turned(units: range, lines: NDArray[Any]) -> NDArray[Any]:
         words = lines.view("<u4").reshape(len(lines), out // 8, 8)
-        return np.moveaxis(_turned(words.transpose(2, 0, 1)[list(_ORDER)]), 0, 1)
+        return np.moveaxis(_turned(words.transpose(2, 0, 1)[list(AWQ_ORDER)]), 0, 1)
 
     return made_of(Part(columns.name, _I32, (8 * n, out // 8)), [columns], n, turned)
 

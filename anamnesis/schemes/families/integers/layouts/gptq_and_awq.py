@@ -107,10 +107,13 @@ class InModules(Layout):
     def leaves(
         self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
     ) -> Mapping[str, str]:
-        from anamnesis.schemes.libraries.linear import left_outside_blocks
+        from anamnesis.schemes.libraries.linear import IN_BLOCK
         from anamnesis.schemes.libraries.mtp import left_drafts
 
-        return {**left_outside_blocks(shapes), **left_drafts(shapes, config, "transformers")}
+        # Their tools leave what is in no block, as lm_head is.
+        outside = [name for name in shapes if not IN_BLOCK.match(name)]
+        left = {} if len(outside) == len(shapes) else dict.fromkeys(outside, "in no block")
+        return {**left, **left_drafts(shapes, config, "transformers")}
 
 
 class Parts(NamedTuple):
