@@ -1,4 +1,4 @@
-"""AWQ's order of nibbles: of the codes of eight columns, or out features, in a word."""
+"""AWQ's order of the nibbles in a word: the codes of eight columns, or out features."""
 
 from __future__ import annotations
 
