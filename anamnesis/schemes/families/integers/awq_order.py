@@ -1,4 +1,4 @@
-"""AWQ's order of the nibbles in a word: the codes of eight columns, or out features."""
+"""AWQ's order of the nibbles in a word: codes of eight columns, or out features."""
 
 from __future__ import annotations
 
