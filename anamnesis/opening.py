@@ -29,22 +29,7 @@ if TYPE_CHECKING:
     from anamnesis.convert.request.spellings import Named
     from anamnesis.convert.write.sinks import Writable
 
-__all__ = [
-    "ParseOptions",
-    "convert",
-    "dequantize",
-    "detect_format",
-    "forget",
-    "inspect",
-    "parse",
-    "plan",
-    "quantize",
-    "remember",
-]
-
 Where = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Readable
-
-
 LayoutName: TypeAlias = Literal["modelopt", "comfyui"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import time
 import zlib
 from collections import defaultdict
@@ -22,7 +23,7 @@ from helpers.tiers import needs_oracle
 # their threads wait for each other by spinning, as long as the tests of another process run.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
+SLOW, OTHERS = re.compile(r"mark\.(slow|oracle)"), "(oracle or slow)"
 
 gc.disable()  # while tests are collected: 30,000 objects, and what they hold, none of it garbage
 
@@ -33,11 +34,14 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import what needs a heavy library where no such test is asked for."""
+    """Do not even import modules of another tier than the one that is asked for."""
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
-    unwanted = "not oracle" in config.getoption("markexpr")
-    return True if unwanted and needs_oracle(collection_path) else None
+    asked = config.getoption("markexpr")
+    if "not oracle" in asked:
+        return True if needs_oracle(collection_path) else None
+    is_fast = not needs_oracle(collection_path) and not SLOW.search(collection_path.read_text())
+    return True if asked.startswith(OTHERS) and is_fast else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

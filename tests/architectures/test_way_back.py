@@ -79,6 +79,7 @@ def logits(model: Any) -> torch.Tensor:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DECODERS)
 def test_loads_and_computes_the_same(name: str, tmp_path: Path) -> None:
     root = through_gguf(name, tmp_path)

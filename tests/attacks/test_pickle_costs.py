@@ -104,7 +104,7 @@ def run(data: bytes) -> tuple[bool, int, int]:
     return is_right, machine.working_set, peak
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("path", BUILDERS)
 def test_builders(path: str) -> None:
     """With any arguments that they take, called many times."""
@@ -236,6 +236,7 @@ def test_plain_values_are_one_leaf() -> None:
         assert dict(model.metadata) == {"a": [1, "None", "()", True, "(2 bytes)"]}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize("kind", BOMBS)
 def test_bombs(kind: str) -> None:

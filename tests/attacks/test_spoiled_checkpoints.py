@@ -58,7 +58,7 @@ def spoiled(entry: Entry) -> Iterator[Entry | None]:
     yield None
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS, ids=lambda path: path.name)
 def test_nothing_but_our_errors_comes_out(checkpoint: Path, tmp_path: Path) -> None:
     tensors, metadata = entries(checkpoint / FILE)

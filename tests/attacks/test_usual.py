@@ -83,6 +83,7 @@ class _Fields(tuple[Any, ...]):
     __slots__ = ()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["two", "by hand", "one", "none"])
 def test_every_byte_of_an_archive_counts(name: str) -> None:
     """All bytes of all headers, and some of the members'."""

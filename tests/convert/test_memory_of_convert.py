@@ -69,6 +69,7 @@ def peak_of(
     return int(done.stdout)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("to", ["gguf", "npz", "pth", "toy-rows"])
 def test_models_of_any_size(to: str, tmp_path: Path) -> None:
     """Two threads take at most 16 MiB each; the heap of the interpreter moves by some, too."""

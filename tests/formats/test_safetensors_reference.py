@@ -122,7 +122,7 @@ def test_tiled(header: tuple[str, bytes]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(mutated())
 def test_mutants(raw: bytes) -> None:
     assert_agreement(raw)

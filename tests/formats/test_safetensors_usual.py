@@ -57,7 +57,7 @@ def test_tiled(header: tuple[str, bytes]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(mutated())
 def test_mutants(raw: bytes) -> None:
     assert_same(raw)

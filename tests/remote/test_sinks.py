@@ -91,7 +91,7 @@ def whole(tmp_path: Path, columns: int = 1024) -> Path:
 # --- the same as on disk --------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", ["alone", "shares", "threads"])
 @pytest.mark.parametrize("kind", EACH)
 def test_the_bytes_and_the_report_of_a_disk(

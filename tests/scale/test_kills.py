@@ -22,6 +22,7 @@ from helpers.models import finish, start, tree
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["none", "full"])
 @pytest.mark.parametrize("victim", ["1/2", "commit"])
