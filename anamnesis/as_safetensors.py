@@ -107,7 +107,7 @@ class safe_open:  # noqa: N801 -- as safetensors has it
         stored = self._model.stored.get(name)
         if self._wanted is not None:
             weight = self._model[name]._weight  # raises what is wrong with it
-            dtype = plain_dtype(weight, self._wanted, cast=False)
+            dtype = plain_dtype(weight.own_dtype, self._wanted, cast=False)
             if stored is None or dtype.bits >= 8:
                 return Slice(self, weight, dtype, weight.shape)
         if stored is None:

@@ -131,7 +131,7 @@ class Tensor(Operators):
 
     def dtype_out(self, dtype: DTypeLike = "bf16", *, cast_all: bool = False) -> str:
         """Return the dtype that `remember` writes it in, with these options of it: `BF16`."""
-        return plain_dtype(self._weight, output_dtype(dtype), cast=cast_all).name
+        return plain_dtype(self._weight.own_dtype, output_dtype(dtype), cast=cast_all).name
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.scheme}, {list(self.shape)})"
@@ -289,16 +289,16 @@ class Tensor(Operators):
         """
         if dtype is None:
             return None
-        own = plain_dtype(self._weight, output_dtype(dtype), cast=cast_all)
+        own = plain_dtype(self._weight.own_dtype, output_dtype(dtype), cast=cast_all)
         return own if own in OUTPUT_DTYPES.values() else None
 
     def _target(self, dtype: DTypeLike | None) -> DType:
         """Return what it comes out as where `dtype` is asked for."""
         if dtype is not None:
-            return plain_dtype(self._weight, output_dtype(dtype), cast=True)
+            return plain_dtype(self._weight.own_dtype, output_dtype(dtype), cast=True)
         if not self.is_quantized and self.parts[0].dtype is DTYPES["F64"]:
             return DTYPES["F64"]
-        return plain_dtype(self._weight, DTYPES["F32"], cast=True)
+        return plain_dtype(self._weight.own_dtype, DTYPES["F32"], cast=True)
 
     def _n_bytes(self, dtype: DTypeLike | None) -> int:
         """Return the size of what `numpy` gives where `dtype` is asked for."""

@@ -30,7 +30,7 @@ from anamnesis.convert.write.one_file import write_file, write_stream
 from anamnesis.convert.write.pipeline import make_surveys
 from anamnesis.convert.write.sinks import Writable, copy_to
 from anamnesis.convert.write.tally import Tally
-from anamnesis.schemes.core.roles import roles
+from anamnesis.schemes.core.roles import role_beside
 from anamnesis.schemes.detect.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -175,9 +175,7 @@ class Conversion:
         source = [weight for piece in pieces for weight in piece.weight.made_of]
         quantised = [weight for weight in source if weight.own_dtype is None]
         beside = {  # by its name, for pieces of a stack may share a part
-            part.name: role
-            for weight in quantised
-            for role, part in list(zip(roles(weight), weight.parts, strict=True))[1:]
+            part.name: role_beside(part) for weight in quantised for part in weight.parts[1:]
         }
         encoded = [piece.encoding.id for piece in pieces if not piece.is_plain]
         dtypes = (part.dtype.name for file in plan.files for w in file.given for part in w.parts)

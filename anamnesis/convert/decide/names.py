@@ -205,7 +205,7 @@ def _check_put_together(stack: str, pieces: list[Weight], asked: Asked) -> None:
 def _dtype_of(asked: Asked) -> Callable[[Weight], DType]:
     """Return what a matrix is written as that becomes a piece of a stack."""
     dtype, cast = asked.request.dtype, asked.request.cast_all
-    return lambda weight: plain_dtype(weight, dtype, cast=cast)
+    return lambda weight: plain_dtype(weight.own_dtype, dtype, cast=cast)
 
 
 # --- lists of weights -----------------------------------------------------------------------------

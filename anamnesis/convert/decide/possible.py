@@ -147,7 +147,7 @@ class Possible:
         if self.request.keep_blocks and has_blocks:
             return "blocks", self._same(weight.parts), why
         dtype = self.writer.floats(weight.shape, self.request.dtype)
-        dtype = plain_dtype(weight, dtype, cast=self.request.cast_all)
+        dtype = plain_dtype(own, dtype, cast=self.request.cast_all)
         kind: Kind = "decoded" if own is None else "copied" if own is dtype else "cast"
         return kind, (self._piece(weight, plain_encoding(dtype)),), why
 

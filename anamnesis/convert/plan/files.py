@@ -19,6 +19,7 @@ from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer
 from anamnesis.schemes.core.bands import Band, Bands, band_bytes, encoded_band_bytes
+from anamnesis.schemes.core.codes import Extent
 
 _NONE: dict[int, bytes] = {}  # of the constants of values
 
@@ -28,23 +29,15 @@ class Slice(NamedTuple):
 
     part: Part
     begin: int
-    offset: int
-    n_bytes: int
-    stride: int
-    pieces: int
+    extent: Extent
+    total: int
 
-    @property
-    def total(self) -> int:
-        return self.n_bytes * self.pieces
-
-    def places(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Yield the pieces of a band's bytes, and where each goes in the part."""
-        if self.pieces == 1 and self.n_bytes:
-            yield self.offset, data
-        elif self.n_bytes:
-            for i in range(self.pieces):
-                place = self.offset + i * self.stride
-                yield place, data[i * self.n_bytes : (i + 1) * self.n_bytes]
+    def places(self, data: memoryview) -> list[tuple[int, memoryview]]:
+        """Return the pieces of a band's bytes, and where each goes in the part."""
+        offset, n, stride, pieces = self.extent
+        if pieces == 1 or n == 0:
+            return [(offset, data)] if n else []
+        return [(offset + i * stride, data[i * n : (i + 1) * n]) for i in range(pieces)]
 
 
 class Job(NamedTuple):
@@ -55,10 +48,7 @@ class Job(NamedTuple):
     weight: OutputWeight
     band: Band
     slices: tuple[Slice, ...]
-
-    @property
-    def n_bytes(self) -> int:
-        return sum([piece.total for piece in self.slices])
+    n_bytes: int
 
 
 class OutputWeight:
@@ -125,10 +115,15 @@ class OutputWeight:
         extents = self.encoding.extents(self.weight.shape, band)
         return tuple(
             [
-                Slice(part, begin, *extent)
+                Slice(part, begin, extent, extent.n_bytes * extent.pieces)
                 for part, begin, extent in zip(self.parts, self.offsets, extents, strict=True)
             ]
         )
+
+    def job(self, ordinal: int, file: OutputFile, band: Band) -> Job:
+        """Return the making of one of its bands."""
+        slices = self.slices(band)
+        return Job(ordinal, file, self, band, slices, sum([piece.total for piece in slices]))
 
 
 class OutputFile:
@@ -208,7 +203,7 @@ def _is_run(weight: OutputWeight) -> bool:
     if weight.is_plain:
         return True
     first = next(iter(weight.bands()), None)
-    return first is None or weight.slices(first)[0].pieces == 1
+    return first is None or weight.slices(first)[0].extent.pieces == 1
 
 
 @dataclass(slots=True)

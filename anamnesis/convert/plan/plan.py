@@ -278,10 +278,7 @@ class Plan:
         for file in self.files:
             for weight in file.weights:
                 for bands in weight.bands().runs():
-                    yield [
-                        Job(i, file, weight, band, weight.slices(band))
-                        for i, band in enumerate(bands, ordinal)
-                    ]
+                    yield [weight.job(i, file, band) for i, band in enumerate(bands, ordinal)]
                     ordinal += len(bands)
 
     def digest(self) -> str:

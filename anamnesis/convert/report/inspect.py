@@ -52,7 +52,7 @@ def inspect_claim(
     scales = [part for w in quantised for part in w.parts[1:]]
     n_quantised = _n_elements(quantised)
     n_bytes_out = wanted.n_bytes(n_quantised) + sum(
-        plain_dtype(w, wanted, cast=False).n_bytes(w.n_elements) for w in plain
+        plain_dtype(w.own_dtype, wanted, cast=False).n_bytes(w.n_elements) for w in plain
     )
     lost = _TRAINED_BYTES * n_quantised - sum(part.n_bytes for w in quantised for part in w.parts)
     tied = tuple(tuple(names) for container in containers for names in container.tied)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.roles import roles
+from anamnesis.schemes.core.roles import role_beside
 from anamnesis.schemes.core.weight import Weight
 
 _PIECE = 1 << 20
@@ -104,9 +104,9 @@ def scale_dtype(weight: Weight, part: StoredTensor) -> DType:
 
 
 def _scales(weight: Weight) -> Iterator[tuple[StoredTensor, DType]]:
-    for role, part in zip(roles(weight), weight.parts, strict=True):
+    for part in weight.parts[1:]:
         dtype = scale_dtype(weight, part)
-        if role.endswith("scales") and dtype.name in _FORMS:
+        if role_beside(part).endswith("scales") and dtype.name in _FORMS:
             yield part, dtype
 
 

@@ -111,10 +111,9 @@ class PlainColumns(PlainMatrix):
         return np.ascontiguousarray(items[:, :: self.step]).reshape(-1).view(np.uint8).data
 
 
-def plain_dtype(weight: Weight, wanted: DType, *, cast: bool) -> DType:
+def plain_dtype(own: DType | None, wanted: DType, *, cast: bool) -> DType:
     """Return the dtype that a weight has when it is plain: `wanted`, where it is quantised."""
     # A weight that is plain already keeps its own, unless it is a float and `cast` is set.
-    own = weight.own_dtype
     if own is None:
         return wanted
     return wanted if cast and own.kind == "float" else own
