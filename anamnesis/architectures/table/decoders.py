@@ -9,7 +9,7 @@ from typing import Any
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
 from anamnesis.architectures.rope_factors import scaled_factors
-from anamnesis.architectures.table import blocks
+from anamnesis.architectures.table import layer_kinds as blocks
 from anamnesis.architectures.table.llama import head_dim, kv_heads, rope_dimensions, rotating
 from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import UnsupportedError

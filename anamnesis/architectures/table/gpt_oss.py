@@ -8,7 +8,7 @@ from typing import Any
 
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import Facts
-from anamnesis.architectures.table import blocks
+from anamnesis.architectures.table import layer_kinds as blocks
 from anamnesis.architectures.table.rows import ROWS
 
 _PERIOD = 2

@@ -9,7 +9,7 @@ from typing import Any
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.config_of_keys import needed
 from anamnesis.architectures.model_facts import CONFIG, Facts, real
-from anamnesis.architectures.table.blocks import FULL, layer_kinds
+from anamnesis.architectures.table.layer_kinds import FULL, layer_kinds
 from anamnesis.architectures.table.rows import ROWS
 from anamnesis.base.errors import ParseError, UnsupportedError
 

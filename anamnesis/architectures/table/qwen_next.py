@@ -9,7 +9,8 @@ from typing import Any
 
 from anamnesis.architectures.arch import Find
 from anamnesis.architectures.model_facts import Facts, real
-from anamnesis.architectures.table import blocks, qwen
+from anamnesis.architectures.table import layer_kinds as blocks
+from anamnesis.architectures.table import qwen
 from anamnesis.architectures.table.rows import ROWS
 
 _LINEAR = "linear_attention"

@@ -25,6 +25,7 @@ from anamnesis.convert.request.options import OPTIONS
 from anamnesis.convert.request.recipe import literal, recipe_text
 from anamnesis.convert.request.request import Request, block_type
 from anamnesis.convert.request.resolve import resolve
+from anamnesis.formats.gguf.read import DEFAULT_ALIGNMENT
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 from anamnesis.schemes.families.ggml import mixes
@@ -45,7 +46,6 @@ _BASES = {
     for name, base in _NAMED.items()
 }
 _LARGEST_BLOCK = 256  # values; the sizes of other blocks divide it
-_ALIGNMENT = 32  # of tensors in a GGUF file
 _WORDS = (
     "The error of weights is not the quality of a model: look at what it says",
     "before you use it.",
@@ -321,7 +321,7 @@ def _bits(type: str) -> float:
 
 
 def _padded(n_bytes: int) -> int:
-    return n_bytes + -n_bytes % _ALIGNMENT
+    return n_bytes + -n_bytes % DEFAULT_ALIGNMENT
 
 
 def _named_types(words: Iterable[str]) -> list[str]:
