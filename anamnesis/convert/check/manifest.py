@@ -31,6 +31,7 @@ from anamnesis.convert.compare.pairs import unread
 from anamnesis.convert.compare.values import Progress
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band
+from anamnesis.schemes.core.codes import VALUES_SLOT
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 from anamnesis.schemes.detect.ledger import Ledger
@@ -38,7 +39,6 @@ from anamnesis.schemes.detect.ledger import Ledger
 _VERSION, _HASH = "manifest 1", "xxh3_128"
 _BYTES, _VALUES = 1 << 19, 1 << 18  # of a cell
 _F32 = DTYPES["F32"]
-_SLOT = -5
 _ABOVE = 16  # bits of a float32 that BF16 keeps
 
 
@@ -128,7 +128,7 @@ def _data(cell: _Cell, scratch: Scratch, how: How) -> Any:
         return scratch.read(0, cell.of, start, min(_BYTES, cell.of.n_bytes - start))
     start = cell.number * _VALUES
     band = Band(start, min(start + _VALUES, cell.of.n_elements))
-    out = scratch.room(_SLOT, _F32.n_bytes(band.stop - band.start))
+    out = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
     decode_run(cell.of, band, _F32, scratch, out)
     words = np.frombuffer(out, "<u4")
     if (words & ((1 << _ABOVE) - 1)).any():

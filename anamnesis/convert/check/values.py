@@ -17,6 +17,7 @@ from anamnesis.convert.check.findings import Finding, Kind, Severity
 from anamnesis.convert.compare.values import Progress, index_of
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band, band_bytes, cut, encoded_band_bytes
+from anamnesis.schemes.core.codes import VALUES_SLOT
 from anamnesis.schemes.core.odd_scales import OddScales
 from anamnesis.schemes.core.plain import Plain
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
@@ -25,7 +26,6 @@ Found = dict[tuple[Severity, Kind, str], list[str]]
 
 _F32 = DTYPES["F32"]
 _HUGE = 2.0**14  # beyond what trained weights are; a damaged scale or exponent makes it
-_SLOT = -5
 
 
 def look_at(weights: Sequence[Weight], how: How) -> dict[str, ValueCounts]:
@@ -71,7 +71,7 @@ def _look(weight: Weight, band: Band, counts: ValueCounts, scratch: Scratch) -> 
         words = scratch.read(0, part, n_bytes * band.start, n_bytes * n)
     else:
         n_bytes = _F32.n_bytes(1)
-        words = scratch.room(_SLOT, n_bytes * n)
+        words = scratch.room(VALUES_SLOT, n_bytes * n)
         decode_run(weight, band, _F32, scratch, words)
     cols = _matrix(weight.shape)[1]
     cols = cols if n % cols == 0 and band.start % cols == 0 else n

@@ -24,13 +24,13 @@ from anamnesis.convert.compare.pairs import Pair
 from anamnesis.convert.report.report import WeightLoss
 from anamnesis.convert.request.request import How
 from anamnesis.schemes.core.bands import Band, band_bytes
+from anamnesis.schemes.core.codes import VALUES_SLOT
 from anamnesis.schemes.core.plain import Plain, PlainMatrix
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 _F32 = DTYPES["F32"]
 _AT_ONCE = 1 << 20  # bytes of a stored tensor that are compared at a time
-_SLOT = -5  # of a worker's scratch
 
 
 class Values(NamedTuple):
@@ -223,7 +223,7 @@ class _Decoding:
             (part,) = weight.parts
             start, stop = (part.dtype.n_bytes(n) for n in band)
             return scratch.read(0, part, start, stop - start), own
-        out = scratch.room(_SLOT, _F32.n_bytes(band.stop - band.start))
+        out = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
         decode_run(weight, band, _F32, scratch, out)
         return out, _F32
 

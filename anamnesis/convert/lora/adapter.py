@@ -39,11 +39,12 @@ _MOST = float.fromhex("0x1.fffffep127")  # the largest float32
 _SCALE_OF_MLX = 20.0
 _ALPHA_OF_PEFT = 8
 
-# What the values of keys of a config are, if they are not null; keys of PEFT's that make other
-# weights than the base's, or other products, if they are set; what kohya's and diffusers' names
-# begin with (the rest is a module's, kohya's with underscores); what ends a tensor's name, and what
-# it is for its module; parts of names as diffusers' first versions had them, and as they are now;
-# and what a part of a name begins with, of another method or a form that is not read.
+# kinds: what the values of a config's keys are, if they are not null
+# unread: PEFT's keys that make other weights than the base's, or other products, if they are set
+# starts: what kohya's names (with underscores) and diffusers' begin with; a module's name follows
+# roles: what ends a tensor's name, and what the tensor is for its module
+# older: parts of names as diffusers' first versions wrote them, and as they are now
+# others: what a part of a name begins with, of a method or a form that is not read
 _TABLE = json_table(__file__)
 STARTS, _ROLES, _OLDER = _TABLE["starts"], _TABLE["roles"], _TABLE["older"]
 _KINDS: dict[str, type | tuple[type, ...]] = {

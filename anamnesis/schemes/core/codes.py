@@ -16,7 +16,7 @@ from anamnesis.schemes.core.weight import Scratch, Weight, decode_run
 
 _F32 = DTYPES["F32"]
 AS_IT_IS = "exclude this weight, so that it stays as it is"
-VALUES_SLOT = -1  # the slot of a worker's scratch for values on their way to an encoder
+VALUES_SLOT = -1  # the slot of a worker's scratch for values that are encoded, compared or checked
 
 # The second may come of finite values: a sum or a difference of the largest ones overflows.
 USUAL = "an infinity or a NaN is in it, or values too large"
