@@ -23,9 +23,10 @@ from helpers.tiers import needs_oracle
 # their threads wait for each other by spinning, as long as the tests of another process run.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What a module has that has tests of the tier beside the fast one, and what asks for that tier.
 SLOW, OTHERS = re.compile(r"mark\.(slow|oracle)"), "(oracle or slow)"
 
-gc.disable()  # while tests are collected: 30,000 objects, and what they hold, none of it garbage
+gc.disable()  # until tests are collected: there are thousands, and none of them is garbage
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""Which cases of a sampled test run on a push: one in n, with all values of each parameter."""
+"""Which cases of a sampled test run on a push: one in n, with as many values as can be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["left_out"]
 
 
 def left_out(cases: Sequence[pytest.Item], n: int) -> list[pytest.Item]:
-    """Return all but one case in n: each time that is taken whose values were met least."""
+    """Return all but one case in n: the next one kept has the values met least."""
     rest = {case: _values(case) for case in cases}
     met: Counter[tuple[str, int]] = Counter()
     for _ in range(-(-len(cases) // n)):

@@ -9,7 +9,8 @@ from anamnesis.base.stored import StoredTensor
 
 # Ranges of activations and of caches, measured for inference in 8 bits: a full-precision model has
 # no use for them. The former lie beside the weight that they are for, the latter in an attention.
-_ACTIVATION, _CACHE = (frozenset(names.split()) for names in json_table(__file__).values())
+_TABLE = json_table(__file__)
+_ACTIVATION, _CACHE = (frozenset(_TABLE[of].split()) for of in ("activations", "caches"))
 _ACTIVATION_SUFFIXES = ("_input_scale", "_activation_scale", "_qscale_act", "_output_scale")
 
 

@@ -28,7 +28,8 @@ _BEFORE = re.compile(
 
 # Types of models that have such names: where they are Conv1D, and where they are nn.Linear. The
 # last ones are not transformers' own: their code comes with the model.
-CONV1D_TYPES, LINEAR_TYPES = (frozenset(types.split()) for types in json_table(__file__).values())
+_TABLE = json_table(__file__)
+CONV1D_TYPES, LINEAR_TYPES = (frozenset(_TABLE[kind].split()) for kind in ("conv1d", "linear"))
 
 _REMEDY = "say which with conv1d=True or conv1d=False"
 

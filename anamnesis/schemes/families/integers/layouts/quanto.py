@@ -39,7 +39,10 @@ _BITS = (4, 2)
 _SIGNS = {"F32": 0x80000000, "F16": 0x80008000, "BF16": 0x80008000}
 
 # Layers between the stream of a transformer and something else, as transformers calls them.
-_FROM_HIDDEN, _TO_HIDDEN = (frozenset(layers.split()) for layers in json_table(__file__).values())
+_TABLE = json_table(__file__)
+_FROM_HIDDEN, _TO_HIDDEN = (
+    frozenset(_TABLE[layers].split()) for layers in ("from hidden", "to hidden")
+)
 
 _Shape = tuple[int, int]
 
