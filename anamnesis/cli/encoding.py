@@ -42,8 +42,7 @@ def what_is_asked(
 
     form = form_of(target, out, is_cut=given["max_shard_size"] is not None)
     _check_use(target, form.container, given)
-    if target.dtype is not None and given["dtype"] not in (None, target.dtype.name.lower()):
-        raise click.UsageError(f"the target {target.text} contradicts --dtype")
+    asked_dtype(target, given["dtype"])
     settings, recipe = dict(given.pop("settings")), given.pop("recipe")
     names = {row.name for row in OPTIONS if row.call in ("remember", "convert", "mix")}
     options = {name: given.pop(name) for name in names & given.keys()}
@@ -53,6 +52,15 @@ def what_is_asked(
     options |= {name: dict(options[name]) for name in ("rename", "override_kv")}
     options |= {"overrides": overrides, "metadata": {**(options["metadata"] or {}), **settings}}
     return form, {name: value for name, value in options.items() if value is not None}
+
+
+def asked_dtype(target: Target, dtype: DTypeName | None) -> DTypeName | None:
+    """Return the dtype that target or option names."""
+    try:
+        found = target.output_dtype(dtype)
+    except ValueError as error:
+        raise click.UsageError(in_options(str(error))) from None
+    return None if found is None else found.name.lower()  # type: ignore[return-value]
 
 
 def _check_use(target: Target, container: str, given: dict[str, Any]) -> None:

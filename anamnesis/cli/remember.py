@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from anamnesis.cli.encoding import asked_dtype
 from anamnesis.cli.verbs import verb
 from anamnesis.cli.writing import Task, run
 from anamnesis.convert.request.options import options_of
@@ -39,17 +38,8 @@ def command(
     from anamnesis.formats.written import asked_format
 
     is_folder = given["out"] is not None and asked_format(given["out"]) is None
-    run(_Remember(container, _asked(to, dtype), options, is_folder), paths, **given)
-
-
-def _asked(to: Target | None, dtype: DTypeName | None) -> DTypeName | None:
-    """Return the dtype that the user names; None if there is none."""
-    if to is None or to.dtype is None:
-        return dtype
-    named: DTypeName = to.dtype.name.lower()  # type: ignore[assignment]
-    if dtype not in (None, named):
-        raise click.UsageError(f"--to {to.text} contradicts --dtype {dtype}")
-    return named
+    asked = dtype if to is None else asked_dtype(to, dtype)
+    run(_Remember(container, asked, options, is_folder), paths, **given)
 
 
 class _Remember(Task):

@@ -390,7 +390,7 @@ def test_verify(model: Path) -> None:
         (("convert",), "Missing option '--to'"),
         (("plan",), "Missing option '--to'"),
         (("convert", "--to", "npz", "--include", "*"), "--include says which weights are quant"),
-        (("convert", "--to", "f16", "--dtype", "f32"), "the target f16 contradicts --dtype"),
+        (("convert", "--to", "f16", "--dtype", "f32"), "the target f16 contradicts --dtype f32"),
         (("convert", "--to", "int8", "--tensor", "int8"), "write PATTERN=ENCODING, not 'int8'"),
         (("convert", "--to", "int8", "--tensor", "*=int9"), "there is no encoding 'int9'"),
         (("convert", "--to", "int8", "--rename", "(=x"), "'(=x': "),

@@ -355,7 +355,7 @@ def test_dtype_is_a_quiet_name(tmp_path: Path, write_model: WriteModel) -> None:
         (["--to", "safetensor"], "container 'safetensor' (did you mean 'safetensors'?)"),
         (["--to", "fp61"], "there is no dtype or container 'fp61'"),
         (["--dtype", "fp8-block"], "'fp8-block' is none of bf16, f16, f32"),
-        (["--to", "f16", "--dtype", "f32"], "--to f16 contradicts --dtype f32"),
+        (["--to", "f16", "--dtype", "f32"], "the target f16 contradicts --dtype f32"),
     ],
 )
 def test_what_remember_does_not_write(

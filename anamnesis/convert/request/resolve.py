@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from anamnesis.base.dtypes import OUTPUT_DTYPES, output_dtype
+from anamnesis.base.dtypes import OUTPUT_DTYPES
 from anamnesis.base.levels import resolve_level
 from anamnesis.base.limits import UNLIMITED, ParseLimits
 from anamnesis.base.printable import shown
@@ -41,9 +41,7 @@ def resolve(
     given |= {name: given.get(name) or {} for name in _MAPPINGS}
     found = Target(None) if to is None else target(to)
     dtype, cast_all = given.pop("dtype", None), given.pop("cast_all", None)
-    wanted = found.dtype if dtype is None else output_dtype(dtype)
-    if found.dtype is not None and wanted is not found.dtype:
-        raise ValueError(f"the target {found.text!r} contradicts {dtype!r}")
+    wanted = found.output_dtype(dtype)
     check_ending(found, out)
     form = form_of(found, out, is_cut=given.get("max_shard_size") is not None)
     for name in ("split_max_size", "imatrix", "tokenizer_pre"):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike
+from anamnesis.base.dtypes import OUTPUT_DTYPES, DType, DTypeLike, output_dtype
 from anamnesis.base.errors import OutputError
 from anamnesis.base.nearest import UnknownWord, did_you_mean
 from anamnesis.convert.request.form import check_ending, check_named
@@ -40,6 +40,13 @@ class Target:
     mix: str | None = None
     text: str = field(default="", compare=False)
     is_directory: bool = False  # that transformers loads
+
+    def output_dtype(self, dtype: DTypeLike | None) -> DType | None:
+        """Return the dtype that target or argument names; refuse two."""
+        found = self.dtype if dtype is None else output_dtype(dtype)
+        if found is not None and self.dtype not in (None, found):
+            raise ValueError(f"the target {self.text} contradicts dtype={found.name.lower()}")
+        return found
 
     def casts_all(self, dtype: DTypeLike | None, asked: bool | None) -> bool:
         """Whether plain floats are cast: by default if a dtype is named."""
