@@ -11,7 +11,12 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 CSRC = Path("csrc")
-HEADERS = sorted(path.as_posix() for path in CSRC.rglob("*.*") if path.suffix in {".h", ".def"})
+HEADERS = sorted(
+    path.as_posix()
+    for folder in (CSRC, Path("anamnesis"))
+    for path in folder.rglob("*.*")
+    if path.suffix in {".h", ".def", ".pxd", ".pxi"}
+)
 
 FLAGS = {
     "msvc": ["/O2", "/std:c11", "/W3", "/fp:precise"],

@@ -24,7 +24,8 @@ with zipfile.ZipFile(wheel) as archive:
     names = archive.namelist()
     modules = [n for n in packed if n.startswith("anamnesis/") and n.endswith(".py")]
     problems += [f"{wheel.name} lacks {n}" for n in [*TYPING, *modules] if n not in names]
-    problems += [f"{wheel.name} has {n}" for n in names if n.endswith((".c", ".h", ".pyx", ".pxd"))]
+    sources = (".c", ".h", ".pyx", ".pxd", ".pxi")
+    problems += [f"{wheel.name} has {n}" for n in names if n.endswith(sources)]
     problems += [f"{n} has debugging symbols" for n in names if b".debug_info" in archive.read(n)]
 size = wheel.stat().st_size
 if size > LARGEST_WHEEL:

@@ -1,61 +1,44 @@
 """Reads in C: rows that lie apart, items in another order, CRC-32."""
 
+cimport cython
 from cpython.buffer cimport PyBuffer_Release
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from anamnesis._bytes cimport amn_buffer, amn_bytes, held, held_to_write, size_of
+from anamnesis._reads cimport (
+    AMN_CRC32_SLICE, amn_dim, amn_pread_rows, amn_copy_rows, amn_count_bits, amn_expand_rows,
+    amn_order_gemv_fast, amn_order_marlin, amn_order_marlin_24, amn_take_columns, amn_look_up_pairs,
+    amn_copy_strided, amn_swap, amn_crc32_widths, amn_crc32, amn_pread_crc32,
+)
 
 import os
 
 
-cdef extern from "io/reads.h" nogil:
-    uint64_t AMN_CRC32_SLICE
+@cython.final
+@cython.auto_pickle(False)
+cdef class _Held:
+    """The buffers that a call holds, until it ends."""
 
-    uint64_t amn_pread_rows(
-        int fd, uint64_t offset, uint64_t stride, uint64_t row_bytes, amn_buffer dst,
-        uint64_t done, int *error) noexcept
-    void amn_copy_rows(
-        amn_bytes src, uint64_t stride, uint64_t row_bytes, amn_buffer dst) noexcept
-    uint64_t amn_count_bits(const uint8_t *mask, uint64_t first, uint64_t n) noexcept
-    uint64_t amn_expand_rows(
-        const uint8_t *mask, uint64_t first, uint64_t cols, const uint8_t *values,
-        const uint64_t *ends, uint64_t item, uint64_t rows, uint8_t *dst) noexcept
-    void amn_order_gemv_fast(
-        const uint8_t *src, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
-    void amn_order_marlin(
-        const uint8_t *src, unsigned bits, uint64_t rows, uint64_t cols, uint8_t *dst) noexcept
-    uint64_t amn_order_marlin_24(
-        const uint8_t *src, const uint8_t *meta, unsigned bits, uint64_t rows, uint64_t cols,
-        uint8_t *dst) noexcept
+    cdef Py_buffer _views[4]
+    cdef int _n
 
-    int amn_take_columns(
-        const uint8_t *src, uint64_t rows, uint64_t cols, uint64_t item, const uint8_t *order,
-        uint64_t n, uint8_t *dst) noexcept
-    int amn_look_up_pairs(
-        const uint8_t *src, uint64_t group, const uint8_t *lines, uint64_t n_groups,
-        const uint8_t *table, uint64_t n_lines, uint8_t *dst) noexcept
+    cdef amn_bytes to_read(self, object data) except *:
+        cdef amn_bytes found = held(data, &self._views[self._n])
+        self._n += 1
+        return found
 
-    ctypedef struct amn_dim:
-        uint64_t n
-        uint64_t src_step
-        uint64_t dst_step
+    cdef amn_buffer to_write(self, object data) except *:
+        cdef amn_buffer found = held_to_write(data, &self._views[self._n])
+        self._n += 1
+        return found
 
-    void amn_copy_strided(
-        const amn_dim *dims, int n_dims, uint64_t item, const uint8_t *src, uint8_t *dst) noexcept
-
-    void amn_swap(uint8_t *number, uint64_t n, uint64_t stride, uint64_t width) noexcept
-
-    int amn_crc32_widths() noexcept
-    uint32_t amn_crc32(int bits, uint32_t crc, amn_bytes src) noexcept
-    uint64_t amn_pread_crc32(
-        int fd, uint64_t offset, amn_buffer dst, uint64_t done, int bits, uint32_t *crc,
-        int *error) noexcept
-
-
-cdef extern from "Python.h":
-    int PyErr_CheckSignals() except -1
+    def __dealloc__(self):
+        while self._n:
+            self._n -= 1
+            PyBuffer_Release(&self._views[self._n])
 
 
 # ---- rows that lie apart ----
@@ -67,17 +50,14 @@ def pread_rows(int fd, offset, stride, row_bytes, dst) -> int:
     """
     cdef uint64_t first = size_of(offset, "offset"), step = size_of(stride, "stride")
     cdef uint64_t length = size_of(row_bytes, "row_bytes"), done = 0
-    cdef Py_buffer view
-    cdef amn_buffer buffer = held_to_write(dst, &view)
+    cdef _Held of = _Held()
+    cdef amn_buffer buffer = of.to_write(dst)
     cdef int error = EINTR
-    try:
-        _check_rows(length, buffer.n_bytes)
-        while error == EINTR:
-            with nogil:
-                done = amn_pread_rows(fd, first, step, length, buffer, done, &error)
-            _heed(error)
-    finally:
-        PyBuffer_Release(&view)
+    _check_rows(length, buffer.n_bytes)
+    while error == EINTR:
+        with nogil:
+            done = amn_pread_rows(fd, first, step, length, buffer, done, &error)
+        _heed(error)
     return done
 
 
@@ -88,24 +68,17 @@ def copy_rows(src, offset, stride, row_bytes, dst) -> None:
     """
     cdef uint64_t first = size_of(offset, "offset"), step = size_of(stride, "stride")
     cdef uint64_t length = size_of(row_bytes, "row_bytes")
-    cdef Py_buffer src_view, dst_view
-    cdef amn_bytes rows = held(src, &src_view)
-    cdef amn_buffer buffer
-    try:
-        buffer = held_to_write(dst, &dst_view)
-        try:
-            _check_rows(length, buffer.n_bytes)
-            if buffer.n_bytes == 0:
-                return
-            if offset + (buffer.n_bytes // length - 1) * stride + length > rows.n_bytes:
-                raise ValueError("src is too short for the rows that dst takes")
-            rows.data += first
-            with nogil:
-                amn_copy_rows(rows, step, length, buffer)
-        finally:
-            PyBuffer_Release(&dst_view)
-    finally:
-        PyBuffer_Release(&src_view)
+    cdef _Held of = _Held()
+    cdef amn_bytes rows = of.to_read(src)
+    cdef amn_buffer buffer = of.to_write(dst)
+    _check_rows(length, buffer.n_bytes)
+    if buffer.n_bytes == 0:
+        return
+    if offset + (buffer.n_bytes // length - 1) * stride + length > rows.n_bytes:
+        raise ValueError("src is too short for the rows that dst takes")
+    rows.data += first
+    with nogil:
+        amn_copy_rows(rows, step, length, buffer)
 
 
 def count_bits(mask, first, n) -> int:
@@ -114,16 +87,13 @@ def count_bits(mask, first, n) -> int:
     Raises ValueError if mask does not hold them all.
     """
     cdef uint64_t start = size_of(first, "first"), count = size_of(n, "n"), found
-    cdef Py_buffer view
-    cdef amn_bytes bits = held(mask, &view)
-    try:
-        if first + n > 8 * bits.n_bytes:
-            raise ValueError("mask is too short for these bits")
-        with nogil:
-            found = amn_count_bits(bits.data, start, count)
-        return found
-    finally:
-        PyBuffer_Release(&view)
+    cdef _Held of = _Held()
+    cdef amn_bytes bits = of.to_read(mask)
+    if first + n > 8 * bits.n_bytes:
+        raise ValueError("mask is too short for these bits")
+    with nogil:
+        found = amn_count_bits(bits.data, start, count)
+    return found
 
 
 def expand_rows(mask, first, cols, values, ends, item, dst) -> int:
@@ -136,35 +106,24 @@ def expand_rows(mask, first, cols, values, ends, item, dst) -> int:
     """
     cdef uint64_t start = size_of(first, "first"), n_cols = size_of(cols, "cols")
     cdef uint64_t size = size_of(item, "item"), rows, found
-    cdef Py_buffer views[4]
-    cdef amn_bytes parts[3]
-    cdef amn_buffer buffer
-    cdef int n_held = 0
-    try:
-        for each in (mask, values, ends):
-            parts[n_held] = held(each, &views[n_held])
-            n_held += 1
-        buffer = held_to_write(dst, &views[3])
-        n_held += 1
-        rows = parts[2].n_bytes // 8
-        if item not in (1, 2, 4, 8) or parts[2].n_bytes % 8 or (<size_t>parts[2].data) % 8:
-            raise ValueError("item must be 1, 2, 4 or 8 bytes, and ends be uint64")
-        if rows * cols * item != buffer.n_bytes:
-            raise ValueError("dst must be as long as the rows")
-        if rows * ((first + cols + 7) // 8) > parts[0].n_bytes:
-            raise ValueError("mask is too short for the rows")
-        _check_ends(<const uint64_t *>parts[2].data, rows, parts[1].n_bytes // size)
-        if buffer.n_bytes == 0:
-            return rows
-        with nogil:
-            found = amn_expand_rows(
-                parts[0].data, start, n_cols, parts[1].data, <const uint64_t *>parts[2].data, size,
-                rows, buffer.data)
-        return found
-    finally:
-        while n_held:
-            n_held -= 1
-            PyBuffer_Release(&views[n_held])
+    cdef _Held of = _Held()
+    cdef amn_bytes bits = of.to_read(mask), items = of.to_read(values), places = of.to_read(ends)
+    cdef amn_buffer buffer = of.to_write(dst)
+    rows = places.n_bytes // 8
+    if item not in (1, 2, 4, 8) or places.n_bytes % 8 or (<size_t>places.data) % 8:
+        raise ValueError("item must be 1, 2, 4 or 8 bytes, and ends be uint64")
+    if rows * cols * item != buffer.n_bytes:
+        raise ValueError("dst must be as long as the rows")
+    if rows * ((first + cols + 7) // 8) > bits.n_bytes:
+        raise ValueError("mask is too short for the rows")
+    _check_ends(<const uint64_t *>places.data, rows, items.n_bytes // size)
+    if buffer.n_bytes == 0:
+        return rows
+    with nogil:
+        found = amn_expand_rows(
+            bits.data, start, n_cols, items.data, <const uint64_t *>places.data, size, rows,
+            buffer.data)
+    return found
 
 
 cdef enum:
@@ -178,44 +137,31 @@ cdef uint64_t order(
 ) except? 0:
     """Check the sizes, and put codes in order; return where that ends."""
     cdef uint64_t n_rows = size_of(rows, "rows"), n_cols = size_of(cols, "cols")
+    cdef uint64_t found = n_rows * n_cols
+    cdef _Held of = _Held()
+    cdef amn_bytes words = of.to_read(src), beside = of.to_read(meta)
+    cdef amn_buffer buffer = of.to_write(dst)
     cdef unsigned width
-    cdef uint64_t found
-    cdef Py_buffer views[3]
-    cdef amn_bytes words, beside
-    cdef amn_buffer buffer
-    cdef int n_held = 0
     if bits not in (4, 8):
         raise ValueError("bits must be 4 or 8")
     width = bits
     if n_rows % tile_rows or n_cols % tile_cols:
         raise ValueError("rows and cols must fill whole tiles")
     n_bytes = rows * cols * bits // 8
-    try:
-        words = held(src, &views[0])
-        n_held = 1
-        beside = held(meta, &views[1])
-        n_held = 2
-        buffer = held_to_write(dst, &views[2])
-        n_held = 3
-        is_sparse = layout == MARLIN_24
-        if words.n_bytes != (n_bytes // 2 if is_sparse else n_bytes) or buffer.n_bytes != n_bytes:
-            raise ValueError("src and dst must be as long as the codes are")
-        if beside.n_bytes != (rows * cols // 8 if is_sparse else 0):
-            raise ValueError("meta must have two bytes for 16 columns")
-        found = n_rows * n_cols
-        with nogil:
-            if layout == GEMV_FAST:
-                amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
-            elif layout == MARLIN:
-                amn_order_marlin(words.data, width, n_rows, n_cols, buffer.data)
-            else:
-                found = amn_order_marlin_24(
-                    words.data, beside.data, width, n_rows, n_cols, buffer.data)
-        return found
-    finally:
-        while n_held:
-            n_held -= 1
-            PyBuffer_Release(&views[n_held])
+    is_sparse = layout == MARLIN_24
+    if words.n_bytes != (n_bytes // 2 if is_sparse else n_bytes) or buffer.n_bytes != n_bytes:
+        raise ValueError("src and dst must be as long as the codes are")
+    if beside.n_bytes != (rows * cols // 8 if is_sparse else 0):
+        raise ValueError("meta must have two bytes for 16 columns")
+    with nogil:
+        if layout == GEMV_FAST:
+            amn_order_gemv_fast(words.data, n_rows, n_cols, buffer.data)
+        elif layout == MARLIN:
+            amn_order_marlin(words.data, width, n_rows, n_cols, buffer.data)
+        else:
+            found = amn_order_marlin_24(
+                words.data, beside.data, width, n_rows, n_cols, buffer.data)
+    return found
 
 
 def order_gemv_fast(src, rows, cols, dst) -> None:
@@ -255,33 +201,23 @@ def swap(records, offset, stride, width) -> None:
     """
     cdef uint64_t at = size_of(offset, "offset"), step = size_of(stride, "stride")
     cdef uint64_t size = size_of(width, "width")
-    cdef Py_buffer view
-    cdef amn_buffer buffer = held_to_write(records, &view)
-    try:
-        if width not in (2, 4, 8) or offset + width > stride or buffer.n_bytes % step:
-            raise ValueError("numbers must have 2, 4 or 8 bytes, and records be whole")
-        if buffer.n_bytes:
-            with nogil:
-                amn_swap(buffer.data + at, buffer.n_bytes // step, step, size)
-    finally:
-        PyBuffer_Release(&view)
+    cdef _Held of = _Held()
+    cdef amn_buffer buffer = of.to_write(records)
+    if width not in (2, 4, 8) or offset + width > stride or buffer.n_bytes % step:
+        raise ValueError("numbers must have 2, 4 or 8 bytes, and records be whole")
+    if buffer.n_bytes:
+        with nogil:
+            amn_swap(buffer.data + at, buffer.n_bytes // step, step, size)
 
 
 def are_equal(a, b) -> bool:
     """Return whether two buffers hold the same bytes."""
-    cdef Py_buffer view, other
-    cdef amn_bytes left = held(a, &view), right
+    cdef _Held of = _Held()
+    cdef amn_bytes left = of.to_read(a), right = of.to_read(b)
     cdef bint found
-    try:
-        right = held(b, &other)
-        try:
-            with nogil:
-                found = left.n_bytes == right.n_bytes and (
-                    memcmp(left.data, right.data, left.n_bytes) == 0)
-        finally:
-            PyBuffer_Release(&other)
-    finally:
-        PyBuffer_Release(&view)
+    with nogil:
+        found = left.n_bytes == right.n_bytes and (
+            memcmp(left.data, right.data, left.n_bytes) == 0)
     return found
 
 
@@ -291,34 +227,21 @@ def look_up_pairs(src, lines, table, dst) -> None:
     There are as many lines as groups of bytes; each is a byte, the place of a line in the table.
     Raises ValueError for buffers that do not go together, or if there is no such line.
     """
-    cdef Py_buffer views[4]
-    cdef amn_bytes codes, places, pairs
-    cdef amn_buffer buffer
-    cdef int n_held = 0, is_done
-    try:
-        codes = held(src, &views[0])
-        n_held = 1
-        places = held(lines, &views[1])
-        n_held = 2
-        pairs = held(table, &views[2])
-        n_held = 3
-        buffer = held_to_write(dst, &views[3])
-        n_held = 4
-        if buffer.n_bytes // 2 != codes.n_bytes or buffer.n_bytes % 2 or pairs.n_bytes % 512:
-            raise ValueError("dst must be twice as long as src, and lines of the table be whole")
-        if codes.n_bytes % places.n_bytes if places.n_bytes else codes.n_bytes:
-            raise ValueError("src must be groups of as many bytes, one for each line")
-        if places.n_bytes:
-            with nogil:
-                is_done = amn_look_up_pairs(
-                    codes.data, codes.n_bytes // places.n_bytes, places.data, places.n_bytes,
-                    pairs.data, pairs.n_bytes // 512, buffer.data)
-            if not is_done:
-                raise ValueError("lines must name lines that the table has")
-    finally:
-        while n_held:
-            n_held -= 1
-            PyBuffer_Release(&views[n_held])
+    cdef _Held of = _Held()
+    cdef amn_bytes codes = of.to_read(src), places = of.to_read(lines), pairs = of.to_read(table)
+    cdef amn_buffer buffer = of.to_write(dst)
+    cdef int is_done
+    if buffer.n_bytes // 2 != codes.n_bytes or buffer.n_bytes % 2 or pairs.n_bytes % 512:
+        raise ValueError("dst must be twice as long as src, and lines of the table be whole")
+    if codes.n_bytes % places.n_bytes if places.n_bytes else codes.n_bytes:
+        raise ValueError("src must be groups of as many bytes, one for each line")
+    if places.n_bytes:
+        with nogil:
+            is_done = amn_look_up_pairs(
+                codes.data, codes.n_bytes // places.n_bytes, places.data, places.n_bytes,
+                pairs.data, pairs.n_bytes // 512, buffer.data)
+        if not is_done:
+            raise ValueError("lines must name lines that the table has")
 
 
 def take_columns(src, cols, item, order, dst) -> None:
@@ -328,32 +251,21 @@ def take_columns(src, cols, item, order, dst) -> None:
     that do not go together, or if there is no such column.
     """
     cdef uint64_t size = size_of(item, "item"), width = size_of(cols, "cols"), n, rows
-    cdef Py_buffer views[3]
-    cdef amn_bytes values, places
-    cdef amn_buffer buffer
-    cdef int n_held = 0, is_done
-    try:
-        values = held(src, &views[0])
-        n_held = 1
-        places = held(order, &views[1])
-        n_held = 2
-        buffer = held_to_write(dst, &views[2])
-        n_held = 3
-        n = places.n_bytes // 4
-        if size not in (2, 4) or places.n_bytes % 4 or n == 0 or buffer.n_bytes % (n * size):
-            raise ValueError("dst must be whole rows of as many columns as order has")
-        rows = buffer.n_bytes // (n * size)
-        if values.n_bytes != 0 if rows == 0 or width == 0 else (
-                values.n_bytes % (rows * size) or values.n_bytes // (rows * size) != width):
-            raise ValueError("src must be as many rows of cols items as dst is of its own")
-        with nogil:
-            is_done = amn_take_columns(
-                values.data, rows, width, size, places.data, n, buffer.data)
-        if not is_done:
-            raise ValueError("order names a column that there is not")
-    finally:
-        for i in range(n_held):
-            PyBuffer_Release(&views[i])
+    cdef _Held of = _Held()
+    cdef amn_bytes values = of.to_read(src), places = of.to_read(order)
+    cdef amn_buffer buffer = of.to_write(dst)
+    cdef int is_done
+    n = places.n_bytes // 4
+    if size not in (2, 4) or places.n_bytes % 4 or n == 0 or buffer.n_bytes % (n * size):
+        raise ValueError("dst must be whole rows of as many columns as order has")
+    rows = buffer.n_bytes // (n * size)
+    if values.n_bytes != 0 if rows == 0 or width == 0 else (
+            values.n_bytes % (rows * size) or values.n_bytes // (rows * size) != width):
+        raise ValueError("src must be as many rows of cols items as dst is of its own")
+    with nogil:
+        is_done = amn_take_columns(values.data, rows, width, size, places.data, n, buffer.data)
+    if not is_done:
+        raise ValueError("order names a column that there is not")
 
 
 def copy_strided(src, src_offset, dst, dst_offset, item, dims) -> None:
@@ -366,7 +278,7 @@ def copy_strided(src, src_offset, dst, dst_offset, item, dims) -> None:
     cdef uint64_t dst_first = size_of(dst_offset, "dst_offset")
     cdef amn_dim each[MOST_DIMS]
     cdef int n_dims = 0
-    cdef Py_buffer src_view, dst_view
+    cdef _Held of = _Held()
     cdef amn_bytes items
     cdef amn_buffer buffer
     if item not in (1, 2, 4, 8, 16) or not 1 <= len(dims) <= MOST_DIMS:
@@ -378,21 +290,13 @@ def copy_strided(src, src_offset, dst, dst_offset, item, dims) -> None:
         n_dims += 1
     if 0 in [n for n, _, _ in dims]:
         return
-    items = held(src, &src_view)
-    try:
-        buffer = held_to_write(dst, &dst_view)
-        try:
-            if src_offset + sum([(n - 1) * step for n, step, _ in dims]) + item > items.n_bytes:
-                raise ValueError("src does not hold the items")
-            if dst_offset + sum([(n - 1) * step for n, _, step in dims]) + item > buffer.n_bytes:
-                raise ValueError("dst does not hold the items")
-            with nogil:
-                amn_copy_strided(
-                    each, n_dims, size, items.data + src_first, buffer.data + dst_first)
-        finally:
-            PyBuffer_Release(&dst_view)
-    finally:
-        PyBuffer_Release(&src_view)
+    items, buffer = of.to_read(src), of.to_write(dst)
+    if src_offset + sum([(n - 1) * step for n, step, _ in dims]) + item > items.n_bytes:
+        raise ValueError("src does not hold the items")
+    if dst_offset + sum([(n - 1) * step for n, _, step in dims]) + item > buffer.n_bytes:
+        raise ValueError("dst does not hold the items")
+    with nogil:
+        amn_copy_strided(each, n_dims, size, items.data + src_first, buffer.data + dst_first)
 
 
 cdef int _check_ends(const uint64_t *ends, uint64_t n, uint64_t n_values) except -1:
@@ -432,11 +336,10 @@ def crc32(src, uint32_t crc, bits=None) -> int:
     `bits` are those taken at a time, one of CRC32_BITS; not to be called where this is empty.
     """
     cdef int at_once = _bits_at_once(bits)
-    cdef Py_buffer view
-    cdef amn_bytes data = held(src, &view)
+    cdef _Held of = _Held()
+    cdef amn_bytes data = of.to_read(src)
     with nogil:
         crc = amn_crc32(at_once, crc, data)
-    PyBuffer_Release(&view)
     return crc
 
 
@@ -449,15 +352,12 @@ def pread_crc32(int fd, offset, dst) -> tuple[int, int]:
     cdef uint64_t first = size_of(offset, "offset"), done = 0
     cdef int error = EINTR, at_once = _bits_at_once(None)
     cdef uint32_t crc = 0
-    cdef Py_buffer view
-    cdef amn_buffer buffer = held_to_write(dst, &view)
-    try:
-        while error == EINTR:
-            with nogil:
-                done = amn_pread_crc32(fd, first, buffer, done, at_once, &crc, &error)
-            _heed(error)
-    finally:
-        PyBuffer_Release(&view)
+    cdef _Held of = _Held()
+    cdef amn_buffer buffer = of.to_write(dst)
+    while error == EINTR:
+        with nogil:
+            done = amn_pread_crc32(fd, first, buffer, done, at_once, &crc, &error)
+        _heed(error)
     return done, crc
 
 
