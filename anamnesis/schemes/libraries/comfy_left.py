@@ -14,9 +14,6 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
-from anamnesis.base.dtypes import DType
-from anamnesis.schemes.libraries.linear import refusal
-
 # What names begin with, in checkpoints of all that a pipeline has and in others.
 _OF_CHECKPOINT = "model.diffusion_model."
 _PREFIXES = (_OF_CHECKPOINT, "diffusion_model.")
@@ -49,11 +46,6 @@ _LEFT = {
         r"face_adapter|face_encoder|frame_packer|cond_encoder|audio_vae|vae|vocoder)\."
     ),
 }
-
-
-def comfy_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-    """Return why a weight is of no linear layer, which alone have codes in ComfyUI."""
-    return refusal(name, shape, dtype, (), 2)
 
 
 def comfy_left(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:

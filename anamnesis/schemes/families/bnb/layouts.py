@@ -19,7 +19,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Field, Layers, Repack, unmovable
+from anamnesis.schemes.core.layout import Beside, Config, Field, Layers, Repack, Shapes, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.bnb.encode import NEST, FourBitCodes, Int8Codes
 from anamnesis.schemes.families.bnb.state import (
@@ -61,9 +61,7 @@ class _Bnb(OfTransformers):
 
     conv1d = "as linear"
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         own = _OWN_LINEAR.get(str(config.get("model_type")))
         if own is not None:
             return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
@@ -119,9 +117,7 @@ class FourBitLayout(_Bnb):
     def fitted(self, dtype: DType) -> FourBitLayout:
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         # The JSON of the `quant_state`, its keys in the library's order.
         state: dict[str, Any] = {
             "quant_type": self.kind,
@@ -185,9 +181,7 @@ class Int8Layout(_Bnb):
         whole = completed(self.moved(view.name, found), self.beside(view.name, view.shape))
         return Repack((encoding,), whole, view.is_exact, view.is_cast)
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         return [(self.fields[2].part(name, DTYPES["U8"], ()), b"\0")]
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:

@@ -20,7 +20,7 @@ from anamnesis.schemes.families.integers.moving import rows, settled
 from anamnesis.schemes.views.bits import spread, unstacked
 from anamnesis.schemes.views.integer_casts import floats, raised
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated, retyped
+from anamnesis.schemes.views.views import made_of, repeated
 from anamnesis.sources.strided import transposed
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def of_rows(weight: IntegerWeight) -> Integers:
     if biases is not None:
         biases = grid.of(_biases(weight, biases))
     is_bytes = kernel == "INT8" and weight.planes is None
-    stored = retyped(codes, codes.name, "I8", shape) if is_bytes else None
+    stored = codes._replace(dtype=DTYPES["I8"], shape=shape) if is_bytes else None
     scales = grid.scales()
     listed = weight.groups
     return made._replace(

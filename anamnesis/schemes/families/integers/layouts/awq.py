@@ -21,7 +21,7 @@ from typing import Any
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Layers
+from anamnesis.schemes.core.layout import Config, Layers, Shapes
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -55,9 +55,7 @@ class Gemm(gptq_and_awq.InModules):
 
     fields = gptq_and_awq.InModules.fields[:3]
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         kind = config.get("model_type")
         if kind in _SCALED:
             return dict.fromkeys(shapes, f"AWQ scales activations of {kind}, by what data says")

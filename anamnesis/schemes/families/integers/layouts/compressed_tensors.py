@@ -33,11 +33,13 @@ from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.encoding_names import Setting, spelt
 from anamnesis.schemes.core.layout import (
+    Beside,
     ExpertsTool,
     Field,
     Layers,
     Moves,
     Repack,
+    Shapes,
     each_moved,
     missing,
     stored_parts,
@@ -122,12 +124,10 @@ class PackQuantized(OfCompressedTensors):
     takes = Words
 
     @property
-    def experts_tool(self) -> ExpertsTool | None:
-        return super().experts_tool if self.bits == 4 else None
+    def experts_tool(self) -> ExpertsTool | None:  # type: ignore[override]  # of 4 bits alone
+        return "llm-compressor" if self.bits == 4 else None
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         n = len(shape)
         return [(Part(f"{name}_shape", DTYPES["I64"], (n,)), struct.pack(f"<{n}q", *shape))]
 
@@ -171,7 +171,7 @@ class PackQuantized(OfCompressedTensors):
         ways = [_encoding(replace(own, group_size=n)) for n in sizes]
         return Repack(tuple(ways), parts, is_cast=words.is_cast)
 
-    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+    def undetermined(self, shapes: Shapes) -> Mapping[str, Any]:
         return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
