@@ -141,7 +141,8 @@ class FourBitLayout(_Bnb):
     def write(self, view: FourBitWeight, encoding: Encoding) -> Repack | None:
         if view.kind != self.kind.upper():
             return None
-        own = _encoding(replace(self, block_size=view.block))
+        layout = replace(self, block_size=view.block)
+        own = Encoding(spelt(f"bnb-{self.kind}", vars(layout), SETTINGS), layout)
         if self.is_nested == (view.nested is not None):
             return Repack((own,), view.parts)
         if self.is_nested:
@@ -250,18 +251,8 @@ def four_bit(
     """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …"""
     codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype=dtype)
     layout = FourBitLayout(kind, block_size, is_nested, dtype)
-    return _encoding(layout, codes, has_second_zero=has_second_zero)
-
-
-def _encoding(
-    layout: FourBitLayout, codes: FourBitCodes | None = None, *, has_second_zero: bool = False
-) -> Encoding:
-    settings = {
-        "block_size": layout.block_size,
-        "is_nested": layout.is_nested,
-        "has_second_zero": has_second_zero,
-    }
-    return Encoding(spelt(f"bnb-{layout.kind}", settings, SETTINGS), layout, codes)
+    settings = vars(layout) | {"has_second_zero": has_second_zero}
+    return Encoding(spelt(f"bnb-{kind}", settings, SETTINGS), layout, codes)
 
 
 def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:
