@@ -191,11 +191,7 @@ class OfComfyUi(Layout):
     conv1d = "left"
     marker: ClassVar[Field] = Field("marker", "{module}" + MARKER, ("U8",))
 
-    if TYPE_CHECKING:
-
-        @property
-        def comfy_format(self) -> str:
-            """What ComfyUI calls it."""
+    comfy_format: ClassVar[str]  # what ComfyUI calls it
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
         from anamnesis.schemes.libraries.linear import refusal

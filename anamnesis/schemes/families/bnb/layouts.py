@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import Beside, Config, Field, Layers, Repack, Shapes, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.bnb.encode import NEST, FourBitCodes, Int8Codes

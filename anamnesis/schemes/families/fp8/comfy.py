@@ -18,8 +18,7 @@ from typing import ClassVar
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import Beside, Field, Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp8.layout import OfFloats
@@ -49,7 +48,7 @@ class ComfyUi(OfComfyUi, OfFloats):
     kind = "tensor"
 
     @property
-    def comfy_format(self) -> str:
+    def comfy_format(self) -> str:  # type: ignore[override]  # a setting
         return _FORMATS[self.format]
 
     def said(self, shape: tuple[int, ...]) -> bytes:

@@ -16,8 +16,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.schemes.core.codes import Out
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import Config, Field, Layers, Layout, Repack, Shapes
 from anamnesis.schemes.families.fp8.layout import CODES, SCALE, InBlocks, OfAnyKind, OfFloats
 from anamnesis.schemes.libraries.libraries import (

@@ -9,8 +9,7 @@ from typing import ClassVar
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import Field, Repack
 from anamnesis.schemes.families.rotated.weight import (
     ROTATIONS,

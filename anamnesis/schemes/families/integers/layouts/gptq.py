@@ -25,8 +25,7 @@ from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import Beside, Layers
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
