@@ -137,7 +137,7 @@ def families() -> Iterable[Family]:
         "those of GGUF are blocks",
         "All of it, stacks of experts too. In GGUF, a `NAME.scale` beside another type of block is "
         "a tensor like any other.",
-        ("fp4", "fp4.scaled_blocks"),
+        ("fp4",),
         ("nvfp4*", "mxfp4*", "mlx-nvfp4", "mlx-mxfp4", "gptoss-*", "comfy-nvfp4", "gguf-*fp4"),
         rounded="ComfyUI's NVFP4: the scales, to the output's",
     )

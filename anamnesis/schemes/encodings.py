@@ -14,8 +14,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from anamnesis.base.plain_json import json_table
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, parsed
+from anamnesis.schemes.core.encoding import Encoding, Setting, parsed
 
 
 class Maker(NamedTuple):

@@ -171,25 +171,18 @@ def cut(rows: int, cols: int, n_elements: int, *, step: int = 1, batch: int = 1)
 # --- how much is made at a time -----------------------------------------------------------------
 
 
-class _Sizes(NamedTuple):
-    band: int
-    stripe: int
-
-
 _BANDS_IN_A_STRIPE = 8
 
 THREAD_BYTES = 16 << 20  # the most memory that a thread of a conversion takes
 
 # Output of one band: small enough to be in cache still when it is written, large enough that the
-# interpreter's part in it does not show.
-_USUAL = _Sizes(1 << 20, _BANDS_IN_A_STRIPE << 20)
-
-_now = [_USUAL]
+# interpreter's part in it does not show. And bytes of a stripe.
+_now = [(1 << 20, _BANDS_IN_A_STRIPE << 20)]
 
 
 def band_bytes() -> int:
     """Return about how many bytes of output one band has."""
-    return _now[-1].band
+    return _now[-1][0]
 
 
 def encoded_band_bytes() -> int:
@@ -200,13 +193,13 @@ def encoded_band_bytes() -> int:
 
 def stripe_bytes() -> int:
     """Return the most bytes of all parts that are read at once, where many bands share them."""
-    return _now[-1].stripe
+    return _now[-1][1]
 
 
 @contextmanager
 def cut_into(band: int, stripe: int | None = None) -> Iterator[None]:
     """Cut otherwise in this process, while the block runs; a partial run is of one size."""
-    _now.append(_Sizes(band, band * _BANDS_IN_A_STRIPE if stripe is None else stripe))
+    _now.append((band, band * _BANDS_IN_A_STRIPE if stripe is None else stripe))
     try:
         yield
     finally:

@@ -25,6 +25,9 @@ V = TypeVar("V")
 AS_VALUES = "exclude this weight, so that it is written as values"
 ExpertsTool = Literal["llm-compressor", "ModelOpt"]  # whose way of saving stacked experts
 StacksOf = Literal["transformers", "mlx-lm"]  # whose stacks of experts
+Shapes = Mapping[str, tuple[int, ...]]  # by the names of weights, or the roles of parts
+Config = Mapping[str, Any]  # what config.json says
+Beside = list[tuple[Part, bytes]]  # parts that no encoder makes
 
 
 class Layers(NamedTuple):
@@ -152,17 +155,10 @@ class Layout(ABC):
     config_name: ClassVar[Literal["config.json", "params.json"]] = "config.json"
     config_keys: ClassVar[tuple[str, ...]] = ("quantization_config",)
     moves_left: ClassVar[bool] = True
-
-    @property
-    def experts_tool(self) -> ExpertsTool | None:
-        """Whose way of saving stacked experts it follows, as a matrix for each layer of each."""
-        # None if stacks stay stacks.
-        return None
-
-    @property
-    def stacks_of(self) -> StacksOf | None:
-        """Whose stacks of experts it holds; None if it has a matrix for each layer of each."""
-        return None
+    # Whose way of saving stacked experts it follows, as a matrix for each layer of each; None if
+    # stacks stay stacks. And whose stacks it holds; None if it has a matrix for each layer of each.
+    experts_tool: ClassVar[ExpertsTool | None] = None
+    stacks_of: ClassVar[StacksOf | None] = None
 
     def fitted(self, dtype: DType) -> Self:
         """Return the layout of weights of another dtype, where parts or configs name that."""
@@ -178,15 +174,11 @@ class Layout(ABC):
         """Return why a weight, turned where that is so, is not stored so; None if it can be."""
         return None
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         """Return the weights that the layout's own tools leave as they are, and why."""
         return {}
 
-    def others(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def others(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         """Return the weights that the layout's own tools write otherwise: names of encodings."""
         return {}
 
@@ -204,9 +196,7 @@ class Layout(ABC):
         own = [by_role[out.role].part(name, out.dtype, out.shape) for out in outs]
         return (*own, *(part for part, _ in self.beside(name, shape, found)))
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         """Return what the layout stores beside what a weight is encoded as, with its bytes."""
         return []
 
@@ -237,7 +227,7 @@ class Layout(ABC):
 
     # --- what other programs read --------------------------------------------------------------
 
-    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+    def undetermined(self, shapes: Shapes) -> Mapping[str, Any]:
         """Return what the shapes of a weight's parts, by their roles, leave open; usually nothing.
 
         These are settings as a section of config.json has them; a lone file says them itself.
@@ -248,9 +238,7 @@ class Layout(ABC):
         """Return the `quantization_config` by which other programs load what was written."""
         return {}
 
-    def declare_each(
-        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
+    def declare_each(self, layers: Mapping[str, Encoding], config: Config) -> dict[str, Any] | None:
         """Return the config where some layers are in other encodings; None if none says that."""
         return None
 

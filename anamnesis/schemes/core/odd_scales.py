@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -55,8 +55,13 @@ class OddScales:
 
     @cached_property
     def _left(self) -> dict[str, tuple[StoredTensor, DType]]:
-        coded = (weight for weight in self._weights if weight.own_dtype is None)
-        return {part.name: (part, dtype) for weight in coded for part, dtype in _scales(weight)}
+        found = {}
+        for weight in self._weights:
+            for part in weight.parts[1:] if weight.own_dtype is None else ():
+                dtype = scale_dtype(weight, part)
+                if role_beside(part).endswith("scales") and dtype.name in _FORMS:
+                    found[part.name] = part, dtype
+        return found
 
     def look_at(self, weight: Weight) -> None:
         """Count those of a weight, but of parts that are counted."""
@@ -101,13 +106,6 @@ def scale_dtype(weight: Weight, part: StoredTensor) -> DType:
         return part.dtype
     names = (name for key, name in _AS_BYTES.items() if weight.family.startswith(key))
     return DTYPES[next(names, "U8")]
-
-
-def _scales(weight: Weight) -> Iterator[tuple[StoredTensor, DType]]:
-    for part in weight.parts[1:]:
-        dtype = scale_dtype(weight, part)
-        if role_beside(part).endswith("scales") and dtype.name in _FORMS:
-            yield part, dtype
 
 
 def _odd(piece: bytes, dtype: DType) -> dict[int, int]:

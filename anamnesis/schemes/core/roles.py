@@ -13,7 +13,6 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.weight import Weight
 
 CODES = "codes"
-_OTHERS = "others"
 
 # By the last component of a name, or what a library adds to it; the first that fits counts.
 _ROLES: tuple[tuple[str, str], ...] = tuple(json_table(__file__).items())
@@ -27,7 +26,7 @@ def roles(weight: Weight) -> tuple[str, ...]:
 def role_beside(part: StoredTensor) -> str:
     """Return what a part is that lies beside codes."""
     name = part.name
-    return _role_by(name[name.rfind(".") + 1 :]) or _role_by(name) or _OTHERS
+    return _role_by(name[name.rfind(".") + 1 :]) or _role_by(name) or "others"
 
 
 @lru_cache(maxsize=256)  # a model has many parts of few names

@@ -35,13 +35,18 @@ _MOST_LOOKED_AT = 64  # weights whose zero points are read at once: remote files
 
 def refuse_others(ledger: Ledger, facts: QuantFacts) -> None:
     """Retract the weights that are not as they are said to be."""
-    coded = [weight for weight in ledger.weights.values() if weight.own_dtype is None]
-    said = _Expectations(ledger, coded, facts)
+    said = _Expectations(ledger, ledger.coded, facts)
     for weight in said.doubtful():
         errors = [error for given in said.of(weight) if (error := _problem(weight, given, ledger))]
-        by_config = _best(weight, said.by_config(weight), ledger)
-        if by_config is not None and not said.excuses(weight):
-            errors.append(by_config)
+        by_config: list[AnamnesisError] = []  # unless one of what the config says is true
+        for given in said.by_config(weight):
+            error = _problem(weight, given, ledger)
+            if error is None:
+                by_config = []
+                break
+            by_config.append(error)
+        if by_config and not said.excuses(weight):
+            errors.append(by_config[0])
         if errors:
             ledger.retract(weight, errors[0])
     left = ((weight, by) for weight, by in said.symmetric() if weight.name in ledger.weights)
@@ -120,7 +125,12 @@ class _Expectations:
 
         In a mixed one the file itself, or another section, speaks of a weight not named here.
         """
-        if self._is_left_alone(weight):
+        left, name = self._facts.left_alone, f".{_module(weight)}."
+        if any(f".{target}." in name for target in left):
+            return True
+        if self._left is None:
+            self._left = Targets(((target, True) for target in left), map(_module, self._coded))
+        if self._left.by_name(_module(weight)):
             return True
         shown, given = weight.shown, self.by_config(weight)
         if shown is None or any(one.unread for one in given):
@@ -137,16 +147,6 @@ class _Expectations:
             self._explained[shown] = _agrees(shown, tuple(one for _, one in self._facts.expected))
         return self._explained[shown]
 
-    def _is_left_alone(self, weight: Weight) -> bool:
-        """Return whether the config says that it is not quantised, and so nothing of how."""
-        left = self._facts.left_alone
-        name = f".{_module(weight)}."
-        if any(f".{target}." in name for target in left):
-            return True
-        if self._left is None:
-            self._left = Targets(((target, True) for target in left), map(_module, self._coded))
-        return bool(self._left.by_name(_module(weight)))
-
 
 @lru_cache(maxsize=4096)  # a model has many weights, but few kinds of them
 def _agrees(shown: Shown | None, said: tuple[Expected, ...]) -> bool:
@@ -154,17 +154,6 @@ def _agrees(shown: Shown | None, said: tuple[Expected, ...]) -> bool:
     if not said or shown is None:
         return not said
     return any(not (one.parts or one.unread or disagreement(shown, one)) for one in said)
-
-
-def _best(weight: Weight, given: list[Expected], ledger: Ledger) -> AnamnesisError | None:
-    """Return None if one of them is true, else what is wrong with the first."""
-    first = None
-    for one in given:
-        error = _problem(weight, one, ledger)
-        if error is None:
-            return None
-        first = first or error
-    return first
 
 
 def _problem(weight: Weight, given: Expected, ledger: Ledger) -> AnamnesisError | None:

@@ -31,10 +31,6 @@ def _modules(stored: Iterable[str]) -> set[str]:
     return {name.rpartition(".")[0] for name in stored}
 
 
-def _of_torchao(stored: Iterable[str]) -> set[str]:
-    return {weight_of(name) or name for name in stored}
-
-
 def _shares_words(weight: Weight, settings: Any) -> bool:
     """Return whether MLX's words of other bits and groups would have these shapes."""
     shown, (bits, size) = weight.shown, settings
@@ -75,7 +71,9 @@ _ROWS = {
     _COMFY: _Row(f"__metadata__ {COMFY_METADATA_KEY}", _modules, _is_comfy, True),
     "layers": _Row("quantization in config.json", _modules, _shares_words),
     "vptq_layers": _Row("config_for_layers in config.json", _modules, lambda *_: False),
-    "described": _Row("__metadata__", _of_torchao, _is_in_parts, True),
+    "described": _Row(
+        "__metadata__", lambda names: {weight_of(n) or n for n in names}, _is_in_parts, True
+    ),
 }
 
 
@@ -112,9 +110,9 @@ def refuse_missed(ledger: Ledger, facts: QuantFacts, *, whole: bool) -> None:
         if meant:
             _retract(ledger, meant, row.by, [*missed])
         elif row.is_of_file and (whole or field == _COMFY):
-            _retract_nearest(ledger, _coded(ledger), row.by, [*missed])
+            _retract_nearest(ledger, ledger.coded, row.by, [*missed])
     if whole and facts.unmatched:
-        coded = {weight.name.removesuffix(".weight"): weight for weight in _coded(ledger)}
+        coded = {weight.name.removesuffix(".weight"): weight for weight in ledger.coded}
         known = Targets(facts.expected, coded)
         unnamed = [weight for module, weight in coded.items() if not known.by_name(module)]
         targets = [target for target, _ in facts.unmatched]
@@ -144,7 +142,7 @@ def _unmatched(facts: QuantFacts, stored: Collection[str]) -> tuple[tuple[str, E
 
 def unmatched_note(ledger: Ledger) -> str | None:
     """Return a sentence that lists the names of layers that the model lacks; None without any."""
-    if all(weight.own_dtype is not None for weight in ledger.weights.values()):
+    if not ledger.coded:
         return None
     facts = ledger.facts
     names = [name for missed in facts.missed.values() for name in missed]
@@ -177,15 +175,11 @@ def _unnamed(ledger: Ledger, said: Mapping[str, Any]) -> list[Weight]:
     """Return the quantised weights without a statement under their names, or a marker."""
     return [
         weight
-        for weight in _coded(ledger)
+        for weight in ledger.coded
         if weight.name not in said
         and weight.parts[0].name.rpartition(".")[0] not in said
         and not has_marker(weight.parts[0].name, ledger)
     ]
-
-
-def _coded(ledger: Ledger) -> list[Weight]:
-    return [weight for weight in ledger.weights.values() if weight.own_dtype is None]
 
 
 def _retract_nearest(ledger: Ledger, may_be: list[Weight], by: str, missed: list[str]) -> None:

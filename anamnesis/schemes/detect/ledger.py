@@ -40,6 +40,11 @@ class Ledger:
         """What the config and the files say, and the user; read when it is first asked for."""
         return self.read_facts()
 
+    @property
+    def coded(self) -> list[Weight]:
+        """The weights that are quantised."""
+        return [weight for weight in self.weights.values() if weight.own_dtype is None]
+
     def find(self, name: str) -> StoredTensor | None:
         """Return the stored tensor of this name if there is one and it is not claimed yet."""
         return self._free.get(name)

@@ -13,21 +13,21 @@ from __future__ import annotations
 
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
-from anamnesis.schemes.detect.markers import is_said
+from anamnesis.schemes.detect.markers import has_marker
 from anamnesis.schemes.detect.not_weights import sibling
 from anamnesis.schemes.views.columns import TimesColumns
 from anamnesis.schemes.views.transposed import Transposed
 
 _NAME = "pre_quant_scale"
 _ADDED = ("svdquant_lora_a", "svdquant_lora_b")  # whose product SVDQuant adds to the weight's
-_PASSES = "allow_unknown=True passes them through as they are, beside the weights"
 
 
 def settle_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
     """Fold them into the weights that were read, or refuse them, without these."""
     are_all = bool(facts.tiles) or (facts.method or "").lower() == "modelopt"
     for scale in ledger.called(_NAME):
-        if not are_all and not is_said(scale.name, ledger, facts.comfy_layers):
+        is_said = scale.name.rpartition(".")[0] in facts.comfy_layers
+        if not (are_all or is_said or has_marker(scale.name, ledger)):
             continue
         weight = ledger.weights.get(sibling(scale.name, "weight"))
         if weight is None or scale.dtype.kind != "float" or scale.shape != weight.shape[-1:]:
@@ -40,10 +40,11 @@ def settle_input_scales(ledger: Ledger, facts: QuantFacts) -> None:
             ledger.extend(TimesColumns(weight.name, weight.shape, parts, (weight,)))
             continue
         folds = f"fold_{_NAME}=True multiplies these by it, as a plain model needs them; "
+        passes = "allow_unknown=True passes them through as they are, beside the weights"
         error = scale.unsupported(
             f"{scale}: the layer's input must be multiplied by it, as no ordinary model does; "
             f"{weight.name} alone is not the original weight, but its columns times these are",
-            remedy=f"{folds if can_fold else ''}{_PASSES}",
+            remedy=f"{folds if can_fold else ''}{passes}",
         )
         ledger.refuse([scale.name], error)
         ledger.apart.add(scale.name)

@@ -50,13 +50,14 @@ def with_tiles(ledger: Ledger, facts: QuantFacts) -> QuantFacts:
     return facts
 
 
-def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
-    """Return whether the scales of codes that have no marker are in tiles."""
-    found = _may_lie(codes, ledger)
-    if True not in found:
-        return False
+def tiled_layer(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> ComfyLayer | None:
+    """Return what is said of a layer of ComfyUI's; None if it is none of these."""
+    # Without a marker it is one if its scales are in tiles.
+    layer, found = layer_of(codes.name, ledger, facts.comfy_layers), _may_lie(codes, ledger)
+    if layer is not None or True not in found:
+        return layer
     if facts.tiles is not None:
-        return facts.tiles
+        return UNMARKED if facts.tiles else None
     kind = _KINDS[codes.dtype.name]
     if False not in found:
         raise codes.unsupported(
@@ -76,14 +77,6 @@ def are_tiled(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> bool:
         f"tiles{tiles}): the shapes are the same, {other}",
         remedy=_REMEDY,
     )
-
-
-def tiled_layer(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> ComfyLayer | None:
-    """Return what is said of a layer of ComfyUI's; None if it is none of these."""
-    layer = layer_of(codes.name, ledger, facts.comfy_layers)
-    if layer is None and are_tiled(codes, ledger, facts):
-        return UNMARKED
-    return layer
 
 
 def kept_shape(codes: StoredTensor, layer: ComfyLayer, rows: int, cols: int) -> tuple[int, int]:

@@ -10,16 +10,14 @@ ComfyUI counts the columns of the first `attn2.to_k` to tell models apart, befor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
-from anamnesis.base.dtypes import DType
-from anamnesis.schemes.libraries.linear import refusal
+from anamnesis.schemes.core.layout import Shapes
 
-# What names begin with, in checkpoints of all that a pipeline has and in others.
+# What names begin with in checkpoints of all that a pipeline has; in others `diffusion_model.`.
 _OF_CHECKPOINT = "model.diffusion_model."
-_PREFIXES = (_OF_CHECKPOINT, "diffusion_model.")
 _OUTSIDE = "outside of the model's blocks"
 
 _QWEN_IMAGE = (
@@ -51,33 +49,21 @@ _LEFT = {
 }
 
 
-def comfy_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-    """Return why a weight is of no linear layer, which alone have codes in ComfyUI."""
-    return refusal(name, shape, dtype, (), 2)
-
-
-def comfy_left(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+def comfy_left(shapes: Shapes) -> dict[str, str]:
     """Return the weights that ComfyUI's tools leave as they are, and why."""
     is_whole = any(name.startswith(_OF_CHECKPOINT) for name in shapes)
-    modules = {name: _module(name) for name in shapes}
-    rule = _rule({module for name, module in modules.items() if _is_inner(name, is_whole)})
+    inner = [name for name in shapes if not is_whole or name.startswith(_OF_CHECKPOINT)]
+    modules = {}  # as the diffusion model calls them
+    for name in inner:
+        module = name.removeprefix(_OF_CHECKPOINT).removeprefix("diffusion_model.")
+        modules[name] = module.removesuffix(".weight")
+    rule = _rule({*modules.values()})
     found = {}
-    for name, module in modules.items():
-        why = rule(module) if _is_inner(name, is_whole) else "not of the diffusion model"
+    for name in shapes:
+        why = rule(modules[name]) if name in modules else "not of the diffusion model"
         if why is not None:
             found[name] = why
     return found
-
-
-def _module(name: str) -> str:
-    """Return the module of a weight, as the diffusion model calls it."""
-    for prefix in _PREFIXES:
-        name = name.removeprefix(prefix)
-    return name.removesuffix(".weight")
-
-
-def _is_inner(name: str, is_whole: bool) -> bool:
-    return not is_whole or name.startswith(_OF_CHECKPOINT)
 
 
 def _rule(modules: set[str]) -> Callable[[str], str | None]:
@@ -92,10 +78,8 @@ def _rule(modules: set[str]) -> Callable[[str], str | None]:
 def _left_of_qwen_image(module: str) -> str | None:
     if module == "transformer_blocks.0.img_mod.1":
         return "modulation of the first block"
-    is_norm = ".norm" in module
-    return (
-        None if not is_norm and any(fnmatchcase(module, one) for one in _QWEN_IMAGE) else _OUTSIDE
-    )
+    is_inside = any(fnmatchcase(module, one) for one in _QWEN_IMAGE)
+    return None if is_inside and ".norm" not in module else _OUTSIDE
 
 
 def _left_of_anima(module: str) -> str | None:
@@ -113,8 +97,7 @@ def _left_of_ltx(ends: frozenset[int], module: str) -> str | None:
 
 def _ends(modules: set[str]) -> frozenset[int]:
     """Return the numbers of the first and last blocks."""
-    found = {int(block[1]) for module in modules if (block := _LTX_BLOCK.match(module))}
-    blocks = sorted(found)
+    blocks = sorted({int(one[1]) for module in modules if (one := _LTX_BLOCK.match(module))})
     return frozenset(blocks[:_LTX_ENDS] + blocks[-_LTX_ENDS:])
 
 

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.schemes.core.layout import Field, Layers, Layout
+from anamnesis.schemes.core.layout import Beside, Config, Field, Layers, Layout, Shapes
 from anamnesis.schemes.libraries.comfy_metadata import MARKER
 
 if TYPE_CHECKING:
     from anamnesis.base.dtypes import DType
-    from anamnesis.base.stored import Part
     from anamnesis.schemes.core.encoding import Encoding
     from anamnesis.schemes.core.layout import ExpertsTool, StacksOf
     from anamnesis.schemes.libraries.linear import Tool
@@ -32,9 +31,7 @@ class _OfLinearLayers(Layout):
 
         return linear_refusal(name, shape, dtype, self.tool)
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         from anamnesis.schemes.libraries.linear import left_by_class
         from anamnesis.schemes.libraries.mtp import left_drafts
 
@@ -68,9 +65,7 @@ class OfCompressedTensors(_OfLinearLayers):
 
     tool = "llm-compressor"
 
-    @property
-    def experts_tool(self) -> ExpertsTool | None:
-        return "llm-compressor"
+    experts_tool: ClassVar[ExpertsTool | None] = "llm-compressor"
 
     def config(
         self,
@@ -174,23 +169,17 @@ class OfMlx(Layout):
 
         return mlx_refusal(name, shape, dtype)
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         from anamnesis.schemes.libraries.mlx_models import left_in
 
         return left_in(shapes, config)
 
-    def others(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def others(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         from anamnesis.schemes.libraries.mlx_models import in_8_bits
 
         return in_8_bits(shapes, config)
 
-    def declare_each(
-        self, layers: Mapping[str, Encoding], config: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
+    def declare_each(self, layers: Mapping[str, Encoding], config: Config) -> dict[str, Any] | None:
         from anamnesis.schemes.libraries.mlx_models import with_each
 
         return with_each(self.declare(Layers([], [], {})), layers, config)
@@ -202,27 +191,19 @@ class OfComfyUi(Layout):
     conv1d = "left"
     marker: ClassVar[Field] = Field("marker", "{module}" + MARKER, ("U8",))
 
-    if TYPE_CHECKING:
-
-        @property
-        def comfy_format(self) -> str:
-            """What ComfyUI calls it."""
+    comfy_format: ClassVar[str]  # what ComfyUI calls it
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
-        from anamnesis.schemes.libraries.comfy_left import comfy_refusal
+        from anamnesis.schemes.libraries.linear import refusal
 
-        return comfy_refusal(name, shape, dtype)
+        return refusal(name, shape, dtype, (), 2)  # linear layers alone have codes in ComfyUI
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         from anamnesis.schemes.libraries.comfy_left import comfy_left
 
         return comfy_left(shapes)
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         said = self.said(shape)
         return [(self.marker.part(name, DTYPES["U8"], (len(said),)), said)]
 

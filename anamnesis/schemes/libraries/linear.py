@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Literal
 
 from anamnesis.base.dtypes import DType
+from anamnesis.schemes.core.layout import Shapes
 from anamnesis.schemes.libraries.stacks import is_stack
 
 Tool = Literal["transformers", "llm-compressor", "ModelOpt"]
@@ -91,7 +92,7 @@ def _left_as(module: str, tool: Tool | None) -> str | None:
     return next((what for what in kinds if not (is_layer and what == "embedding")), None)
 
 
-def left_by_class(shapes: Mapping[str, tuple[int, ...]], tool: Tool) -> dict[str, str]:
+def left_by_class(shapes: Shapes, tool: Tool) -> dict[str, str]:
     """Return the weights that a tool leaves, and why, by what other weights a model has."""
     # torch's MultiheadAttention has a class of its own for one of its layers. transformers leaves
     # the last layer of a model if it ends in a weight, and not in a bias.

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from anamnesis.base.dtypes import DType
 from anamnesis.base.plain_json import json_table
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Layers
+from anamnesis.schemes.core.layout import Config, Layers, Shapes
 from anamnesis.schemes.libraries.linear import LEFT, refusal
 
 
@@ -60,7 +60,6 @@ PLAIN_EXPERTS = _types(_TABLE["plain_experts"])
 CLASSES = _types(_TABLE["classes"])  # types that mlx-lm has a class for
 # Types whose class is another's: `MODEL_REMAPPING` of mlx-lm.
 ALIASES: Mapping[str, str] = _TABLE["aliases"]
-_BY_ARCHITECTURE = {("bailing_hybrid", "BailingMoeV3ForCausalLM"): "bailing_moe_v3"}
 
 # What a module of a file becomes in mlx-lm, where its config says something of it.
 _PATHS: Mapping[str, Mapping[str, str]] = _TABLE["paths"]
@@ -72,11 +71,10 @@ def class_of(config: Mapping[str, Any]) -> str:
     if not isinstance(kind, str):
         return ""
     given = config.get("architectures")
-    names = filter(
-        lambda name: isinstance(name, str), given if isinstance(given, list) else [given]
-    )
-    by_architecture = (_BY_ARCHITECTURE.get((kind, name)) for name in names)
-    return next(filter(None, by_architecture), ALIASES.get(kind, kind))
+    names = given if isinstance(given, list) else [given]
+    if kind == "bailing_hybrid" and "BailingMoeV3ForCausalLM" in names:
+        return "bailing_moe_v3"
+    return ALIASES.get(kind, kind)
 
 
 def rows_of(config: Mapping[str, Any]) -> list[Row]:
@@ -121,7 +119,7 @@ def mlx_refusal(name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
     return refusal(name, shape, dtype, ("norm",), 3 if is_stack else 2)
 
 
-def left_in(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) -> Mapping[str, str]:
+def left_in(shapes: Shapes, config: Config) -> Mapping[str, str]:
     """Return what mlx-lm leaves of a model or only loads plain, and routers it may not take."""
     kind = class_of(config)
     parts = [config, *(part for part in config.values() if isinstance(part, dict))]
@@ -138,9 +136,7 @@ def left_in(shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]) ->
     return left
 
 
-def in_8_bits(
-    shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-) -> Mapping[str, str]:
+def in_8_bits(shapes: Shapes, config: Config) -> Mapping[str, str]:
     """Return the layers that mlx-lm has in 8 bits, whatever it has the others in."""
     return {name: "mlx-8bit" for name, row in _rows(shapes, config) if row.way == "8 bits"}
 

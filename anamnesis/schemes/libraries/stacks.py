@@ -10,8 +10,9 @@ Granite's files have older names for them. mlx-lm has a stack for each of three 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
+
+from anamnesis.schemes.core.layout import Shapes
 
 _STACK = re.compile(r"(?:^|\.)experts\.(gate_up_proj|up_proj|down_proj)$")
 _OTHERS = re.compile(r"(^|\.)experts\.(\w+_)?(proj|w[123])(\.weight)?$")
@@ -29,8 +30,6 @@ OF_MIXTRAL = frozenset(
     }
 )
 _IN_MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Stacks(NamedTuple):

@@ -51,8 +51,9 @@ def match_names(
 
 def common_end(name: str, other: str) -> int:
     """Return how many dotted parts two names have in common at their ends."""
-    pairs = zip(*(reversed(_bare(one).split(".")) for one in (name, other)), strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(map(_length, (name, other))))
+    both = [_bare(one).split(".")[::-1] for one in (name, other)]
+    pairs = enumerate(zip(*both, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(map(len, both)))
 
 
 def without_wrappers(name: str) -> str:
@@ -94,10 +95,6 @@ def _bare(name: str) -> str:
     return name.removesuffix(_WEIGHT)
 
 
-def _length(name: str) -> int:
-    return _bare(name).count(".") + 1
-
-
 def _dotted_ends(name: str) -> Iterator[str]:
     """Yield what a name of several parts ends with, of two parts and more."""
     _, _, end = name.partition(".")
@@ -110,6 +107,7 @@ T = TypeVar("T")
 
 REGEX = "re:"
 _MOST_CHOICES = 64  # that the groups of one regular expression may come to
+_GAP = "\n"  # between words, in none of which it can be
 _TOKEN = re.compile(
     r"(?P<gap>\.[*+]\??|\\d\+|\[0-9\]\+|\*)|(?P<group>\((?:\?:)?(?P<words>[\w.\\|-]*)\))"
     r"|\\(?P<escaped>[.\-_])|(?P<plain>[\w.-])"
@@ -150,7 +148,7 @@ def _globs(target: str) -> list[_Glob] | None:
     text = target.removeprefix(REGEX).removeprefix("^") if is_regex else target
     to_end = not is_regex or text.endswith("$")
     text = text.removesuffix("$") if is_regex else text
-    parts: list[list[str | None]] = []  # None is a gap
+    parts: list[list[str]] = []
     place = 0
     while place < len(text):
         token = _TOKEN.match(text, place)
@@ -160,7 +158,7 @@ def _globs(target: str) -> list[_Glob] | None:
         if token["gap"]:
             if is_regex == (token[0] == "*"):
                 return None
-            parts.append([None])
+            parts.append([_GAP])
         elif token["group"]:
             parts.append([word.replace("\\", "") for word in token["words"].split("|")])
         else:
@@ -170,18 +168,7 @@ def _globs(target: str) -> list[_Glob] | None:
         n *= len(choices)
         if n > _MOST_CHOICES:
             return None
-    return [_Glob(tuple(_words(choice)), to_end) for choice in product(*parts)]
-
-
-def _words(choice: Iterable[str | None]) -> Iterator[str]:
-    word = ""
-    for part in choice:
-        if part is None:
-            yield word
-            word = ""
-        else:
-            word += part
-    yield word
+    return [_Glob(tuple("".join(choice).split(_GAP)), to_end) for choice in product(*parts)]
 
 
 def matches(target: str, name: str) -> bool | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 CODES, SCALE, ZEROS = "qdata", "scale", "zero_point"
@@ -110,19 +111,14 @@ def metadata_without(
     for key, text in metadata.items():
         is_given = (key in decoded or key in gone) and describes_tensor(key, text)
         if key == _NAMES_KEY and describes_tensor(key, text):
-            given[key] = _names_without(text, decoded, gone)
+            with suppress(ValueError, RecursionError):
+                names = json.loads(text)
+                if all(type(name) is str for name in names):
+                    left = [decoded.get(name, name) for name in names if name not in gone]
+                    text = json.dumps(left)
+            given[key] = text
         elif not is_given:
             given[key] = text
         elif key in decoded:
             given[decoded[key]] = _PLAIN
     return given
-
-
-def _names_without(text: str, decoded: Mapping[str, str], gone: Collection[str]) -> str:
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if not all(type(name) is str for name in names):
-        return text
-    return json.dumps([decoded.get(name, name) for name in names if name not in gone])

@@ -35,8 +35,11 @@ def dense(codes: StoredTensor, bits: int, dtype: str) -> StoredTensor:
         return codes._replace(dtype=part.dtype, shape=part.shape)
     was = made_from(codes) if 8 % bits == 0 and cols * bits == 32 * words else None
     way = was.way if was and was.stored.n_bytes == part.n_bytes else None
-    if was and isinstance(way, _Spread) and way.bits == bits:
-        return _flipped(was.stored, way, part)
+    if was and isinstance(way, _Spread) and way.bits == bits:  # it is taken as it was, not spread
+        if not way.flipped:
+            return was.stored._replace(name=part.name, dtype=part.dtype, shape=part.shape)
+        mask = sum(way.flipped << at for at in range(0, 8, bits))
+        return made_of(part, [was.stored], prod(lead), lambda _, raw: raw ^ raw.dtype.type(mask))
     return made_of(part, [codes], prod(lead), lambda _, lines: _packed(lines, bits, 4 * words))
 
 
@@ -52,15 +55,6 @@ def spread(packed: StoredTensor, bits: int, cols: int, flipped: int = 0) -> Stor
     if bits == 8 and packed.n_bytes == part.n_bytes and not flipped:
         return packed._replace(dtype=_U8, shape=part.shape)
     return made_of(part, [packed], prod(lead), made, undone=Undone(_Spread(bits, flipped), packed))
-
-
-def _flipped(packed: StoredTensor, way: _Spread, part: Part) -> StoredTensor:
-    """Return what bytes were spread from, with the same bits flipped, without spreading it."""
-    if not way.flipped:
-        return packed._replace(name=part.name, dtype=part.dtype, shape=part.shape)
-    mask = sum(way.flipped << at for at in range(0, 8, way.bits))
-    lines = prod(part.shape[:-1])
-    return made_of(part, [packed], lines, lambda _, given: given ^ given.dtype.type(mask))
 
 
 def stacked(codes: StoredTensor, bits: int) -> StoredTensor:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from anamnesis.base.dtypes import OUTPUT_DTYPES, DType
-from anamnesis.base.lazy import NDArray, np
-from anamnesis.base.stored import StoredTensor
+from anamnesis.base.lazy import np
 from anamnesis.schemes.core.bands import Band, Bands
 from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Scratch, Weight
@@ -31,11 +30,7 @@ class TimesColumns(Seen[Weight]):
 
     @property
     def scheme(self) -> str:
-        return f"{self.stored.scheme}, times {self._factors.name.rpartition('.')[2]}"
-
-    @property
-    def _factors(self) -> StoredTensor:
-        return self.parts[-1]
+        return f"{self.stored.scheme}, times {self.parts[-1].name.rpartition('.')[2]}"
 
     def by_reference(self, dtype: DType) -> Self:
         found = Seen.by_reference(self, dtype)
@@ -55,7 +50,11 @@ class TimesColumns(Seen[Weight]):
             scratch.convert(narrow, _F32, raw, of=self.between.name)
         values = np.frombuffer(raw, np.float32)
         n_infinite = np.count_nonzero(np.isinf(values))
-        factors, cols = self._in_float32(scratch), self._factors.n_elements
+        stored, cols = self.parts[-1], self.parts[-1].n_elements
+        wide = bytearray(_F32.n_bytes(cols))
+        given = scratch.read(_FACTORS, stored, 0, stored.n_bytes)
+        scratch.convert(given, _F32, wide, of=stored.dtype.name)
+        factors = np.frombuffer(wide, np.float32)
         head = min(-band.start % cols, n)  # of a row that has begun before; then whole rows
         tail = head + (n - head) // cols * cols
         with np.errstate(all="ignore"):
@@ -64,10 +63,3 @@ class TimesColumns(Seen[Weight]):
             values[tail:] *= factors[: n - tail]
         overflows += int(np.count_nonzero(np.isinf(values)) - n_infinite)
         return overflows + scratch.convert(raw, dtype, out)
-
-    def _in_float32(self, scratch: Scratch) -> NDArray[Any]:
-        factors = self._factors
-        raw = scratch.read(_FACTORS, factors, 0, factors.n_bytes)
-        wide = bytearray(_F32.n_bytes(factors.shape[0]))
-        scratch.convert(raw, _F32, wide, of=factors.dtype.name)
-        return np.frombuffer(wide, np.float32)

@@ -6,7 +6,7 @@ are: products and sums are compared to the bit, of every code with the numbers o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -68,58 +68,39 @@ def in_dtype(grid: StoredTensor, dtype: str) -> StoredTensor | None:
     """Return numbers in another dtype; None if it has not all of them."""
     if dtype in (grid.dtype.name, "F32"):
         return in_float32(grid) if dtype == "F32" else grid
-    if not all(_are_in(values, dtype) for (values,) in _pieces(1, grid)):
-        return None
-    return _converted(grid, dtype)
+    are_in = all(_are_in(values, dtype) for (values,) in _pieces(1, grid))
+    return computed(lambda values: values, dtype, grid) if are_in else None
 
 
 def in_float32(grid: StoredTensor) -> StoredTensor:
     """Return numbers in float32, which has all of them, NaNs too."""
-    return _converted(grid, "F32")
-
-
-def _converted(grid: StoredTensor, dtype: str) -> StoredTensor:
-    own = grid.dtype.name
-    if own == dtype:
-        return grid
-    part = Part(grid.name, DTYPES[dtype], grid.shape)
-
-    def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        return _narrowed(floats(lines.tobytes(), own), dtype)
-
-    return made_of(part, [grid], grid.n_elements, made)
+    return grid if grid.dtype.name == "F32" else computed(lambda values: values, "F32", grid)
 
 
 def raised(grid: StoredTensor, by: int) -> StoredTensor | None:
     """Return numbers that are more by a whole one; None if float32 has not all of the sums."""
     if not by:
         return grid
-    added, own = np.float32(by), grid.dtype.name
+    added = np.float32(by)
     for (values,) in _pieces(1, grid):
         with np.errstate(all="ignore"):
             sums = values + added
             is_exact = (sums - added == values) & (sums == values.astype("<f8") + by)
         if not is_exact.all():
             return None
-
-    def made(units: range, lines: NDArray[Any]) -> NDArray[Any]:
-        return floats(lines.tobytes(), own) + added
-
-    part = Part(grid.name, DTYPES["F32"], grid.shape)
-    return made_of(part, [grid], grid.n_elements, made)
+    return computed(lambda values: values + added, "F32", grid)
 
 
-def _computed(grid: StoredTensor, more: StoredTensor, make: Any, dtype: str) -> StoredTensor:
-    """Return numbers made of two grids of numbers."""
-    part = Part(grid.name, DTYPES[dtype], grid.shape)
-    dtypes = grid.dtype.name, more.dtype.name
+def computed(make: Callable[..., NDArray[Any]], dtype: str, *grids: StoredTensor) -> StoredTensor:
+    """Return numbers of a dtype that are made, in float32, of those of grids of one shape."""
 
     def made(units: range, *lines: NDArray[Any]) -> NDArray[Any]:
-        given = [floats(one.tobytes(), own) for one, own in zip(lines, dtypes, strict=True)]
-        found: NDArray[Any] = make(*given)
+        both = zip(lines, grids, strict=True)
+        found = make(*(floats(line.tobytes(), grid.dtype.name) for line, grid in both))
         return found.astype(np.uint8) if dtype == "U8" else _narrowed(found, dtype)
 
-    return made_of(part, [grid, more], grid.n_elements, made)
+    part = Part(grids[0].name, DTYPES[dtype], grids[0].shape)
+    return made_of(part, grids, grids[0].n_elements, made)
 
 
 # --- zero points ------------------------------------------------------------------------------
@@ -155,8 +136,7 @@ def with_zeros(view: Integers) -> Integers:
     if found.least == found.most:
         return view._replace(zero=int(found.least), zeros=None)
     if view.zeros.dtype is not _U8:
-        codes = _computed(view.zeros, view.scales, lambda zeros, _: zeros, "U8")
-        return view._replace(zeros=codes)
+        return view._replace(zeros=computed(lambda zeros: zeros, "U8", view.zeros))
     return view
 
 
@@ -179,7 +159,7 @@ def _of_biases(view: Integers) -> Integers:
             theirs = (codes - zero(scales, biases)) * scales
         if not _are_same(ours, theirs):
             raise view.refused("its biases are not scales times codes, to the bit")
-    return view._replace(biases=None, zeros=_computed(view.scales, view.biases, zero, "U8"))
+    return view._replace(biases=None, zeros=computed(zero, "U8", view.scales, view.biases))
 
 
 def _are_same(ours: NDArray[Any], theirs: NDArray[Any]) -> bool:
@@ -251,7 +231,7 @@ def with_biases(view: Integers, dtype: str | None = None) -> Integers:
             found: NDArray[Any] = -zero * scales + given
             return found
 
-    biases = _computed(view.scales, view.zeros or view.biases or view.scales, bias, dtype)
+    biases = computed(bias, dtype, view.scales, view.zeros or view.biases or view.scales)
     return view._replace(scales=scales, biases=biases, zeros=None, zero=0)
 
 
@@ -334,10 +314,10 @@ def by_row(view: Integers, unit: float) -> tuple[StoredTensor, StoredTensor, Int
                 why = "no scale of some row gives the same products, divided by 127 or not"
                 raise view.refused(why)
 
-        def made(scales: NDArray[Any], _: NDArray[Any]) -> NDArray[Any]:
+        def partners(scales: NDArray[Any]) -> NDArray[Any]:
             return _partners(scales, old, unit, exact)[0]
 
-        scales = _computed(view.scales, view.scales, made, "F32")
+        scales = computed(partners, "F32", view.scales)
         view = view._replace(scales=scales, unit=unit, is_exact=exact)
     return signed(view), view.scales, view
 

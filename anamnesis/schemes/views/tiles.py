@@ -69,14 +69,6 @@ def cropped(
     return StoredTensor(stored.name, stored.dtype, (rows, cols), n_bytes, offset, source)
 
 
-def in_tiles(scales: bytes | bytearray, rows: int, cols: int) -> bytes:
-    """Return a matrix of bytes in memory as `tiled` does."""
-    tall, wide = -(-rows // ROWS), -(-cols // COLS)
-    whole = np.zeros((tall * ROWS, wide * COLS), np.uint8)
-    whole[:rows, :cols] = np.frombuffer(scales, np.uint8).reshape(rows, cols)
-    return whole.reshape(tall, 4, 32, wide, COLS).transpose(0, 3, 2, 1, 4).tobytes()
-
-
 @dataclass(frozen=True)
 class TiledGroups(Blockwise):
     """Floats of 4 or 8 bits whose scales are in tiles; rows and columns are of whole groups."""
@@ -97,11 +89,15 @@ class TiledGroups(Blockwise):
         return super().refuses(shape)
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        rows, cols = task.matrix
-        scales = bytearray(rows * (cols // self.wide))
+        rows, n_groups = task.n // task.shape[-1], task.shape[-1] // self.wide
+        scales = bytearray(rows * n_groups)
         loss = super().encode(values, task, (outs[0], memoryview(scales), *outs[2:]))
         self.settle(outs[0], scales)
-        outs[1][:] = in_tiles(scales, rows, cols // self.wide)
+        tall, across = -(-rows // ROWS), -(-n_groups // COLS)
+        whole = np.zeros((tall * ROWS, across * COLS), np.uint8)
+        whole[:rows, :n_groups] = np.frombuffer(scales, np.uint8).reshape(rows, n_groups)
+        tiles = whole.reshape(tall, 4, 32, across, COLS).transpose(0, 3, 2, 1, 4)  # as in `tiled`
+        outs[1][:] = tiles.tobytes()
         return loss
 
     def settle(self, codes: memoryview, scales: bytearray) -> None:

@@ -37,11 +37,6 @@ def stored_bytes(stored: StoredTensor, start: int, stop: int) -> NDArray[np.uint
     return np.frombuffer(stored.source.read(stored.offset + start, stop - start), np.uint8)
 
 
-def retyped(stored: StoredTensor, name: str, dtype: str, shape: tuple[int, ...]) -> StoredTensor:
-    """Return a tensor's bytes by another name, dtype and shape."""
-    return stored._replace(name=name, dtype=DTYPES[dtype], shape=shape)
-
-
 def made_of(
     part: Part,
     inputs: Sequence[StoredTensor],

@@ -17,9 +17,8 @@ from typing import Any, ClassVar
 import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Field, Layers, Repack, unmovable
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
+from anamnesis.schemes.core.layout import Beside, Config, Field, Layers, Repack, Shapes, unmovable
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.bnb.encode import NEST, FourBitCodes, Int8Codes
 from anamnesis.schemes.families.bnb.state import (
@@ -61,9 +60,7 @@ class _Bnb(OfTransformers):
 
     conv1d = "as linear"
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         own = _OWN_LINEAR.get(str(config.get("model_type")))
         if own is not None:
             return dict.fromkeys(shapes, f"{own}, which transformers does not quantise")
@@ -119,9 +116,7 @@ class FourBitLayout(_Bnb):
     def fitted(self, dtype: DType) -> FourBitLayout:
         return replace(self, dtype=dtype) if dtype.name in _core.SOURCES else self
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         # The JSON of the `quant_state`, its keys in the library's order.
         state: dict[str, Any] = {
             "quant_type": self.kind,
@@ -145,7 +140,8 @@ class FourBitLayout(_Bnb):
     def write(self, view: FourBitWeight, encoding: Encoding) -> Repack | None:
         if view.kind != self.kind.upper():
             return None
-        own = _encoding(replace(self, block_size=view.block))
+        layout = replace(self, block_size=view.block)
+        own = Encoding(spelt(f"bnb-{self.kind}", vars(layout), SETTINGS), layout)
         if self.is_nested == (view.nested is not None):
             return Repack((own,), view.parts)
         if self.is_nested:
@@ -185,9 +181,7 @@ class Int8Layout(_Bnb):
         whole = completed(self.moved(view.name, found), self.beside(view.name, view.shape))
         return Repack((encoding,), whole, view.is_exact, view.is_cast)
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         return [(self.fields[2].part(name, DTYPES["U8"], ()), b"\0")]
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
@@ -256,18 +250,8 @@ def four_bit(
     """Return `bnb-nf4`, `bnb-fp4-nested`, `bnb-nf4-128`, `bnb-fp4-zeros`, …"""
     codes = FourBitCodes(kind, block_size, is_nested, has_second_zero, dtype=dtype)
     layout = FourBitLayout(kind, block_size, is_nested, dtype)
-    return _encoding(layout, codes, has_second_zero=has_second_zero)
-
-
-def _encoding(
-    layout: FourBitLayout, codes: FourBitCodes | None = None, *, has_second_zero: bool = False
-) -> Encoding:
-    settings = {
-        "block_size": layout.block_size,
-        "is_nested": layout.is_nested,
-        "has_second_zero": has_second_zero,
-    }
-    return Encoding(spelt(f"bnb-{layout.kind}", settings, SETTINGS), layout, codes)
+    settings = vars(layout) | {"has_second_zero": has_second_zero}
+    return Encoding(spelt(f"bnb-{kind}", settings, SETTINGS), layout, codes)
 
 
 def int8(dtype: DType = DTYPES["BF16"]) -> Encoding:

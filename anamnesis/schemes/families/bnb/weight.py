@@ -19,8 +19,6 @@ from anamnesis.schemes.views.views import made_of
 
 PER_127 = struct.unpack("<f", struct.pack("<f", 1 / 127))[0]  # as a float32
 
-_CODEBOOK4 = _core.ABSMAX["CODEBOOK4"]
-_INT8 = _core.ABSMAX["INT8"]
 _KEPT, _VALUES = 6, 7  # slots of a worker's scratch, behind those of the parts
 _BETWEEN = 1 << 18  # values, or absmax, recovered at a time of which only some columns are wanted
 _VALUES_PER_ABSMAX = 8  # of codes that are read at a time, at most
@@ -78,10 +76,10 @@ class FourBitWeight(TiledWeight):
         out: memoryview,
     ) -> int:
         """Decode codes, the first of them `phase` from the beginning of its block."""
-        floats, outputs, block = _core.FLOATS[kind], _core.OUTPUTS[dtype.name], self.block
+        kernel = _core.ABSMAX["CODEBOOK4"], _core.OUTPUTS[dtype.name]
         codebook = scratch.read(2, self.parts[2], 0, self.parts[2].n_bytes)
-        scaling = absmax, floats, block, phase, scratch.level
-        return _core.dequantize_absmax(_CODEBOOK4, outputs, codes, out, n, codebook, *scaling)
+        scaling = absmax, _core.FLOATS[kind], self.block, phase, scratch.level
+        return _core.dequantize_absmax(*kernel, codes, out, n, codebook, *scaling)
 
     @property
     def column_step(self) -> int:
@@ -120,8 +118,7 @@ class FourBitWeight(TiledWeight):
         _io.copy_rows(absmax, 0, per_row * item, n_blocks * item, kept)
         first = rows.start * stride + cols.start // 2
         codes = scratch.read_rows(0, self.parts[0], first, stride, cols.n // 2, rows.n)
-        n = rows.n * cols.n
-        return self._decode_nibbles(codes, n, kept, kind, 0, dtype, scratch, out)
+        return self._decode_nibbles(codes, rows.n * cols.n, kept, kind, 0, dtype, scratch, out)
 
     def _decode_rows(
         self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview
@@ -236,7 +233,5 @@ class Int8Weight(DecodedByTiles):
         codes, absmax = self.parts[:2]
         read, n = scratch.read_tile(0, codes, rows, cols), rows.n * cols.n
         of_rows = scratch.read(1, absmax, 4 * rows.start, 4 * rows.n), _core.FLOATS["F32"], cols.n
-        outputs = _core.OUTPUTS[dtype.name]
-        return _core.dequantize_absmax(
-            _INT8, outputs, read, out, n, b"", *of_rows, 0, scratch.level
-        )
+        kernel = _core.ABSMAX["INT8"], _core.OUTPUTS[dtype.name]
+        return _core.dequantize_absmax(*kernel, read, out, n, b"", *of_rows, 0, scratch.level)

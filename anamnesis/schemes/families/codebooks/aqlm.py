@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.schemes.core.bands import Run
 from anamnesis.schemes.core.weight import Scratch
@@ -34,30 +33,22 @@ class AqlmWeight(CodebookWeight):
 
     @property
     def id(self) -> str:
-        n, entries, rows, cols = self._books
+        n, entries, rows, cols = self.books.shape
         rounded = "-rounded" if self.is_rounded else ""
         return f"aqlm-{n}x{entries.bit_length() - 1}-{rows}x{cols}{rounded}"
 
     @property
     def scheme(self) -> str:
-        n, entries, rows, cols = self._books
+        n, entries, rows, cols = self.books.shape
         books = f"{n} codebook{'s' if n > 1 else ''} of {entries.bit_length() - 1} bits"
         return f"AQLM, {books}, groups of {cols if rows == 1 else f'{rows}x{cols}'}"
 
     @property
-    def codebook_dtype(self) -> DType:
-        return self.parts[_BOOKS].dtype
-
-    @property
-    def _books(self) -> tuple[int, ...]:
-        return self.parts[_BOOKS].shape
-
-    @property
     def _rows_of_code(self) -> int:
-        return self._books[2]
+        return self.books.shape[2]
 
     def _values(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
-        n_books, entries, tall, wide = self._books
+        n_books, entries, tall, wide = self.books.shape
         down = Run(rows.start // tall, -(-rows.stop // tall))
         across = Run(cols.start // wide, -(-cols.stop // wide))
         codes = self.parts[_CODES]
@@ -68,7 +59,7 @@ class AqlmWeight(CodebookWeight):
         shape = (down.n, across.n, n_books)
         unsigned = f"u{codes.dtype.n_bytes(1)}"
         indices = np.frombuffer(raw, unsigned).reshape(shape) & (entries - 1)
-        books = self._read(scratch, _BOOKS, self.parts[_BOOKS]).reshape(n_books, entries, -1)
+        books = self._read(scratch, _BOOKS, self.books).reshape(n_books, entries, -1)
         values = np.zeros((down.n, across.n, tall * wide), np.float32)
         for k in range(n_books):
             values += books[k][indices[..., k]].astype(np.float32)
@@ -85,7 +76,7 @@ class AqlmWeight(CodebookWeight):
 
     def _rounded_sum(self, sums: NDArray[Any]) -> NDArray[Any]:
         """Return float32 sums, rounded as `embedding_bag` rounds them."""
-        if not self.is_rounded or self.codebook_dtype.name != "BF16":
+        if not self.is_rounded or self.books.dtype.name != "BF16":
             return self._rounded(sums)
         away = (sums.view(np.uint32) + np.uint32(1 << 15)) & np.uint32(0xFFFF0000)
         return np.where(np.isnan(sums), sums, away.view(np.float32))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.layout import Field, module_of
 from anamnesis.schemes.detect.config_facts import QuantFacts, VptqLayer
@@ -60,14 +58,9 @@ def _outliers(name: str) -> list[str]:
     return [f"{module_of(name)}{end}" for end in _OUTLIERS]
 
 
-def _stored(fields: Iterable[Field], name: str, ledger: Ledger) -> Iterator[StoredTensor | None]:
-    """Yield the parts of a weight, None for those that are not there."""
-    return (ledger.find(field.named(name)) for field in fields)
-
-
 def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> AqlmWeight | None:
     """Return the weight that codes are of, None if it lacks a part."""
-    _, books, scales = _stored(Aqlm.fields, name, ledger)
+    _, books, scales = (ledger.find(field.named(name)) for field in Aqlm.fields)
     if books is None:
         return None
     if scales is None:
@@ -96,7 +89,8 @@ def _aqlm(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
 
 def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> VptqWeight | None:
     """Return the weight that codes are of, None if it has no centroids."""
-    _, centroids, res_indices, res_centroids, perm, scale, bias = _stored(Vptq.fields, name, ledger)
+    _, centroids, *optional = (ledger.find(field.named(name)) for field in Vptq.fields)
+    res_indices, res_centroids, perm, scale, bias = optional
     if centroids is None:
         return None
     if len(codes.shape) != 3:
@@ -125,9 +119,8 @@ def _vptq(codes: StoredTensor, name: str, ledger: Ledger, facts: QuantFacts) -> 
     for part, field in zip((perm, scale, bias), Vptq.fields[4:], strict=True):
         if part is not None and (part.dtype.name not in field.dtypes or part.shape != (cols,)):
             raise part.misshapen(f"{' or '.join(field.dtypes)} [{cols}]")
-    optional = (res_indices, res_centroids, perm, scale, bias)
     parts = (codes, centroids, *(part for part in optional if part is not None))
-    return VptqWeight(name, (rows, cols), parts, length, centroids, *optional)
+    return VptqWeight(name, (rows, cols), parts, length, *optional)
 
 
 def _check_indices(

@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from anamnesis.base.dtypes import DType
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Run
@@ -36,7 +35,6 @@ class VptqWeight(CodebookWeight):
     """Codes and centroids, and what else there is."""
 
     length: int
-    centroids: StoredTensor
     res_indices: StoredTensor | None
     res_centroids: StoredTensor | None
     perm: StoredTensor | None
@@ -48,16 +46,12 @@ class VptqWeight(CodebookWeight):
     @property
     def id(self) -> str:
         rounded = "-rounded" if self.is_rounded else ""
-        return f"vptq-v{self.length}-{self._entries(self.centroids)}-{self._corrections}{rounded}"
+        return f"vptq-v{self.length}-{self._entries(self.books)}-{self._corrections}{rounded}"
 
     @property
     def scheme(self) -> str:
         more = f" and {self._corrections}" if self._corrections else ""
-        return f"VPTQ, vectors of {self.length}, {self._entries(self.centroids)} centroids{more}"
-
-    @property
-    def codebook_dtype(self) -> DType:
-        return self.centroids.dtype
+        return f"VPTQ, vectors of {self.length}, {self._entries(self.books)} centroids{more}"
 
     @property
     def _rows_of_code(self) -> int:
@@ -74,7 +68,7 @@ class VptqWeight(CodebookWeight):
         vectors = Run(rows.start // self.length, -(-rows.stop // self.length))
         columns = self._columns(cols, scratch)
         main, more = self._indices(vectors, scratch)
-        values = self._gather(self.centroids, main, columns, _CENTROIDS, vectors, scratch)
+        values = self._gather(self.books, main, columns, _CENTROIDS, vectors, scratch)
         if self.res_centroids is not None and more is not None:
             part = self._gather(self.res_centroids, more, columns, _RES_CENTROIDS, vectors, scratch)
             values = self._rounded(values + part)
@@ -115,7 +109,7 @@ class VptqWeight(CodebookWeight):
                 more = self._lines(self.res_indices, vectors, _RES_INDICES, scratch)
                 more = self._side_by_side(more.view(np.uint16).astype(np.int64))
             return self._side_by_side(raw.view(np.uint16).astype(np.int64)), more
-        first, second = index_bits(self._entries(self.centroids)), index_bits(self._corrections)
+        first, second = index_bits(self._entries(self.books)), index_bits(self._corrections)
         places = np.arange(per_group) * (first + second)
         words = np.pad(raw.view(np.uint32).astype(np.uint64), ((0, 0), (0, 0), (0, 1)))
         at, shift = places // WORD_BITS, (places % WORD_BITS).astype(np.uint64)

@@ -25,18 +25,18 @@ class CodebookWeight(Weight):
     is_rounded: bool = field(default=False, kw_only=True)
 
     @property
-    @abstractmethod
-    def codebook_dtype(self) -> DType:
-        """The dtype of the codebooks."""
+    def books(self) -> StoredTensor:
+        """The codebooks, whose dtype is the library's."""
+        return self.parts[1]
 
     def by_reference(self, dtype: DType) -> Self:
-        return self if self.codebook_dtype.name == "F32" else replace(self, is_rounded=True)
+        return self if self.books.dtype.name == "F32" else replace(self, is_rounded=True)
 
     def _rounded(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return float32 values, rounded where the library rounds them."""
         if not self.is_rounded:
             return values
-        return values.astype(self.codebook_dtype.numpy()).astype(np.float32)
+        return values.astype(self.books.dtype.numpy()).astype(np.float32)
 
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         rows, cols = self.shape
@@ -50,8 +50,7 @@ class CodebookWeight(Weight):
         with np.errstate(all="ignore"):
             values = self._values(*band.tile(self.shape[1]), scratch)
             values = np.ascontiguousarray(values, np.float32)
-        raw = values.reshape(-1).view(np.uint8).data
-        return scratch.convert(raw, dtype, out)
+        return scratch.convert(values.reshape(-1).view(np.uint8).data, dtype, out)
 
     @property
     @abstractmethod

@@ -39,20 +39,15 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
             continue
         found = stored_parts(Exl2.fields, name, ledger.find)
         with ledger.refusing(part.name for part in found.values()):
-            weight = _weight(codes, name, found)
+            for absent in missing(Exl2.fields, found):
+                raise codes.unsupported(
+                    f"{codes} has no {absent.named(name)}: it may be in another shard; pass the "
+                    "directory"
+                )
+            weight = weight_of(name, (*found.values(),))
             rows, cols = weight.shape
             weight.shape = (without_padding(name, (rows, cols), _PADDED_TO, ledger.stored), cols)
             ledger.take(weight)
-
-
-def _weight(codes: StoredTensor, name: str, found: dict[str, StoredTensor]) -> Exl2Weight:
-    absent = missing(Exl2.fields, found)
-    if absent:
-        raise codes.unsupported(
-            f"{codes} has no {absent[0].named(name)}: it may be in another shard; pass the "
-            "directory"
-        )
-    return weight_of(name, (*found.values(),))
 
 
 def weight_of(name: str, parts: tuple[StoredTensor, ...]) -> Exl2Weight:

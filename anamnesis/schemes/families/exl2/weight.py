@@ -17,7 +17,6 @@ rounds q_scale_max / 256, the scale and the product to F16, as `math="reference"
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Self
@@ -28,7 +27,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import ParseError
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.bands import Bands, Run, band_bytes, stripe_bytes
+from anamnesis.schemes.core.bands import Bands, Run, band_bytes, places, stripe_bytes
 from anamnesis.schemes.core.weight import TILE_STEP, DecodedByTiles, Scratch
 
 MAX_IN_FEATURES = 1 << 16  # which exllamav2 counts in 16 bits
@@ -109,15 +108,14 @@ class Exl2Weight(DecodedByTiles):
         if not self.runs:
             self.runs = self._read_groups()
         first, n_bytes = cols.start * _WORD_BYTES, cols.n * _WORD_BYTES
-        places = scratch.copy(_ORDER, self.parts[_ORDER], first, n_bytes)
+        order = scratch.copy(_ORDER, self.parts[_ORDER], first, n_bytes)
         row_bytes, overflows = dtype.n_bytes(cols.n), 0
         at_once = _whole_units(band_bytes() // _PARTS // dtype.n_bytes(self.shape[1]))
-        for read in _steps(rows, self._stripe()):
+        for read, of_read in places(rows, self._stripe(), row_bytes, out):
             within = self._read_with(read, scratch.reads_ahead)
-            for some in _steps(read, at_once):
-                begin, end = ((row - rows.start) * row_bytes for row in some)
-                piece = _Piece(some, within, places)
-                overflows += self._decode_piece(piece, dtype, scratch, out[begin:end])
+            for some, place in places(read, at_once, row_bytes, of_read):
+                piece = _Piece(some, within, order)
+                overflows += self._decode_piece(piece, dtype, scratch, place)
         return overflows
 
     def _read_with(self, rows: Run, reads_ahead: bool) -> Run:
@@ -225,19 +223,13 @@ class Exl2Weight(DecodedByTiles):
             raise stored.malformed(
                 f"{stored.name}: groups have {col:,} in features, and {order.name} {n_cols:,}"
             )
-        places = np.frombuffer(order.read(), "<i4")
-        if not np.array_equal(np.sort(places), np.arange(n_cols)):
+        if not np.array_equal(np.sort(np.frombuffer(order.read(), "<i4")), np.arange(n_cols)):
             raise _no_order(order)
         return tuple(runs)
 
 
 def _no_order(order: StoredTensor) -> ParseError:
     return order.malformed(f"{order.name} is no order of {order.shape[0]:,} in features")
-
-
-def _steps(rows: Run, n: int) -> Iterator[Run]:
-    for start in range(rows.start, rows.stop, n):
-        yield Run(start, min(start + n, rows.stop))
 
 
 def _whole_units(rows: int) -> int:

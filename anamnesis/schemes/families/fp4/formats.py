@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal, NamedTuple
@@ -18,7 +17,6 @@ GROUPS = {"NVFP4": 16, "MXFP4": 32, "MXINT4": 32}  # codes that share a scale
 _Second = Literal["", "multiply", "divide", "mlx"]
 
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-_QUARTERS = tuple(n / 4 for n in range(8))  # of MXINT4: a sign, and a magnitude
 LARGEST_NVFP4 = 2688.0  # 448, the largest E4M3, times 6
 
 
@@ -53,7 +51,7 @@ class Fp4Format:
     @property
     def codebook(self) -> bytes:
         """The values of the 16 codes, as float32; twice as large where E8M0 goes up to 2^128."""
-        values = _QUARTERS if self.kind == "MXINT4" else _VALUES
+        values = tuple(n / 4 for n in range(8)) if self.kind == "MXINT4" else _VALUES
         return _codebook(values, 2.0 if self.last == "power" else 1.0, self.plus_zero)
 
     def factor(self, second: bytes) -> float | None:
@@ -89,13 +87,16 @@ class Scales(NamedTuple):
 @lru_cache(maxsize=4096)
 def _scales(kind: str, second: str, last: str, factor: bytes, rounded: str) -> Scales:
     if kind == "E8M0":
-        return Scales(_table(_powers(last)), b"")
+        powers = [math.ldexp(1.0, code - (128 if last == "power" else 127)) for code in range(256)]
+        if last != "power":
+            powers[255] = float(last)
+        return Scales(struct.pack("<256f", *powers), b"")
     number = _F32.unpack(factor)[0] if factor else 1.0
     if second == "mlx" and factor:
         number = _as_f32(number / LARGEST_NVFP4)
     exact = [_scaled(value, number, second) for value in _FLOATS[kind]]
     if rounded == "F32":
-        return Scales(_table(exact), b"")
+        return Scales(struct.pack("<256f", *exact), b"")
     dtype = DTYPES[rounded].numpy()  # to which the second one, and the result, are rounded
     with np.errstate(all="ignore"):
         number = float(np.float32(number).astype(dtype))
@@ -103,12 +104,6 @@ def _scales(kind: str, second: str, last: str, factor: bytes, rounded: str) -> S
         scales = values.astype(dtype).astype("<f4")
     lost = np.flatnonzero(np.isfinite(exact) & ~np.isfinite(scales))
     return Scales(scales.tobytes(), lost.astype(np.uint8).tobytes())
-
-
-def _powers(last: str) -> list[float]:
-    """Return what E8M0 stands for."""
-    powers = [math.ldexp(1.0, code - (128 if last == "power" else 127)) for code in range(256)]
-    return powers if last == "power" else [*powers[:-1], float(last)]
 
 
 def _e5m3(code: int) -> float:
@@ -145,10 +140,6 @@ def _scaled(value: float, number: float, second: str) -> float:
     if number:
         return _as_f32(value / number)
     return value * math.copysign(math.inf, number)  # NaN for 0 / 0
-
-
-def _table(values: Sequence[float]) -> bytes:
-    return struct.pack("<256f", *values)
 
 
 FORMATS = {

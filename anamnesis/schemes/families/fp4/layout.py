@@ -23,7 +23,7 @@ from anamnesis.schemes.families.fp4.formats import FORMATS, GROUPS, Fp4Format
 from anamnesis.schemes.families.fp4.mxfp4_nvfp4 import Cast, to_mxfp4, to_nvfp4
 from anamnesis.schemes.families.fp4.view import Fp4Codes, seen
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
-from anamnesis.schemes.views.views import constant, forbidding, retyped
+from anamnesis.schemes.views.views import constant, forbidding
 
 _F32 = DTYPES["F32"]
 
@@ -54,7 +54,7 @@ class Fp4Layout(Layout):
         return any(one.role == "second" for one in self.fields)
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        codes = retyped(parts[0], parts[0].name, "U8", (*shape[:-1], shape[-1] // 2))
+        codes = parts[0]._replace(dtype=DTYPES["U8"], shape=(*shape[:-1], shape[-1] // 2))
         stored = (codes, *parts[1:])
         return Fp4Weight(name, shape, stored, self.meaning, self.group, shape[-1])
 

@@ -16,7 +16,7 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layers, StacksOf, module_of
+from anamnesis.schemes.core.layout import Config, Field, Layers, Shapes, StacksOf, module_of
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp4.layout import Fp4Layout
 from anamnesis.schemes.families.fp4.mxfp4_nvfp4 import Cast
@@ -92,9 +92,7 @@ class GptOss(Fp4Layout):
             return f"inputs are not in whole groups of {self.group}"
         return "no values" if 0 in shape else None
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         from anamnesis.schemes.libraries.sections import model_types
         from anamnesis.schemes.libraries.stacks import stacks_of
 

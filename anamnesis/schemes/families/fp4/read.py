@@ -86,8 +86,7 @@ def _by(layout: Fp4Layout, fields: Sequence[Field]) -> Finder:
     own, beside, *more = fields
     second = next((one for one in more if one.role == "second"), None)
     needs_second = second is not None and not second.unless
-    settle = _SETTLED.get(type(layout), _as_they_are)
-    is_in_words = DTYPES[own.dtypes[0]].bits > 8
+    settle = _SETTLED.get(type(layout))
 
     def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | None:
         name = own.weight_of(codes.name)
@@ -95,25 +94,13 @@ def _by(layout: Fp4Layout, fields: Sequence[Field]) -> Finder:
         if name is None or scale is None or scale.dtype.name not in beside.dtypes:
             return None
         other = None if second is None else ledger.find(second.named(name))
-        if is_in_words and settle is _as_they_are:
-            codes = _as_bytes(codes)
         found = Found(layout.meaning, name, codes, scale, other, needs_second)
-        return settle(found, ledger, facts)
+        return settle(found, ledger, facts) if settle else found.made()
 
     return find
 
 
-def _as_bytes(words: StoredTensor) -> StoredTensor:
-    per_word = words.dtype.bits // 8
-    shape = (*words.shape[:-1], per_word * words.shape[-1])
-    return words._replace(dtype=DTYPES["U8"], shape=shape)
-
-
 # --- what names leave open --------------------------------------------------------------------
-
-
-def _as_they_are(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
-    return found.made()
 
 
 def _modelopt(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
@@ -178,7 +165,7 @@ def _mlx(found: Found, ledger: Ledger, facts: QuantFacts) -> Weight | None:
     if scale.shape not in [(*rows, words // n) for n in (2, 4, 8) if words % n == 0]:
         expected = "a scale for each 16 or 32 codes of 4 bits, or each 32 of 8 bits,"
         raise scale.misshapen(expected, codes)
-    as_bytes = _as_bytes(codes)
+    as_bytes = codes._replace(dtype=DTYPES["U8"], shape=(*rows, 4 * words))
     is_ours = _codes_per_scale(as_bytes, scale) == GROUPS[found.format.kind]
     if is_ours and second is not None and second.shape not in ((), codes.shape[:-2]):
         raise second.misshapen(str(list(codes.shape[:-2])), codes)
@@ -207,7 +194,7 @@ def _gguf(blocks: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | N
     _check_second(second, blocks)
     if len(blocks.shape) < 2:
         raise second.misshapen("[]", blocks)
-    from anamnesis.schemes.families.fp4.scaled_blocks import scaled_blocks  # only for GGUF
+    from anamnesis.schemes.families.fp4.view import scaled_blocks  # only for GGUF
 
     return scaled_blocks(blocks, second)
 

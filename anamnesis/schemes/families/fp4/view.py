@@ -9,12 +9,13 @@ from anamnesis.base.dtypes import BLOCK_DTYPES, DTYPES
 from anamnesis.base.lazy import NDArray, np
 from anamnesis.base.stored import Part, StoredTensor
 from anamnesis.schemes.core.layout import Unmovable, unmovable
+from anamnesis.schemes.core.seen import Seen
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp4.formats import FORMATS, Fp4Format
 from anamnesis.schemes.families.fp4.weight import Fp4Weight
 from anamnesis.schemes.views.bits import halved, paired
 from anamnesis.schemes.views.transposed import Transposed
-from anamnesis.schemes.views.views import Undone, made_from, made_of
+from anamnesis.schemes.views.views import Undone, forbidding, made_from, made_of
 
 # ggml's blocks: bytes of scales, then of codes; and the codes that share a scale.
 _BLOCKS = {"MXFP4": (1, 16, 32), "NVFP4": (4, 32, 16)}
@@ -85,6 +86,17 @@ def of_blocks(stored: StoredTensor) -> Fp4Codes | None:
     codes = made_of(part(shape[-1] // 2), [stored], n, split, undone=undone)
     scales = made_of(part(shape[-1] // group), [stored], n, first, undone=undone)
     return Fp4Codes(stored.name, FORMATS[f"gguf-{kind.lower()}"], group, shape, codes, scales, None)
+
+
+def scaled_blocks(blocks: StoredTensor, second: StoredTensor) -> Seen[Fp4Weight]:
+    """Return NVFP4's blocks, in rows, and a second scale as the codes and scales that have both."""
+    found = of_blocks(blocks)
+    assert found is not None
+    # ggml reads bytes from 127 on without their sign, and 127 as 0.
+    scales = forbidding(found.scales, bytes(range(127, 256)), "which is no scale that ggml writes")
+    name, shape, parts = blocks.name, blocks.shape, (found.codes, scales, second)
+    values = Fp4Weight(name, shape, parts, found.format, found.group, shape[-1])
+    return Seen(name, shape, (blocks, second), (values,))
 
 
 def to_ggml(found: Fp4Codes, scales: StoredTensor) -> StoredTensor:

@@ -19,7 +19,7 @@ from anamnesis.schemes.views.grid import ScaleGrid
 from anamnesis.schemes.views.kinds import Floats
 from anamnesis.schemes.views.stacks import InRows
 from anamnesis.schemes.views.tiles import cropped
-from anamnesis.schemes.views.views import Undone, made_from, made_of, retyped
+from anamnesis.schemes.views.views import Undone, made_from, made_of
 
 _CODES, _SCALES, _SECOND, _RECOVERED, _VALUES = range(5)  # slots of a worker's scratch
 _VALUES_AT_ONCE = 1 << 19  # in float32, of groups of which a part is wanted
@@ -73,7 +73,8 @@ class Fp4Weight(InRows, DecodedByTiles):
         lead, found = self.shape[:-1], []
         for part, per_byte in zip(self.parts[:2], (2, self.group), strict=True):
             stored, wanted = (-(-n // per_byte) for n in (self.stored_cols, self.shape[-1]))
-            lines = retyped(part, part.name, "U8", (part.n_bytes // max(stored, 1), stored))
+            shape = (part.n_bytes // max(stored, 1), stored)
+            lines = part._replace(dtype=DTYPES["U8"], shape=shape)
             found.append(cropped(lines, prod(lead), wanted))
         codes, scales = found
         codes = nibbles_swapped(codes) if self.format.high_first else codes
@@ -83,9 +84,13 @@ class Fp4Weight(InRows, DecodedByTiles):
         )
 
     def seen_as(self, kind: type) -> Floats | None:
-        factors = self._factors() if kind is Floats and self.format.has_kin else None
         cols = self.shape[-1]
-        if factors is None or cols % self.group:
+        if kind is not Floats or not self.format.has_kin or cols % self.group:
+            return None
+        seconds = self.parts[2].read() if len(self.parts) > 2 else b""
+        found = [self.format.factor(seconds[at : at + 4]) for at in range(0, len(seconds) or 1, 4)]
+        factors = tuple(one for one in found if one is not None)
+        if len(factors) < len(found):  # which do something else than multiply scales
             return None
         codes, scales = self.in_rows
         scales = scales._replace(dtype=DTYPES[_SCALE_DTYPES[self.format.kind]])
@@ -93,12 +98,6 @@ class Fp4Weight(InRows, DecodedByTiles):
         grid = ScaleGrid("block", batch, rows, cols, 1, self.group)
         is_minus = not self.format.plus_zero
         return Floats(self.name, self.shape, "E2M1", codes, scales, grid, factors, is_minus)
-
-    def _factors(self) -> tuple[float, ...] | None:
-        """Return what scales are multiplied by; None if something else is done with them."""
-        seconds = self.parts[2].read() if len(self.parts) > 2 else b""
-        found = [self.format.factor(seconds[at : at + 4]) for at in range(0, len(seconds) or 1, 4)]
-        return None if None in found else tuple(one for one in found if one is not None)
 
     def by_reference(self, dtype: DType) -> Self:
         rule = self.format.reference
@@ -155,18 +154,14 @@ class Fp4Weight(InRows, DecodedByTiles):
         start = rows.start * per_row + first
         stored = scratch.read_rows(_SCALES, self.parts[1], start, per_row, n, rows.n)
         recovered = scratch.room(_RECOVERED, 4 * len(stored))
-        rounded = self.rounded.name if self.rounded else "F32"
-        scales = self.format.scales(self._second(rows, scratch), rounded)
+        second = b""
+        if len(self.parts) > 2:
+            matrix = rows.start // self.shape[-2] if self.parts[2].n_elements > 1 else 0
+            second = bytes(scratch.read(_SECOND, self.parts[2], 4 * matrix, 4))
+        scales = self.format.scales(second, self.rounded.name if self.rounded else "F32")
         _core.recover_absmax(stored, recovered, scales.table, _ONE, _ALL, _MINUS_ZERO)
         n_lost = sum(bytes(stored).count(code) for code in scales.lost)
         return recovered, self.group * n_lost
-
-    def _second(self, rows: Run, scratch: Scratch) -> bytes:
-        if len(self.parts) < 3:
-            return b""
-        second = self.parts[2]
-        matrix = rows.start // self.shape[-2] if second.n_elements > 1 else 0
-        return bytes(scratch.read(_SECOND, second, 4 * matrix, 4))
 
 
 def nibbles_swapped(codes: StoredTensor) -> StoredTensor:

@@ -56,19 +56,14 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Mxfp6Weight
             return None
         if codes.shape[-1] != BYTES_PER_SCALE * scale.shape[-1]:
             return None
-        kind = layout.kind or _kind(codes, facts)
+        kinds = [layout.kind] if layout.kind else [k for k in KINDS if k in facts.code_dtypes]
+        if len(kinds) != 1:
+            raise codes.unsupported(
+                f"{codes} may hold {' or '.join(KINDS)}; say which with dtype of weight in "
+                "quantization_config of config.json"
+            )
         if scale.shape[:-1] != codes.shape[:-1]:
             grid = [*codes.shape[:-1], codes.shape[-1] // BYTES_PER_SCALE]
             raise scale.misshapen(str(grid), codes)
-        return mxfp6(name, codes, scale, kind, layout.producer)
+        return mxfp6(name, codes, scale, kinds[0], layout.producer)
     return None
-
-
-def _kind(codes: StoredTensor, facts: QuantFacts) -> str:
-    given = [kind for kind in KINDS if kind in facts.code_dtypes]
-    if len(given) != 1:
-        raise codes.unsupported(
-            f"{codes} may hold {' or '.join(KINDS)}; say which with dtype of weight in "
-            "quantization_config of config.json"
-        )
-    return given[0]

@@ -34,20 +34,22 @@ def mxfp6(
 ) -> Mxfp6Weight:
     """Return codes of one of `KINDS` with their scales, whose shapes fit, as a weight."""
     shape = (*codes.shape[:-1], codes.shape[-1] // 3 * 4)
-    as_codes = made_of(
-        Part(codes.name, DTYPES["F8_E4M3"], shape),
-        [codes],
-        codes.n_bytes // 3,
-        lambda _, units: _as_e4m3(units.reshape(-1, 3), kind),
-    )
-    powers = made_of(
-        Part(scale.name, DTYPES["F32"], scale.shape),
-        [scale],
-        scale.n_bytes,
-        lambda _, units: _powers()[units.reshape(-1)].view(np.uint8),
-    )
+
+    def as_e4m3(units: range, lines: NDArray[Any]) -> NDArray[Any]:
+        table, triples = _table_of_pairs(kind), lines.reshape(-1, 3).astype(np.uint16)
+        pairs = np.empty((len(triples), 2), np.uint16)
+        pairs[:, 0] = table[triples[:, 0] | (triples[:, 1] & 15) << 8]
+        pairs[:, 1] = table[triples[:, 1] >> 4 | triples[:, 2] << 4]
+        return pairs.reshape(-1).view(np.uint8)
+
+    def as_float32(units: range, raw: NDArray[Any]) -> NDArray[Any]:
+        return _powers()[raw.reshape(-1)].view(np.uint8)
+
+    part = Part(codes.name, DTYPES["F8_E4M3"], shape)
+    as_codes = made_of(part, [codes], codes.n_bytes // 3, as_e4m3)
+    part = Part(scale.name, DTYPES["F32"], scale.shape)
+    decoded = as_codes, made_of(part, [scale], scale.n_bytes, as_float32)
     grid = resolve(shape, scale.shape, frozenset({MX_BLOCK}))
-    decoded = as_codes, powers
     return Mxfp6Weight(
         name, shape, (codes, scale), grid, kind=kind, producer=producer, decoded=decoded
     )
@@ -93,15 +95,6 @@ def _powers() -> NDArray[Any]:
     with np.errstate(over="ignore"):
         powers = np.ldexp(np.float32(1), np.arange(256) - 127)
     return powers.astype("<f4")
-
-
-def _as_e4m3(raw: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return codes of FP6, four in each three bytes, as codes of E4M3."""
-    table, triples = _table_of_pairs(kind), raw.astype(np.uint16)
-    pairs = np.empty((len(triples), 2), np.uint16)
-    pairs[:, 0] = table[triples[:, 0] | (triples[:, 1] & 15) << 8]
-    pairs[:, 1] = table[triples[:, 1] >> 4 | triples[:, 2] << 4]
-    return pairs.reshape(-1).view(np.uint8)
 
 
 @cache

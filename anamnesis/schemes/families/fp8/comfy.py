@@ -17,10 +17,9 @@ from struct import pack
 from typing import ClassVar
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Field, Repack
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
+from anamnesis.schemes.core.layout import Beside, Field, Repack
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp8.layout import OfFloats
 from anamnesis.schemes.families.fp8.mx_layouts import OfMxfp8
@@ -49,16 +48,14 @@ class ComfyUi(OfComfyUi, OfFloats):
     kind = "tensor"
 
     @property
-    def comfy_format(self) -> str:
+    def comfy_format(self) -> str:  # type: ignore[override]  # a setting
         return _FORMATS[self.format]
 
     def said(self, shape: tuple[int, ...]) -> bytes:
         given = {"format": self.comfy_format, "full_precision_matrix_mult": True}
         return json.dumps(given, separators=(",", ":")).encode()
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         inputs = _INPUTS.part(name, DTYPES["F32"], ())
         return [(inputs, _ONE), *super().beside(name, shape)]
 

@@ -13,7 +13,7 @@ from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.codes import Out
 from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.layout import Field, Layout, Moves, Repack, Unmovable, each_moved
+from anamnesis.schemes.core.layout import Field, Layout, Moves, Repack, Shapes, each_moved
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.families.fp8.moving import scales_as
 from anamnesis.schemes.families.fp8.of_fp4 import as_eights
@@ -79,7 +79,7 @@ class OfFloats(Layout):
 class OfAnyKind(OfFloats):
     """Scales of blocks, rows or whole weights."""
 
-    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+    def undetermined(self, shapes: Shapes) -> Mapping[str, Any]:
         """Return the size of blocks, if the shapes of codes and scales do not show it."""
         codes, scales = shapes["codes"], shapes["scales"]
         if self.kind != "block" or prod(scales) == 1:
@@ -105,18 +105,19 @@ class InBlocks(OfAnyKind):
 
     def write_all(self, views: Mapping[str, Floats], encoding: Encoding) -> Moves:
         ways = [super().write_all(views, encoding)]
-        stuck = [views[name] for name, made in ways[0].items() if not _is_moved(made)]
+        stuck = [views[name] for name, made in ways[0].items() if not isinstance(made, Repack)]
         stuck = [view for view in stuck if view.element != "E2M1"]  # whose groups are no blocks
         ways += [
             each_moved(views, partial(other.layout.write, encoding=other))
             for other in map(self.encoding, self._sizes_of(stuck))
         ]
-        moved = {name for way in ways for name, made in way.items() if _is_moved(made)}
-        for way in ways:
-            if all(_is_moved(way[name]) for name in moved):
-                return {name: (way if name in moved else ways[-1])[name] for name in way}
+        moved = [{name for name, made in way.items() if isinstance(made, Repack)} for way in ways]
+        all_moved = set[str]().union(*moved)
+        for way, own in zip(ways, moved, strict=True):
+            if own == all_moved:
+                return {name: (way if name in own else ways[-1])[name] for name in way}
         return {
-            name: next((way[name] for way in ways if _is_moved(way[name])), ways[-1][name])
+            name: next((way[name] for way in ways if isinstance(way[name], Repack)), ways[-1][name])
             for name in ways[0]
         }
 
@@ -131,7 +132,3 @@ class InBlocks(OfAnyKind):
             )
             sizes[size] = None
         return [size for size in sizes if size != self.block_size]
-
-
-def _is_moved(made: Repack | Unmovable) -> bool:
-    return isinstance(made, Repack)

@@ -16,9 +16,8 @@ from anamnesis.base.dtypes import DTYPES, DType
 from anamnesis.base.errors import UnsupportedError
 from anamnesis.base.stored import Part
 from anamnesis.schemes.core.codes import Out
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Field, Layers, Layout, Repack
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
+from anamnesis.schemes.core.layout import Config, Field, Layers, Layout, Repack, Shapes
 from anamnesis.schemes.families.fp8.layout import CODES, SCALE, InBlocks, OfAnyKind, OfFloats
 from anamnesis.schemes.libraries.libraries import (
     OfCompressedTensors,
@@ -79,7 +78,7 @@ class FineGrained(InBlocks, OfTransformers):
         return encoding(self.kind, "transformers", self.format, block_size, self.powers_of_two)
 
     @property
-    def stacks_of(self) -> StacksOf | None:
+    def stacks_of(self) -> StacksOf | None:  # type: ignore[override]  # a setting
         return "transformers" if self.kind == "block" else None
 
     def refuses(self, name: str, shape: tuple[int, ...], dtype: DType) -> str | None:
@@ -97,9 +96,7 @@ class FineGrained(InBlocks, OfTransformers):
             return "not in whole blocks of " + "x".join(map(str, self.block_size))
         return "no values" if 0 in shape else None
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         from anamnesis.schemes.libraries.stacks import stacks_of
 
         found = dict(super().leaves(shapes, config))
@@ -108,7 +105,7 @@ class FineGrained(InBlocks, OfTransformers):
             found.update(dict.fromkeys(stacks.names, why) if why else {})
         return found
 
-    def _why_not_experts(self, stacks: Stacks, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+    def _why_not_experts(self, stacks: Stacks, shapes: Shapes) -> str | None:
         if stacks.biases:
             return "experts with biases"
         if stacks.orientation != "linear":

@@ -29,10 +29,8 @@ class OfMxfp8(OfFloats):
     needs_method = True  # ComfyUI's is called alike
 
     def weight(self, name: str, shape: tuple[int, ...], parts: tuple[StoredTensor, ...]) -> Weight:
-        return super().weight(name, shape, (self.as_bytes(parts[0], shape), parts[1]))
-
-    def as_bytes(self, codes: StoredTensor, shape: tuple[int, ...]) -> StoredTensor:
-        return codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
+        codes = parts[0]._replace(dtype=DTYPES["F8_E4M3"], shape=shape)
+        return super().weight(name, shape, (codes, parts[1]))
 
     def write(self, view: Floats, encoding: Encoding) -> Repack | None:
         made = super().write(view, encoding)

@@ -13,7 +13,7 @@ What decides is read before anything is written, and a byte kept for each block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from math import frexp, prod
@@ -121,11 +121,6 @@ class _Needs(NamedTuple):
     high: Exponents
     top: Exponents
 
-    def over(self, others: Sequence[_Needs]) -> _Needs:
-        """Return what blocks need that have others as parts, too."""
-        low, high, top = zip(self, *others, strict=True)
-        return _Needs(np.max(low, axis=0), np.min(high, axis=0), np.max(top, axis=0))
-
     def settled(self, most: int) -> tuple[Bytes, bool]:
         """Return scales, and whether all are right; the top exponent is at `most` if it can be."""
         wanted = np.where(self.top < 0, _BIAS, self.top - most)
@@ -186,9 +181,10 @@ class _Cast(NamedTuple):
         """Return the scale of each block, as E8M0; None if one has none."""
         for reads in (False, True):
             made = []
-            for first, *others in self._parts():
-                needs = self._needs(*first, reads=reads)
-                needs = needs.over([self._needs(*one, reads=reads) for one in others])
+            for parts in self._parts():
+                each = [self._needs(*one, reads=reads) for one in parts]
+                low, high, top = zip(*each, strict=True)
+                needs = _Needs(np.max(low, axis=0), np.min(high, axis=0), np.max(top, axis=0))
                 scale, is_right = needs.settled(0 if self.is_in_groups else _HIGH)
                 if not is_right:
                     break

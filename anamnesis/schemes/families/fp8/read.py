@@ -13,6 +13,7 @@ from struct import pack
 from typing import NamedTuple
 
 import anamnesis._core as _core
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import AnamnesisError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.rounding import IN_OUTPUT, Rounding
@@ -30,7 +31,6 @@ from anamnesis.schemes.views.tiles import cropped, untiled
 
 _ONES = {"F32": pack("<f", 1.0), "F16": pack("<e", 1.0), "BF16": pack("<f", 1.0)[2:]}
 _MARKER = "scaled_fp8"  # ComfyUI: an empty tensor of the weights' dtype, or F32
-_LONGEST_MARKER = 2
 _OLD_SCALE = "scale_weight"
 _DTYPES = frozenset({*_core.CODES, *mx_layouts.MLX.fields[0].dtypes})
 _COMFY_FORMATS = frozenset(
@@ -70,7 +70,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
     lasts = tuple(ledger.by_end)
     ends = [end for end in _SCALE_ENDS if any(last.endswith(end[1]) for last in lasts)]
     is_comfy = has_markers(ledger, facts.comfy_layers)
-    markers = [one for one in ledger.called(_MARKER) if one.n_elements <= _LONGEST_MARKER]
+    markers = [one for one in ledger.called(_MARKER) if one.n_elements <= 2]
     is_marked = bool(markers) and _OLD_SCALE in ledger.by_end
     for marker in markers:
         ledger.drop(marker.name, "marker of scaled 8-bit weights")
@@ -98,9 +98,7 @@ def find_all(ledger: Ledger, facts: QuantFacts) -> None:
         _drop_ones(ledger)
     different = set(grids) if ambiguous else ()
     several = [g for g in different if g.kind == "block" and g.grid_rows > 1 and g.grid_cols > 1]
-    settled = frozenset(
-        (g.block_rows, g.block_cols) for g in several
-    )  # a lone one is a lower bound
+    settled = frozenset((g.block_rows, g.block_cols) for g in several)  # a lone one: a lower bound
     for pair, ambiguity in ambiguous:
         _settle(pair, ambiguity, settled, ledger)
 
@@ -169,7 +167,7 @@ def _mlx(codes: StoredTensor, ledger: Ledger) -> Pair | None:
         return None
     if scale.shape != grid:
         return None
-    return Pair(mx_layouts.MLX.as_bytes(codes, shape), scale, name)
+    return Pair(codes._replace(dtype=DTYPES["F8_E4M3"], shape=shape), scale, name)
 
 
 def _scale_of(name: str, ledger: Ledger, ends: _Ends) -> StoredTensor | None:

@@ -67,16 +67,13 @@ class Fp8Weight(Scaled):
         return Floats(self.name, self.shape, codes.dtype.name, codes, scales, self.grid)
 
 
-def _is_power(stored: DType) -> bool:
-    return scale_dtype(stored).name == "F8_E8M0"
-
-
 @lru_cache(maxsize=1024)  # a model has many weights, but few kinds of them
 def _shown(shape: tuple[int, ...], scale: DType | None, grid: ScaleGrid) -> Shown:
     is_each = grid.kind == "channel" and len(shape) > 2 and grid.rows == prod(shape[:-2])
     if len(shape) > 1 and (grid.kind == "tensor" or is_each):
         return Shown("float", 8, (shape[-2], shape[-1]), (1, 1))
-    is_mx = grid[-2:] == MX_BLOCK and scale is not None and _is_power(scale)
+    is_power = scale is not None and scale_dtype(scale).name == "F8_E8M0"
+    is_mx = grid[-2:] == MX_BLOCK and is_power
     return Shown("float", 8, (grid.rows, grid.cols), (grid.grid_rows, grid.grid_cols), is_mx)
 
 
@@ -88,6 +85,6 @@ def _describe(codes: DType, scale: DType | None, grid: ScaleGrid) -> str:
     if grid.kind != "block":
         return f"per-{grid.kind} FP8 {code}"
     block = (grid.block_rows, grid.block_cols)
-    if block == MX_BLOCK and _is_power(scale):
+    if block == MX_BLOCK and scale_dtype(scale).name == "F8_E8M0":
         return f"MXFP8 {code}"
     return f"fine-grained FP8 {code}, {block[0]}x{block[1]} blocks"

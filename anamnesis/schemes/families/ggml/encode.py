@@ -54,9 +54,8 @@ class BlockCodes(Codes):
             cols = shape[-1] if shape else 1
             return f"rows of {cols:,} values are no whole {self.block_type} blocks of {size}"
         if self.importance is None:
-            return (
-                f"{self.block_type} needs an importance matrix" if self.needs_importance else None
-            )
+            needs = self.needs_importance
+            return f"{self.block_type} needs an importance matrix" if needs else None
         found, wanted = self.importance.values.nbytes // _F32_BYTES, prod(shape[:-2]) * shape[-1]
         if found != wanted:
             return f"its importance matrix has {found:,} values, and its columns are {wanted:,}"
@@ -67,7 +66,7 @@ class BlockCodes(Codes):
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         cols, dtype = task.shape[-1], self.dtype
-        total = Loss()
+        lost = [(0.0, 0.0, 0.0, 0.0)]
         for first, stop, weights in self._runs(task):
             given = values[first * _F32_BYTES : stop * _F32_BYTES]
             out = outs[0][dtype.n_bytes(first) : dtype.n_bytes(stop)]
@@ -77,8 +76,9 @@ class BlockCodes(Codes):
             )
             if isinstance(found, int):
                 raise NotFinite(_why(given, found, task.band.start + first + found, task.shape))
-            total = _joined(total, Loss(0, stop - first if task.measures else 0, *found))
-        return total
+            lost.append(found)
+        absolute, largest, squared, power = zip(*lost, strict=True)
+        return task.measured((sum(absolute), max(largest), sum(squared), sum(power)))
 
     def _runs(self, task: Task) -> list[tuple[int, int, memoryview]]:
         """Return where the rows of each matrix begin and end in a band, and their importance."""
@@ -96,11 +96,6 @@ class BlockCodes(Codes):
         return runs
 
 
-def _joined(a: Loss, b: Loss) -> Loss:
-    sums = a.overflows + b.overflows, a.n + b.n, a.absolute + b.absolute
-    return Loss(*sums, max(a.largest, b.largest), a.squared + b.squared, a.power + b.power)
-
-
 def _why(values: memoryview, index: int, at: int, shape: tuple[int, ...]) -> str:
     """Say what has no code, and at which element of the weight."""
     value, where = values.cast("f")[index], place_of(at, shape)
@@ -116,29 +111,23 @@ class FiniteCodes(PlainCodes):
     def take(
         self, weight: Weight, task: Task, scratch: Scratch, outs: Sequence[memoryview]
     ) -> Loss:
-        loss = super().take(weight, task, scratch, outs)
-        if _core.amax(_core.SOURCES[self.dtype.name], outs[0], task.level) is None:
-            why = self._why(outs[0], task, is_overflow=loss.overflows > 0)
-            raise NotFinite(why, "which llama-quantize refuses, too")
-        return loss
-
-    def _why(self, out: memoryview, task: Task, *, is_overflow: bool) -> str:
+        loss, dtype = super().take(weight, task, scratch, outs), self.dtype.name
+        if _core.amax(_core.SOURCES[dtype], outs[0], task.level) is not None:
+            return loss
         values = np.empty(task.n, np.float32)
-        found = _core.FLOATS[self.dtype.name], _core.OUTPUTS["F32"], out
-        _core.convert(*found, values.view(np.uint8).data, task.level)
+        kernel = _core.FLOATS[dtype], _core.OUTPUTS["F32"]
+        _core.convert(*kernel, outs[0], values.view(np.uint8).data, task.level)
         at = int(np.argmin(np.isfinite(values)))
         where = place_of(task.band.start + at, task.shape)
-        is_large = is_overflow and not np.isnan(values[at])
-        return f"{'too large a value' if is_large else values[at]} at {where}"
+        is_large = loss.overflows > 0 and not np.isnan(values[at])
+        what = "too large a value" if is_large else values[at]
+        raise NotFinite(f"{what} at {where}", "which llama-quantize refuses, too")
 
 
 @cache
 def finite_encoding(dtype: DType) -> PlainEncoding:
     """Return the encoding of finite values in a dtype; its id is that: `bf16`."""
     return PlainEncoding(dtype.name.lower(), PlainLayout(), FiniteCodes(dtype), dtype)
-
-
-_EMBEDDINGS = "token_embd.weight"
 
 
 @dataclass(frozen=True)
@@ -165,17 +154,14 @@ class Imatrix:
         if values is None:
             return None
         found, wanted = values.nbytes // _F32_BYTES, prod(shape[:-2]) * shape[-1]
-        if found == wanted:
-            return self._measured(name, values, shape[-1])
-        if name == _EMBEDDINGS:
-            return None
-        raise UnsupportedError(
-            f"{self.file}: is of another model: {name!r} has {found:,} values, and {wanted:,}"
-            " columns in all its matrices"
-        )
-
-    def _measured(self, name: str, values: memoryview, cols: int) -> Importance:
-        rows = np.frombuffer(values, np.float32).reshape(-1, cols)
+        if found != wanted:
+            if name == "token_embd.weight":
+                return None
+            raise UnsupportedError(
+                f"{self.file}: is of another model: {name!r} has {found:,} values, and {wanted:,}"
+                " columns in all its matrices"
+            )
+        rows = np.frombuffer(values, np.float32).reshape(-1, shape[-1])
         is_used = np.asarray(rows.any(1))
         n_zeros = int(np.count_nonzero(rows[is_used] == 0))
         n_unused = len(rows) - int(np.count_nonzero(is_used))

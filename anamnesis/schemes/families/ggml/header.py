@@ -14,12 +14,8 @@ from anamnesis.schemes.families.ggml import mixes
 
 Typed = Mapping[str, Any]
 
-_VERSION_KEY = "general.quantization_version"
-_ARCH_KEY = "general.architecture"
-_VERSION = 2  # of ggml's block types
 _IMATRIX = "quantize.imatrix"
 _MOST_BYTES = 127  # of a string that the tool writes of its own, or of its command line
-_MOST_U32 = 2**32 - 1
 
 _BLOCK = re.compile(r"blk\.\s*([+-]?[0-9]{1,9})")
 _LAYER = re.compile(r"blk\.([0-9]{1,9})\.")
@@ -75,7 +71,7 @@ def model_facts(
 ) -> mixes.ModelFacts:
     """Return what the rules ask of a model."""
     given = Told(metadata, overrides or {})
-    arch = given.text(_ARCH_KEY)
+    arch = given.text("general.architecture")
     if arch == "clip" or arch in mixes.KEPT_OF_IMAGES:  # has no layers of a language model
         return mixes.ModelFacts(arch)
     n_heads = given.first(f"{arch}.attention.head_count", 0)
@@ -191,7 +187,7 @@ def header_edits(
         new.pop(key, None)
         new[key] = {"type": type, "value": value}
 
-    put(_VERSION_KEY, "uint32", _VERSION)
+    put("general.quantization_version", "uint32", 2)  # of ggml's block types
     put(mixes.FILE_TYPE, "uint32", file_type)
     for key, typed in overrides:
         put(key, typed["type"], typed["value"])
@@ -221,7 +217,7 @@ def read_override(text: str) -> tuple[str, Typed]:
     size = len(value.encode("utf-8", "surrogateescape"))
     if not key or kind not in ("int", "float", "bool", "str") or len(key) > _MOST_BYTES:
         raise ValueError(f"write KEY=TYPE:VALUE with int, float, bool or str, not {text!r}")
-    if kind == "int" and _INTEGER.fullmatch(value) and abs(int(value)) <= _MOST_U32:
+    if kind == "int" and _INTEGER.fullmatch(value) and abs(int(value)) < 1 << 32:
         return key, {"type": "uint32", "value": abs(int(value))}
     if kind == "float" and _NUMBER.fullmatch(value):
         return key, {"type": "float32", "value": float(value)}

@@ -132,8 +132,6 @@ class IntegerBlocks(Blocks):
         return made_of(part, inputs, prod(rows.shape) // group, joined)
 
 
-TERNARY = ("TQ1_0", "TQ2_0")
-
 _TERNARY_BLOCK = 256
 _TOO_LARGE = b"\x03"  # what two bits hold, and a digit does not
 
@@ -157,8 +155,7 @@ class Ternary(Blocks):
     def _packed(self, view: Integers) -> StoredTensor:
         scales = integer_casts.in_dtype(view.scales, "F16")
         if scales is None:
-            why = f"its scales are {view.scales.dtype}, and F16 in {self.block_type}"
-            raise view.refused(why)
+            raise view.refused(f"its scales are {view.scales.dtype}, and F16 in {self.block_type}")
         codes, pack = view.codes, _twos
         if self.block_type == "TQ1_0":
             codes, pack = forbidding(codes, _TOO_LARGE, "which is no ternary digit"), _digits
@@ -194,5 +191,6 @@ def _digits(codes: NDArray[Any]) -> list[NDArray[Any]]:
 
 def encoding(type: str) -> Encoding:
     """Return a block type, by ggml's name, with its encoder and without importance."""
-    layout = IntegerBlocks if type in INTEGERS else Ternary if type in TERNARY else Blocks
+    is_ternary = type in ("TQ1_0", "TQ2_0")
+    layout = IntegerBlocks if type in INTEGERS else Ternary if is_ternary else Blocks
     return Encoding(f"gguf-{type.lower()}", layout(type), BlockCodes(type))

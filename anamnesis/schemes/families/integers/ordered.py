@@ -16,7 +16,6 @@ from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.bands import Bands, Run, cut
 from anamnesis.schemes.core.settings import Shown
 from anamnesis.schemes.core.weight import Scratch
-from anamnesis.schemes.families.integers.rows import bits_of
 from anamnesis.schemes.families.integers.weight import IntegerWeight
 
 _CODES, _SCALES, _ZEROS, _ORDERED, _META = 0, 1, 2, 6, 7  # slots of a worker's scratch
@@ -33,12 +32,12 @@ class GemvWeight(IntegerWeight):
 
     @property
     def scheme(self) -> str:
-        return f"{self.producer} {bits_of(self.kernel)}-bit, {self._grouping()}"
+        return f"{self.producer} {self.bits}-bit, {self._grouping()}"
 
     @property
     def shown(self) -> Shown:
         rows, cols = self.shape
-        return Shown("int", bits_of(self.kernel), (rows, cols), (rows, -(-cols // self.block[1])))
+        return Shown("int", self.bits, (rows, cols), (rows, -(-cols // self.block[1])))
 
     @property
     def places(self) -> int:
@@ -134,10 +133,6 @@ class MarlinWeight(_OfTiles):
 
     family: ClassVar[str] = "Marlin"
 
-    @property
-    def _bits(self) -> int:
-        return bits_of(self.kernel)
-
     def bands(self, dtype: DType, n_bytes: int) -> Bands:
         rows, cols = self.shape
         if cols > _WIDEST:
@@ -147,26 +142,27 @@ class MarlinWeight(_OfTiles):
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> tuple[memoryview, int, int]:
         whole, across = rows.around(self._TILE[0]), cols.around(self._TILE[1])
-        raw = self._lines_of(_CODES, 0, 2 * self._bits, whole, across, scratch)
-        ordered = scratch.room(_ORDERED, whole.n * across.n * self._bits // 8)
+        raw = self._lines_of(0, 2 * self.bits, whole, across, scratch)
+        stride = across.n * self.bits // 8
+        ordered = scratch.room(_ORDERED, whole.n * stride)
         self._order(raw, whole, across, ordered, scratch)
-        stride = across.n * self._bits // 8
         return ordered[(rows.start - whole.start) * stride :], stride, cols.start - across.start
 
     def _lines_of(
-        self, slot: int, part: int, width: int, rows: Run, cols: Run, scratch: Scratch
+        self, part: int, width: int, rows: Run, cols: Run, scratch: Scratch
     ) -> memoryview:
         """Read what lies in lines of a tile's columns, `width` bytes for each row."""
         first, n_lines = cols.start // self._TILE[1], cols.n // self._TILE[1]
         stride = width * self.shape[0]
         start = first * stride + width * rows.start
+        slot = part if part == _CODES else _META
         return scratch.read_rows(slot, self.parts[part], start, stride, width * rows.n, n_lines)
 
     def _order(
         self, raw: memoryview, rows: Run, cols: Run, ordered: memoryview, scratch: Scratch
     ) -> None:
         """Put whole tiles in order."""
-        _io.order_marlin(raw, self._bits, rows.n, cols.n, ordered)
+        _io.order_marlin(raw, self.bits, rows.n, cols.n, ordered)
 
     def _zeros(
         self, rows: Run, groups: Run, beside: Run, scratch: Scratch
@@ -198,8 +194,8 @@ class SparseMarlinWeight(MarlinWeight):
     def _order(
         self, raw: memoryview, rows: Run, cols: Run, ordered: memoryview, scratch: Scratch
     ) -> None:
-        meta = self._lines_of(_META, 2, 4, rows, cols, scratch)
-        found = _io.order_marlin_24(raw, meta, self._bits, rows.n, cols.n, ordered)
+        meta = self._lines_of(2, 4, rows, cols, scratch)
+        found = _io.order_marlin_24(raw, meta, self.bits, rows.n, cols.n, ordered)
         if found < rows.n * cols.n:
             row, col = divmod(found, cols.n)
             raise self.parts[2].malformed(

@@ -18,9 +18,9 @@ from anamnesis.schemes.core.bands import Band, Run
 from anamnesis.schemes.core.weight import Scratch, decode_run
 from anamnesis.schemes.families.integers.moving import rows, settled
 from anamnesis.schemes.views.bits import spread, unstacked
-from anamnesis.schemes.views.integer_casts import floats, raised
+from anamnesis.schemes.views.integer_casts import computed, raised
 from anamnesis.schemes.views.kinds import Integers, Words
-from anamnesis.schemes.views.views import made_of, repeated, retyped
+from anamnesis.schemes.views.views import made_of, repeated
 from anamnesis.sources.strided import transposed
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def of_rows(weight: IntegerWeight) -> Integers:
     if biases is not None:
         biases = grid.of(_biases(weight, biases))
     is_bytes = kernel == "INT8" and weight.planes is None
-    stored = retyped(codes, codes.name, "I8", shape) if is_bytes else None
+    stored = codes._replace(dtype=DTYPES["I8"], shape=shape) if is_bytes else None
     scales = grid.scales()
     listed = weight.groups
     return made._replace(
@@ -65,16 +65,12 @@ def _biases(weight: IntegerWeight, biases: StoredTensor) -> StoredTensor:
     """Return what code 0 stands for, if codes have a zero point beside biases."""
     if not weight.constant:
         return biases
-    scales, zero = weight.parts[1], weight.constant
-    own = scales.dtype.name
-    part = Part(biases.name, _F32, biases.shape)
 
-    def made(units: range, *lines: NDArray[Any]) -> NDArray[Any]:
-        given, factor = (floats(line.tobytes(), own) for line in lines)
+    def shifted(biases: NDArray[Any], scales: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(all="ignore"):
-            return given + np.float32(zero) * factor
+            return biases + np.float32(weight.constant) * scales
 
-    return made_of(part, [biases, scales], biases.n_elements, made)
+    return computed(shifted, "F32", biases, weight.parts[1])
 
 
 class _Grid:
@@ -115,7 +111,7 @@ class _Grid:
         def made(units: range, *_: NDArray[Any]) -> NDArray[Any]:
             n = len(units) * self._places
             raw = weight.scale_items(units.start * self._places, n, Scratch())
-            return _first(np.frombuffer(raw, kind), len(units), self.n_groups)
+            return np.frombuffer(raw, kind).reshape(len(units), -1)[:, : self.n_groups]
 
         part = Part(stored.name, stored.dtype, self.shape)
         return made_of(part, [], self.n_rows, made, stored.source)
@@ -135,10 +131,6 @@ class _Grid:
 
         part = Part(stored.name, stored.dtype, self.shape)
         return made_of(part, [], self.n_rows, made, stored.source)
-
-
-def _first(numbers: NDArray[Any], n_rows: int, n: int) -> NDArray[Any]:
-    return numbers.reshape(n_rows, -1)[:, :n]
 
 
 def _each_run(units: range, length: int) -> Iterator[Run]:
@@ -188,7 +180,7 @@ def _zeros(weight: IntegerWeight, grid: _Grid, half: int) -> StoredTensor:
         found, scratch = np.empty((len(units), grid.n_groups), np.uint8), Scratch()
         for some in _each_run(units, n_rows):
             zeros = weight.decode_zeros(some, scratch)
-            found[some.start - units.start :][: some.n] = _first(zeros, some.n, grid.n_groups)
+            found[some.start - units.start :][: some.n] = zeros[:, : grid.n_groups]
         return found
 
     return made_of(Part(stored.name, _U8, grid.shape), [], grid.n_rows, made, stored.source)

@@ -54,18 +54,12 @@ class IntegerWeight(InRows):
 
     @property
     def id(self) -> str:
-        extras = [
-            name
-            for name, part in (("zeros", self.zeros), ("biases", self.biases))
-            if part is not None
-        ]
-        if self.groups is not None:
-            extras.append("listed")
+        beside = ("zeros", self.zeros), ("biases", self.biases), ("listed", self.groups)
+        extras = [name for name, part in beside if part is not None]
         extras += [] if self.planes is None else ["planes", *map(str, map(int, self.planes))]
         if self.rounded is not None and self.reference is not None:
             extras += ["in", self.rounded.name.lower(), *self.reference.steps]
-        whose = [self.producer.lower().replace(" ", "-"), self.coding]
-        whose = [word for word in whose if word]
+        whose = filter(None, [self.producer.lower().replace(" ", "-"), self.coding])
         return "-".join([*whose, self.kernel.lower(), f"{self.block[0]}x{self.block[1]}", *extras])
 
     @property
@@ -243,7 +237,9 @@ class IntegerWeight(InRows):
 
     def _decode(self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         row, col = rows.start, cols.start
-        listed = self._listed(cols, scratch)
+        listed: memoryview | bytes = b""
+        if self.groups is not None:
+            listed = scratch.copy(_GROUPS, self.groups, cols.start * _WORD, cols.n * _WORD)
         first, col_phase = (0, 0) if self.groups is not None else divmod(col, self.block[1])
         matrix, within = divmod(row, self._stored[-2])
         grid_row, row_phase = divmod(within, self.block[0])
@@ -366,11 +362,6 @@ class IntegerWeight(InRows):
                 " symmetric: true",
                 remedy=SYMMETRIC_REMEDY,
             )
-
-    def _listed(self, cols: Run, scratch: Scratch) -> memoryview | bytes:
-        if self.groups is None:
-            return b""
-        return scratch.copy(_GROUPS, self.groups, cols.start * _WORD, cols.n * _WORD)
 
 
 def _items(scratch: Scratch, slot: int, stored: StoredTensor, first: int, n: int) -> memoryview:

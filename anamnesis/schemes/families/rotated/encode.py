@@ -43,11 +43,6 @@ class RotatedInt8(Blockwise):
         return super().encode(_rotated(values, task.shape[-1], self.group, task.level), task, outs)
 
 
-def rotated_int8(group: int) -> RotatedInt8:
-    """Return 8-bit integers whose columns are rotated in groups, in float32."""
-    return RotatedInt8("INT8", "whole", is_fitted=False, dtype=_F32, group=group)
-
-
 @dataclass(frozen=True)
 class RotatedInt4(Codes):
     """4-bit integers with a scale for each row, two to a byte."""
@@ -64,9 +59,8 @@ class RotatedInt4(Codes):
         return Out("codes", _I8, (*rows, cols // 2)), Out("scales", _F32, tuple(rows))
 
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
-        rows = np.frombuffer(
-            _rotated(values, task.shape[-1], self.group, task.level), np.float32
-        ).reshape(task.matrix)
+        rotated = _rotated(values, task.shape[-1], self.group, task.level)
+        rows = np.frombuffer(rotated, np.float32).reshape(task.matrix)
         largest = np.abs(rows).max(axis=1, keepdims=True)
         if not np.isfinite(largest).all():
             return task.measured(None)
@@ -117,13 +111,11 @@ class RotatedLevels(Codes):
         own = super().extents(shape, band)
         return (*own[:3], Extent(0, 0)) if self.bits == 4 else own
 
-    def _sizes(self, cols: int) -> tuple[int, int, int]:
-        """Return the bytes of a row's codes, of its scale and of those of its groups."""
-        return cols * self.bits // 8, 4, cols // codebook.GROUP
-
     def encode(self, values: memoryview, task: Task, outs: Sequence[memoryview]) -> Loss:
         rows, cols = task.matrix
-        sizes, step = self._sizes(cols), max(1, _AT_ONCE // cols)
+        # The bytes of a row's codes, of its scale and of those of its groups.
+        sizes = cols * self.bits // 8, 4, cols // codebook.GROUP
+        step = max(1, _AT_ONCE // cols)
         lost = [(0.0, 0.0, 0.0, 0.0)]
         for first in range(0, rows, step):
             last = min(rows, first + step)
@@ -141,8 +133,11 @@ class RotatedLevels(Codes):
         self, rotated: NDArray[np.float32], task: Task, outs: Sequence[memoryview]
     ) -> tuple[float, float, float, float] | None:
         """Encode some rows; return what it took, if that is measured, and None if it cannot be."""
-        (rows, cols), levels = rotated.shape, self._levels(task.found)
-        flat = rotated.reshape(-1)
+        (rows, cols), flat = rotated.shape, rotated.reshape(-1)
+        if self.bits == 6:
+            levels = np.arange(-_MOST, _MOST + 1, dtype=np.float32)
+        else:
+            levels = np.frombuffer(task.found, np.float32) if task.found else codebook.usual()
         scales = np.empty((rows, cols // codebook.GROUP), np.float32)
         channels = np.empty((rows, 1), np.float32)
         places = scales.reshape(-1), channels.reshape(-1)
@@ -164,11 +159,6 @@ class RotatedLevels(Codes):
         grid *= np.take_along_axis(tried, best, 0)[0, :, :, None]
         np.clip(np.rint(grid, grid), -_LARGEST_INT8, _LARGEST_INT8, grid)
         return _errors(rotated, grid.reshape(rotated.shape), channels)
-
-    def _levels(self, found: bytes) -> NDArray[np.float32]:
-        if self.bits == 6:
-            return np.arange(-_MOST, _MOST + 1, dtype=np.float32)
-        return np.frombuffer(found, np.float32) if found else codebook.usual()
 
     def _choices(self, scales: NDArray[Any]) -> NDArray[Any]:
         """Return the scales that are tried: of 6 bits, what is stored and its neighbours, too."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import anamnesis._core as _core
+from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import Field, Repack
 from anamnesis.schemes.families.rotated.weight import (
     ROTATIONS,
@@ -54,10 +54,12 @@ class ComfyRotated(OfComfyUi):
         return RotatedWeight(name, shape, parts[:2], self.bits, group_in(shape[-1], self.group))
 
     def encoding(self) -> Encoding:
-        from anamnesis.schemes.families.rotated.encode import RotatedInt4, rotated_int8
+        from anamnesis.schemes.families.rotated.encode import RotatedInt4, RotatedInt8
 
         name = spelt(self.encoding_name, {"group": self.group}, SETTINGS)
-        codes = rotated_int8(self.group) if self.bits == 8 else RotatedInt4(self.group)
+        if self.bits == 4:
+            return Encoding(name, self, RotatedInt4(self.group))
+        codes = RotatedInt8("INT8", "whole", is_fitted=False, dtype=DTYPES["F32"], group=self.group)
         return Encoding(name, self, codes)
 
     def write(self, view: Rotated, encoding: Encoding) -> Repack | None:

@@ -69,9 +69,8 @@ class RotatedWeight(Weight):
         return self.group
 
     def seen_as(self, kind: type) -> object:
-        return self._rotated() if kind is Rotated else None
-
-    def _rotated(self) -> Rotated:
+        if kind is not Rotated:
+            return None
         codes, scales = self.parts[:2]
         is_stored = type(self) is RotatedWeight
         spread = codes if is_stored and self.bits == 8 else self._spread()
@@ -185,7 +184,13 @@ class LevelsWeight(RotatedWeight):
     def _decode(self, rows: Run, cols: Run, dtype: DType, scratch: Scratch, out: memoryview) -> int:
         if self.rounded is None and self.correction is None:
             return RotatedWeight._decode(self, rows, cols, dtype, scratch, out)
-        values = self._before_rotation(rows, cols, scratch)
+        codes = np.frombuffer(self._codes(rows, cols, scratch), np.int8).reshape(rows.n, cols.n)
+        scales = np.frombuffer(self._row_scales(rows, scratch), np.float32)
+        with np.errstate(all="ignore"):
+            values: NDArray[Any] = codes.astype(np.float32) * scales[:, None]
+            if self.correction is not None:
+                added = self._of_groups(_ADDED, self.correction, rows, cols, scratch)
+                values.reshape(rows.n, -1, self.size)[:] += added
         raw, overflows = values.reshape(-1).view(np.uint8).data, 0
         if self.rounded is not None:
             narrow = scratch.room(_NARROW, self.rounded.n_bytes(values.size))
@@ -194,16 +199,6 @@ class LevelsWeight(RotatedWeight):
         rotated = scratch.room(_ROTATED, len(raw))
         _core.rotate(raw, rotated, self.group, scratch.level)
         return overflows + scratch.convert(rotated, dtype, out)
-
-    def _before_rotation(self, rows: Run, cols: Run, scratch: Scratch) -> NDArray[Any]:
-        codes = np.frombuffer(self._codes(rows, cols, scratch), np.int8).reshape(rows.n, cols.n)
-        scales = np.frombuffer(self._row_scales(rows, scratch), np.float32)
-        with np.errstate(all="ignore"):
-            values: NDArray[Any] = codes.astype(np.float32) * scales[:, None]
-            if self.correction is not None:
-                added = self._of_groups(_ADDED, self.correction, rows, cols, scratch)
-                values.reshape(rows.n, -1, self.size)[:] += added
-        return values
 
     def _of_groups(
         self, slot: int, part: StoredTensor, rows: Run, cols: Run, scratch: Scratch
@@ -215,10 +210,15 @@ class LevelsWeight(RotatedWeight):
         return _floats(raw, part).reshape(rows.n, -1, 1)
 
     def _codes(self, rows: Run, cols: Run, scratch: Scratch) -> memoryview:
-        levels = self._values(self._levels(rows, cols, scratch), scratch)
+        levels = self._levels(rows, cols, scratch)
+        if self.has_book:
+            book = self.parts[_BOOK]
+            values = _floats(scratch.read(_BOOK, book, 0, book.n_bytes), book)[levels]
+        else:
+            values = levels.astype(np.float32) - np.float32(1 << self.bits - 1)
         of_groups = self._of_groups(_GROUPS, self.parts[_GROUPS], rows, cols, scratch)
         with np.errstate(all="ignore"):
-            codes = levels.reshape(rows.n, -1, self.size) * of_groups
+            codes = values.reshape(rows.n, -1, self.size) * of_groups
             np.rint(codes, codes)
             np.clip(codes, -_LARGEST, _LARGEST, codes)
             codes[codes != codes] = 0
@@ -235,15 +235,6 @@ class LevelsWeight(RotatedWeight):
         high = Run(whole + cols.start // 4, whole + cols.stop // 4)
         read = self._read(_HIGH, self.parts[_CODES], rows, high, scratch)
         return levels | _of_bytes(_highest(), read)
-
-    def _values(self, levels: NDArray[Any], scratch: Scratch) -> NDArray[Any]:
-        """Return what levels stand for, in float32."""
-        if not self.has_book:
-            return levels.astype(np.float32) - np.float32(1 << self.bits - 1)
-        book = self.parts[_BOOK]
-        values = _floats(scratch.read(_BOOK, book, 0, book.n_bytes), book)
-        found: NDArray[Any] = values[levels]
-        return found
 
 
 def _of_bytes(table: NDArray[Any], read: memoryview) -> NDArray[np.uint8]:

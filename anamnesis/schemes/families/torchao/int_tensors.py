@@ -98,9 +98,13 @@ def _bytes(
     if zeros is not None:
         if zeros.shape != scale.shape or zeros.dtype.name not in ("I8", scale.dtype.name):
             raise zeros.misshapen(f"I8 or {scale.dtype} {list(scale.shape)}", codes)
-        if zeros.dtype.kind == "float":
-            reference = _OF_FLOAT_ZEROS
-            _check_result(parts, zeros)
+        if zeros.dtype.kind == "float":  # torchao computes with them in the dtype of the result
+            reference, result = _OF_FLOAT_ZEROS, parts.described.dtype
+            if result and result != zeros.dtype.torch_name:
+                raise zeros.unsupported(
+                    f"{zeros} belongs to a weight of {result}: float zero points of another dtype "
+                    "are not supported"
+                )
     matrix, block = _matrix(codes.shape, grid)
     stored = (codes, scale) if zeros is None else (codes, scale, zeros)
     return IntegerWeight(
@@ -124,16 +128,6 @@ def _narrowed(zeros: StoredTensor | None) -> StoredTensor | None:
         return values.astype(np.int8).view(np.uint8)
 
     return made_of(Part(zeros.name, DTYPES["I8"], zeros.shape), [zeros], zeros.n_elements, narrow)
-
-
-def _check_result(parts: Parts, zeros: StoredTensor) -> None:
-    """Refuse zero points that torchao computes with in the dtype of the result."""
-    name = parts.described.dtype
-    if name and name != zeros.dtype.torch_name:
-        raise zeros.unsupported(
-            f"{zeros} belongs to a weight of {name}: float zero points of another dtype are not "
-            "supported"
-        )
 
 
 def _matrix(shape: tuple[int, ...], grid: ScaleGrid) -> tuple[tuple[int, ...], tuple[int, int]]:

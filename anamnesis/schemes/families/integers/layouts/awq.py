@@ -19,9 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Layers
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
+from anamnesis.schemes.core.layout import Config, Layers, Shapes
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -33,7 +32,6 @@ from anamnesis.schemes.views.kinds import Words
 PACKING = Packing("AWQ4", 4, along_rows=True)
 _WORD_BITS = 32
 _IN_WORD = _WORD_BITS // PACKING.bits
-_OTHER_WIDTHS = range(1, 17)
 
 # Where AWQ could not fold scales into the weights before (after GELU), it divides activations by
 # them: a separate module does, which ordinary models lack.
@@ -55,9 +53,7 @@ class Gemm(gptq_and_awq.InModules):
 
     fields = gptq_and_awq.InModules.fields[:3]
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         kind = config.get("model_type")
         if kind in _SCALED:
             return dict.fromkeys(shapes, f"AWQ scales activations of {kind}, by what data says")
@@ -145,6 +141,6 @@ def _check_layout(parts: gptq_and_awq.Parts, facts: QuantFacts) -> None:
     if n_words == 2 * out_features or n_words == 4 * out_features:
         raise parts.unread("Marlin with zero points", facts)
     bits, rest = divmod(_WORD_BITS * n_words, max(out_features, 1))
-    if parts.qzeros.shape == (n_groups, n_words) and bits in _OTHER_WIDTHS and not rest:
+    if parts.qzeros.shape == (n_groups, n_words) and 1 <= bits <= 16 and not rest:
         raise parts.unread(f"AWQ in {bits} bits", facts)
     raise parts.mismatch("the shapes fit neither GPTQ nor AWQ")

@@ -20,7 +20,7 @@ float32, so that the one rounding here gives its bits.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -30,14 +30,15 @@ import anamnesis._core as _core
 from anamnesis.base.dtypes import DTYPES
 from anamnesis.base.errors import LimitExceeded
 from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import (
+    Beside,
     ExpertsTool,
     Field,
     Layers,
     Moves,
     Repack,
+    Shapes,
     each_moved,
     missing,
     stored_parts,
@@ -122,12 +123,10 @@ class PackQuantized(OfCompressedTensors):
     takes = Words
 
     @property
-    def experts_tool(self) -> ExpertsTool | None:
-        return super().experts_tool if self.bits == 4 else None
+    def experts_tool(self) -> ExpertsTool | None:  # type: ignore[override]  # of 4 bits alone
+        return "llm-compressor" if self.bits == 4 else None
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         n = len(shape)
         return [(Part(f"{name}_shape", DTYPES["I64"], (n,)), struct.pack(f"<{n}q", *shape))]
 
@@ -171,7 +170,7 @@ class PackQuantized(OfCompressedTensors):
         ways = [_encoding(replace(own, group_size=n)) for n in sizes]
         return Repack(tuple(ways), parts, is_cast=words.is_cast)
 
-    def undetermined(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, Any]:
+    def undetermined(self, shapes: Shapes) -> Mapping[str, Any]:
         return {"bits": self.bits} if _is_open(self.bits, shapes["codes"][-1]) else {}
 
     def declare(self, layers: Layers) -> dict[str, Any]:
@@ -298,8 +297,10 @@ def _kernel(
         wanted = "PACKED" if version >= _DENSE_SINCE else "PADDED"
         fitting = [k for k in fitting if k.startswith(wanted)]
     if len(fitting) > 1:
+        padded = {k: ", padded" if k.startswith("PADDED") else "" for k in fitting}
+        named = " or ".join(f"{bits_of(k)} bits{more}" for k, more in padded.items())
         raise codes.unsupported(
-            f"{codes} holds rows of {cols:,} codes of {_named(fitting)}, which take as many words; "
+            f"{codes} holds rows of {cols:,} codes of {named}, which take as many words; "
             "say which with num_bits, and with the version of compressed-tensors, in "
             "quantization_config of config.json"
         )
@@ -312,9 +313,3 @@ def _version(given: str | None) -> tuple[int, int] | None:
     if not all(n.isascii() and n.isdecimal() and len(n) < 10 for n in (major, minor)):
         return None
     return int(major), int(minor)
-
-
-def _named(kernels: Iterable[str]) -> str:
-    return " or ".join(
-        f"{bits_of(k)} bits" + (", padded" if k.startswith("PADDED") else "") for k in kernels
-    )

@@ -32,7 +32,6 @@ EMBEDDING = (
     Field("codes", "{module}embedding_quantized", _CODES),
     Field("scales", "{module}embedding_scale"),
 )
-_BITS = (2, 4)
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -47,10 +46,22 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeig
     for own, beside in (EMBEDDING, FIELDS) if is_gemma else (EMBEDDING,):
         name = own.weight_of(codes.name)
         scale = None if name is None else ledger.find(beside.named(name))
-        if name is not None and scale is not None and len(codes.shape) == 2:
-            said = facts.expected if is_gemma else ()
-            bits = 8 if codes.dtype.name == "I8" else _bits(codes, said)
-            return _weight(name, codes, scale, bits, facts)
+        if name is None or scale is None or len(codes.shape) != 2:
+            continue
+        said = facts.expected if is_gemma else ()
+        bits = 8 if codes.dtype.name == "I8" else _bits(codes, said)
+        check_scale_dtype(scale, codes)
+        (rows, n_bytes), per_byte = codes.shape, 8 // bits
+        stored = n_bytes * per_byte
+        # Of rows that end within a byte a size in the config tells.
+        fitting = (n for n in range(stored, stored - per_byte, -1) if n in facts.sizes)
+        cols = next(fitting, stored)
+        groups = scale.shape[-1] if len(scale.shape) == 2 else 0
+        if scale.shape != (rows, groups) or groups == 0 or cols % groups:
+            raise scale.misshapen(f"[{rows}, 1]", codes)
+        kernel, half = ("INT8", 0) if bits == 8 else (f"PACKED{bits}", 1 << bits - 1)
+        own = name, (rows, cols), (codes, scale), kernel, (1, cols // groups)
+        return IntegerWeight(*own, constant=half, producer="Gemma", reference=IN_OUTPUT)
     return None
 
 
@@ -63,28 +74,10 @@ def _bits(codes: StoredTensor, said: Sequence[Expectation]) -> int:
     given = {bits for bits, is_hit in found if is_hit is not False}
     if not any(is_hit for _, is_hit in found):
         given |= {one.bits for target, one in said if not target}
-    if len(given) != 1 or not given <= {*_BITS}:
+    if len(given) != 1 or not given <= {2, 4}:
         named = ", ".join(map(str, sorted(given))) or "nothing"
         raise codes.unsupported(
             f"{codes} holds codes of 2 or 4 bits, and the config says {named} of it",
             remedy="say num_bits of the module in module_quant_configs of config.json",
         )
     return given.pop()
-
-
-def _weight(
-    name: str, codes: StoredTensor, scale: StoredTensor, bits: int, facts: QuantFacts
-) -> IntegerWeight:
-    check_scale_dtype(scale, codes)
-    rows, n_bytes = codes.shape
-    per_byte = 8 // bits
-    stored = n_bytes * per_byte
-    # Of rows that end within a byte a size in the config tells.
-    fitting = (n for n in range(stored, stored - per_byte, -1) if n in facts.sizes)
-    cols = next(fitting, stored)
-    groups = scale.shape[-1] if len(scale.shape) == 2 else 0
-    if scale.shape != (rows, groups) or groups == 0 or cols % groups:
-        raise scale.misshapen(f"[{rows}, 1]", codes)
-    kernel, half = ("INT8", 0) if bits == 8 else (f"PACKED{bits}", 1 << bits - 1)
-    own = name, (rows, cols), (codes, scale), kernel, (1, cols // groups)
-    return IntegerWeight(*own, constant=half, producer="Gemma", reference=IN_OUTPUT)

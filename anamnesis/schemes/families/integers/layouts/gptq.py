@@ -24,10 +24,9 @@ from functools import lru_cache
 from typing import Any
 
 from anamnesis.base.dtypes import DTYPES
-from anamnesis.base.stored import Part, StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
-from anamnesis.schemes.core.layout import Layers
+from anamnesis.base.stored import StoredTensor
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
+from anamnesis.schemes.core.layout import Beside, Layers
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.config_facts import QuantFacts
 from anamnesis.schemes.detect.ledger import Ledger
@@ -65,9 +64,7 @@ class Gptq(gptq_and_awq.InModules):
     is_symmetric: bool = True
     is_act_order: bool = False
 
-    def beside(
-        self, name: str, shape: tuple[int, ...], found: bytes = b""
-    ) -> list[tuple[Part, bytes]]:
+    def beside(self, name: str, shape: tuple[int, ...], found: bytes = b"") -> Beside:
         listed = self.fields[3].part(name, DTYPES["I32"], shape[1:])
         return [(listed, _runs(shape[1], self.group_size))]
 

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from anamnesis.base.dtypes import DType
 from anamnesis.base.errors import AnamnesisError, LimitExceeded, ParseError, UnsupportedError
 from anamnesis.base.stored import StoredTensor
 from anamnesis.schemes.core.encoding import Encoding
 from anamnesis.schemes.core.layout import (
+    Config,
     Field,
     Layout,
     Moves,
     Repack,
+    Shapes,
     each_moved,
     missing,
     module_of,
@@ -104,9 +106,7 @@ class InModules(Layout):
 
         return linear_refusal(name, shape, dtype)
 
-    def leaves(
-        self, shapes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any]
-    ) -> Mapping[str, str]:
+    def leaves(self, shapes: Shapes, config: Config) -> Mapping[str, str]:
         from anamnesis.schemes.libraries.linear import IN_BLOCK
         from anamnesis.schemes.libraries.mtp import left_drafts
 

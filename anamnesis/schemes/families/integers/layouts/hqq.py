@@ -41,7 +41,6 @@ _REFERENCE = Rounding(("differences", "products"))
 _NUMBERS = {"I32": "i", "I64": "q"}
 _COMPUTED = {b"torch.float16": "F16", b"torch.bfloat16": "BF16", b"torch.float32": "F32"}
 _PACKINGS = {b"8bit_u8": 8, b"4bit_u8": 4, b"3bit_32": 3, b"2bit_u8": 2, b"1bit_u8": 1}
-_LONGEST_PACKING = 16
 
 # What says how it was made, and nothing more.
 _TOLD = (
@@ -122,12 +121,14 @@ def find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> IntegerWeigh
         return None
     (axis,) = _integers(given_by["axis"], 1)
     matrix = _matrix(scale, prod(given), axis)
-    seen = _as_bytes(codes)
+    # Codes may be seen as floats.
+    lines = codes.shape[0], codes.dtype.n_bytes(codes.shape[1])
+    seen = codes._replace(dtype=DTYPES["U8"], shape=lines)
     width = 4 if bits == 3 else 1
     planes = Planes(bits, in_parts=True, high_first=True, width=width) if bits < 8 else None
     stacked = planes.stacked if planes else 1
-    lines = None if matrix is None else (-(-matrix[0] // stacked), matrix[1] * width)
-    if matrix is None or seen.shape != lines or (matrix[0] % stacked and bits != 3):
+    fits = matrix is not None and lines == (-(-matrix[0] // stacked), matrix[1] * width)
+    if matrix is None or not fits or (matrix[0] % stacked and bits != 3):
         expected = f"{bits}-bit codes of a matrix of {given[0]:,} x {given[1]:,}"
         raise codes.misshapen(expected, scale.stored)
     if zero.shape != scale.shape:
@@ -188,7 +189,7 @@ def _packed_bits(packing: StoredTensor | None, nbits: StoredTensor) -> int:
     """Return the bits that a code takes; 0 if that is none of those that are known."""
     if packing is None:
         return _integers(nbits, 1)[0]
-    if packing.dtype.name != "U8" or packing.n_bytes > _LONGEST_PACKING:
+    if packing.dtype.name != "U8" or packing.n_bytes > 16:
         return 0
     return _PACKINGS.get(packing.read(), 0)
 
@@ -207,9 +208,3 @@ def _matrix(scale: _Numbers, n: int, axis: int) -> tuple[int, int] | None:
     if axis == 1 and scale.shape == (n_scales, 1):
         return n_scales, n // n_scales
     return (n // n_scales, n_scales) if axis == 0 and scale.shape == (1, n_scales) else None
-
-
-def _as_bytes(codes: StoredTensor) -> StoredTensor:
-    """Return codes that may be seen as floats as what they are."""
-    width = codes.dtype.n_bytes(1)
-    return codes._replace(dtype=DTYPES["U8"], shape=(codes.shape[0], codes.shape[1] * width))

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from anamnesis.base.stored import StoredTensor
-from anamnesis.schemes.core.encoding import Encoding
-from anamnesis.schemes.core.encoding_names import Setting, spelt
+from anamnesis.schemes.core.encoding import Encoding, Setting, spelt
 from anamnesis.schemes.core.layout import Field, Layers, Repack, missing, stored_parts
 from anamnesis.schemes.core.rounding import Rounding
 from anamnesis.schemes.core.weight import Weight

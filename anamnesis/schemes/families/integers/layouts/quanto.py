@@ -44,8 +44,6 @@ _FROM_HIDDEN, _TO_HIDDEN = (
     frozenset(_TABLE[layers].split()) for layers in ("from hidden", "to hidden")
 )
 
-_Shape = tuple[int, int]
-
 _REFERENCE = Rounding(("products", "sums"))
 
 
@@ -100,7 +98,7 @@ def _shape(
     size: int,
     bias: StoredTensor | None,
     facts: QuantFacts,
-) -> _Shape:
+) -> tuple[int, int]:
     """Return rows and columns of the weight that `n_scales` groups of `size` columns are."""
     if size not in _SIZES:
         return n_scales, size

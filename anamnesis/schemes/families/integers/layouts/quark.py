@@ -41,8 +41,6 @@ FIELDS = (
 _PRODUCER = "Quark"
 _IN_WORD = 8
 _SIGNS = 0x88888888  # flipped, two's complement is the code plus 8
-_DTYPES = ("int4", "uint4")
-_ORDERS = ("order", "reorder")
 
 
 def find_all(ledger: Ledger, facts: QuantFacts) -> None:
@@ -61,8 +59,7 @@ def _find(codes: StoredTensor, ledger: Ledger, facts: QuantFacts) -> Weight | No
     if codes.dtype.name == "I32":
         coding = _Coding(codes, facts)
         return (_in_groups if len(scale.shape) == 2 else _in_rows)(codes, scale, zeros, coding)
-    is_given = (facts.method or "").lower() == "quark" and len(scale.shape) == 2
-    if not is_given:
+    if (facts.method or "").lower() != "quark" or len(scale.shape) != 2:
         return None
     return _bytes(codes, scale, zeros, facts.group_sizes, ledger.strips)
 
@@ -71,8 +68,9 @@ class _Coding:
     """What the config says of words."""
 
     def __init__(self, codes: StoredTensor, facts: QuantFacts) -> None:
-        dtype = _settled(codes, facts.code_dtypes, _DTYPES, "dtype of weight")
-        order = _settled(codes, facts.pack_methods, _ORDERS, "export.pack_method")
+        dtype = _settled(codes, facts.code_dtypes, ("int4", "uint4"), "dtype of weight")
+        ways = "order", "reorder"
+        order = _settled(codes, facts.pack_methods, ways, "export.pack_method")
         self.is_signed, self.is_awq = dtype == "int4", order == "reorder"
         self.sizes = facts.group_sizes
         self.id = f"{dtype}-{order}"

@@ -65,8 +65,14 @@ def find(codes: StoredTensor, layer: ComfyLayer, ledger: Ledger) -> LowRank:
             raise part.misshapen(str(list(shape)), codes)
     parts, shape = (codes, transposed(scale, ledger.strips)), (rows, cols)
     stored = IntegerWeight(codes.name, shape, parts, "INT4", (1, _GROUP), producer="SVDQuant")
-    if layer.shifts:
-        _refuse_bias(codes, ledger)
+    bias = ledger.find(sibling(codes.name, "bias")) if layer.shifts else None
+    if bias is not None:
+        error = bias.unsupported(
+            f"{bias} makes up for a shift of the layer's inputs (act_unsigned), which no ordinary "
+            "model has",
+            remedy="drop=... leaves it out; allow_unknown=True copies it as it is stored",
+        )
+        ledger.refuse([bias.name], error)
     return LowRank(codes.name, shape, (*parts, smooth, down, up), (stored,))
 
 
@@ -93,25 +99,11 @@ def _untiled(
             raise part.misshapen(f"[{tiles}, {n}, {_TILE}]", codes)
     lines = (tiles, _TILE, groups, 2), (groups * 2 * _TILE, 2, 2 * _TILE, 1)
     codes = reordered(codes, *lines, 16)._replace(shape=(tiles * _TILE, groups * _HALF_GROUP))
-    scale = _by_rows(scale, (groups, tiles, _TILE), (_TILE, groups * _TILE, 1))
-    up = _by_rows(up, (tiles, _TILE, rank), (rank * _TILE, 1, _TILE))
+    shape, strides = (groups, tiles, _TILE), (_TILE, groups * _TILE, 1)
+    scale = reordered(scale, shape, strides, scale.dtype.n_bytes(1))
+    shape, strides = (tiles, _TILE, rank), (rank * _TILE, 1, _TILE)
+    up = reordered(up, shape, strides, up.dtype.n_bytes(1))
     return codes, [
         scale._replace(shape=(groups, tiles * _TILE)),
         *(smooth, down, up._replace(shape=(tiles * _TILE, rank))),
     ]
-
-
-def _by_rows(part: StoredTensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> StoredTensor:
-    return reordered(part, shape, strides, part.dtype.n_bytes(1))
-
-
-def _refuse_bias(codes: StoredTensor, ledger: Ledger) -> None:
-    """Refuse a bias that makes up for what is added to the layer's inputs."""
-    bias = ledger.find(sibling(codes.name, "bias"))
-    if bias is not None:
-        error = bias.unsupported(
-            f"{bias} makes up for a shift of the layer's inputs (act_unsigned), which no ordinary "
-            "model has",
-            remedy="drop=... leaves it out; allow_unknown=True copies it as it is stored",
-        )
-        ledger.refuse([bias.name], error)
