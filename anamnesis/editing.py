@@ -99,7 +99,9 @@ def edit_metadata(
             with FileSource(path) as source:
                 container = parse_container(source, Budget(limits or UNLIMITED))
                 raw = _header(container, new, gone)
-                was = source.read(0, _data_start(container))
+                alignment: int = container.facts.get("alignment", 1)
+                begin = container.header_bytes + -container.header_bytes % alignment
+                was = source.read(0, min(begin, source.size))
                 if len(raw) == len(was):
                     _write_header(folder, where, was, raw)
                 else:
@@ -146,12 +148,6 @@ def _header(container: Container, new: Mapping[str, Any], gone: Mapping[str, Non
     edited = import_module(f"anamnesis.formats.{container.id}.write").edited
     raw: bytes = edited(container, new, gone)
     return raw
-
-
-def _data_start(container: Container) -> int:
-    n = container.header_bytes
-    alignment: int = container.facts.get("alignment", 1)
-    return min(n + -n % alignment, container.source.size)
 
 
 def _copy_behind(staging: Staging, source: FileSource, raw: bytes, begin: int) -> None:

@@ -110,8 +110,6 @@ class Checkpoint:
     @property
     def below(self) -> str | None:
         """Below which name all weights lie, and how to strip it, in a sentence; None if none."""
-        from anamnesis.checkpoint.open import wrapped_below  # only here, for a quick start
-
         kinds = {container.format for container in self.shards.values()}
         return wrapped_below(self.stored, is_checkpoint=kinds == {"PyTorch checkpoint"})
 

@@ -53,7 +53,7 @@ class Conversion:
     def destination(self, path: str) -> Destination:
         """Return where the output goes, planned."""
         self.request.check_spread()
-        return destination(path, self._expected(self._plan()), self.checkpoint, self.request)
+        return destination(path, self._plan(), self.checkpoint, self.request)
 
     def to_path(self, path: str, planning: Callable[[], Destination]) -> Report:
         """Write a file; or a directory, if it was one or is cut, and no file is named.
@@ -96,7 +96,7 @@ class Conversion:
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         self._refuse_input(stream)
-        plan = self._expected(self._plan())
+        plan = self._plan()
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         make_surveys(plan, {}, lambda *_: None, request.how)
         (file,) = plan.files
@@ -128,7 +128,7 @@ class Conversion:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
         from anamnesis.schemes.core.arrays import decode_counting
 
-        plan = self._plan()
+        plan = self._plan(is_written=False)
         weights = [made for file in plan.files for made in file.given]
         if not plan.is_plain:
             raise TypeError("a function is called with plain weights only; name a path or a stream")
@@ -151,7 +151,7 @@ class Conversion:
         self.checkpoint.check_unchanged()
         return self._report(plan, None, tally, is_written=False)
 
-    def _plan(self) -> Plan:
+    def _plan(self, *, is_written: bool = True) -> Plan:
         made = make_plan(self.decided)
         strict = self.request.strict
         for verdict in () if strict is False else made.verdicts:
@@ -159,14 +159,11 @@ class Conversion:
                 raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
             if verdict.outcome == "otherwise" and strict:
                 raise UnsupportedError(str(verdict))
-        return made
-
-    def _expected(self, plan: Plan) -> Plan:
-        if self.request.expect_same is not None:
+        if is_written and self.request.expect_same is not None:
             from anamnesis.convert.write.same import check_same
 
-            check_same(plan, self.request)
-        return plan
+            check_same(made, self.request)
+        return made
 
     def _report(
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True

@@ -247,7 +247,13 @@ def join_hf_shards(shards: Mapping[str, Container], budget: Budget) -> dict[str,
                 raise part.malformed(f"{part} is a part of {like}, but differs in dtype or rank")
             begin, place = _begin(told.get(name), part), place_of(part.source, part.offset)
             boxes.setdefault(name, []).append(Box(begin, part.in_bytes().shape, place))
-    return {name: _filled(like, boxes[name]) for name, like in first.items()}
+    whole = {}
+    for name, like in first.items():
+        ends = [map(sum, zip(box.offsets, box.sizes, strict=True)) for box in boxes[name]]
+        shape = tuple(map(max, zip(*ends, strict=True)))
+        held = [box for box in boxes[name] if prod(box.sizes)]
+        whole[name] = boxed(like.name, like.dtype, shape, held, like.source)
+    return whole
 
 
 def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
@@ -256,10 +262,3 @@ def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
     if is_list and all(type(n) is int and n >= 0 for n in sizes):
         return tuple(sizes)
     raise part.malformed(f"{part.name}: {_KEY} does not say where it begins in the whole")
-
-
-def _filled(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
-    ends = [map(sum, zip(box.offsets, box.sizes, strict=True)) for box in boxes]
-    shape = tuple(map(max, zip(*ends, strict=True)))
-    held = [box for box in boxes if prod(box.sizes)]
-    return boxed(like.name, like.dtype, shape, held, like.source)

@@ -118,8 +118,15 @@ class Zero:
     def tensors(self) -> dict[str, StoredTensor]:
         """Return all tensors: buffers, frozen parameters, the others, those that are shared."""
         groups = self._groups()
-        trained = self._of_groups(groups) if self.stage < 3 else self._of_ranks(groups)
-        whole = dict([*self._buffers(), *self._frozen(), *trained])
+        whole: dict[str, StoredTensor] = {}
+        buffers = self.about.get("buffer_names")
+        for name in map(str, buffers if type(buffers) is list else ()):
+            (tensor,) = self._of_each(self.models[:1], f"module.{name}")
+            whole[name] = tensor._replace(name=name)
+        for name, shape in self._below("frozen_param_shapes"):
+            parts = self._of_each(self.models, f"frozen_param_fragments.{name}")
+            whole.update(self._laid({name: self._shape(name, shape)}, parts))
+        whole.update(self._of_groups(groups) if self.stage < 3 else self._of_ranks(groups))
         for name, of in self._below("shared_params"):
             if type(of) is not str:
                 raise self._error(f"{name!r} is shared with something that has no name")
@@ -157,17 +164,6 @@ class Zero:
             if key not in file.tensors:
                 raise ParseError(f"has no tensor {key!r}", source=file.source.name)
         return [file.tensors[key] for file in files]
-
-    def _buffers(self) -> Iterator[tuple[str, StoredTensor]]:
-        names = self.about.get("buffer_names")
-        for name in map(str, names if type(names) is list else ()):
-            (tensor,) = self._of_each(self.models[:1], f"module.{name}")
-            yield name, tensor._replace(name=name)
-
-    def _frozen(self) -> Iterator[tuple[str, StoredTensor]]:
-        for name, value in self._below("frozen_param_shapes"):
-            parts = self._of_each(self.models, f"frozen_param_fragments.{name}")
-            yield from self._laid({name: self._shape(name, value)}, parts)
 
     def _of_groups(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stages 1 and 2, which follow each other in the parts of all ranks."""

@@ -152,11 +152,7 @@ class _Sums:
 
 def index_of(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of a value, by its place in the order that it is stored in."""
-    found: list[int] = []
-    for size in reversed(shape):
-        at, rest = divmod(at, size)
-        found.insert(0, rest)
-    return tuple(found)
+    return tuple(map(int, np.unravel_index(at, shape)))
 
 
 def _bands(pairs: Sequence[Pair], sums: dict[int, _Sums]) -> Iterator[tuple[int, list[Band]]]:

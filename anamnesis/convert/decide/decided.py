@@ -215,10 +215,11 @@ class Decided:
             reasons = "; ".join(dict.fromkeys(map(str, unfit))) or "there is none"
             remedy = None
             if encoding.codes is None:  # it only moves codes
-                from anamnesis.convert.loaders.verdicts import absent, who_quantises
+                from anamnesis.convert.loaders.table import LAYOUTS
+                from anamnesis.convert.loaders.verdicts import absent
 
-                remedy = f"it quantises nothing; {who_quantises(encoding.id)}"
-                remedy = absent(encoding.id) or remedy
+                who = LAYOUTS.get(encoding.id, "use an encoding that does")
+                remedy = absent(encoding.id) or f"it quantises nothing; {who}"
             raise UnsupportedError(
                 f"no weight of the model suits {encoding.id}: {reasons}", remedy=remedy
             )

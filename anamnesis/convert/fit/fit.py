@@ -130,15 +130,8 @@ class Fit:
         return recipe_text(self.to, self.base, self.types, head, said, own)
 
 
-def fit(
-    checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
-) -> Fit:
-    """Choose the types of a model's weights; `options` are others of `Model.convert`."""
-    return _Fitting(checkpoint, ledger, asked, options).fit()
-
-
-class _Fitting:
-    """One model, one size."""
+class Fitting:
+    """One model, one size; `options` are others of `Model.convert`."""
 
     def __init__(
         self, checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
@@ -170,6 +163,7 @@ class _Fitting:
         )
 
     def fit(self) -> Fit:
+        """Choose the types of the weights."""
         errors = self._errors()
         options = {
             name: [Option(t, self._n_bytes(weight, t), errors[name][t]) for t in self._types[name]]

@@ -207,8 +207,22 @@ def _sections(found: Overview) -> Iterator[str]:
 
 
 def _of_numbers(found: Counted, whose: str = "") -> Iterator[str]:
-    yield html.section(f"Scales{whose}", _scales(found))
-    yield html.section(f"Zeros{whose}, and codes at the end of their range", _numbers(found))
+    charts = [
+        f"<p>{html.text(kind)}: {sum(numbers.scales.values()):,} scales by their power of two</p>"
+        + html.histogram(numbers.scales, f"scales of {kind} by their power of two")
+        for kind, numbers in found.numbers.items()
+        if numbers.scales
+    ]
+    yield html.section(f"Scales{whose}", *charts)
+    rows = []
+    for kind, (zeros, n) in found.zeros.items():
+        counts = found.numbers.get(kind)
+        last = ""
+        if counts is not None and counts.n_codes:
+            last = f"{counts.n_last:,} ({counts.n_last / counts.n_codes:.3%})"
+        rows.append((kind, f"{n:,}", f"{zeros:,} ({zeros / max(n, 1):.3%})", last))
+    table = html.table(("Encoding", "Values", "Zeros", "At the end of the range"), rows, (1, 2, 3))
+    yield html.section(f"Zeros{whose}, and codes at the end of their range", table)
 
 
 def _figures(found: Overview) -> dict[str, str]:
@@ -223,27 +237,6 @@ def _figures(found: Overview) -> dict[str, str]:
 
 def _bits(weight: Weight) -> float:
     return 8 * weight.n_bytes / weight.n_elements if weight.n_elements else 0.0
-
-
-def _scales(found: Counted) -> str:
-    charts = [
-        f"<p>{html.text(kind)}: {sum(numbers.scales.values()):,} scales by their power of two</p>"
-        + html.histogram(numbers.scales, f"scales of {kind} by their power of two")
-        for kind, numbers in found.numbers.items()
-        if numbers.scales
-    ]
-    return "".join(charts)
-
-
-def _numbers(found: Counted) -> str:
-    rows = []
-    for kind, (zeros, n) in found.zeros.items():
-        numbers = found.numbers.get(kind)
-        last = ""
-        if numbers is not None and numbers.n_codes:
-            last = f"{numbers.n_last:,} ({numbers.n_last / numbers.n_codes:.3%})"
-        rows.append((kind, f"{n:,}", f"{zeros:,} ({zeros / max(n, 1):.3%})", last))
-    return html.table(("Encoding", "Values", "Zeros", "At the end of the range"), rows, (1, 2, 3))
 
 
 def _account(found: Overview) -> str:

@@ -17,14 +17,10 @@ if TYPE_CHECKING:
 
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _TOKENIZER = "tokenizer_config.json"
-_TEMPLATE_KEY = "tokenizer.chat_template"
-_README = "README.md"
 _MOST = 64 << 20  # bytes of a tokenizer's config in which a template is looked for
 
 # Programs of GGUFs that are no language model, by architecture or general.type.
 OF_GGUF = ("llama.cpp", "gguf-py")  # as the table of programs has it, which is slow to import
-_OF_CLIP = ("llama.cpp (--mmproj)",)
-_OF_ADAPTERS = ("llama.cpp (--lora)",)
 _OF_IMAGES = {
     "images": ("ComfyUI-GGUF", "stable-diffusion.cpp"),
     "images-in-rows": ("ComfyUI-GGUF",),
@@ -64,7 +60,7 @@ def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
         size_label=_text(metadata.get("general.size_label")) or _size_label(ledger),
         mix=None if mix is None else mix.upper(),
         license=_text(metadata.get("general.license")),
-        chat_template=_TEMPLATE_KEY in metadata if has_tokens else None,
+        chat_template="tokenizer.chat_template" in metadata if has_tokens else None,
         loaded_by=_programs_of_gguf(metadata, ledger),
     )
 
@@ -74,9 +70,9 @@ def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str,
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":
-        return _OF_ADAPTERS
+        return ("llama.cpp (--lora)",)
     if architecture == "clip":
-        return _OF_CLIP
+        return ("llama.cpp (--mmproj)",)
     lacking = next(lacks(ledger.stored, metadata), "")
     return _OF_IMAGES.get(lacking, () if lacking else OF_GGUF)
 
@@ -91,7 +87,7 @@ def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -
     if cached is not None:
         name = "/".join(os.path.basename(cached[0]).split("--")[1:])
     try:
-        front = read_card(checkpoint.root / _README, Budget(limits))
+        front = read_card(checkpoint.root / "README.md", Budget(limits))
     except (OSError, AnamnesisError):  # it says nothing that weights need
         front = {}
     licence = front.get("license")

@@ -108,13 +108,12 @@ def inspect_claim(
 
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.verdicts import lacks
+    from anamnesis.convert.loaders.verdicts import Facts, lacks, verdicts, warnings
 
-    if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
+    if container.id != "gguf":
         return ()
-    from anamnesis.convert.loaders.verdicts import facts_of_gguf, verdicts, warnings
-
-    return warnings(verdicts(facts_of_gguf(ledger.stored, container.metadata)))
+    kinds = frozenset(lacks(ledger.stored, container.metadata))
+    return warnings(verdicts(Facts(("gguf",), kinds))) if "hf-names" in kinds else ()
 
 
 def _n_parameters(

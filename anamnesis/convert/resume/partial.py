@@ -88,7 +88,7 @@ class PartialFolder:
         raise OutputError(f"{self._out}: cannot lock {self.path}")
 
     def release(self, *, remove: bool) -> None:
-        """Unlock the folder, having removed it if wished."""
+        """Unlock the folder, having removed it if wished, and the lock last."""
         try:
             if remove:
                 self._remove()
