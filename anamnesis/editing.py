@@ -24,7 +24,6 @@ from anamnesis.sources.urls import kind_of_url
 
 __all__ = ["MetadataEdit", "edit_metadata"]
 
-_EDITED = ("gguf", "safetensors")
 _PIECE = 1 << 20
 _SIZE_BYTES = 8
 
@@ -134,7 +133,7 @@ def _held(where: Path) -> Iterator[Staging]:
 
 def _header(container: Container, new: Mapping[str, Any], gone: Mapping[str, None]) -> bytes:
     """Return the new header, up to the data."""
-    if container.id not in _EDITED:
+    if container.id not in ("gguf", "safetensors"):
         raise UnsupportedError(
             f"{container.source.name}: metadata of {container.format} files cannot be edited, but"
             " those of GGUF and safetensors"

@@ -22,8 +22,6 @@ _CODES = (
     *("trellis", "weight_fp4"),
 )
 
-_BUFFERS = ("position_ids", "inv_freq", "masked_bias")
-
 
 class Index(NamedTuple):
     """An index and the shards that it names."""
@@ -68,7 +66,7 @@ def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
 
 def is_buffer(tensor: str) -> bool:
     """Return whether a tensor is one that only older files have; newer code computes it."""
-    return tensor.rpartition(".")[2] in _BUFFERS
+    return tensor.rpartition(".")[2] in ("position_ids", "inv_freq", "masked_bias")
 
 
 def read_index(root: Path, name: str, budget: Budget) -> Index:

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
@@ -20,9 +20,9 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.report.report import Losses, Report
+from anamnesis.convert.report.report import Losses, PartReport, Report
 from anamnesis.convert.request.request import Request
-from anamnesis.convert.request.share import Share, share_of
+from anamnesis.convert.request.share import share_of
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.places import destination
 from anamnesis.convert.resume.protocol import Run
@@ -32,9 +32,6 @@ from anamnesis.convert.write.sinks import Writable, copy_to
 from anamnesis.convert.write.tally import Tally
 from anamnesis.schemes.core.roles import role_beside
 from anamnesis.schemes.detect.ledger import Ledger
-
-if TYPE_CHECKING:
-    from anamnesis.convert.parts.parts import Parts
 
 _NO_NUMBERS = "values are too large, and come back as infinities or NaNs"
 _ERASED = "what comes back is no nearer than zeros"
@@ -61,24 +58,20 @@ class Conversion:
         `planning` returns the destination anew, in any process.
         """
         where, part = self.destination(path), self.request.part
+        plan, told_path = where.plan, where.told_path()
         if part is None and self.request.executor is None and where.is_local:
-            tally = Run(where).perform()
-        else:
-            from anamnesis.convert.parts.parts import Parts, make_all  # only here: seldom asked for
+            return self._report(plan, told_path, Run(where).perform())
+        from anamnesis.convert.parts.parts import Parts, make_all  # only here: seldom asked for
 
-            parts = Parts(where)
-            if part is not None and part != "commit":
-                return self._make_part(parts, share_of(part))
+        parts = Parts(where)
+        if part is None or part == "commit":
             tally = make_all(parts, planning) if part is None else parts.commit()
-        return self._report(where.plan, where.told_path(), tally)
-
-    def _make_part(self, parts: Parts, share: Share) -> Report:
-        from anamnesis.convert.report.report import PartReport
-
+            return self._report(plan, told_path, tally)
+        share = share_of(part)
         mine = parts.make_share(share, self.request.how)
-        parts.plan.scales = parts.plan.scales.only(frozenset())  # each is counted where it is read
-        names = [file.name for file in parts.plan.files]
-        told = self._report(parts.plan, parts.where.told_path(), Tally(parts.plan))
+        plan.scales = plan.scales.only(frozenset())  # each is counted where it is read
+        names = [file.name for file in plan.files]
+        told = self._report(plan, told_path, Tally(plan))
         return PartReport(
             **{one.name: getattr(told, one.name) for one in fields(Report)}
             | {"n_bytes": sum([parts.sizes[i] for i in mine])},

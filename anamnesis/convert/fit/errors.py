@@ -28,7 +28,6 @@ SAMPLE = 1 << 18  # values of a weight, in `_STRETCHES` that are spread over it
 _STRETCHES = 4
 _AT_ONCE = 1 << 18  # values that are decoded before they are encoded, at least a row
 _F32 = DTYPES["F32"]
-_BLOCKS_SLOT = VALUES_SLOT - 1
 
 Errors = dict[str, dict[str, float]]  # by weight and type
 
@@ -162,7 +161,7 @@ def _error(
 ) -> float:
     """Return the squared errors of a band, added up."""
     dtype, codes = BLOCK_DTYPES[type], BlockCodes(type).with_importance(importance)
-    blocks = scratch.room(_BLOCKS_SLOT, dtype.n_bytes(task.n))
+    blocks = scratch.room(VALUES_SLOT - 1, dtype.n_bytes(task.n))
     loss = codes.encode(values, task, [blocks])
     if importance is None:
         return loss.squared

@@ -36,10 +36,8 @@ from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
-_NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{file_names.MODEL_STEM}.gguf"  # parts of a plan that has no output yet
 _WEIGHT = ".weight"
-_DESCRIPTION = "description of the quantisation"
 
 
 def make_plan(decided: Decided) -> Plan:
@@ -55,7 +53,8 @@ def make_plan(decided: Decided) -> Plan:
     if not form.becomes_file(directory=root is not None):
         return _Directory(decided, weights).plan()
     beside = [*checkpoint.sidecars, *([file_names.CONFIG_NAME] if checkpoint.has_config else [])]
-    left = [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside] if root is not None else []
+    beside = beside if root is not None else []
+    left = [Dropped(file, "one file has no room for it") for file in beside]
     metadata = {**_metadata(checkpoint.shards.values(), decided), **_settings(decided)}
     check_kept(decided, {}, metadata)
     if request.split_max_size is not None or (request.mix is not None and request.mix.keep_split):
@@ -139,7 +138,7 @@ class _Directory:
         directory.described |= self.checkpoint.made
         self._check_kept(directory)
         directory.named = self._named(files, directory)
-        left = [Dropped(name, _DESCRIPTION) for name in gone]
+        left = [Dropped(name, "description of the quantisation") for name in gone]
         return Plan(files, decided, account_of(decided, left, self._still_describing()), directory)
 
     def _no_longer_quantised(self) -> list[str]:

@@ -15,7 +15,6 @@ from anamnesis.checkpoint.open import Checkpoint
 if TYPE_CHECKING:
     from anamnesis.schemes.detect.ledger import Ledger
 
-_TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _TOKENIZER = "tokenizer_config.json"
 _MOST = 64 << 20  # bytes of a tokenizer's config in which a template is looked for
 
@@ -134,7 +133,7 @@ def encoding_listed(method: str | None, scheme: str) -> str | None:
 
 def _has_template(root: str, sidecars: list[str]) -> bool | None:
     """Whether a tokenizer beside the weights has a chat template; None without a tokenizer."""
-    if any(name in sidecars for name in _TEMPLATES):
+    if any(name in sidecars for name in ("chat_template.jinja", "chat_template.json")):
         return True
     if _TOKENIZER not in sidecars:
         return None

@@ -22,7 +22,6 @@ from anamnesis.schemes.core.roles import CODES, role_beside
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 
-_OF_VALUES = ("float", "complex")  # all else are buffers
 _TRAINED_BYTES = 2  # of each weight before it was quantised
 
 # What passes through, by a part of its name; the first that fits counts.
@@ -119,7 +118,7 @@ def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
 def _n_parameters(
     quantised: Iterable[Weight], plain: Iterable[Weight], tied: Iterable[Sequence[str]]
 ) -> int:
-    counted = [*quantised, *(w for w in plain if w.parts[0].dtype.kind in _OF_VALUES)]
+    counted = [*quantised, *(w for w in plain if w.parts[0].dtype.kind in ("float", "complex"))]
     again = {name for names in tied for name in names[1:]}
     if again:
         counted = [weight for weight in counted if weight.name not in again]

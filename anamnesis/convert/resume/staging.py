@@ -39,7 +39,7 @@ from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.identity import boot_id
 from anamnesis.convert.resume.journal import Damaged, Journal, read
 from anamnesis.convert.resume.partial import NO_ROOM, NOTES, PartialFolder, allocate, no_room
-from anamnesis.convert.write.sinks import write_at
+from anamnesis.convert.write.sinks import write_all, write_at
 from anamnesis.sources.file import FileSource
 
 _SYNCED = b"synced"
@@ -285,9 +285,7 @@ class Staging:
             with open(folder.create(last), "wb", buffering=0) as stream:
                 for offset in range(0, original.size, _PIECE):
                     self._check()
-                    piece = memoryview(original.read(offset, min(_PIECE, original.size - offset)))
-                    while piece:
-                        piece = piece[stream.write(piece) :]
+                    write_all(stream, original.read(offset, min(_PIECE, original.size - offset)))
             original.check_unchanged()
             folder.copy_status(os.fstat(original.fileno()), last)
 
