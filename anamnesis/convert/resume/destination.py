@@ -211,13 +211,20 @@ class DirectoryDestination(Destination):
     def place(self, name: str) -> Path:
         return self.out / name
 
-    # --- what is refused -----------------------------------------------------------------------
-
     def check(self) -> None:
         check_distinct(self.directory.named, self.out)
         for name in self.directory.sidecars:  # which must be readable
             FileSource(self.root / name).close()
-        self._check_place()
+        if self.out.suffix == EXTENSION or self.out.is_file():
+            is_file = "is a file; " if self.out.is_file() else ""
+            raise OutputError(
+                f"{self.out}: {is_file}a directory of shards becomes a directory; name one"
+            )
+        if self.directory.root is not None:
+            _refuse_inside(self.out, self.directory.root)
+            around = Path(os.path.realpath(self.directory.root)).parents
+            if Path(os.path.realpath(self.out)) in around:
+                raise OutputError(f"{self.out}: holds the input; name another output")
         if not os.path.lexists(self.out):
             return
         if self.out.exists():
@@ -232,19 +239,6 @@ class DirectoryDestination(Destination):
             )
         self.refuse_others(present)  # even so
         check_writable(self.directory.named, self.out)
-
-    def _check_place(self) -> None:
-        """Refuse the name of a file, and a directory in or around the input."""
-        if self.out.suffix == EXTENSION or self.out.is_file():
-            is_file = "is a file; " if self.out.is_file() else ""
-            raise OutputError(
-                f"{self.out}: {is_file}a directory of shards becomes a directory; name one"
-            )
-        if self.directory.root is None:
-            return
-        _refuse_inside(self.out, self.directory.root)
-        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self.directory.root)).parents:
-            raise OutputError(f"{self.out}: holds the input; name another output")
 
     def refuse_input(self) -> None:
         _refuse_input(self.out, self.directory.root)
