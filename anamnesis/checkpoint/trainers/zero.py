@@ -36,21 +36,18 @@ _MAX_TAG = 1000  # characters
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def zero_folder(root: Path) -> Path | None:
-    """Return the folder of a checkpoint's files: the one that `latest` names, or this one."""
-    latest = root / "latest"
-    if not latest.is_file():
-        return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
-    with open(latest, encoding="utf-8", errors="replace") as file:
-        tag = file.read(_MAX_TAG).strip()
-    is_below = tag and Path(tag).name == tag and (root / tag).is_dir()
-    folder = root / tag if is_below else root
-    return folder if _names(folder, _OPTIM) else None
-
-
-def find_zero(folder: Path) -> list[str]:
-    """Return the files of a checkpoint, in the order of the ranks."""
-    return [*_names(folder, _OPTIM), *_names(folder, _MODEL)]
+def find_zero(root: Path) -> tuple[Path, list[str]] | None:
+    """Return the folder of a checkpoint, the one that `latest` names or this one, and its files."""
+    latest, folder = root / "latest", root
+    is_told = latest.is_file()
+    if is_told:
+        with open(latest, encoding="utf-8", errors="replace") as file:
+            tag = file.read(_MAX_TAG).strip()
+        is_below = tag and Path(tag).name == tag and (root / tag).is_dir()
+        folder = root / tag if is_below else root
+    of_ranks = _names(folder, _OPTIM)
+    models = _names(folder, _MODEL) if of_ranks else []
+    return (folder, [*of_ranks, *models]) if of_ranks and (models or is_told) else None
 
 
 def _names(folder: Path, ending: str) -> list[str]:

@@ -63,10 +63,8 @@ def account_of(
 ) -> Account:
     """Count what becomes of a model, of files `left` out and those that go on describing codes."""
     checkpoint, ledger, _ = decided.seen[:3]
-    weights, kept = (
-        list(ledger.weights.values()),
-        {id(dropped) for _, dropped in decided.kept.beside},
-    )
+    weights = list(ledger.weights.values())
+    kept = {id(dropped) for _, dropped in decided.kept.beside}
     edited = [w for w in weights if isinstance(w, Edited) and w.name not in decided.problems]
     made = sorted([4 * weight.n_elements for weight in edited if weight.is_made])
     asked = [ledger.stored[one.name].n_bytes for one in ledger.dropped if one.reason == ASKED]

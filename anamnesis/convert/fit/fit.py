@@ -155,12 +155,9 @@ class Fitting:
                 raise UnmatchedError(option, pattern)
         self._types = {name: self._types_of(weight) for name, weight in self._weights.items()}
         self._weights = {name: w for name, w in self._weights.items() if self._types[name]}
-        self._fixed = self._plan.n_bytes - sum(
-            [_padded(encoded[name].n_bytes) for name in self._weights]
-        )
-        self._fixed_tensors = self._plan.n_tensor_bytes - sum(
-            [encoded[name].n_bytes for name in self._weights]
-        )
+        sizes = [encoded[name].n_bytes for name in self._weights]
+        self._fixed = self._plan.n_bytes - sum(map(_padded, sizes))
+        self._fixed_tensors = self._plan.n_tensor_bytes - sum(sizes)
 
     def fit(self) -> Fit:
         """Choose the types of the weights."""
@@ -240,14 +237,8 @@ class Fitting:
             lossy[name] = [type for type in self._types[name] if type != own]
         journal = Journal(self._asked.journal, "\n".join(identity))
         try:
-            measured = measure_errors(
-                self._weights,
-                lossy,
-                imatrix,
-                self._asked.sample,
-                self._request.how,
-                journal,
-            )
+            sample, how = self._asked.sample, self._request.how
+            measured = measure_errors(self._weights, lossy, imatrix, sample, how, journal)
         finally:
             journal.close()
         unchanged = {name: dict.fromkeys(self._types[name], 0.0) for name in self._weights}
@@ -282,8 +273,6 @@ class Fitting:
                 if typed.encoding is not None
                 if isinstance(codes := typed.encoding.codes, BlockCodes)
             }
-
-    # --- the result -----------------------------------------------------------------------
 
     def _base(self, types: Mapping[str, str]) -> str:
         """Return the type of most values, among those with a mix of their name."""

@@ -117,12 +117,8 @@ class OutputWeight:
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""
         extents = self.encoding.extents(self.weight.shape, band)
-        return tuple(
-            [
-                Slice(part, begin, extent, extent.n_bytes * extent.pieces)
-                for part, begin, extent in zip(self.parts, self.offsets, extents, strict=True)
-            ]
-        )
+        each = zip(self.parts, self.offsets, extents, strict=True)
+        return tuple([Slice(part, at, some, some.n_bytes * some.pieces) for part, at, some in each])
 
     def job(self, ordinal: int, file: OutputFile, band: Band) -> Job:
         """Return the making of one of its bands."""
