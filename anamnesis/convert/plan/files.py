@@ -176,12 +176,6 @@ class OutputFile:
                 return False
         return True
 
-    def patches(self, sums: Mapping[int, list[int]]) -> list[tuple[int, bytes]]:
-        """Return what is known only at the end, of the CRC-32 of each weight's parts, by index."""
-        if not self.writer.wants_sums:
-            return []
-        return list(self.writer.finish([crc for w in self.given for crc in sums[w.index]]))
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
