@@ -121,7 +121,7 @@ def _unlike(model: Model, source: str, how: How) -> Iterable[str]:
     from anamnesis.convert.write.same import unlike_tensors
 
     own = input_of(model)
-    wanted = wanted_of(own)
+    to, overrides = wanted_of(own)
     with parse(source) as whole:
-        plan = whole.plan(wanted.to, overrides=wanted.overrides)
+        plan = whole.plan(to, overrides=overrides)
         return unlike_tensors(plan, own.path, how._replace(progress=None))[0].values()

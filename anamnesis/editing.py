@@ -24,7 +24,6 @@ from anamnesis.sources.urls import kind_of_url
 
 __all__ = ["MetadataEdit", "edit_metadata"]
 
-_EDITED = ("gguf", "safetensors")
 _PIECE = 1 << 20
 _SIZE_BYTES = 8
 
@@ -99,7 +98,9 @@ def edit_metadata(
             with FileSource(path) as source:
                 container = parse_container(source, Budget(limits or UNLIMITED))
                 raw = _header(container, new, gone)
-                was = source.read(0, _data_start(container))
+                alignment: int = container.facts.get("alignment", 1)
+                begin = container.header_bytes + -container.header_bytes % alignment
+                was = source.read(0, min(begin, source.size))
                 if len(raw) == len(was):
                     _write_header(folder, where, was, raw)
                 else:
@@ -132,7 +133,7 @@ def _held(where: Path) -> Iterator[Staging]:
 
 def _header(container: Container, new: Mapping[str, Any], gone: Mapping[str, None]) -> bytes:
     """Return the new header, up to the data."""
-    if container.id not in _EDITED:
+    if container.id not in ("gguf", "safetensors"):
         raise UnsupportedError(
             f"{container.source.name}: metadata of {container.format} files cannot be edited, but"
             " those of GGUF and safetensors"
@@ -146,12 +147,6 @@ def _header(container: Container, new: Mapping[str, Any], gone: Mapping[str, Non
     edited = import_module(f"anamnesis.formats.{container.id}.write").edited
     raw: bytes = edited(container, new, gone)
     return raw
-
-
-def _data_start(container: Container) -> int:
-    n = container.header_bytes
-    alignment: int = container.facts.get("alignment", 1)
-    return min(n + -n % alignment, container.source.size)
 
 
 def _copy_behind(staging: Staging, source: FileSource, raw: bytes, begin: int) -> None:

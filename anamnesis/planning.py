@@ -178,7 +178,7 @@ class Planning:
             type.
         """
         from anamnesis.convert.fit.errors import SAMPLE
-        from anamnesis.convert.fit.fit import FitOptions, fit
+        from anamnesis.convert.fit.fit import FitOptions, Fitting
         from anamnesis.convert.request.resolve import importance_of
 
         asked = FitOptions(
@@ -192,4 +192,4 @@ class Planning:
         )
         if (given := options.get("imatrix")) is not None:
             options["imatrix"] = importance_of(given, self._limits)  # once, not for each try
-        return fit(self._checkpoint, self._ledger, asked, options)
+        return Fitting(self._checkpoint, self._ledger, asked, options).fit()

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Decoding", "Owner", "Tensor"]
 
-_CPU = (1, 0)  # DLPack's name of the device
-
 
 class Owner(Protocol):
     """What a tensor asks of its model."""
@@ -280,7 +278,7 @@ class Tensor(Operators):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return the CPU, as DLPack names it."""
-        return _CPU
+        return (1, 0)
 
     def _dtype_beside(self, dtype: DTypeLike | None, *, cast_all: bool) -> DTypeLike | None:
         """Return what it comes out as where quantised weights come out as `dtype`.

@@ -20,12 +20,13 @@ UNFINISHED = (PARTIAL_SUFFIX, PARTS_SUFFIX)
 
 # Describe the quantisation that the output no longer has.
 HF_QUANT_NAME = "hf_quant_config.json"
-GPTQ_QUANT_NAME = "quantize_config.json"  # AutoGPTQ's, and GPTQModel's still
-AWQ_QUANT_NAME = "quant_config.json"  # AutoAWQ's first versions
-AUTOROUND_QUANT_NAME = "quantization_config.json"
 QUANTO_MAP_NAME = "quantization_map.json"
 QUANT_FILES = (
-    *(HF_QUANT_NAME, GPTQ_QUANT_NAME, AWQ_QUANT_NAME, AUTOROUND_QUANT_NAME, QUANTO_MAP_NAME),
+    HF_QUANT_NAME,
+    "quantize_config.json",  # AutoGPTQ's, and GPTQModel's still
+    "quant_config.json",  # AutoAWQ's first versions
+    "quantization_config.json",  # AutoRound's
+    QUANTO_MAP_NAME,
 )
 
 OLLAMA_PREFIX = "ollama:"  # of what is no path but the name of a model of Ollama's

@@ -36,7 +36,6 @@ def repository_of(path: str) -> tuple[str, str] | None:
 
 
 DIRECTORY_MAX_FILES = 100_000
-LINKED_FOLDER = "a link to a folder"
 
 
 class Files(NamedTuple):
@@ -68,7 +67,7 @@ def files_below(root: Path) -> Files:
                     if entry.name.startswith(".") or entry.name.endswith(UNFINISHED):
                         continue
                     if entry.is_symlink():
-                        files.left_out.append(Dropped(name, LINKED_FOLDER))
+                        files.left_out.append(Dropped(name, "a link to a folder"))
                     else:
                         folders.append(f"{name}/")
                     continue

@@ -42,17 +42,16 @@ def gather_parts(first: Container, parse: Callable[[str], Container]) -> dict[st
 def has_parts(path: str) -> bool:
     """Return whether the first part of a model is where a file of this name would be."""
     folder, name = os.path.split(path)
+    folder = folder or os.curdir
     stem, ending = os.path.splitext(name)
-    found = map(_part, _names_in(folder or os.curdir)) if ending.lower() == ".gguf" else ()
-    return any(part is not None and part[:2] == (stem, 1) for part in found)
-
-
-def _names_in(folder: str) -> Iterable[str]:
-    if kind_of_url(folder) == "bucket":
+    names: Iterable[str] = ()
+    if ending.lower() == ".gguf" and kind_of_url(folder) == "bucket":
         from anamnesis.sources.bucket import names_in
 
-        return names_in(folder)
-    return os.listdir(folder) if os.path.isdir(folder) else ()
+        names = names_in(folder)
+    elif ending.lower() == ".gguf" and os.path.isdir(folder):
+        names = os.listdir(folder)
+    return any(part is not None and part[:2] == (stem, 1) for part in map(_part, names))
 
 
 def same_models(paths: Iterable[str]) -> dict[str, str]:

@@ -13,7 +13,6 @@ from anamnesis.base.errors import UnsupportedError
 from anamnesis.schemes.libraries.sections import QUANT_CONFIG_KEYS
 
 # transformers reads `dtype` since 4.56, `torch_dtype` before.
-_DTYPE_KEYS = ("dtype", "torch_dtype")
 _CLASS_KEY = "_class_name"  # in the configs of diffusers, which takes no key that it does not know
 
 # Where a quantisation lists the modules that it leaves, by `quant_method`: as compressed-tensors
@@ -118,7 +117,7 @@ def _leave_out(config: dict[str, Any], modules: Sequence[str]) -> None:
 
 def _set_dtype(node: dict[str, Any], dtype: DType, *, everywhere: bool) -> None:
     """Set the dtype at the top, and in sections (`text_config`, …) that have one."""
-    for key in _DTYPE_KEYS:
+    for key in ("dtype", "torch_dtype"):
         if everywhere or isinstance(node.get(key), str):
             node[key] = dtype.torch_name
     for key, value in node.items():

@@ -17,16 +17,10 @@ _MISTRAL = "consolidated"
 Kind = str  # whose weights: "safetensors", "torch", or "mistral" for those under Mistral's names
 
 # What a quantisation makes of a tensor that an index, left over from before, still names.
-_CODES = {
-    "weight": (
-        *("qweight", "weight_packed", "q_weight", "weight._data", "W_q", "codes", "indices"),
-        *("trellis", "weight_fp4"),
-    ),
-}
-_CODES_SUFFIX = "_blocks"
-_TORCHAO_CODES = "_qdata"
-
-_BUFFERS = ("position_ids", "inv_freq", "masked_bias")
+_CODES = (
+    *("qweight", "weight_packed", "q_weight", "weight._data", "W_q", "codes", "indices"),
+    *("trellis", "weight_fp4"),
+)
 
 
 class Index(NamedTuple):
@@ -65,14 +59,14 @@ def _is_there(tensor: str, stored: Mapping[str, object]) -> bool:
     if is_buffer(tensor):
         return True
     module, dot, last = tensor.rpartition(".")
-    codes = [f"{module}{dot}{code}" for code in _CODES.get(last, ())]
-    codes.append(f"{module}{dot}_{last}{_TORCHAO_CODES}")
-    return tensor + _CODES_SUFFIX in stored or any(code in stored for code in codes)
+    codes = [f"{tensor}_blocks", f"{module}{dot}_{last}_qdata"]
+    codes += [f"{module}{dot}{code}" for code in _CODES if last == "weight"]
+    return any(code in stored for code in codes)
 
 
 def is_buffer(tensor: str) -> bool:
     """Return whether a tensor is one that only older files have; newer code computes it."""
-    return tensor.rpartition(".")[2] in _BUFFERS
+    return tensor.rpartition(".")[2] in ("position_ids", "inv_freq", "masked_bias")
 
 
 def read_index(root: Path, name: str, budget: Budget) -> Index:

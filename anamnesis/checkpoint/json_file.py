@@ -65,8 +65,17 @@ def json_object(
         raise ParseError(f"not valid JSON: {error}", source=str(path)) from None
     if not isinstance(value, dict):
         raise ParseError("must hold a JSON object", source=str(path))
-    _check_depth(value, path)
-    return value
+    level: list[Any] = [value]
+    for _ in range(JSON_MAX_DEPTH):  # deeper than any real config, so that walking it may recurse
+        level = [
+            child
+            for node in level
+            if isinstance(node, (dict, list))
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        if not level:
+            return value
+    raise _too_deep(path)
 
 
 def read_quant_files(
@@ -86,21 +95,6 @@ def read_quant_files(
             told = {QUANT_FILE_KEY: told}
         found |= told
     return found
-
-
-def _check_depth(value: Any, path: str | os.PathLike[str]) -> None:
-    """Refuse JSON that nests deeper than any real config, so that walking it may recurse."""
-    level: list[Any] = [value]
-    for _ in range(JSON_MAX_DEPTH):
-        level = [
-            child
-            for node in level
-            if isinstance(node, (dict, list))
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return
-    raise _too_deep(path)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

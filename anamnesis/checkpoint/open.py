@@ -110,26 +110,18 @@ class Checkpoint:
     @property
     def below(self) -> str | None:
         """Below which name all weights lie, and how to strip it, in a sentence; None if none."""
-        from anamnesis.checkpoint.open import wrapped_below  # only here, for a quick start
-
         kinds = {container.format for container in self.shards.values()}
         return wrapped_below(self.stored, is_checkpoint=kinds == {"PyTorch checkpoint"})
 
     @property
     def unreadable(self) -> dict[str, AnamnesisError]:
         """Tensors that are listed but cannot be decoded, and why."""
-        merged: dict[str, AnamnesisError] = {}
-        for container in self.shards.values():
-            merged.update(container.unreadable)
-        return merged
+        return {name: why for one in self.shards.values() for name, why in one.unreadable.items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of tensors that are stored in another shape."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for container in self.shards.values():
-            shapes.update(container.shapes)
-        return shapes
+        return {name: shape for one in self.shards.values() for name, shape in one.shapes.items()}
 
     def check_unchanged(self) -> None:
         """Raise `ParseError` if a file was written to since it was opened."""

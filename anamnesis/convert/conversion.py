@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.limits import UNLIMITED, ParseLimits, hold
@@ -20,9 +20,9 @@ from anamnesis.convert.decide.decided import Decided
 from anamnesis.convert.decide.renames import seen_as_asked
 from anamnesis.convert.plan.outputs import make_plan
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.report.report import Losses, Report
+from anamnesis.convert.report.report import Losses, PartReport, Report
 from anamnesis.convert.request.request import Request
-from anamnesis.convert.request.share import Share, share_of
+from anamnesis.convert.request.share import share_of
 from anamnesis.convert.resume.destination import Destination
 from anamnesis.convert.resume.places import destination
 from anamnesis.convert.resume.protocol import Run
@@ -32,9 +32,6 @@ from anamnesis.convert.write.sinks import Writable, copy_to
 from anamnesis.convert.write.tally import Tally
 from anamnesis.schemes.core.roles import role_beside
 from anamnesis.schemes.detect.ledger import Ledger
-
-if TYPE_CHECKING:
-    from anamnesis.convert.parts.parts import Parts
 
 _NO_NUMBERS = "values are too large, and come back as infinities or NaNs"
 _ERASED = "what comes back is no nearer than zeros"
@@ -53,7 +50,7 @@ class Conversion:
     def destination(self, path: str) -> Destination:
         """Return where the output goes, planned."""
         self.request.check_spread()
-        return destination(path, self._expected(self._plan()), self.checkpoint, self.request)
+        return destination(path, self._plan(), self.checkpoint, self.request)
 
     def to_path(self, path: str, planning: Callable[[], Destination]) -> Report:
         """Write a file; or a directory, if it was one or is cut, and no file is named.
@@ -61,24 +58,20 @@ class Conversion:
         `planning` returns the destination anew, in any process.
         """
         where, part = self.destination(path), self.request.part
+        plan, told_path = where.plan, where.told_path()
         if part is None and self.request.executor is None and where.is_local:
-            tally = Run(where).perform()
-        else:
-            from anamnesis.convert.parts.parts import Parts, make_all  # only here: seldom asked for
+            return self._report(plan, told_path, Run(where).perform())
+        from anamnesis.convert.parts.parts import Parts, make_all  # only here: seldom asked for
 
-            parts = Parts(where)
-            if part is not None and part != "commit":
-                return self._make_part(parts, share_of(part))
+        parts = Parts(where)
+        if part is None or part == "commit":
             tally = make_all(parts, planning) if part is None else parts.commit()
-        return self._report(where.plan, where.told_path(), tally)
-
-    def _make_part(self, parts: Parts, share: Share) -> Report:
-        from anamnesis.convert.report.report import PartReport
-
+            return self._report(plan, told_path, tally)
+        share = share_of(part)
         mine = parts.make_share(share, self.request.how)
-        parts.plan.scales = parts.plan.scales.only(frozenset())  # each is counted where it is read
-        names = [file.name for file in parts.plan.files]
-        told = self._report(parts.plan, parts.where.told_path(), Tally(parts.plan))
+        plan.scales = plan.scales.only(frozenset())  # each is counted where it is read
+        names = [file.name for file in plan.files]
+        told = self._report(plan, told_path, Tally(plan))
         return PartReport(
             **{one.name: getattr(told, one.name) for one in fields(Report)}
             | {"n_bytes": sum([parts.sizes[i] for i in mine])},
@@ -96,7 +89,7 @@ class Conversion:
             if getattr(request, size) is not None:
                 raise OutputError("a stream takes one file", remedy=f"leave {size}=... out")
         self._refuse_input(stream)
-        plan = self._expected(self._plan())
+        plan = self._plan()
         hold(limits or UNLIMITED, [("the output", plan.n_tensor_bytes)])
         make_surveys(plan, {}, lambda *_: None, request.how)
         (file,) = plan.files
@@ -128,7 +121,7 @@ class Conversion:
         """Call a function with each weight's name and array, each of which `limits` must allow."""
         from anamnesis.schemes.core.arrays import decode_counting
 
-        plan = self._plan()
+        plan = self._plan(is_written=False)
         weights = [made for file in plan.files for made in file.given]
         if not plan.is_plain:
             raise TypeError("a function is called with plain weights only; name a path or a stream")
@@ -151,7 +144,7 @@ class Conversion:
         self.checkpoint.check_unchanged()
         return self._report(plan, None, tally, is_written=False)
 
-    def _plan(self) -> Plan:
+    def _plan(self, *, is_written: bool = True) -> Plan:
         made = make_plan(self.decided)
         strict = self.request.strict
         for verdict in () if strict is False else made.verdicts:
@@ -159,14 +152,11 @@ class Conversion:
                 raise UnsupportedError(str(verdict), remedy="force=True writes it even so")
             if verdict.outcome == "otherwise" and strict:
                 raise UnsupportedError(str(verdict))
-        return made
-
-    def _expected(self, plan: Plan) -> Plan:
-        if self.request.expect_same is not None:
+        if is_written and self.request.expect_same is not None:
             from anamnesis.convert.write.same import check_same
 
-            check_same(plan, self.request)
-        return plan
+            check_same(made, self.request)
+        return made
 
     def _report(
         self, plan: Plan, path: str | None, tally: Tally, *, is_written: bool = True

@@ -51,7 +51,16 @@ class PipelineOutput:
             if report is not None:
                 reports[name] = report
         for name in self.pipeline.copied:
-            self._copy(name)
+            source, target = os.path.join(self.pipeline.root, name), os.path.join(self.out, name)
+            if os.path.islink(target):
+                raise OutputError(f"{target}: is a link; name another output")
+            folder = os.path.join(os.path.realpath(self.out), os.path.dirname(name))
+            if os.path.realpath(os.path.dirname(target)) != folder.rstrip(os.sep):
+                raise OutputError(f"{target}: leads out of the output; name another output")
+            os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
+            made = f"{target}{PARTIAL_SUFFIX}"
+            shutil.copyfile(source, made)
+            os.replace(made, target)
         lacking = [] if variant is None else self.pipeline.lacking(variant)
         notes = [f"no weights of variant {variant!r}, so the plain ones: {', '.join(lacking)}"]
         left = self.pipeline.left_out
@@ -71,15 +80,3 @@ class PipelineOutput:
             target = os.path.join(self.out, name)
             if os.path.lexists(target):
                 raise OutputError(f"{target}: exists", remedy="force=True replaces it")
-
-    def _copy(self, name: str) -> None:
-        source, target = os.path.join(self.pipeline.root, name), os.path.join(self.out, name)
-        if os.path.islink(target):
-            raise OutputError(f"{target}: is a link; name another output")
-        folder = os.path.join(os.path.realpath(self.out), os.path.dirname(name))
-        if os.path.realpath(os.path.dirname(target)) != folder.rstrip(os.sep):
-            raise OutputError(f"{target}: leads out of the output; name another output")
-        os.makedirs(os.path.dirname(target) or os.curdir, exist_ok=True)
-        made = f"{target}{PARTIAL_SUFFIX}"
-        shutil.copyfile(source, made)
-        os.replace(made, target)

@@ -53,10 +53,7 @@ class AlteredSource(DerivedSource):
             view = view[: max(following - offset, 0)]
             self._inner.read_into(offset, view)
             return len(view)
-        return self._read_records(self._regions[index], offset, view)
-
-    def _read_records(self, region: Region, offset: int, view: memoryview) -> int:
-        """Read whole records, change them, and give what is asked for."""
+        region = self._regions[index]  # of which whole records are read and changed
         view = view[: region.stop - offset]
         before = (offset - region.start) % region.record_bytes
         behind = -(offset + len(view) - region.start) % region.record_bytes
@@ -228,13 +225,11 @@ class MappedSource(DerivedSource):
         first, begin = divmod(offset, self._unit_bytes)
         wanted = -(-(begin + len(view)) // self._unit_bytes)
         stop = min(first + min(wanted, self._units_at_once), self._n_units)
-        made = self._make(range(first, stop))[begin : begin + len(view)]
-        view[: len(made)] = made
-        return len(made)
-
-    def _make(self, units: range) -> memoryview:
+        units = range(first, stop)
         made = self._function(units, *(_read_units(given, units) for given in self._inputs))
-        return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
+        some = np.ascontiguousarray(made).reshape(-1).view(np.uint8).data[begin : begin + len(view)]
+        view[: len(some)] = some
+        return len(some)
 
 
 def _read_units(given: Input, units: range) -> Units:

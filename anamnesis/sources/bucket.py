@@ -20,7 +20,6 @@ _TELL_CREDENTIALS = ("169.254.169.254", "metadata.google.internal")  # to machin
 _NO_KEY = re.compile(r"/(\.{0,2})/|[\0-\x1f\x7f]")
 _CODE = re.compile(r"<Code>(\w+)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
 _TRIES = re.compile(r"after (\d+) retries")
-_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound")
 
 
 class BucketRanges(Ranges):
@@ -69,7 +68,7 @@ def failure(error: Exception, name: str) -> Exception:
         return FileNotFoundError(errno.ENOENT, "no such object, or no such bucket", name)
     text = str(error).partition("\n\nDebug source")[0]
     found = _CODE.search(text)
-    if found and found[1] in _NO_BUCKET:
+    if found and found[1] in ("NoSuchBucket", "ContainerNotFound"):
         return FileNotFoundError(errno.ENOENT, "no such bucket", name)
     said = text.rpartition(" - ")[2].rpartition("status code: ")[2]
     line = " ".join((f"{found[1]}: {found[2]}" if found else said).split())[:200].rstrip(":")

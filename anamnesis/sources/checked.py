@@ -44,7 +44,15 @@ class CheckedSource(Source):
         crc = self._archive.read_summed(offset, view)
         with self._lock:
             self._read.add(Run(offset, offset + len(view), crc), view)
-            self._check()
+            run = self._read.runs[0]
+            if (run.start, run.stop) == (self._start, self.size):  # all was read
+                if run.crc != self._crc:
+                    raise ParseError(
+                        f"member {self._member!r} is damaged: its CRC is wrong",
+                        offset=self._start,
+                        source=self.name,
+                    )
+                self._is_right = True
         return len(view)
 
     def check(self) -> None:
@@ -56,16 +64,3 @@ class CheckedSource(Source):
             start = read[0][1]
             stop = read[1][0] if len(read) > 1 else self.size
             self._read_some(start, buffer[: stop - start])
-
-    def _check(self) -> None:
-        """Raise if all was read, and is not what it should be."""
-        run = self._read.runs[0]
-        if (run.start, run.stop) != (self._start, self.size):
-            return
-        if run.crc != self._crc:
-            raise ParseError(
-                f"member {self._member!r} is damaged: its CRC is wrong",
-                offset=self._start,
-                source=self.name,
-            )
-        self._is_right = True

@@ -86,7 +86,8 @@ class InflatedChunks:
         if stream is None:
             stream = _Stream(archive, member)
         elif stream.n_chunks > index:
-            if stream.is_second or not stream.was_of_use():
+            # It was of use if at least half of what was inflated, less one chunk, has been read.
+            if stream.is_second or 2 * stream.n_read < (stream.n_chunks - 1) * _CHUNK:
                 return None
             stream = _Stream(archive, member, is_second=True)
         while stream.n_chunks <= index:
@@ -181,10 +182,6 @@ class _Stream:
         self.n_chunks = 0
         self.n_read = 0
         self.n_left = member.n_bytes
-
-    def was_of_use(self) -> bool:
-        """Tell whether at least half of what was inflated, less one chunk, has been read."""
-        return 2 * self.n_read >= (self.n_chunks - 1) * _CHUNK
 
     def next_chunk(self) -> bytes:
         """Inflate the next chunk; the last one brings the checks of the whole."""

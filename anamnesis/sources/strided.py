@@ -145,13 +145,6 @@ def _span(dims: Iterable[_Dim | _Move], item_bytes: int) -> int:
     return item_bytes + sum((dim.n - 1) * dim.step for dim in dims)
 
 
-def _in_order(moves: Sequence[_Move]) -> list[_Move]:
-    """Return dimensions so that the innermost two are a transposition, if any two are."""
-    *outer, last = moves
-    outer.sort(key=lambda move: -move.out_step)
-    return [*outer, last]
-
-
 class StridedSource(DerivedSource):
     """The row-major bytes of a tensor that lies otherwise; made by `strided`."""
 
@@ -227,7 +220,8 @@ class StridedSource(DerivedSource):
         """Fill a strip from byte `at` on; the widest steps in the file come first."""
         (n, step, out_step), inner = moves[0], moves[1:]
         span = _span(inner, self._item_bytes)
-        if span > _READ_BYTES or self._has_gaps(inner):
+        gaps = (m.step - _span(inner[i + 1 :], self._item_bytes) for i, m in enumerate(inner))
+        if span > _READ_BYTES or any(gap > GAP_BYTES for gap in gaps):  # each is read by itself
             for i in range(n):
                 self._gather(inner, offset + i * step, strip, at + i * out_step)
             return
@@ -242,12 +236,7 @@ class StridedSource(DerivedSource):
                 self._inner.read_into(offset + i * step, view)
             else:
                 self._inner.read_rows_into(offset + i * step, step, span, view)
-            placed = _in_order([_Move(m, packed, out_step), *inner])
+            # The innermost two are a transposition, if any two are.
+            *outer, last = _Move(m, packed, out_step), *inner
+            placed = [*sorted(outer, key=lambda move: -move.out_step), last]
             _io.copy_strided(view, 0, strip, at + i * out_step, self._item_bytes, placed)
-
-    def _has_gaps(self, moves: Sequence[_Move]) -> bool:
-        """Tell whether pieces are so far apart that each is read by itself."""
-        return any(
-            move.step - _span(moves[i + 1 :], self._item_bytes) > GAP_BYTES
-            for i, move in enumerate(moves)
-        )

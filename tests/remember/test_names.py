@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import anamnesis as an
 from anamnesis.convert.plan import files as layout
-from anamnesis.convert.plan.shards import shard_names
+from anamnesis.convert.plan.files import shard_names
 from helpers.handmade import Entry, write_index, write_safetensors
 from helpers.models import f32, partials, small_model, tree
 

@@ -36,7 +36,6 @@ from anamnesis.sources.gathered import JoinedSource
 
 _WHOLE = f"{MODEL_STEM}{DCP_EXTENSION}"  # the file that stands for all
 _OTHER = "an object that is not a tensor"
-_RECUT = "cut along a grid by Megatron's optimizer"
 _COMMON, _SHARED = "common.pt", "the state that all of Megatron's ranks share"
 _BYTES = DTYPES["U8"]
 _KEPT_OPEN = 256  # of more files, each is open only while it is read
@@ -71,7 +70,7 @@ class Dcp:
             elif leaves_out(name, select):
                 left.append(Dropped(name, STATE))
             elif type(recut) is dict and recut.get(name):
-                left.append(Dropped(name, _RECUT))
+                left.append(Dropped(name, "cut along a grid by Megatron's optimizer"))
             else:
                 tensors[name] = self._tensor(name, told, pieces.get(name, {}))
         kind, size = "PyTorch distributed checkpoint", self.source.size

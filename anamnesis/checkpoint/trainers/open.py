@@ -16,7 +16,7 @@ from anamnesis.checkpoint.file_names import CONFIG_NAME, DCP_EXTENSION, DCP_META
 from anamnesis.checkpoint.json_file import read_json
 from anamnesis.checkpoint.trainers.dcp import Dcp
 from anamnesis.checkpoint.trainers.ranks import HF_NAMED, find_ranks, join_hf_shards, join_ranks
-from anamnesis.checkpoint.trainers.zero import Zero, find_zero, zero_folder
+from anamnesis.checkpoint.trainers.zero import Zero, find_zero
 from anamnesis.formats.base import Container, Opening
 from anamnesis.formats.registry import parse_file
 
@@ -37,11 +37,10 @@ def read_trainers(
         if DCP_METADATA_NAME in names:
             shards, left_out = Dcp(root, budget, opened).read(select)
             stored = next(iter(shards.values())).tensors
-        elif (tagged := zero_folder(root)) is not None:
+        elif (of_zero := find_zero(root)) is not None:
             # Classes of DeepSpeed's make no tensors.
-            foreign = opening._replace(allow_foreign=True)
-            shards = parsed(tagged, find_zero(tagged), opening=foreign)
-            stored = Zero(tagged, shards).tensors()
+            shards = parsed(*of_zero, opening=opening._replace(allow_foreign=True))
+            stored = Zero(of_zero[0], shards).tensors()
         elif (ranks := find_ranks(names, str(root))) is not None:
             of_ranks, left_out = ranks
             shards = parsed(root, of_ranks)
@@ -57,13 +56,8 @@ def read_trainers(
     told = {*shards, *(dropped.name for dropped in left_out)}
     others = sorted(name for name in names - told if name.endswith(_OF_TORCH))
     left_out += [Dropped(name, _UNREAD) for name in others]
-    found = {
-        "root": root,
-        "shards": shards,
-        "stored": stored,
-        "left_out": left_out,
-        "notes": notes,
-    }
+    files = {"root": root, "shards": shards, "stored": stored}
+    found = {**files, "left_out": left_out, "notes": notes}
     folder = next((root / n for n in _CONFIG_FOLDERS if (root / n / CONFIG_NAME).is_file()), None)
     return found if folder is None else found | beside(str(folder), budget)
 

@@ -245,21 +245,19 @@ def join_hf_shards(shards: Mapping[str, Container], budget: Budget) -> dict[str,
             like = first.setdefault(name, part)
             if part.dtype is not like.dtype or len(part.shape) != len(like.shape):
                 raise part.malformed(f"{part} is a part of {like}, but differs in dtype or rank")
-            begin, place = _begin(told.get(name), part), place_of(part.source, part.offset)
-            boxes.setdefault(name, []).append(Box(begin, part.in_bytes().shape, place))
-    return {name: _filled(like, boxes[name]) for name, like in first.items()}
-
-
-def _begin(told: Any, part: StoredTensor) -> tuple[int, ...]:
-    sizes: Any = told.get(_OFFSETS) if isinstance(told, dict) else None
-    is_list = isinstance(sizes, list) and len(sizes) == len(part.shape)
-    if is_list and all(type(n) is int and n >= 0 for n in sizes):
-        return tuple(sizes)
-    raise part.malformed(f"{part.name}: {_KEY} does not say where it begins in the whole")
-
-
-def _filled(like: StoredTensor, boxes: list[Box]) -> StoredTensor:
-    ends = [map(sum, zip(box.offsets, box.sizes, strict=True)) for box in boxes]
-    shape = tuple(map(max, zip(*ends, strict=True)))
-    held = [box for box in boxes if prod(box.sizes)]
-    return boxed(like.name, like.dtype, shape, held, like.source)
+            own = told.get(name)
+            begin: Any = own.get(_OFFSETS) if isinstance(own, dict) else None
+            is_list = isinstance(begin, list) and len(begin) == len(part.shape)
+            if not (is_list and all(type(n) is int and n >= 0 for n in begin)):
+                raise part.malformed(
+                    f"{part.name}: {_KEY} does not say where it begins in the whole"
+                )
+            place = place_of(part.source, part.offset)
+            boxes.setdefault(name, []).append(Box(tuple(begin), part.in_bytes().shape, place))
+    whole = {}
+    for name, like in first.items():
+        ends = [map(sum, zip(box.offsets, box.sizes, strict=True)) for box in boxes[name]]
+        shape = tuple(map(max, zip(*ends, strict=True)))
+        held = [box for box in boxes[name] if prod(box.sizes)]
+        whole[name] = boxed(like.name, like.dtype, shape, held, like.source)
+    return whole

@@ -36,21 +36,18 @@ _MAX_TAG = 1000  # characters
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def zero_folder(root: Path) -> Path | None:
-    """Return the folder of a checkpoint's files: the one that `latest` names, or this one."""
-    latest = root / "latest"
-    if not latest.is_file():
-        return root if _names(root, _OPTIM) and _names(root, _MODEL) else None
-    with open(latest, encoding="utf-8", errors="replace") as file:
-        tag = file.read(_MAX_TAG).strip()
-    is_below = tag and Path(tag).name == tag and (root / tag).is_dir()
-    folder = root / tag if is_below else root
-    return folder if _names(folder, _OPTIM) else None
-
-
-def find_zero(folder: Path) -> list[str]:
-    """Return the files of a checkpoint, in the order of the ranks."""
-    return [*_names(folder, _OPTIM), *_names(folder, _MODEL)]
+def find_zero(root: Path) -> tuple[Path, list[str]] | None:
+    """Return the folder of a checkpoint, the one that `latest` names or this one, and its files."""
+    latest, folder = root / "latest", root
+    is_told = latest.is_file()
+    if is_told:
+        with open(latest, encoding="utf-8", errors="replace") as file:
+            tag = file.read(_MAX_TAG).strip()
+        is_below = tag and Path(tag).name == tag and (root / tag).is_dir()
+        folder = root / tag if is_below else root
+    of_ranks = _names(folder, _OPTIM)
+    models = _names(folder, _MODEL) if of_ranks else []
+    return (folder, [*of_ranks, *models]) if of_ranks and (models or is_told) else None
 
 
 def _names(folder: Path, ending: str) -> list[str]:
@@ -118,8 +115,15 @@ class Zero:
     def tensors(self) -> dict[str, StoredTensor]:
         """Return all tensors: buffers, frozen parameters, the others, those that are shared."""
         groups = self._groups()
-        trained = self._of_groups(groups) if self.stage < 3 else self._of_ranks(groups)
-        whole = dict([*self._buffers(), *self._frozen(), *trained])
+        whole: dict[str, StoredTensor] = {}
+        buffers = self.about.get("buffer_names")
+        for name in map(str, buffers if type(buffers) is list else ()):
+            (tensor,) = self._of_each(self.models[:1], f"module.{name}")
+            whole[name] = tensor._replace(name=name)
+        for name, shape in self._below("frozen_param_shapes"):
+            parts = self._of_each(self.models, f"frozen_param_fragments.{name}")
+            whole.update(self._laid({name: self._shape(name, shape)}, parts))
+        whole.update(self._of_groups(groups) if self.stage < 3 else self._of_ranks(groups))
         for name, of in self._below("shared_params"):
             if type(of) is not str:
                 raise self._error(f"{name!r} is shared with something that has no name")
@@ -157,17 +161,6 @@ class Zero:
             if key not in file.tensors:
                 raise ParseError(f"has no tensor {key!r}", source=file.source.name)
         return [file.tensors[key] for file in files]
-
-    def _buffers(self) -> Iterator[tuple[str, StoredTensor]]:
-        names = self.about.get("buffer_names")
-        for name in map(str, names if type(names) is list else ()):
-            (tensor,) = self._of_each(self.models[:1], f"module.{name}")
-            yield name, tensor._replace(name=name)
-
-    def _frozen(self) -> Iterator[tuple[str, StoredTensor]]:
-        for name, value in self._below("frozen_param_shapes"):
-            parts = self._of_each(self.models, f"frozen_param_fragments.{name}")
-            yield from self._laid({name: self._shape(name, value)}, parts)
 
     def _of_groups(self, groups: Sequence[Shapes]) -> Iterator[tuple[str, StoredTensor]]:
         """Yield parameters of stages 1 and 2, which follow each other in the parts of all ranks."""

@@ -39,14 +39,8 @@ def check(
         done[name] = found[1]
 
     took("config", structure.against_config(model, limits))
-    indexes = model.checkpoint.indexes
-    took(
-        "index",
-        (
-            list(structure.against_index(model.checkpoint)),
-            "checked" if indexes else "there is none",
-        ),
-    )
+    of_index = list(structure.against_index(model.checkpoint))
+    took("index", (of_index, "checked" if model.checkpoint.indexes else "there is none"))
     if values:
         weights = list(model.ledger.weights.values())
         took("values", (findings_of(weights, look_at(weights, how)), "checked"))

@@ -64,7 +64,7 @@ def manifest_of(ledger: Ledger, how: How) -> Manifest:
     done = Progress(how, sum(tensor.n_bytes for tensor in ledger.stored.values()))
 
     def hash_cell(scratch: Scratch, cell: _Cell) -> None:
-        data = _data(cell, scratch, how)
+        data = _data(cell, scratch)
         digest = make(data).digest()
         for one in (cell.of, cell.also):
             if one is not None:
@@ -121,7 +121,7 @@ def _cells(
         yield from (_Cell(weight, i) for i in range(n))
 
 
-def _data(cell: _Cell, scratch: Scratch, how: How) -> Any:
+def _data(cell: _Cell, scratch: Scratch) -> Any:
     """Return what a cell is hashed as."""
     if isinstance(cell.of, StoredTensor):
         start = cell.number * _BYTES

@@ -36,11 +36,20 @@ def look_at(weights: Sequence[Weight], how: How) -> dict[str, ValueCounts]:
 
     def look(scratch: Scratch, job: tuple[Weight, list[Band]]) -> None:
         weight, bands = job
-        counts = seen[weight.name]
+        counts, kind, cols = seen[weight.name], _words(weight), _matrix(weight.shape)[1]
+        assert kind is not None  # of others there are no jobs
+        dtype = weight.parts[0].dtype if _is_raw(weight) else _F32
         try:
             for band in bands:
-                _look(weight, band, counts, scratch)
-                n = band.stop - band.start
+                n, n_bytes = band.stop - band.start, dtype.n_bytes(1)
+                if _is_raw(weight):
+                    words = scratch.read(0, weight.parts[0], n_bytes * band.start, n_bytes * n)
+                else:
+                    words = scratch.room(VALUES_SLOT, n_bytes * n)
+                    decode_run(weight, band, _F32, scratch, words)
+                is_of_rows = n % cols == 0 and band.start % cols == 0
+                found = _core.check_values(kind, words, cols if is_of_rows else n, scratch.level)
+                counts.add(band.start, n, bytes(words[:n_bytes]), found)
                 done.add(weight.n_bytes * n // max(weight.n_elements, 1))
         except Cancelled:
             raise
@@ -60,25 +69,6 @@ def _bands(weights: Sequence[Weight]) -> Iterator[tuple[Weight, list[Band]]]:
             found = weight.bands(_F32, band_bytes())
         for bands in found.runs():
             yield weight, bands
-
-
-def _look(weight: Weight, band: Band, counts: ValueCounts, scratch: Scratch) -> None:
-    """Count what the values of a band are."""
-    n = band.stop - band.start
-    if _is_raw(weight):
-        part = weight.parts[0]
-        n_bytes = part.dtype.n_bytes(1)
-        words = scratch.read(0, part, n_bytes * band.start, n_bytes * n)
-    else:
-        n_bytes = _F32.n_bytes(1)
-        words = scratch.room(VALUES_SLOT, n_bytes * n)
-        decode_run(weight, band, _F32, scratch, words)
-    cols = _matrix(weight.shape)[1]
-    cols = cols if n % cols == 0 and band.start % cols == 0 else n
-    kind = _words(weight)
-    assert kind is not None  # of others there are no jobs
-    found = _core.check_values(kind, words, cols, scratch.level)
-    counts.add(band.start, n, bytes(words[:n_bytes]), found)
 
 
 def findings_of(weights: Sequence[Weight], seen: Mapping[str, ValueCounts]) -> list[Finding]:

@@ -15,7 +15,6 @@ from anamnesis.convert.compare.values import Values, compare_values
 from anamnesis.convert.request.request import How
 from anamnesis.formats.base import CARRIED_HEADER
 from anamnesis.formats.gguf.values import untyped
-from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 
 # What says how weights are encoded, or who wrote the file, and what is compared as the rope below.
@@ -88,12 +87,11 @@ def _compared(found: Matched, pair: Pair, values: Values | None) -> comparison.C
         notes.append(f"{longer} has {abs(rows[0] - rows[1]):,} more rows, which are not compared")
     note = "; ".join(filter(None, notes))
     difference = values.difference if values else None
-    state = _state(pair, values)
-    return comparison.Compared(pair.name, _stored(pair.a), _stored(pair.b), state, difference, note)
-
-
-def _stored(weight: Weight) -> comparison.Stored:
-    return comparison.Stored(weight.family, weight.scheme, weight.shape, weight.n_bytes)
+    a, b = (
+        comparison.Stored(weight.family, weight.scheme, weight.shape, weight.n_bytes)
+        for weight in (pair.a, pair.b)
+    )
+    return comparison.Compared(pair.name, a, b, _state(pair, values), difference, note)
 
 
 def _summary(given: Input, side: Side, only: Mapping[str, str]) -> comparison.Summary:

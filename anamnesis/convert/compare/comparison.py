@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -150,10 +151,8 @@ class Comparison:
     counts: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        counts: dict[str, int] = {}
-        for weight in self.weights:
-            counts[weight.state] = counts.get(weight.state, 0) + 1
-        object.__setattr__(self, "counts", counts)
+        counts = Counter(weight.state for weight in self.weights)
+        object.__setattr__(self, "counts", dict(counts))
 
     @property
     def same(self) -> bool:

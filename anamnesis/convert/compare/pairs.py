@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _VOCABULARY = re.compile(
     r"embed|wte|shared\.weight|lm_head|output\.weight|head|decoder\.(weight|bias)"
 )
-_HEAD_OF_GGUF = "output.weight"
 _MOST_OF_PREFIX = 3  # words that one model has before its names, and the other has not
 _MOST_PREFIXES = 16  # that are tried
 _MOST_ALIKE = 8  # names of one shape that end alike: of more nothing says which are the same
@@ -260,7 +259,7 @@ def _cut(name: str) -> Iterator[tuple[str, str]]:
 
 def _tied(one: Side, other: Side, only: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield a head that one model alone has, and what the other has in its place."""
-    heads = (f"{head_of(one.config or other.config) or 'lm_head'}.weight", _HEAD_OF_GGUF)
+    heads = (f"{head_of(one.config or other.config) or 'lm_head'}.weight", "output.weight")
     if any(name in other.weights for name in heads) or says_tied(other.config) is False:
         return
     found = next(filter(EMBEDDINGS.fullmatch, other.weights), None)

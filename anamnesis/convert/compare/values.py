@@ -34,22 +34,36 @@ _AT_ONCE = 1 << 20  # bytes of a stored tensor that are compared at a time
 
 
 class Values(NamedTuple):
-    """What the values of a pair are to one another: a difference, or why there is none."""
+    """What the values of a pair are to one another: a difference, unless the bytes are the same."""
 
-    same_bytes: bool = False
     difference: Difference | None = None
-    problem: str = ""
+    problem: str = ""  # why they are not compared
 
 
 def compare_values(pairs: Sequence[Pair], how: How) -> list[Values]:
     """Return what the values of each pair are to one another."""
-    done = Progress(how, sum(_n_bytes(pair) for pair in pairs))
+    n_bytes = [pair.a.n_bytes + pair.b.n_bytes for pair in pairs]
+    done = Progress(how, sum(n_bytes))
     sums = {i: _Sums() for i in sorted(_unlike_bytes(pairs, how, done))}
-    run(_bands(pairs, sums), lambda: _Decoding(pairs, sums, how, done), how.threads)
-    return [
-        sums[i].result(pairs[i]) if i in sums else Values(same_bytes=True)
-        for i in range(len(pairs))
-    ]
+
+    def compare(scratches: tuple[Scratch, Scratch], job: tuple[int, list[Band]]) -> None:
+        i, bands = job
+        try:
+            for band in bands:
+                n = band.stop - band.start
+                sums[i].add(band.start, n, _compared(pairs[i], band, scratches))
+                done.add(n_bytes[i] * n // max(pairs[i].a.n_elements, 1))
+        except Cancelled:
+            raise
+        except AnamnesisError as error:
+            sums[i].problem = str(error)
+
+    run(
+        _bands(pairs, sums),
+        lambda: partial(compare, (Scratch(how.level), Scratch(how.level))),
+        how.threads,
+    )
+    return [sums[i].result(pair) if i in sums else Values() for i, pair in enumerate(pairs)]
 
 
 def have_same_bytes(pairs: Sequence[Pair], how: How) -> list[bool]:
@@ -83,10 +97,6 @@ def _are_stored_alike(pair: Pair) -> bool:
         return False
     kinds = [[(part.dtype, part.shape, part.n_bytes) for part in w.parts] for w in (a, b)]
     return kinds[0] == kinds[1]
-
-
-def _n_bytes(pair: Pair) -> int:
-    return pair.a.n_bytes + pair.b.n_bytes
 
 
 def _unlike_bytes(pairs: Sequence[Pair], how: How, done: Progress) -> set[int]:
@@ -152,11 +162,7 @@ class _Sums:
 
 def index_of(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the index of a value, by its place in the order that it is stored in."""
-    found: list[int] = []
-    for size in reversed(shape):
-        at, rest = divmod(at, size)
-        found.insert(0, rest)
-    return tuple(found)
+    return tuple(map(int, np.unravel_index(at, shape)))
 
 
 def _bands(pairs: Sequence[Pair], sums: dict[int, _Sums]) -> Iterator[tuple[int, list[Band]]]:
@@ -180,52 +186,28 @@ class _Band(NamedTuple):
     sums: tuple[float, float, float, float, float]  # |a-b|, (a-b)^2, a^2, b^2, ab
 
 
-class _Decoding:
-    """One thread's part: bands of pairs, decoded in float32."""
+def _compared(pair: Pair, band: Band, scratches: tuple[Scratch, Scratch]) -> _Band:
+    both = zip((pair.a, pair.b), scratches, strict=True)
+    (a, of_a), (b, of_b) = [_values(*one, band) for one in both]
+    if not {of_a.name, of_b.name} <= _core.SOURCES.keys():
+        return compare_arrays(np.frombuffer(a, of_a.numpy()), np.frombuffer(b, of_b.numpy()))
+    sources = _core.SOURCES[of_a.name], _core.SOURCES[of_b.name]
+    found = _core.compare(a, b, scratches[0].level, *sources)
+    sums = found.absolute, found.error, found.power_a, found.power_b, found.product
+    first = found.first_different or 0
+    return _Band(found.n_different, found.n_not_finite, first, found.largest, sums)
 
-    def __init__(
-        self, pairs: Sequence[Pair], sums: dict[int, _Sums], how: How, done: Progress
-    ) -> None:
-        self._pairs, self._sums, self._how, self._done = pairs, sums, how, done
-        self._scratch = Scratch(how.level), Scratch(how.level)
 
-    def __call__(self, job: tuple[int, list[Band]]) -> None:
-        i, bands = job
-        pair, sums = self._pairs[i], self._sums[i]
-        try:
-            for band in bands:
-                n = band.stop - band.start
-                sums.add(band.start, n, self._compared(pair, band))
-                self._done.add(_n_bytes(pair) * n // max(pair.a.n_elements, 1))
-        except Cancelled:
-            raise
-        except AnamnesisError as error:
-            sums.problem = str(error)
-
-    def _compared(self, pair: Pair, band: Band) -> _Band:
-        both = zip((pair.a, pair.b), self._scratch, strict=True)
-        (a, of_a), (b, of_b) = [self._values(*one, band) for one in both]
-        if not {of_a.name, of_b.name} <= _core.SOURCES.keys():
-            return compare_arrays(
-                np.frombuffer(a, of_a.numpy()),
-                np.frombuffer(b, of_b.numpy()),
-            )
-        sources = _core.SOURCES[of_a.name], _core.SOURCES[of_b.name]
-        found = _core.compare(a, b, self._how.level, *sources)
-        sums = found.absolute, found.error, found.power_a, found.power_b, found.product
-        first = found.first_different or 0
-        return _Band(found.n_different, found.n_not_finite, first, found.largest, sums)
-
-    def _values(self, weight: Weight, scratch: Scratch, band: Band) -> tuple[memoryview, DType]:
-        """Return the values of a band, and their dtype: as they are stored, or else decoded."""
-        own = weight.own_dtype
-        if own is not None and type(weight) in (Plain, PlainMatrix):
-            (part,) = weight.parts
-            start, stop = (part.dtype.n_bytes(n) for n in band)
-            return scratch.read(0, part, start, stop - start), own
-        out = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
-        decode_run(weight, band, _F32, scratch, out)
-        return out, _F32
+def _values(weight: Weight, scratch: Scratch, band: Band) -> tuple[memoryview, DType]:
+    """Return the values of a band, and their dtype: as they are stored, or else decoded."""
+    own = weight.own_dtype
+    if own is not None and type(weight) in (Plain, PlainMatrix):
+        (part,) = weight.parts
+        start, stop = (part.dtype.n_bytes(n) for n in band)
+        return scratch.read(0, part, start, stop - start), own
+    out = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
+    decode_run(weight, band, _F32, scratch, out)
+    return out, _F32
 
 
 def compare_arrays(a: Any, b: Any) -> _Band:
@@ -251,14 +233,9 @@ def compare_arrays(a: Any, b: Any) -> _Band:
 
 def _unlike(a: Any, b: Any, wide: Any) -> Any:
     """Return which values have other bits, where need be those of the dtype that holds both."""
-    if a.dtype == b.dtype:
-        return _bits_differ(a, b)
-    unlike = _bits_differ(a.astype(wide), b.astype(wide))
-    for one, other in ((a, b), (b, a)):
+    x, y = (a, b) if a.dtype == b.dtype else (a.astype(wide), b.astype(wide))
+    unlike = (x.view(np.uint8) != y.view(np.uint8)).reshape(len(x), -1).any(axis=1)
+    for one, other in ((a, b), (b, a)) if a.dtype != b.dtype else ():
         if one.dtype.kind in "iu":  # of which a float64 rounds the largest
             unlike |= one != other.real.astype(one.dtype)
     return unlike
-
-
-def _bits_differ(a: Any, b: Any) -> Any:
-    return (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)

@@ -63,10 +63,8 @@ def account_of(
 ) -> Account:
     """Count what becomes of a model, of files `left` out and those that go on describing codes."""
     checkpoint, ledger, _ = decided.seen[:3]
-    weights, kept = (
-        list(ledger.weights.values()),
-        {id(dropped) for _, dropped in decided.kept.beside},
-    )
+    weights = list(ledger.weights.values())
+    kept = {id(dropped) for _, dropped in decided.kept.beside}
     edited = [w for w in weights if isinstance(w, Edited) and w.name not in decided.problems]
     made = sorted([4 * weight.n_elements for weight in edited if weight.is_made])
     asked = [ledger.stored[one.name].n_bytes for one in ledger.dropped if one.reason == ASKED]
@@ -215,10 +213,11 @@ class Decided:
             reasons = "; ".join(dict.fromkeys(map(str, unfit))) or "there is none"
             remedy = None
             if encoding.codes is None:  # it only moves codes
-                from anamnesis.convert.loaders.verdicts import absent, who_quantises
+                from anamnesis.convert.loaders.table import LAYOUTS
+                from anamnesis.convert.loaders.verdicts import absent
 
-                remedy = f"it quantises nothing; {who_quantises(encoding.id)}"
-                remedy = absent(encoding.id) or remedy
+                who = LAYOUTS.get(encoding.id, "use an encoding that does")
+                remedy = absent(encoding.id) or f"it quantises nothing; {who}"
             raise UnsupportedError(
                 f"no weight of the model suits {encoding.id}: {reasons}", remedy=remedy
             )

@@ -20,9 +20,6 @@ from anamnesis.schemes.families.ggml.choose import Choice, Given, choose
 from anamnesis.schemes.families.ggml.encode import finite_encoding
 from anamnesis.schemes.families.ggml.header import file_type
 
-_ARCHITECTURE = "general.architecture"
-_PRUNED = "its layer is left out"
-
 
 class Typed(NamedTuple):
     """What a mix makes of a weight: an encoding, or None where the weight stays as it is."""
@@ -51,7 +48,7 @@ def mix_of(
     metadata: Mapping[str, Any],
 ) -> Mix:
     """Return what a mix makes of a model, whose weights then have the order of the output."""
-    arch, n_layers = str(metadata.get(_ARCHITECTURE, "")), None
+    arch, n_layers = str(metadata.get("general.architecture", "")), None
     ordered = header.in_order(weights, arch)
     names = {name: name for name in ordered}
     if asked.prune_layers:
@@ -69,7 +66,7 @@ def mix_of(
         weights=list(kept.values()),
         names=names,
         types=_types(asked, request, kept, names, metadata),
-        dropped=[Dropped(name, _PRUNED) for name in weights if name not in names],
+        dropped=[Dropped(name, "its layer is left out") for name in weights if name not in names],
         header=(edits.gone, edits.new),
     )
 

@@ -186,7 +186,7 @@ def _as_gguf(checkpoint: Checkpoint, ledger: Ledger, request: Request) -> Seen:
             error.remedy = _what_is_wrong(checkpoint, ledger, error) or error.remedy
             raise
     if request.mix is None and request.encoding is None:
-        request = _as_it_is(seen.ledger, _own_float(ledger), request)
+        request = _as_it_is(seen.ledger, ledger, request)
     elif request.mix is not None and request.mix.name == COPY:
         request = replace(request, overrides=(*request.overrides, *_own_blocks(seen.ledger)))
     if request.mix is None and request.encoding is not None:  # keys that mixes have of their own
@@ -255,21 +255,24 @@ def _is_hugging_face(checkpoint: Checkpoint, ledger: Ledger, request: Request) -
     return bool(config.get("architectures")) or is_whole
 
 
-def _as_it_is(ledger: Ledger, float: str, request: Request) -> Request:
+def _as_it_is(ledger: Ledger, source: Ledger, request: Request) -> Request:
     """Return a request for the float that a model has, and for the 4-bit floats that GGUF has too.
 
-    The converter says what a file with such floats is by their number.
+    The float is the 16-bit one of the first matrix in one, as the converter has it, where scales of
+    codes count, too; else F16. What a file with 4-bit floats is the converter says by their number.
     """
     from anamnesis.schemes.families.ggml.header import MOSTLY
     from anamnesis.schemes.families.ggml.mixes import FILE_TYPE
 
+    parts = (part for weight in source.weights.values() for part in weight.parts)
+    own = (p.dtype.name for p in parts if len(p.shape) > 1 and p.dtype.name in ("F16", "BF16"))
     blocks = _own_blocks(ledger)
     types = {encoding.id.removeprefix("gguf-").upper() for _, encoding in blocks}
     told = next((number for type, number in MOSTLY.items() if type in types), None)
     given = {} if told is None else {"override_kv": {FILE_TYPE: told}}
     return replace(
         request,
-        mix=asked_mix(float, given),
+        mix=asked_mix(next(own, "F16").lower(), given),
         overrides=(*request.overrides, *blocks),
         keep_blocks=False,
     )
@@ -290,16 +293,6 @@ def _own_blocks(ledger: Ledger) -> list[tuple[str, Encoding]]:
             if isinstance(way, Repack) and not way.is_cast
         }
     return [(escape(name), encoding) for name, encoding in found.items()]
-
-
-def _own_float(ledger: Ledger) -> str:
-    """Return the 16-bit float of a model's first matrix in one, as the converter has it; else f16.
-
-    Scales of codes count, too.
-    """
-    parts = (part for weight in ledger.weights.values() for part in weight.parts)
-    own = (p.dtype.name for p in parts if len(p.shape) > 1 and p.dtype.name in ("F16", "BF16"))
-    return next(own, "F16").lower()
 
 
 def _as_one_gguf(checkpoint: Checkpoint, seen: AsGguf | AsImages) -> Checkpoint:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from anamnesis.schemes.core.layout import ExpertsTool
 
 OVERRIDDEN = "as an override asks"
-_EXCLUDED = "excluded"
-_NO_FLOATS = "no floats"
-_NOT_TURNED = "cannot be turned"
 _CONV1D = {  # by whether it is one
     True: "Conv1D",
     False: None,
@@ -103,7 +100,7 @@ class Asked:
         if encoding is None:
             return NOTHING
         if not request.wants(*names):
-            return Wish(encoding, refused=_EXCLUDED)
+            return Wish(encoding, refused="excluded")
         own = request.encoding if self.mix is None else None  # of a mix one of several
         both = own, self.others.get(name)
         is_values = request.encoding is not None and isinstance(encoding, PlainEncoding)
@@ -123,7 +120,7 @@ class Asked:
             encoding = encoding.with_importance(importance)
         dtype = own or self.request.dtype
         if dtype.kind != "float":
-            return encoding, weight, _NO_FLOATS
+            return encoding, weight, "no floats"
         key = id(encoding), dtype.name
         if key not in self._fits:
             self._fits[key] = encoding, encoding.fitted(dtype)
@@ -136,7 +133,7 @@ class Asked:
         if turned is not None:
             return encoding, turned, encoding.refuses(name, turned.shape, dtype)
         if turns:
-            return encoding, weight, _NOT_TURNED
+            return encoding, weight, "cannot be turned"
         why = encoding.refuses(name, weight.shape, dtype)
         return encoding, weight, why or _CONV1D[is_conv1d]
 

@@ -28,7 +28,6 @@ SAMPLE = 1 << 18  # values of a weight, in `_STRETCHES` that are spread over it
 _STRETCHES = 4
 _AT_ONCE = 1 << 18  # values that are decoded before they are encoded, at least a row
 _F32 = DTYPES["F32"]
-_BLOCKS_SLOT = VALUES_SLOT - 1
 
 Errors = dict[str, dict[str, float]]  # by weight and type
 
@@ -109,7 +108,21 @@ def measure_errors(
 
     def measure(scratch: Scratch, job: _Job) -> None:
         nonlocal done
-        journal.add(job.weight.name, _errors(job, imatrix, how, scratch))
+        weight, found, n = job.weight, dict.fromkeys(job.types, 0.0), 0
+        importance = None if imatrix is None else imatrix.importance(weight.name, weight.shape)
+        for band in job.bands:
+            how.check()
+            n += band.stop - band.start
+            values = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
+            decode_run(weight, band, _F32, scratch, values)
+            task = Task(band, weight.shape, b"", how.level, measures=importance is None)
+            for type in job.types:
+                try:
+                    found[type] += _error(type, importance, values, task, scratch)
+                except NotFinite as error:
+                    raise error.named(weight.name, f"gguf-{type.lower()}") from None
+        scale = prod(weight.shape) / n  # where bands are a sample, to what all would have
+        journal.add(weight.name, {type: error * scale for type, error in found.items()})
         done += 1
         how.tell(done, len(jobs))
 
@@ -136,33 +149,12 @@ def _cut(first: int, last: int, cols: int) -> Iterator[Band]:
         yield Band(row * cols, min(row + step, last) * cols)
 
 
-def _errors(job: _Job, imatrix: Imatrix | None, how: How, scratch: Scratch) -> dict[str, float]:
-    """Return the errors of a weight by type; where bands are a sample, what all would have."""
-    weight = job.weight
-    importance = None if imatrix is None else imatrix.importance(weight.name, weight.shape)
-    found = dict.fromkeys(job.types, 0.0)
-    n = 0
-    for band in job.bands:
-        how.check()
-        n += band.stop - band.start
-        values = scratch.room(VALUES_SLOT, _F32.n_bytes(band.stop - band.start))
-        decode_run(weight, band, _F32, scratch, values)
-        task = Task(band, weight.shape, b"", how.level, measures=importance is None)
-        for type in job.types:
-            try:
-                found[type] += _error(type, importance, values, task, scratch)
-            except NotFinite as error:
-                raise error.named(weight.name, f"gguf-{type.lower()}") from None
-    scale = prod(weight.shape) / n
-    return {type: error * scale for type, error in found.items()}
-
-
 def _error(
     type: str, importance: Importance | None, values: memoryview, task: Task, scratch: Scratch
 ) -> float:
     """Return the squared errors of a band, added up."""
     dtype, codes = BLOCK_DTYPES[type], BlockCodes(type).with_importance(importance)
-    blocks = scratch.room(_BLOCKS_SLOT, dtype.n_bytes(task.n))
+    blocks = scratch.room(VALUES_SLOT - 1, dtype.n_bytes(task.n))
     loss = codes.encode(values, task, [blocks])
     if importance is None:
         return loss.squared

@@ -130,15 +130,8 @@ class Fit:
         return recipe_text(self.to, self.base, self.types, head, said, own)
 
 
-def fit(
-    checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
-) -> Fit:
-    """Choose the types of a model's weights; `options` are others of `Model.convert`."""
-    return _Fitting(checkpoint, ledger, asked, options).fit()
-
-
-class _Fitting:
-    """One model, one size."""
+class Fitting:
+    """One model, one size; `options` are others of `Model.convert`."""
 
     def __init__(
         self, checkpoint: Checkpoint, ledger: Ledger, asked: FitOptions, options: Mapping[str, Any]
@@ -162,14 +155,12 @@ class _Fitting:
                 raise UnmatchedError(option, pattern)
         self._types = {name: self._types_of(weight) for name, weight in self._weights.items()}
         self._weights = {name: w for name, w in self._weights.items() if self._types[name]}
-        self._fixed = self._plan.n_bytes - sum(
-            [_padded(encoded[name].n_bytes) for name in self._weights]
-        )
-        self._fixed_tensors = self._plan.n_tensor_bytes - sum(
-            [encoded[name].n_bytes for name in self._weights]
-        )
+        sizes = [encoded[name].n_bytes for name in self._weights]
+        self._fixed = self._plan.n_bytes - sum(map(_padded, sizes))
+        self._fixed_tensors = self._plan.n_tensor_bytes - sum(sizes)
 
     def fit(self) -> Fit:
+        """Choose the types of the weights."""
         errors = self._errors()
         options = {
             name: [Option(t, self._n_bytes(weight, t), errors[name][t]) for t in self._types[name]]
@@ -246,14 +237,8 @@ class _Fitting:
             lossy[name] = [type for type in self._types[name] if type != own]
         journal = Journal(self._asked.journal, "\n".join(identity))
         try:
-            measured = measure_errors(
-                self._weights,
-                lossy,
-                imatrix,
-                self._asked.sample,
-                self._request.how,
-                journal,
-            )
+            sample, how = self._asked.sample, self._request.how
+            measured = measure_errors(self._weights, lossy, imatrix, sample, how, journal)
         finally:
             journal.close()
         unchanged = {name: dict.fromkeys(self._types[name], 0.0) for name in self._weights}
@@ -288,8 +273,6 @@ class _Fitting:
                 if typed.encoding is not None
                 if isinstance(codes := typed.encoding.codes, BlockCodes)
             }
-
-    # --- the result -----------------------------------------------------------------------
 
     def _base(self, types: Mapping[str, str]) -> str:
         """Return the type of most values, among those with a mix of their name."""

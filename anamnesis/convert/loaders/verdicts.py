@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from anamnesis.convert.loaders.table import (
     ANY,
     CELLS,
-    LAYOUTS,
     OF_DIFFUSERS,
     ONE_BY_ONE,
     PLACES,
@@ -125,11 +124,6 @@ def facts_of_output(output: Output) -> Facts:
     return Facts(encodings, frozenset(kinds))
 
 
-def facts_of_gguf(names: Iterable[str], metadata: Mapping[str, Any]) -> Facts:
-    """Return the facts of an existing GGUF."""
-    return Facts(("gguf",), frozenset(lacks(list(names), metadata)))
-
-
 def _experts(
     coded: Collection[str], names: Collection[str], types: frozenset[str]
 ) -> Iterator[str]:
@@ -188,11 +182,6 @@ def absent(name: str) -> str | None:
     """Return why an encoding is not written; None if the name is unknown."""
     tool = next((who for word, who in QUANTISED_BY.items() if name.lower().startswith(word)), None)
     return None if tool is None else f"amn does not quantise to {name} yet; {tool} does"
-
-
-def who_quantises(layout: str) -> str:
-    """Return the tool that quantises to a layout for moved codes only."""
-    return absent(layout) or LAYOUTS.get(layout, "use an encoding that does")
 
 
 class Verdict(NamedTuple):

@@ -33,7 +33,6 @@ from anamnesis.formats.base import Container
 from anamnesis.formats.registry import parse_file
 from anamnesis.sources.urls import kind_of_url, shown_url
 
-_FILE = "adapter_config.json"
 _METADATA = "lora_adapter_metadata"
 _MOST = float.fromhex("0x1.fffffep127")  # the largest float32
 _SCALE_OF_MLX = 20.0
@@ -142,7 +141,7 @@ def _first(patterns: list[tuple[re.Pattern[str], Any]], module: str, default: An
 
 def configs_of(container: Container, folder: str, budget: Budget) -> dict[str, Config]:
     """Return the configs of an adapter by component; that of "" is for all others."""
-    raw, file = container.metadata.get(_METADATA), os.path.join(folder, _FILE)
+    raw, file = container.metadata.get(_METADATA), os.path.join(folder, "adapter_config.json")
     if not raw:
         return {"": Config(read_json(file, budget) if os.path.isfile(file) else {}, file)}
     where = f"{container.source.name}: its {_METADATA}"

@@ -115,41 +115,6 @@ class Counted(NamedTuple):
     zeros: Mapping[str, tuple[int, int]]  # values that are zero, and all
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """What a model is made of.
-
-    Attributes
-    ----------
-    path : str
-    inspection : Inspection
-    weights : tuple of Weight
-    findings : tuple of Finding
-        What a check of its headers found, and of its values if they were read.
-    counted : Counted or None
-        None if values were not read.
-    """
-
-    path: str
-    inspection: Inspection
-    weights: tuple[Weight, ...]
-    findings: tuple[Finding, ...]
-    counted: Counted | None = None
-
-
-def overview(
-    model: Input, inspection: Inspection, limits: ParseLimits, how: How, *, values: bool
-) -> Overview:
-    """Look at a model: at its headers, and with `values` at all of its numbers."""
-    weights = tuple(model.ledger.weights.values())
-    findings = check(model, limits, how, values=False).findings
-    if not values:
-        return Overview(model.path, inspection, weights, findings)
-    seen = look_at(weights, how)
-    findings += tuple(findings_of(weights, seen))
-    return Overview(model.path, inspection, weights, findings, _counted(weights, seen, how))
-
-
 def counted(model: Input, how: How) -> Counted:
     """Return what the values of a model come to."""
     weights = tuple(model.ledger.weights.values())
@@ -166,9 +131,18 @@ def _counted(weights: tuple[Weight, ...], seen: Mapping[str, ValueCounts], how: 
     return Counted(numbers_of(weights, how), zeros)
 
 
-def overview_page(found: Overview) -> html.Page:
-    """Return a page about one model."""
-    return html.Page(found.path, tuple(filter(None, _sections(found))))
+def overview_page(
+    model: Input, inspection: Inspection, limits: ParseLimits, how: How, *, values: bool
+) -> html.Page:
+    """Return a page about one model: about its headers, and with `values` about all numbers."""
+    weights = tuple(model.ledger.weights.values())
+    findings, found = check(model, limits, how, values=False).findings, None
+    if values:
+        seen = look_at(weights, how)
+        findings += tuple(findings_of(weights, seen))
+        found = _counted(weights, seen, how)
+    sections = _sections(inspection, weights, findings, found)
+    return html.Page(model.path, tuple(filter(None, sections)))
 
 
 def pair_page(compared: Comparison, *counted: Counted) -> html.Page:
@@ -183,70 +157,63 @@ def pair_page(compared: Comparison, *counted: Counted) -> html.Page:
     return page._replace(sections=(*page.sections, *more))
 
 
-def _sections(found: Overview) -> Iterator[str]:
-    yield html.figures(_figures(found))
-    yield html.table(("", ""), found.inspection.rows())
-    findings = [(one.kind, one.severity, str(one)) for one in found.findings]
-    yield html.section("Problems and notes", html.table(("What", "", "Where"), findings))
-    kinds: Counter[str] = Counter()
-    for weight in found.weights:
-        kinds[weight.family] += weight.n_bytes
-    yield html.section("Bytes by encoding", html.sizes({"": kinds}))
-    rows, columns = map_of((weight.name, _bits(weight)) for weight in found.weights)
-    bits = html.layers(rows, columns, html.BITS, "bits per value, by layer and module")
-    yield html.section("Bits per value by layer", bits)
-    yield from _of_numbers(found.counted) if found.counted is not None else ()
-    yield html.section(
-        "Every weight", html.details("Weights that are alike are one row", _account(found))
-    )
-    items = list(found.inspection.metadata.items())[:_MOST_FACTS]
-    told = html.table(("Key", "Value"), [(key, shortened(str(v), _LONGEST)) for key, v in items])
-    yield html.section("Metadata", html.details("What the files say of themselves", told))
-    if found.counted is None:
-        yield html.paragraph("Headers alone were read, not values.")
-
-
-def _of_numbers(found: Counted, whose: str = "") -> Iterator[str]:
-    yield html.section(f"Scales{whose}", _scales(found))
-    yield html.section(f"Zeros{whose}, and codes at the end of their range", _numbers(found))
-
-
-def _figures(found: Overview) -> dict[str, str]:
-    told = found.inspection
-    shown = {"weights": f"{len(found.weights):,}", "stored": format_size(told.n_bytes)}
+def _sections(
+    told: Inspection,
+    weights: tuple[Weight, ...],
+    findings: tuple[Finding, ...],
+    found: Counted | None,  # None if values were not read
+) -> Iterator[str]:
+    shown = {"weights": f"{len(weights):,}", "stored": format_size(told.n_bytes)}
     if told.n_parameters is not None:
         shown["parameters"] = f"{told.n_parameters:,}"
     if told.bits_per_weight is not None:
         shown["bits a parameter"] = f"{told.bits_per_weight:.2f}"
-    return shown
+    yield html.figures(shown)
+    yield html.table(("", ""), told.rows())
+    problems = [(one.kind, one.severity, str(one)) for one in findings]
+    yield html.section("Problems and notes", html.table(("What", "", "Where"), problems))
+    kinds: Counter[str] = Counter()
+    for weight in weights:
+        kinds[weight.family] += weight.n_bytes
+    yield html.section("Bytes by encoding", html.sizes({"": kinds}))
+    rows, columns = map_of((weight.name, _bits(weight)) for weight in weights)
+    bits = html.layers(rows, columns, html.BITS, "bits per value, by layer and module")
+    yield html.section("Bits per value by layer", bits)
+    yield from _of_numbers(found) if found is not None else ()
+    yield html.section(
+        "Every weight", html.details("Weights that are alike are one row", _account(weights))
+    )
+    items = list(told.metadata.items())[:_MOST_FACTS]
+    said = html.table(("Key", "Value"), [(key, shortened(str(v), _LONGEST)) for key, v in items])
+    yield html.section("Metadata", html.details("What the files say of themselves", said))
+    if found is None:
+        yield html.paragraph("Headers alone were read, not values.")
 
 
-def _bits(weight: Weight) -> float:
-    return 8 * weight.n_bytes / weight.n_elements if weight.n_elements else 0.0
-
-
-def _scales(found: Counted) -> str:
+def _of_numbers(found: Counted, whose: str = "") -> Iterator[str]:
     charts = [
         f"<p>{html.text(kind)}: {sum(numbers.scales.values()):,} scales by their power of two</p>"
         + html.histogram(numbers.scales, f"scales of {kind} by their power of two")
         for kind, numbers in found.numbers.items()
         if numbers.scales
     ]
-    return "".join(charts)
-
-
-def _numbers(found: Counted) -> str:
+    yield html.section(f"Scales{whose}", *charts)
     rows = []
     for kind, (zeros, n) in found.zeros.items():
-        numbers = found.numbers.get(kind)
+        counts = found.numbers.get(kind)
         last = ""
-        if numbers is not None and numbers.n_codes:
-            last = f"{numbers.n_last:,} ({numbers.n_last / numbers.n_codes:.3%})"
+        if counts is not None and counts.n_codes:
+            last = f"{counts.n_last:,} ({counts.n_last / counts.n_codes:.3%})"
         rows.append((kind, f"{n:,}", f"{zeros:,} ({zeros / max(n, 1):.3%})", last))
-    return html.table(("Encoding", "Values", "Zeros", "At the end of the range"), rows, (1, 2, 3))
+    table = html.table(("Encoding", "Values", "Zeros", "At the end of the range"), rows, (1, 2, 3))
+    yield html.section(f"Zeros{whose}, and codes at the end of their range", table)
 
 
-def _account(found: Overview) -> str:
+def _bits(weight: Weight) -> float:
+    return 8 * weight.n_bytes / weight.n_elements if weight.n_elements else 0.0
+
+
+def _account(weights: tuple[Weight, ...]) -> str:
     rows = [
         (
             name,
@@ -256,8 +223,6 @@ def _account(found: Overview) -> str:
             f"{_bits(some[0]):.2f}",
             format_size(sum(one.n_bytes for one in some)),
         )
-        for name, some in groups(
-            found.weights, lambda one: one.name, lambda one: (one.scheme, one.shape)
-        )
+        for name, some in groups(weights, lambda one: one.name, lambda one: (one.scheme, one.shape))
     ]
     return html.table(("Weights", "Count", "Encoding", "Shape", "Bits", "Bytes"), rows, (1, 4, 5))

@@ -154,22 +154,22 @@ class Parts:
             what = f"{self.where.shown}: {n} are not made: {abbreviate(left)}"
             raise OutputError(what, remedy="make them first")
         try:
-            return self._added_up([note for note in notes if note])
+            made = [note for note in notes if note]
+            found = {
+                int(i): bytes.fromhex(raw) for note in made for i, raw in note["found"].items()
+            }
+            self.plan.settle(found)
+            tally = Tally(self.plan)
+            seen = {part.name for of in self.plan.weights() for part in of.weight.parts}
+            for note in made:
+                tally.take(note)
+                self.plan.scales.take(seen, note["odd_scales"])
+            return tally
         except (KeyError, TypeError, ValueError, AttributeError):
             raise OutputError(
                 f"{self.where.shown}: what {self.folder.path} says of the files is damaged; remove"
                 " it, and begin anew"
             ) from None
-
-    def _added_up(self, notes: list[dict[str, Any]]) -> Tally:
-        found = {int(i): bytes.fromhex(raw) for note in notes for i, raw in note["found"].items()}
-        self.plan.settle(found)
-        tally = Tally(self.plan)
-        seen = {part.name for made in self.plan.weights() for part in made.weight.parts}
-        for note in notes:
-            tally.take(note)
-            self.plan.scales.take(seen, note["odd_scales"])
-        return tally
 
 
 def _stem(i: int) -> str:

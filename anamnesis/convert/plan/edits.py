@@ -51,7 +51,15 @@ def edited(
             " the same: leave resume=True out, or give arrays"
         )
     chosen = dict(_chosen(ledger, request.edit))
-    makers = _makers(request, limits, tensor_of, Counter(chosen.values()))
+    fitted, shelf = Counter(chosen.values()), _Shelf(request.threads)
+    makers: dict[str, Callable[[Weight], Edited]] = {}  # none for those that leave weights out
+    for pattern, given in request.edit.items():
+        if callable(given):
+            how = {"pattern": pattern, "function": given, "tensor_of": tensor_of}
+            makers[pattern] = partial(_by_function, request, limits, shelf, **how)
+        elif given is not None:
+            array = _stored(pattern, given)
+            makers[pattern] = partial(_by_array, request, pattern, array, fitted[pattern])
     weights = dict(ledger.weights)
     left_out = set()
     for name, pattern in chosen.items():
@@ -63,25 +71,6 @@ def edited(
             weights[name] = makers[pattern](weights[name])
     ledger = replace(ledger, weights=weights)
     return ledger.dropping(left_out.__contains__) if left_out else ledger
-
-
-def _makers(
-    request: Request,
-    limits: ParseLimits,
-    tensor_of: Callable[[Weight], Any],
-    fitted: Mapping[str, int],
-) -> dict[str, Callable[[Weight], Edited]]:
-    """Return what edits a weight, by pattern; none for those that leave weights out."""
-    shelf = _Shelf(request.threads)
-    makers: dict[str, Callable[[Weight], Edited]] = {}
-    for pattern, given in request.edit.items():
-        if callable(given):
-            how = {"pattern": pattern, "function": given, "tensor_of": tensor_of}
-            makers[pattern] = partial(_by_function, request, limits, shelf, **how)
-        elif given is not None:
-            array = _stored(pattern, given)
-            makers[pattern] = partial(_by_array, request, pattern, array, fitted[pattern])
-    return makers
 
 
 def _stored(name: str, given: Any) -> StoredTensor:

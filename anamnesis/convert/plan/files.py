@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from anamnesis.base.errors import OutputError, UnsupportedError
 from anamnesis.base.stored import Part
+from anamnesis.checkpoint.file_names import EXTENSION, HQQ_NAME, MODEL_STEM
+from anamnesis.checkpoint.model_files import without_variant
 from anamnesis.convert.decide.possible import Piece
 from anamnesis.convert.report.problems import another_format
 from anamnesis.formats.base import Writer
@@ -22,6 +24,8 @@ from anamnesis.schemes.core.bands import Band, Bands, band_bytes, encoded_band_b
 from anamnesis.schemes.core.codes import Extent
 
 _NONE: dict[int, bytes] = {}  # of the constants of values
+# Bytes, where the input has no shards: as transformers wrote them for long.
+DEFAULT_SHARD_SIZE = 5 * 10**9
 
 
 class Slice(NamedTuple):
@@ -113,12 +117,8 @@ class OutputWeight:
     def slices(self, band: Band) -> tuple[Slice, ...]:
         """Return where the bytes of a band go."""
         extents = self.encoding.extents(self.weight.shape, band)
-        return tuple(
-            [
-                Slice(part, begin, extent, extent.n_bytes * extent.pieces)
-                for part, begin, extent in zip(self.parts, self.offsets, extents, strict=True)
-            ]
-        )
+        each = zip(self.parts, self.offsets, extents, strict=True)
+        return tuple([Slice(part, at, some, some.n_bytes * some.pieces) for part, at, some in each])
 
     def job(self, ordinal: int, file: OutputFile, band: Band) -> Job:
         """Return the making of one of its bands."""
@@ -166,16 +166,15 @@ class OutputFile:
     @property
     def in_order(self) -> bool:
         """Whether its bytes can be written from first to last, band after band."""
-        return not self.writer.wants_sums and all(
-            len(weight.parts) == 1 and not weight.constants and _is_run(weight)
-            for weight in self.weights
-        )
-
-    def patches(self, sums: Mapping[int, list[int]]) -> list[tuple[int, bytes]]:
-        """Return what is known only at the end, of the CRC-32 of each weight's parts, by index."""
-        if not self.writer.wants_sums:
-            return []
-        return list(self.writer.finish([crc for w in self.given for crc in sums[w.index]]))
+        if self.writer.wants_sums:
+            return False
+        for weight in self.weights:
+            if len(weight.parts) != 1 or weight.constants:
+                return False
+            first = None if weight.is_plain else next(iter(weight.bands()), None)
+            if first is not None and weight.slices(first)[0].extent.pieces != 1:  # nor of others
+                return False
+        return True
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -198,12 +197,45 @@ class OutputFile:
         }
 
 
-def _is_run(weight: OutputWeight) -> bool:
-    """Return whether each band's bytes are consecutive; the first is as all others."""
-    if weight.is_plain:
-        return True
-    first = next(iter(weight.bands()), None)
-    return first is None or weight.slices(first)[0].extent.pieces == 1
+def split_by_size(weights: Iterable[OutputWeight], limit: int) -> list[list[OutputWeight]]:
+    """Cut a sequence of weights into shards of at most `limit` bytes; a larger one gets its own."""
+    shards: list[list[OutputWeight]] = [[]]
+    size = 0
+    for weight in weights:
+        if shards[-1] and size + weight.n_bytes > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(weight)
+        size += weight.n_bytes
+    return shards
+
+
+def shard_names(shards: Iterable[str], variant: str | None = None) -> dict[str, str]:
+    """Return what each shard is called as safetensors: `pytorch_model.bin` is `model.safetensors`.
+
+    So is `model.fp16.safetensors` where the variant `fp16` was asked for.
+
+    Shards that would get one name keep all of their own before the new extension: `x.bin` and
+    `x.pt` become `x.bin.safetensors` and `x.pt.safetensors`. So does `model.bin` that is one of
+    several, for transformers takes a `model.safetensors` for the whole model.
+    """
+    short = {}
+    for shard in shards:
+        folder, name = posixpath.split(shard)
+        stem = posixpath.splitext(name)[0].removeprefix("pytorch_")
+        made = posixpath.join(folder, (MODEL_STEM if name == HQQ_NAME else stem) + EXTENSION)
+        short[shard] = without_variant(shard if name.endswith(EXTENSION) else made, variant)
+    taken = Counter(_case_folded(name) for name in short.values())
+    if len(short) > 1:
+        taken.update(
+            _case_folded(name)
+            for shard, name in short.items()
+            if name == MODEL_STEM + EXTENSION and shard not in (name, "pytorch_model.bin")
+        )
+    return {
+        shard: name if shard == name or taken[_case_folded(name)] == 1 else shard + EXTENSION
+        for shard, name in short.items()
+    }
 
 
 @dataclass(slots=True)
@@ -253,7 +285,7 @@ def _folders(name: str) -> Iterator[str]:
         yield name
 
 
-def case_folded(name: str) -> str:
+def _case_folded(name: str) -> str:
     """Return what names have in common that some file system takes for one."""
     folded = unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
     return "/".join(part.rstrip(" .") for part in folded.split("/"))
@@ -261,7 +293,7 @@ def case_folded(name: str) -> str:
 
 def _alike(names: Iterable[str]) -> Iterator[str]:
     """Yield the names that another, or a folder of another, could be taken for."""
-    folded = {name: case_folded(name) for name in names}
+    folded = {name: _case_folded(name) for name in names}
     files = Counter(folded.values())
     folders = {above for name in folded.values() for above in _folders(name)}
     for name, key in folded.items():
@@ -284,8 +316,8 @@ def _try(names: Iterable[str], origins: Mapping[str, str], folder: Path) -> None
                 with open(path, "x"):
                     made.append(name)
             except (FileExistsError, NotADirectoryError):
-                key = f"{case_folded(name)}/"
-                ends = ((o, f"{case_folded(o)}/") for o in made)
+                key = f"{_case_folded(name)}/"
+                ends = ((o, f"{_case_folded(o)}/") for o in made)
                 meet = (o for o, end in ends if end.startswith(key) or key.startswith(end))
                 other = next(meet, made[-1])
                 raise _meeting(name, origins[name], origins[other]) from None

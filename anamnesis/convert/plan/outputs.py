@@ -21,18 +21,23 @@ from anamnesis.checkpoint.model_files import without_variant
 from anamnesis.checkpoint.open import Checkpoint
 from anamnesis.convert.decide.decided import Decided, account_of
 from anamnesis.convert.decide.keeping import check_kept
-from anamnesis.convert.plan.files import DirectoryOutput, Named, OutputFile, OutputWeight
+from anamnesis.convert.plan.files import (
+    DEFAULT_SHARD_SIZE,
+    DirectoryOutput,
+    Named,
+    OutputFile,
+    OutputWeight,
+    shard_names,
+    split_by_size,
+)
 from anamnesis.convert.plan.plan import Plan
-from anamnesis.convert.plan.shards import DEFAULT_SHARD_SIZE, shard_names, split_by_size
 from anamnesis.formats.base import CARRIED_HEADER, Container
 from anamnesis.schemes.detect.config_facts import GPTQ_METADATA_PREFIX, SETTINGS_KEY
 from anamnesis.schemes.libraries.comfy_metadata import COMFY_METADATA_KEY
 from anamnesis.schemes.libraries.torchao_metadata import describes_tensor
 
-_NO_ROOM_IN_A_FILE = "one file has no room for it"
 _NAMELESS = f"{file_names.MODEL_STEM}.gguf"  # parts of a plan that has no output yet
 _WEIGHT = ".weight"
-_DESCRIPTION = "description of the quantisation"
 
 
 def make_plan(decided: Decided) -> Plan:
@@ -48,7 +53,8 @@ def make_plan(decided: Decided) -> Plan:
     if not form.becomes_file(directory=root is not None):
         return _Directory(decided, weights).plan()
     beside = [*checkpoint.sidecars, *([file_names.CONFIG_NAME] if checkpoint.has_config else [])]
-    left = [Dropped(file, _NO_ROOM_IN_A_FILE) for file in beside] if root is not None else []
+    beside = beside if root is not None else []
+    left = [Dropped(file, "one file has no room for it") for file in beside]
     metadata = {**_metadata(checkpoint.shards.values(), decided), **_settings(decided)}
     check_kept(decided, {}, metadata)
     if request.split_max_size is not None or (request.mix is not None and request.mix.keep_split):
@@ -91,6 +97,8 @@ class _Directory:
         self.request = decided.request
         self.root = self.checkpoint.root  # None of one file, which has nothing beside it
         self.stem = _stem(self.checkpoint)
+        sidecars = self.checkpoint.sidecars
+        self.describing = [name for name in sidecars if name in file_names.QUANT_FILES]
         self.shard_of: dict[str, str] = {}  # the source's, by the name of the output's
 
     def plan(self) -> Plan:
@@ -98,8 +106,7 @@ class _Directory:
         if limit is None and self.checkpoint.is_joined:
             limit = DEFAULT_SHARD_SIZE
         files = self._same_shards() if limit is None else self._new_shards(limit)
-        describing = [name for name in self.checkpoint.sidecars if name in file_names.QUANT_FILES]
-        gone = describing if decided.dense else []
+        gone = self.describing if decided.dense else []
         directory = DirectoryOutput(
             None if self.checkpoint.made else self.root,
             sidecars=[name for name in self.checkpoint.sidecars if name not in gone],
@@ -131,7 +138,7 @@ class _Directory:
         directory.described |= self.checkpoint.made
         self._check_kept(directory)
         directory.named = self._named(files, directory)
-        left = [Dropped(name, _DESCRIPTION) for name in gone]
+        left = [Dropped(name, "description of the quantisation") for name in gone]
         return Plan(files, decided, account_of(decided, left, self._still_describing()), directory)
 
     def _no_longer_quantised(self) -> list[str]:
@@ -141,15 +148,14 @@ class _Directory:
             return []
         modules = [_module(made.name) for made in decided.decoded]
         kept = {_module(self.request.renamed(name)) for name in decided.kept.codes}
-        describing = [name for name in self.checkpoint.sidecars if name in file_names.QUANT_FILES]
         config = self.checkpoint.config
-        if decided.encoded and (describing or describes_quantization(config)):
+        if decided.encoded and (self.describing or describes_quantization(config)):
             raise UnsupportedError(
                 f"one config.json cannot describe {decided.encoded[0]!r} and what is kept as it is"
                 " stored; write one of them, or one file instead of a directory"
             )
-        if modules and (describing or not kept.isdisjoint(modules)):
-            what = f"{describing[0]} cannot say" if describing else "no config.json says"
+        if modules and (self.describing or not kept.isdisjoint(modules)):
+            what = f"{self.describing[0]} cannot say" if self.describing else "no config.json says"
             raise UnsupportedError(
                 f"{what} that {decided.decoded[0].name!r} is not quantised, while"
                 f" {next(iter(decided.kept.codes))!r} is; keep all weights as they are stored, or"
@@ -176,10 +182,7 @@ class _Directory:
             file_names.PARAMS_NAME: self.checkpoint.quant_config.get(file_names.PARAMS_NAME, {}),
         }
         named = [name for name, told in own.items() if describes_quantization(told)]
-        return [
-            *named,
-            *(name for name in self.checkpoint.sidecars if name in file_names.QUANT_FILES),
-        ]
+        return [*named, *self.describing]
 
     # --- shards --------------------------------------------------------------------------------
 

@@ -146,14 +146,8 @@ class Plan:
     @property
     def to_survey(self) -> list[OutputWeight]:
         """Weights that are passed over before they are written, in order."""
-        if self.is_plain:
-            return []
-        return [
-            weight
-            for weight in self.weights()
-            if not weight.is_plain
-            and weight.encoding.encoder.survey(weight.weight.shape) is not None
-        ]
+        coded = [] if self.is_plain else [made for made in self.weights() if not made.is_plain]
+        return [w for w in coded if w.encoding.encoder.survey(w.weight.shape) is not None]
 
     @property
     def encodings(self) -> Counter[str]:
@@ -164,15 +158,8 @@ class Plan:
     @property
     def sums(self) -> int:
         """How many CRC-32 are wanted of each band."""
-        return max(
-            (
-                len(weight.parts)
-                for file in self.files
-                if file.writer.wants_sums
-                for weight in file.weights
-            ),
-            default=0,
-        )
+        summed = (file.weights for file in self.files if file.writer.wants_sums)
+        return max((len(made.parts) for weights in summed for made in weights), default=0)
 
     @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from anamnesis.base.errors import AnamnesisError
 from anamnesis.base.limits import UNLIMITED, Budget, ParseLimits
@@ -15,16 +15,11 @@ from anamnesis.checkpoint.open import Checkpoint
 if TYPE_CHECKING:
     from anamnesis.schemes.detect.ledger import Ledger
 
-_TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _TOKENIZER = "tokenizer_config.json"
-_TEMPLATE_KEY = "tokenizer.chat_template"
-_README = "README.md"
 _MOST = 64 << 20  # bytes of a tokenizer's config in which a template is looked for
 
 # Programs of GGUFs that are no language model, by architecture or general.type.
 OF_GGUF = ("llama.cpp", "gguf-py")  # as the table of programs has it, which is slow to import
-_OF_CLIP = ("llama.cpp (--mmproj)",)
-_OF_ADAPTERS = ("llama.cpp (--lora)",)
 _OF_IMAGES = {
     "images": ("ComfyUI-GGUF", "stable-diffusion.cpp"),
     "images-in-rows": ("ComfyUI-GGUF",),
@@ -33,40 +28,29 @@ _OF_IMAGES = {
 _STORED = json_table(__file__)
 
 
-class Card(NamedTuple):
-    """What a model says of itself, and what loads it; None where nothing says it."""
-
-    name: str | None = None
-    size_label: str | None = None
-    mix: str | None = None
-    license: str | None = None
-    chat_template: bool | None = None
-    loaded_by: tuple[str, ...] = ()
-
-
-def card_of(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) -> Card:
-    """Return the card of a model; of one in a lone file of safetensors or torch there is none."""
+def card_of(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits | None) -> dict[str, Any]:
+    """Return what a model says of itself, and what loads it, in the fields of an inspection."""
     first = next(iter(checkpoint.shards.values()))
     if first.id == "gguf":
         return _of_gguf(first.metadata, ledger)
     if checkpoint.root is None or not checkpoint.has_config:
-        return Card()
+        return {}
     return _of_directory(checkpoint, ledger, limits or UNLIMITED)
 
 
-def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> Card:
+def _of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     from anamnesis.schemes.families.ggml.header import mix_of
 
     mix = mix_of(metadata.get("general.file_type"))
     has_tokens = "tokenizer.ggml.tokens" in metadata
-    return Card(
-        name=_text(metadata.get("general.name")),
-        size_label=_text(metadata.get("general.size_label")) or _size_label(ledger),
-        mix=None if mix is None else mix.upper(),
-        license=_text(metadata.get("general.license")),
-        chat_template=_TEMPLATE_KEY in metadata if has_tokens else None,
-        loaded_by=_programs_of_gguf(metadata, ledger),
-    )
+    return {
+        "name": _text(metadata.get("general.name")),
+        "size_label": _text(metadata.get("general.size_label")) or _size_label(ledger),
+        "mix": None if mix is None else mix.upper(),
+        "license": _text(metadata.get("general.license")),
+        "chat_template": "tokenizer.chat_template" in metadata if has_tokens else None,
+        "loaded_by": _programs_of_gguf(metadata, ledger),
+    }
 
 
 def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str, ...]:
@@ -74,14 +58,14 @@ def _programs_of_gguf(metadata: Mapping[str, Any], ledger: Ledger) -> tuple[str,
 
     architecture = _text(metadata.get("general.architecture"))
     if metadata.get("general.type") == "adapter":
-        return _OF_ADAPTERS
+        return ("llama.cpp (--lora)",)
     if architecture == "clip":
-        return _OF_CLIP
+        return ("llama.cpp (--mmproj)",)
     lacking = next(lacks(ledger.stored, metadata), "")
     return _OF_IMAGES.get(lacking, () if lacking else OF_GGUF)
 
 
-def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> Card:
+def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -> dict[str, Any]:
     from anamnesis.architectures.front_matter import read_card
 
     assert checkpoint.root is not None
@@ -91,17 +75,17 @@ def _of_directory(checkpoint: Checkpoint, ledger: Ledger, limits: ParseLimits) -
     if cached is not None:
         name = "/".join(os.path.basename(cached[0]).split("--")[1:])
     try:
-        front = read_card(checkpoint.root / _README, Budget(limits))
+        front = read_card(checkpoint.root / "README.md", Budget(limits))
     except (OSError, AnamnesisError):  # it says nothing that weights need
         front = {}
     licence = front.get("license")
-    return Card(
-        name=name,
-        size_label=_size_label(ledger),
-        license=licence if isinstance(licence, str) else None,
-        chat_template=_has_template(root, checkpoint.sidecars),
-        loaded_by=_programs_of_directory(checkpoint, ledger),
-    )
+    return {
+        "name": name,
+        "size_label": _size_label(ledger),
+        "license": licence if isinstance(licence, str) else None,
+        "chat_template": _has_template(root, checkpoint.sidecars),
+        "loaded_by": _programs_of_directory(checkpoint, ledger),
+    }
 
 
 def _programs_of_directory(checkpoint: Checkpoint, ledger: Ledger) -> tuple[str, ...]:
@@ -138,7 +122,7 @@ def encoding_listed(method: str | None, scheme: str) -> str | None:
 
 def _has_template(root: str, sidecars: list[str]) -> bool | None:
     """Whether a tokenizer beside the weights has a chat template; None without a tokenizer."""
-    if any(name in sidecars for name in _TEMPLATES):
+    if any(name in sidecars for name in ("chat_template.jinja", "chat_template.json")):
         return True
     if _TOKENIZER not in sidecars:
         return None

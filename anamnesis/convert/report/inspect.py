@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -22,7 +22,6 @@ from anamnesis.schemes.core.roles import CODES, role_beside
 from anamnesis.schemes.core.weight import Weight
 from anamnesis.schemes.detect.ledger import Ledger
 
-_OF_VALUES = ("float", "complex")  # all else are buffers
 _TRAINED_BYTES = 2  # of each weight before it was quantised
 
 # What passes through, by a part of its name; the first that fits counts.
@@ -57,7 +56,10 @@ def inspect_claim(
     lost = _TRAINED_BYTES * n_quantised - sum(part.n_bytes for w in quantised for part in w.parts)
     tied = tuple(tuple(names) for container in containers for names in container.tied)
     n_bytes = sum(t.n_bytes for t in ledger.stored.values())
-    n_parameters = None if ledger.problems else _n_parameters(quantised, plain, tied)
+    again = {name for names in tied for name in names[1:]}
+    trained = [w for w in plain if w.parts[0].dtype.kind in ("float", "complex")]  # no buffers
+    counted = [w for w in (*quantised, *trained) if w.name not in again]
+    n_parameters = None if ledger.problems else _n_elements(counted)
     unread_errors = {id(e): e for e in ledger.problems.values()}.values()
     unwritable = unwritable_weights(ledger.weights.values(), SafetensorsWriter())
     problems = {n: str(error) for n, error in {**ledger.problems, **unwritable}.items()}
@@ -69,7 +71,7 @@ def inspect_claim(
     if checkpoint.self_contained or checkpoint.has_config:  # other lone files say nothing
         from anamnesis.convert.report.card import card_of
 
-        card = card_of(checkpoint, ledger, limits)._asdict()
+        card = card_of(checkpoint, ledger, limits)
     return Inspection(
         format_id=containers[0].id,
         format=containers[0].format,
@@ -108,23 +110,12 @@ def inspect_claim(
 
 def _of_names(ledger: Ledger, container: Container) -> tuple[str, ...]:
     """Return what keeps llama.cpp from a GGUF that has Hugging Face's names."""
-    from anamnesis.convert.loaders.verdicts import lacks
+    from anamnesis.convert.loaders.verdicts import Facts, lacks, verdicts, warnings
 
-    if container.id != "gguf" or "hf-names" not in lacks(ledger.stored, container.metadata):
+    if container.id != "gguf":
         return ()
-    from anamnesis.convert.loaders.verdicts import facts_of_gguf, verdicts, warnings
-
-    return warnings(verdicts(facts_of_gguf(ledger.stored, container.metadata)))
-
-
-def _n_parameters(
-    quantised: Iterable[Weight], plain: Iterable[Weight], tied: Iterable[Sequence[str]]
-) -> int:
-    counted = [*quantised, *(w for w in plain if w.parts[0].dtype.kind in _OF_VALUES)]
-    again = {name for names in tied for name in names[1:]}
-    if again:
-        counted = [weight for weight in counted if weight.name not in again]
-    return _n_elements(counted)
+    kinds = frozenset(lacks(ledger.stored, container.metadata))
+    return warnings(verdicts(Facts(("gguf",), kinds))) if "hf-names" in kinds else ()
 
 
 def _n_elements(weights: Iterable[Weight]) -> int:

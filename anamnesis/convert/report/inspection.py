@@ -194,7 +194,6 @@ class Inspection:
             types = ", ".join(f"{name} ({n:,})" for name, n in self.dtypes.items())
             yield "Types", f"{self.mix}: {types}" if self.mix else types
         yield from self._size_rows()
-        yield from self._parameter_rows()
         yield "Alignment", f"{self.facts['alignment']} bytes"
 
     def _scheme_rows(self) -> Iterable[tuple[str, str]]:
@@ -220,7 +219,6 @@ class Inspection:
             for i, line in enumerate(wrap(row, _ROOM)):
                 yield "" if i else "Dropped", line
         yield from self._size_rows()
-        yield from self._parameter_rows()
         if self.rounded_between:
             n = sum(self.rounded_between.values())
             yield "Math", f"float32 and reference differ in {numbered(n, 'tensor')}"
@@ -243,26 +241,21 @@ class Inspection:
         }
         yield from ((label, text) for label, text in rows.items() if text)
 
-    def _parameter_rows(self) -> Iterable[tuple[str, str]]:
-        if self.n_parameters:
-            yield "Parameters", f"{self.n_parameters:,}, {self.bits_per_weight:.4g} bits each"
-
     def _size_rows(self) -> Iterable[tuple[str, str]]:
-        """Rows for the size as it is stored and as it would be, and what quantising took."""
+        """Rows for the size as it is stored and as it would be, in all and of a parameter."""
         if not self.n_quantized or self.unread_bytes:
             held = [name.partition(" (")[0] for name in self.unread]  # without who writes it
             held += [*filter(None, [self.quantized_as]), *self.passthrough]
             what = ", ".join(dict.fromkeys(held)) or self._nothing("empty")
             yield "Size", f"{format_size(self.n_bytes)} ({what})"
-            return
-        yield (
-            "Size",
-            f"{format_size(self.n_bytes)} ({self.quantized_as}) -> "
-            f"{format_size(self.n_bytes_out)} ({self.dtype_out})",
-        )
-        yield "Lethe took", f"~{format_size(self.lethe_took)}, when the model was quantised"
-        if self.dtype_out == "F32":
-            yield "Output", f"grows by {format_size(max(0, self.n_bytes_out - self.n_bytes))}"
+        else:
+            was = f"{format_size(self.n_bytes)} ({self.quantized_as})"
+            yield "Size", f"{was} -> {format_size(self.n_bytes_out)} ({self.dtype_out})"
+            yield "Lethe took", f"~{format_size(self.lethe_took)}, when the model was quantised"
+            if self.dtype_out == "F32":
+                yield "Output", f"grows by {format_size(max(0, self.n_bytes_out - self.n_bytes))}"
+        if self.n_parameters:
+            yield "Parameters", f"{self.n_parameters:,}, {self.bits_per_weight:.4g} bits each"
 
     def _nothing(self, words: str) -> str:
         return "nothing that can be read" if self.problems else words

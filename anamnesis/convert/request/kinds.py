@@ -93,10 +93,6 @@ def _taken_layers(value: Any) -> tuple[int, ...]:
     return tuple([whole_number("a layer", one, least=0) for one in several])
 
 
-def _any(value: Any) -> Any:
-    return value
-
-
 # --- texts of a command line ----------------------------------------------------------------------
 
 
@@ -301,14 +297,14 @@ KINDS: Mapping[str, Kind] = {
     "plain": Kind(_plain, "TARGET", listed=_listed("container", "dtype")),
     "overrides": Kind(_override, "PATTERN=ENCODING", _taken_override, many=True, is_table=True),
     "renamings": Kind(_renaming, "FROM=TO", _text, many=True, is_table=True),
-    "settings-file": Kind(_settings_file, "FILE.json", _any, is_table=True),
+    "settings-file": Kind(_settings_file, "FILE.json", lambda value: value, is_table=True),
     "settings": Kind(_of("formats.gguf.settings", "read_setting"), "KEY=VALUE", many=True),
     "edits": Kind(_of("formats.gguf.write", "read_edit"), "KEY=VALUE", many=True),
     "keys": Kind(str, "KEY", _texts, many=True),
     "header-keys": Kind(
         _of("schemes.families.ggml.header", "read_override"),
         "KEY=TYPE:VALUE",
-        _any,
+        lambda value: value,
         many=True,
         is_table=True,
     ),

@@ -48,9 +48,6 @@ class MixOptions(TypedDict, total=False):
     keep_split: bool
 
 
-MIX_OPTIONS = frozenset(MixOptions.__annotations__)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMix:
     """A mix, and what is asked beside it."""

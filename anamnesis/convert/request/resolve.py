@@ -11,8 +11,8 @@ from anamnesis.base.printable import shown
 from anamnesis.base.workers import default_threads
 from anamnesis.convert.request.form import check_ending, form_of
 from anamnesis.convert.request.request import (
-    MIX_OPTIONS,
     ConvertOptions,
+    MixOptions,
     Request,
     asked_mix,
     check_options,
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from anamnesis.schemes.families.ggml.encode import Imatrix
 
 
-_MAPPINGS = ("overrides", "rename", "metadata", "edit", "lora")
-
-
 def resolve(
     to: Named | Target | None,
     out: Any,
@@ -38,7 +35,8 @@ def resolve(
 ) -> Request:
     """Return the request that arguments make; `Model.convert` explains them."""
     given = check_options(options, ConvertOptions)
-    given |= {name: given.get(name) or {} for name in _MAPPINGS}
+    for name in ("overrides", "rename", "metadata", "edit", "lora"):
+        given[name] = given.get(name) or {}
     found = Target(None) if to is None else target(to)
     dtype, cast_all = given.pop("dtype", None), given.pop("cast_all", None)
     wanted = found.output_dtype(dtype)
@@ -48,10 +46,11 @@ def resolve(
         if given.get(name) is not None and form.container != "gguf":
             raise ValueError(f"{name} is for GGUF files, not {form.container}")
     threads = given.pop("threads", None)
+    of_mix = {name: given.pop(name) for name in MixOptions.__annotations__ if name in given}
     return Request(
         threads=default_threads() if threads is None else threads,
         imatrix=importance_of(given.pop("imatrix", None), limits),
-        mix=asked_mix(found.mix, {k: given.pop(k) for k in MIX_OPTIONS & given.keys()}),
+        mix=asked_mix(found.mix, of_mix),
         dtype=wanted or OUTPUT_DTYPES["bf16"],
         form=form,
         encoding=found.encoding,

@@ -82,15 +82,9 @@ def listed() -> Iterator[Listed]:
         yield Listed(name, "layout", "gguf", loaders(name))
 
 
-def names() -> Iterator[str]:
-    """Yield the containers, and the targets that go without one."""
-    yield from WRITERS
-    yield from CONTAINERS
-    yield from OUTPUT_DTYPES
-    yield from ENCODINGS
-    yield from LAYOUTS
-    yield from GGUF
-    yield from mixes()
+def names() -> list[str]:
+    """Return the containers, and the targets that go without one."""
+    return [*WRITERS, *CONTAINERS, *OUTPUT_DTYPES, *ENCODINGS, *LAYOUTS, *GGUF, *mixes()]
 
 
 def mixes() -> list[str]:

@@ -107,7 +107,12 @@ class BucketParts:
             where.check()
             where.checkpoint.check_unchanged()
             self.note(_COMMIT, {})
-        self._where.add_all()
+        for name, given in where.beside():  # the config behind all others
+            url = self._where.place(name)
+            if name != CONFIG_NAME or where.request.force:
+                put(url, given)
+            elif not put(url, given, mode="create") and get(url) != given:
+                raise OutputError(f"{url}: another run has written it meanwhile")
         notes = self.names()
         last = {name for name in notes if name.startswith(PLAN)} | {_COMMIT}
         for some in (notes - last, last):  # those that say whose it is last
@@ -177,15 +182,6 @@ class BucketDestination(Destination):
             if bucket is self._bucket and (is_in or beside or key in mine):
                 what = "is the input, or holds it, or lies inside it; name another output"
                 raise OutputError(f"{self.url}: {what}")
-
-    def add_all(self) -> None:
-        """Write the sidecars, the index, and the config behind all others."""
-        for name, given in self.beside():  # the config behind all others
-            url = self.place(name)
-            if name != CONFIG_NAME or self.request.force:
-                put(url, given)
-            elif not put(url, given, mode="create") and get(url) != given:
-                raise OutputError(f"{url}: another run has written it meanwhile")
 
 
 def is_made(url: str) -> bool:

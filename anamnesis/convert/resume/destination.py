@@ -180,22 +180,21 @@ class FileDestination(Destination):
             raise OutputError(f"{self.out}: is a directory; name a file")
         if self.checkpoint.root is not None:
             _refuse_inside(self.out, self.checkpoint.root)
-        for file in self.plan.files:
-            self._check_present(self.place(file.name))
-
-    def _check_present(self, path: Path) -> None:
-        if not os.path.lexists(path):
-            return
-        if path.is_symlink() and not path.exists():
-            raise OutputError(f"{path}: is a link to nothing; remove it, or name another output")
-        # Some links stand for what a process has open, as /dev/stdout does.
-        is_link = path.is_symlink()
-        is_open = is_link and os.readlink(path).startswith(("/proc/", "/dev/fd/", "fd/"))
-        if not path.is_file() or is_open:
-            raise OutputError(f"{path}: is not a regular file; name another output")
-        self._refuse_input(path)
-        if not self.request.force:
-            raise OutputError(f"{path}: exists", remedy="force=True replaces it")
+        for path in (self.place(file.name) for file in self.plan.files):
+            if not os.path.lexists(path):
+                continue
+            if path.is_symlink() and not path.exists():
+                raise OutputError(
+                    f"{path}: is a link to nothing; remove it, or name another output"
+                )
+            # Some links stand for what a process has open, as /dev/stdout does.
+            is_link = path.is_symlink()
+            is_open = is_link and os.readlink(path).startswith(("/proc/", "/dev/fd/", "fd/"))
+            if not path.is_file() or is_open:
+                raise OutputError(f"{path}: is not a regular file; name another output")
+            self._refuse_input(path)
+            if not self.request.force:
+                raise OutputError(f"{path}: exists", remedy="force=True replaces it")
 
     def refuse_input(self) -> None:
         for file in self.plan.files:
@@ -212,13 +211,20 @@ class DirectoryDestination(Destination):
     def place(self, name: str) -> Path:
         return self.out / name
 
-    # --- what is refused -----------------------------------------------------------------------
-
     def check(self) -> None:
         check_distinct(self.directory.named, self.out)
         for name in self.directory.sidecars:  # which must be readable
             FileSource(self.root / name).close()
-        self._check_place()
+        if self.out.suffix == EXTENSION or self.out.is_file():
+            is_file = "is a file; " if self.out.is_file() else ""
+            raise OutputError(
+                f"{self.out}: {is_file}a directory of shards becomes a directory; name one"
+            )
+        if self.directory.root is not None:
+            _refuse_inside(self.out, self.directory.root)
+            around = Path(os.path.realpath(self.directory.root)).parents
+            if Path(os.path.realpath(self.out)) in around:
+                raise OutputError(f"{self.out}: holds the input; name another output")
         if not os.path.lexists(self.out):
             return
         if self.out.exists():
@@ -226,30 +232,13 @@ class DirectoryDestination(Destination):
         with Folder.named(self.out.parent) as parent, parent.inner(self.out.name) as folder:
             for name in sorted(self.names()):  # no links, and no folders where files belong
                 folder.check_place(name)
-        self._check_present()
-        check_writable(self.directory.named, self.out)
-
-    def _check_place(self) -> None:
-        """Refuse the name of a file, and a directory in or around the input."""
-        if self.out.suffix == EXTENSION or self.out.is_file():
-            is_file = "is a file; " if self.out.is_file() else ""
-            raise OutputError(
-                f"{self.out}: {is_file}a directory of shards becomes a directory; name one"
-            )
-        if self.directory.root is None:
-            return
-        _refuse_inside(self.out, self.directory.root)
-        if Path(os.path.realpath(self.out)) in Path(os.path.realpath(self.directory.root)).parents:
-            raise OutputError(f"{self.out}: holds the input; name another output")
-
-    def _check_present(self) -> None:
-        """Refuse what is there without `force`, and other weights even so."""
         present = {p.name for p in self.out.iterdir() if not p.name.startswith(".")}
         if present and not self.request.force:
             raise OutputError(
                 f"{self.out}: exists and is not empty", remedy="force=True replaces its files"
             )
-        self.refuse_others(present)
+        self.refuse_others(present)  # even so
+        check_writable(self.directory.named, self.out)
 
     def refuse_input(self) -> None:
         _refuse_input(self.out, self.directory.root)

@@ -36,7 +36,7 @@ leaves no trace, and then once more, for another run may have ended meanwhile. T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import Enum, auto
 
@@ -65,9 +65,6 @@ class State(Enum):
     SYNCED = auto()
     LOST = auto()
     FINISHED = auto()
-
-
-_HALF_MADE = (State.COMMITTING, State.LOST)
 
 
 class Run:
@@ -113,7 +110,7 @@ class Run:
     def _admitted(self) -> State:
         """Find the state, and refuse an output that must not be written in it."""
         state = self._find_partial() if self.request.resume else State.NOTHING
-        if state in _HALF_MADE:
+        if state in (State.COMMITTING, State.LOST):  # the output is half made
             return state
         there = finished(self.destination, self.found) if self.request.resume else None
         if there is not None:
@@ -133,7 +130,7 @@ class Run:
         self.found.update(notes.surveys)
         if not notes.committing:
             return State.PARTIAL
-        self._survey(self.found.__setitem__)
+        make_surveys(self.plan, self.found, self.found.__setitem__, self.request.how)
         is_whole = self.destination.is_whole(self.staging)
         if notes.is_of_this_boot:
             return State.COMMITTING if is_whole else State.LOST
@@ -184,7 +181,7 @@ class Run:
             staging.check_room(self.plan.n_bytes + destination.sidecar_bytes())
             for index, found in self.found.items():
                 staging.survey_found(index, found)
-            self._survey(staging.survey_found)
+            make_surveys(self.plan, self.found, staging.survey_found, self.request.how)
         sizes = {f.name: f.n_bytes for f in self.plan.files}
         staging.reserve(sizes, destination.sidecar_bytes())
         tally, done = self._take_up()
@@ -209,10 +206,6 @@ class Run:
                 raise
         destination.checkpoint.check_unchanged()
         return tally
-
-    def _survey(self, note: Callable[[int, bytes], None]) -> None:
-        """Pass over the weights whose bytes depend on all of them, but for those that are known."""
-        make_surveys(self.plan, self.found, note, self.request.how)
 
     def _take_up(self) -> tuple[Tally, bytearray]:
         """Return what an earlier run has made: what it came to, and a flag for each band."""

@@ -12,7 +12,7 @@ renamed when it is whole:
                 all was synced before
     files/      the files to be
 
-What a run may do with what it finds there is decided in `run`. This is the mechanism.
+What a run may do with what it finds there is decided in `protocol`. This is the mechanism.
 
 Whoever made the folder that the output goes to, a download say, may have put links at these names.
 No link is followed, neither here nor in OUT, and no file is written that has a second name: nothing
@@ -39,7 +39,7 @@ from anamnesis.convert.resume.folder import PUBLIC, Folder
 from anamnesis.convert.resume.identity import boot_id
 from anamnesis.convert.resume.journal import Damaged, Journal, read
 from anamnesis.convert.resume.partial import NO_ROOM, NOTES, PartialFolder, allocate, no_room
-from anamnesis.convert.write.sinks import write_at
+from anamnesis.convert.write.sinks import write_all, write_at
 from anamnesis.sources.file import FileSource
 
 _SYNCED = b"synced"
@@ -165,10 +165,16 @@ class Staging:
         self._open_journals(plan)
 
     def resume(self, plan: dict[str, Any], names: Set[str]) -> None:
-        """Take up a killed run of this plan."""
+        """Take up a killed run of this plan; refuse files that no run of it leaves."""
+        home, names = self._partial.home, {PurePath(name).as_posix() for name in names}
         with self._deep_folders():
-            if self._partial.home.status("files") is not None:
-                self._check_files(names)
+            if home.status("files") is not None:
+                with home.inner("files") as files:
+                    for name in set(files.walk()) - names:
+                        if name.removesuffix(".new") not in names:
+                            raise self.damaged(f"files/{name}")
+                        with files.place(name) as (folder, last):  # which was being created
+                            folder.remove(last)
         self._open_journals(plan)
 
     def _open_journals(self, plan: dict[str, Any]) -> None:
@@ -196,16 +202,6 @@ class Staging:
                 f"{self.files}: has folders nested too deep; remove it or name another output"
             ) from None
 
-    def _check_files(self, names: Set[str]) -> None:
-        """Refuse files that no run of the plan leaves; remove those that were being created."""
-        names = {PurePath(name).as_posix() for name in names}
-        with self._partial.home.inner("files") as files:
-            for name in set(files.walk()) - names:
-                if name.removesuffix(".new") not in names:
-                    raise self.damaged(f"files/{name}")
-                with files.place(name) as (folder, last):
-                    folder.remove(last)
-
     def damaged(self, name: str) -> OutputError:
         """Return the error that a note, or a file, is none that a run leaves."""
         return OutputError(f"{self.folder / name}: is damaged, or of no run", remedy=ANEW)
@@ -232,7 +228,14 @@ class Staging:
         self.check_room(need)
         try:
             for name, size in missing.items():
-                self._create(name, size)
+                with self._place(name) as (folder, last):
+                    folder.remove(last + ".new")
+                    fd = folder.create(last + ".new")
+                    try:
+                        allocate(fd, size)
+                    finally:
+                        os.close(fd)
+                    folder.move(last + ".new", folder, last)  # only when the room is there
         except OSError as error:
             self.discard()
             if error.errno in NO_ROOM:
@@ -245,17 +248,6 @@ class Staging:
             status = folder.status(last)
             folder.check_file(last, status)
         return None if status is None else status.st_size
-
-    def _create(self, name: str, size: int) -> None:
-        """Make a file of `size`; it gets its name in the folder only when the room is there."""
-        with self._place(name) as (folder, last):
-            folder.remove(last + ".new")
-            fd = folder.create(last + ".new")
-            try:
-                allocate(fd, size)
-            finally:
-                os.close(fd)
-            folder.move(last + ".new", folder, last)
 
     def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
         fd = self._fds.get(name)
@@ -293,9 +285,7 @@ class Staging:
             with open(folder.create(last), "wb", buffering=0) as stream:
                 for offset in range(0, original.size, _PIECE):
                     self._check()
-                    piece = memoryview(original.read(offset, min(_PIECE, original.size - offset)))
-                    while piece:
-                        piece = piece[stream.write(piece) :]
+                    write_all(stream, original.read(offset, min(_PIECE, original.size - offset)))
             original.check_unchanged()
             folder.copy_status(os.fstat(original.fileno()), last)
 
@@ -315,8 +305,21 @@ class Staging:
                 home.move("files", parent, self.out.name)
             elif names:
                 out = stack.enter_context(parent.inner(self.out.name)) if inside else parent
-                _move_all(files, out, names, last)
-        self._after_commit()
+                for name in names:
+                    out.check_place(name)
+                # While old files and new ones are mixed, nothing must load.
+                if last in names and len(names) > 1:
+                    out.remove(last)
+                for name in sorted(names, key=lambda n: n == last):
+                    with files.place(name) as (of, own), out.place(name, make=PUBLIC) as (to, new):
+                        of.move(own, to, new)
+        self.discard()
+        if self.sync:
+            status = parent.status(self.out.name)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                with parent.inner(self.out.name) as out:
+                    out.sync_tree()
+            parent.sync()
 
     def _finish(self, names: Iterable[str]) -> None:
         self._close_files()
@@ -336,15 +339,6 @@ class Staging:
                     home.sync(name)
             home.sync()
 
-    def _after_commit(self) -> None:
-        self.discard()
-        if self.sync:
-            status = self._partial.parent.status(self.out.name)
-            if status is not None and stat.S_ISDIR(status.st_mode):
-                with self._partial.parent.inner(self.out.name) as out:
-                    out.sync_tree()
-            self._partial.parent.sync()
-
     def _close_files(self) -> None:
         for fd in self._fds.values():
             os.close(fd)
@@ -352,17 +346,6 @@ class Staging:
         for one in (self._bands, self._surveys):
             if one is not None:
                 one.close()
-
-
-def _move_all(files: Folder, out: Folder, names: list[str], last: str) -> None:
-    """Move files into a folder that exists, `last` after all others."""
-    for name in names:
-        out.check_place(name)
-    if last in names and len(names) > 1:  # while old and new ones are mixed, nothing must load
-        out.remove(last)
-    for name in sorted(names, key=lambda n: n == last):
-        with files.place(name) as (folder, own), out.place(name, make=PUBLIC) as (target, new):
-            folder.move(own, target, new)
 
 
 def parsed_note(raw: bytes | None) -> dict[str, Any] | None:

@@ -134,7 +134,13 @@ class _Worker:
     def _make(self, jobs: list[Job]) -> None:
         for job in jobs:
             self._how.check()
-            outs = self._outs(job)
+            if len(self._buffer) < job.n_bytes:
+                self._buffer = bytearray()  # gone before the larger one is made
+                self._buffer = bytearray(job.n_bytes)
+            view, outs, begin = memoryview(self._buffer), [], 0
+            for piece in job.slices:
+                outs.append(view[begin : begin + piece.total])
+                begin += piece.total
             made = job.weight
             if job.band.start == 0:  # the bytes are soon read anyway
                 self._scales.look_at(made.weight)
@@ -143,20 +149,6 @@ class _Worker:
             sums = _shares(job, outs) if job.file.writer.wants_sums else []
             self._sink.write(job, outs, loss, sums)
             self._tally.add(job.ordinal, loss, sums, job.n_bytes)
-
-    def _outs(self, job: Job) -> list[memoryview]:
-        """Return room for each slice of a band."""
-        n_bytes = job.n_bytes
-        if len(self._buffer) < n_bytes:
-            self._buffer = bytearray()  # gone before the larger one is made
-            self._buffer = bytearray(n_bytes)
-        view = memoryview(self._buffer)
-        outs = []
-        begin = 0
-        for piece in job.slices:
-            outs.append(view[begin : begin + piece.total])
-            begin += piece.total
-        return outs
 
 
 def _shares(job: Job, outs: list[memoryview]) -> list[int]:
@@ -185,27 +177,23 @@ def make_surveys(
     Or one file of it alone.
     """
     found = dict(known)
-    for made in plan.to_survey if file is None else plan.surveyed_for(file):
-        if made.index not in found:
-            found[made.index] = _survey(plan, made, how)
-            note(made.index, found[made.index])
-    if found:
-        plan.settle(found)
 
-
-def _survey(plan: Plan, made: OutputWeight, how: How) -> bytes:
-    survey = made.encoding.encoder.survey(made.weight.shape)
-    assert survey is not None
-
-    def report(_: object = None) -> None:
+    def report(_: object) -> None:
         how.tell(0, plan.n_tensor_bytes)
 
-    bands = made.bands()
-    first = next(iter(bands), Band(0, 0))
-    shares = max(1, -(-_values_bytes(made, first) // _SHARE))
-    at_once = max(1, how.threads // shares)
-    runs = ([(band, band) for band in some] for some in bands.runs())
-    return run_survey(made, survey, runs, how._replace(threads=at_once), report)
+    for made in plan.to_survey if file is None else plan.surveyed_for(file):
+        if made.index in found:
+            continue
+        survey, bands = made.encoding.encoder.survey(made.weight.shape), made.bands()
+        assert survey is not None
+        first = next(iter(bands), Band(0, 0))
+        shares = max(1, -(-_values_bytes(made, first) // _SHARE))
+        runs = ([(band, band) for band in some] for some in bands.runs())
+        few = how._replace(threads=max(1, how.threads // shares))
+        found[made.index] = run_survey(made, survey, runs, few, report)
+        note(made.index, found[made.index])
+    if found:
+        plan.settle(found)
 
 
 def run_survey(

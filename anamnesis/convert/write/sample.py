@@ -98,17 +98,11 @@ def _surveyed(plan: Plan, chosen: dict[OutputWeight, list[int]], how: How) -> di
     """Return what first passes over the bands find, by the index of their weight."""
     found: dict[int, bytes] = {}
     for made, places in chosen.items():
-        bands = list(_joined(_bands(made, places)))
-        survey = made.encoding.encoder.survey((bands[-1][1].stop,)) if bands else None
+        bands, n = list[tuple[Band, Band]](), 0
+        for band in _bands(made, places):  # with its place in what they are together
+            bands.append((band, Band(n, n + band.stop - band.start)))
+            n = bands[-1][1].stop
+        survey = made.encoding.encoder.survey((n,)) if bands else None
         if survey is not None:
             found[made.index] = run_survey(made, survey, ([one] for one in bands), how)
     return plan.joint(found)
-
-
-def _joined(bands: Iterator[Band]) -> Iterator[tuple[Band, Band]]:
-    """Yield each band with its place in what they are together: surveys want all of a weight."""
-    at = 0
-    for band in bands:
-        n = band.stop - band.start
-        yield band, Band(at, at + n)
-        at += n

@@ -119,11 +119,12 @@ class Tally:
 
     def patches(self) -> list[tuple[str, int, bytes]]:
         """Return what is known only now that all is written: file, offset and bytes."""
-        return [
-            (file.name, offset, raw)
-            for file in self._plan.files
-            for offset, raw in file.patches(self._sums)
-        ]
+        patches = []
+        for file in self._plan.files:
+            if file.writer.wants_sums:
+                sums = [crc for made in file.given for crc in self._sums[made.index]]
+                patches += [(file.name, *patch) for patch in file.writer.finish(sums)]
+        return patches
 
     def account(self) -> dict[str, Any]:
         """Return what the bands came to, as values that JSON has; sums are rounded already."""
